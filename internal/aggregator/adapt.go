@@ -16,7 +16,7 @@ import (
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/serviceaccount"
-	"portico.dev/internal/coreapi"
+	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/lifecycle/namespaces"
@@ -161,16 +161,16 @@ func (h *parts) localSwagger() []openapi.Source {
 // issuer signs tokens for the local groups.
 type issuer struct{ tokens *serviceaccount.Tokens }
 
-func (i issuer) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (coreapi.IssuedToken, error) {
+func (i issuer) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (registry.IssuedToken, error) {
 	issued, err := i.tokens.Issue(ctx, serviceaccount.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
 	if err != nil {
-		return coreapi.IssuedToken{}, err
+		return registry.IssuedToken{}, err
 	}
 	audiences := spec.Audiences
 	if len(audiences) == 0 {
 		audiences = i.tokens.Audiences()
 	}
-	return coreapi.IssuedToken{
+	return registry.IssuedToken{
 		Status:    authenticationv1.TokenRequestStatus{Token: issued.Token, ExpirationTimestamp: metav1.NewTime(issued.Expires)},
 		Audiences: audiences, CredentialID: issued.CredentialID,
 	}, nil

@@ -32,7 +32,7 @@ func (h *parts) wireClients() (err error) {
 	if h.clients, err = clients.New(config); err != nil {
 		return fmt.Errorf("client of the local groups: %w", err)
 	}
-	founding := unthrottled(h.core.FoundingConfig(self))
+	founding := unthrottled(h.core.BootstrapConfig(self))
 	if h.startClients, err = clients.New(founding); err != nil {
 		return fmt.Errorf("client of what every cluster starts with: %w", err)
 	}

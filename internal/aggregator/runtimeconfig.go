@@ -7,7 +7,12 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"portico.dev/internal/coreapi"
+	"portico.dev/internal/coreapi/kinds/cluster"
+	"portico.dev/internal/coreapi/registry"
 )
+
+// localGroups are the groups that are built in. kinds.Base, in its place, leaves out those that only clusters with nodes need.
+func localGroups() []registry.Group { return cluster.All() }
 
 func (c *Config) addRuntimeConfigFlags(fs *pflag.FlagSet) {
 	if c.RuntimeConfig == nil {
@@ -19,7 +24,7 @@ func (c *Config) addRuntimeConfigFlags(fs *pflag.FlagSet) {
 
 // validateRuntimeConfig says what cannot be turned off.
 func (c *Config) validateRuntimeConfig() error {
-	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig)
+	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig, localGroups())
 	if err != nil {
 		return err
 	}
@@ -32,7 +37,7 @@ func (c *Config) validateRuntimeConfig() error {
 
 // runtimeConfig has been checked by Validate.
 func (c *Config) runtimeConfig() coreapi.RuntimeConfig {
-	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig)
+	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig, localGroups())
 	if err != nil {
 		return coreapi.RuntimeConfig{}
 	}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -31,7 +30,7 @@ func (s *Server) newAdmission(all *storages) (*admission.Chain, error) {
 		config = admission.Config{Plugins: plugins.NamespaceLifecycle()}
 	}
 	self := &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
-	inside := inProcessConfig(asUser(self, s.documented(s.handlerOf(&s.installed)), atOnce))
+	inside := inProcessConfig(asUser(self, s.withOpenAPI(s.handlerOf(&s.installed)), noWait))
 	client, err := clients.New(inside)
 	if err != nil {
 		return nil, fmt.Errorf("client of admission: %w", err)
@@ -61,27 +60,16 @@ func withoutManagers(obj any) (any, error) {
 	return obj, nil
 }
 
-// FoundingConfig is ClientConfig for what the house brings itself, and brings while nothing behind the front door can be
-// up: webhooks and policies are not asked.
-func (s *Server) FoundingConfig(u user.Info) *rest.Config {
+// BootstrapConfig is ClientConfig for the objects that the server itself creates at a start, when no webhook can be up yet:
+// webhooks and policies are not called.
+func (s *Server) BootstrapConfig(u user.Info) *rest.Config {
 	served := s.Handler()
 	return inProcessConfig(asUser(u, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		served.ServeHTTP(w, r.WithContext(admission.Founding(r.Context())))
 	}), s.awaitReady))
 }
 
-// resources are all that is served here and not defined by others.
-func (s *storages) resources() sets.Set[schema.GroupVersionResource] {
-	all := sets.New[schema.GroupVersionResource]()
-	for _, g := range s.groups {
-		for name := range g.storage {
-			all.Insert(g.version.WithResource(name))
-		}
-	}
-	return all
-}
-
-// mapper prefers what the house knows, which includes the kinds of backends.
+// mapper prefers the RESTMapper of Config, which knows the kinds of backends too.
 func (s *Server) mapper() admission.MapperFunc {
 	own := &ownMapper{now: s.served.Load}
 	return func() meta.RESTMapper {

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,9 +22,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/ptr"
 
 	"portico.dev/internal/coreapi/kinds/core"
+	"portico.dev/internal/coreapi/registry"
 )
 
 func certificateRequest(t *testing.T, name string) *certificatesv1.CertificateSigningRequest {
@@ -240,8 +243,14 @@ func TestComponentStatusesSayHowEtcdIs(t *testing.T) {
 	if _, err := h.typed(t, admin).CoreV1().ComponentStatuses().Get(within(t), "scheduler", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("got %v", err)
 	}
-	ill := core.NewComponentStatuses(func(context.Context) error { return errors.New("no leader") })
-	if c := ill.Etcd(t.Context()).Conditions[0]; c.Status != corev1.ConditionFalse || c.Error != "no leader" {
+	virtual := core.Group().Virtual
+	at := slices.IndexFunc(virtual, func(v registry.Virtual) bool { return v.Name == "componentstatuses" })
+	ill := virtual[at].Storage(&registry.Environment{CheckStore: func(context.Context) error { return errors.New("no leader") }})
+	obj, err := ill.(rest.Getter).Get(t.Context(), "etcd-0", &metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := obj.(*corev1.ComponentStatus).Conditions[0]; c.Status != corev1.ConditionFalse || c.Error != "no leader" {
 		t.Errorf("got %+v", c)
 	}
 }

@@ -349,7 +349,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // rawClient sends what it is told and leaves the answer alone.
-func rawClient(t *testing.T, h *house) rest.Interface {
+func rawClient(t *testing.T, h *testServer) rest.Interface {
 	t.Helper()
 	return rawClientOf(t, h.ClientConfig(admin))
 }

@@ -8,21 +8,23 @@
 //
 // # Where a kind is
 //
-//   - kinds/<group>/<kind>.go is all of a kind: its registry.Resource, columns, defaults, validation, field selectors and
-//     what its strategy does besides; a large kind has several files that begin with its name. group.go lists the kinds of
-//     the group, and kinds.All the groups. A new kind is a new file and a line in group.go.
-//   - registry is what kinds share: Resource and Group, the strategies, the storage of a resource and its status.
+//   - kinds/<group>/<kind>.go is all of a kind: its descriptor (registry.Resource) with columns, defaults, validation, field
+//     selectors, subresources, scale, samples for tests, and what runtime-config may do with it. A large kind has several
+//     files that begin with its name. group.go lists the kinds of the group. A new kind is a new file, a line in group.go, and
+//     go generate for the OpenAPI documents.
+//   - kinds lists the groups that every front door has, kinds/cluster those that only clusters with nodes need. The aggregator
+//     imports the latter in one line, which can be left out.
+//   - registry is what kinds share: Resource and Group, strategies, storage and its subresources, and Environment, which is
+//     what kinds may use of the server.
 //   - validate, columns, defaults and selectable are the parts from which kinds of several groups are made, such as the
 //     validation of metadata and pod templates. They know no table of kinds.
-//   - coreapi itself assembles: scheme, storage, the server and its in-process client. The subresources of pods, Services
-//     and namespaces, scales, tokens and reviews are still here and not with their kinds.
+//   - coreapi itself assembles: codecs, storage in etcd, the server and its in-process client.
 //
-// Imports go downward only: coreapi, kinds, the groups, registry, the shared parts. storage, node and certificates are
-// needed only where there are nodes; nothing but kinds.All and the assembly of certificates imports them.
+// Imports go downward only: coreapi, lists of groups, groups, registry, shared parts (TestImportsInsideGoDownward).
 //
 // Definitions of custom resources and what they define (sub-package crds) are served by the same handler, chosen by
-// group-version; a definition cannot take a group-version of the table. What is served therefore changes while the server
-// runs: Discovery, GroupVersions and Documents are of the moment, and Changed says when to look again.
+// group-version; a definition cannot take a group-version that is built in. What is served therefore changes while the server
+// runs: Discovery, GroupVersions and Documents are of the moment, and Changed says when they change.
 //
 // # What the handler expects of a request
 //
@@ -43,6 +45,6 @@
 // The handler serves /api/v1, /apis/<group>/<version> and what is below them. The documents above (/api, /apis,
 // /apis/<group>) merge local and remote groups and are internal/discovery's; Discovery is what it needs of us.
 //
-// ClientConfig has a chain of its own, with a user that is given and not authenticated: it is the key to the house and
-// stays inside the process.
+// ClientConfig has a chain of its own, with a user that is given and not authenticated: it is not authorized and must
+// stay inside the process.
 package coreapi

@@ -40,7 +40,7 @@ func configuration(resources string, providers ...string) string {
 
 // encrypted is a server whose file can be changed.
 type encrypted struct {
-	*house
+	*testServer
 	file   string
 	by     *encryption.Encryption
 	client kubernetes.Interface
@@ -52,7 +52,7 @@ func startEncrypted(t *testing.T, dir, text string) *encrypted {
 	e.write(t, text)
 	e.by = encryption.New(encryption.Config{File: e.file, Reload: true, Replica: t.Name(), Logger: zaptest.NewLogger(t)})
 	runUntilEnd(t, "encryption", e.by.Run, e.by.Ready())
-	e.house = startIn(t, dir, func(c *Config) { c.Storage.Encryption = e.by })
+	e.testServer = startIn(t, dir, func(c *Config) { c.Storage.Encryption = e.by })
 	e.client = e.typed(t, admin)
 	return e
 }
@@ -132,7 +132,7 @@ func TestE5NothingOfASecretIsInEtcd(t *testing.T) {
 func TestE5CustomResourcesAreEncryptedToo(t *testing.T) {
 	e := startEncrypted(t, t.TempDir(), configuration("'*.sea.example.com'", "secretbox: {keys: ["+key("one")+"]}"))
 	namespace(t, e.client, "work")
-	fleet := seaOver(t, e.house)
+	fleet := seaOver(t, e.testServer)
 	fleet.define(t, boats)
 	if _, err := fleet.dynamic.Resource(boatsV1).Namespace("work").Create(within(t), boat(t, "first", "{crew: 3, harbour: "+canary+"}"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

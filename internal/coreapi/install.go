@@ -1,11 +1,15 @@
 package coreapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/emicklei/go-restful/v3"
+	"google.golang.org/grpc/metadata"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,16 +17,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
 
 	localadmission "portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/coreapi/crds"
 	"portico.dev/internal/coreapi/definitions"
-	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/respond"
 )
 
@@ -45,18 +50,12 @@ type api struct {
 	admission   *localadmission.Chain
 }
 
-// servedGroup is a group-version with the storage of each of its resources and subresources.
-type servedGroup struct {
-	version schema.GroupVersion
-	storage map[string]rest.Storage
-}
-
 // install opens the storages and registers every resource: what GenericAPIServer.InstallAPIGroups does, without its
 // demand for OpenAPI documents, which are built at generate time, and without a server around it.
-func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed func(), mapper meta.RESTMapper,
+func install(cfg Config, c *codecs, factory *storageFactory, own definitionsClient, changed func(), mapper meta.RESTMapper,
 	admissionFor func(*storages) (*localadmission.Chain, error),
 ) (_ *api, err error) {
-	all, err := openAll(cfg, c, shelf, &registry.RelatedObjects{Definitions: own.crds().Lister()}, mapper)
+	all, err := openStorages(cfg, c, factory, own.crds().Lister(), mapper)
 	if err != nil {
 		return nil, err
 	}
@@ -87,12 +86,12 @@ func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed 
 	if err = installer.addAll(all.groups, &built.discovery); err != nil {
 		return nil, err
 	}
-	if built.custom, err = installer.addDefinitions(cfg, shelf, own, changed, &built.discovery); err != nil {
+	if built.custom, err = installer.addDefinitions(cfg, factory, own, changed, &built.discovery); err != nil {
 		return nil, fmt.Errorf("install custom resources: %w", err)
 	}
 	built.definitions = installer.definitions
 	// Not ServeHTTP: its mux cleans paths, redirects, and answers 404 in plain text.
-	built.handler = rememberNamespace(all.namespaces, &fork{
+	built.handler = rememberNamespace(all.namespaces, &groupVersionRouter{
 		isBuiltIn: installer.builtIn.Has, builtIn: http.HandlerFunc(installer.container.Dispatch), custom: built.custom,
 	})
 	return built, nil
@@ -165,3 +164,43 @@ func (i *installer) add(g servedGroup) ([]apidiscoveryv2.APIResourceDiscovery, e
 	resources, _, err := group.InstallREST(i.container)
 	return resources, err
 }
+
+// maxPatchCopies bounds what the copy operations of one JSON patch may add, in bytes.
+const maxPatchCopies = 3 << 20
+
+// boundPatches makes the library refuse patches that copy a value into itself until memory ends (CVE-2019-1002100, attack
+// row C7). The bound is a variable of the library, which the generic server's constructor, unused here, would set; every
+// server in a process sets the same.
+func boundPatches() { atomic.StoreInt64(&jsonpatch.AccumulatedCopySizeLimit, maxPatchCopies) }
+
+// ownStream is the storage behind one watch cache. Its watch of etcd, and its requests for progress, have a stream of
+// their own.
+//
+// A consistent read waits until the cache has seen the revision of the moment, which etcd tells it on request: on all of
+// a stream, and only when no watch of the stream begins at a revision that is still to come (progressIfSync in etcd's
+// watchable_store.go). All of our watches are of one client, so they would share one stream. Then a cache that was
+// filled last, and watches from the next revision on, keeps the others from hearing anything until somebody writes; at a
+// quiet start nobody does, and informers wait for ever. Upstream has a client for each resource.
+type ownStream struct {
+	storage.Interface
+	of string // the resource
+}
+
+// streamHeader is what etcd's client tells streams apart by: the metadata of the context as a whole.
+const streamHeader = "portico-cache"
+
+func (o ownStream) on(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, streamHeader, o.of)
+}
+
+func (o ownStream) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	return o.Interface.Watch(o.on(ctx), key, opts)
+}
+
+func (o ownStream) RequestWatchProgress(ctx context.Context) error {
+	return o.Interface.RequestWatchProgress(o.on(ctx))
+}
+
+// EnableResourceSizeEstimation estimates nothing. The library would keep the size of each object beside its key, look at all
+// keys every minute, and tell its own fairness how large a list will be, which is not ours.
+func (o ownStream) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }

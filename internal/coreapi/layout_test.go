@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/kinds/cluster"
 	"portico.dev/internal/store"
 )
 
@@ -30,7 +30,7 @@ var directories = map[schema.GroupResource]string{
 // An etcd of kube-apiserver's can be taken over, and given back: each kind lies where it is looked for there.
 func TestEachKindLiesWhereKubeAPIServerKeepsIt(t *testing.T) {
 	taken := map[string]schema.GroupResource{}
-	for _, g := range kinds.All() {
+	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			resource := schema.GroupResource{Group: g.Version.Group, Resource: r.Name}
 			want := r.Name
@@ -108,7 +108,7 @@ func TestKeysAndFormsInEtcd(t *testing.T) {
 // What was stored in another form is read all the same, and takes on the new one with the next write.
 func TestTheFormOfStoredObjectsCanChange(t *testing.T) {
 	dir := t.TempDir()
-	raw := func(t *testing.T, h *house) string {
+	raw := func(t *testing.T, h *testServer) string {
 		got, err := h.store.Client().KV.Get(within(t), "/registry/configmaps/work/a")
 		if err != nil || len(got.Kvs) != 1 {
 			t.Fatalf("%v, %v", got, err)

@@ -202,7 +202,7 @@ func creations(client kubernetes.Interface, anything dynamic.Interface) []creati
 }
 
 // stored are the keys in etcd of what is in a namespace.
-func (h *house) stored(t *testing.T, namespace string) (keys []string) {
+func (h *testServer) stored(t *testing.T, namespace string) (keys []string) {
 	t.Helper()
 	answer, err := h.store.Client().KV.Get(within(t), "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
@@ -634,7 +634,7 @@ func within2m(t *testing.T) context.Context {
 }
 
 // purge removes what is in a namespace below the API.
-func (h *house) purge(t *testing.T, namespace string) {
+func (h *testServer) purge(t *testing.T, namespace string) {
 	t.Helper()
 	for _, key := range h.stored(t, namespace) {
 		if _, err := h.store.Client().KV.Delete(within(t), key); err != nil {
@@ -649,7 +649,7 @@ type stamped struct {
 }
 
 // objectsIn are the objects of a namespace in etcd, with their stamps.
-func objectsIn(t *testing.T, h *house, namespace string) (found []stamped) {
+func objectsIn(t *testing.T, h *testServer, namespace string) (found []stamped) {
 	t.Helper()
 	for _, key := range h.stored(t, namespace) {
 		answer, err := h.store.Client().KV.Get(within(t), key)
@@ -830,7 +830,7 @@ func TestACreateWhoseNamespaceIsWrittenEachTime(t *testing.T) {
 		t.Errorf("the last attempt: %v", err)
 	}
 	err := create("never", createAttempts)
-	if seconds, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || seconds != againAfter || !strings.Contains(err.Error(), "is being changed all the time") {
+	if seconds, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || seconds != retryAfterSeconds || !strings.Contains(err.Error(), "is being changed all the time") {
 		t.Errorf("got %v", err)
 	}
 	if keys := h.stored(t, "work"); len(keys) != 1 || !strings.HasSuffix(keys[0], "/last") {

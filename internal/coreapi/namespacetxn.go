@@ -51,7 +51,7 @@ type namespaceTxn struct {
 }
 
 // conditional is a client whose writes of a resource are under the conditions of namespaceTxn.
-func (s *shelf) conditional(resource schema.GroupResource, prefix, resourcePrefix string) *kubernetes.Client {
+func (s *storageFactory) conditional(resource schema.GroupResource, prefix, resourcePrefix string) *kubernetes.Client {
 	root := strings.TrimSuffix(prefix, "/") + "/"
 	return &kubernetes.Client{Client: s.client.Client, Kubernetes: &namespaceTxn{
 		Interface: s.client.Kubernetes, kv: s.client.KV, resource: resource,
@@ -61,8 +61,8 @@ func (s *shelf) conditional(resource schema.GroupResource, prefix, resourcePrefi
 }
 
 // decodeNamespace reads a namespace as its own storage does.
-func (s *shelf) decodeNamespace(ctx context.Context, kv *mvccpb.KeyValue) (*corev1.Namespace, error) {
-	transformer := s.how.Encryption.TransformerFor(corev1.Resource("namespaces"))
+func (s *storageFactory) decodeNamespace(ctx context.Context, kv *mvccpb.KeyValue) (*corev1.Namespace, error) {
+	transformer := s.config.Encryption.TransformerFor(corev1.Resource("namespaces"))
 	data, _, err := transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
 	if err != nil {
 		return nil, storage.NewInternalError(fmt.Errorf("%s: %w", kv.Key, err))
@@ -147,7 +147,7 @@ func (t *namespaceTxn) create(ctx context.Context, namespace, name, key string, 
 	}
 	return kubernetes.PutResponse{}, apierrors.NewTooManyRequests(fmt.Sprintf(
 		"%s %q was not created: namespace %s is being changed all the time, and was changed during each of %d attempts; try again",
-		t.resource, name, namespace, createAttempts), againAfter)
+		t.resource, name, namespace, createAttempts), retryAfterSeconds)
 }
 
 // start is the namespace that a create goes by.
@@ -170,21 +170,21 @@ func (t *namespaceTxn) start(ctx context.Context, namespace string) (*namespaceA
 }
 
 // change updates or deletes. That there is no namespace of the name is no obstacle, and its creation after the start is.
-func (t *namespaceTxn) change(ctx context.Context, start *namespaceAtStart, name, key string, expected int64, do clientv3.Op, getOnFailure bool) (txnAnswer, error) {
+func (t *namespaceTxn) change(ctx context.Context, start *namespaceAtStart, name, key string, expected int64, do clientv3.Op, getOnFailure bool) (txnResult, error) {
 	if start.err != nil {
-		return txnAnswer{}, start.err
+		return txnResult{}, start.err
 	}
 	notAnother := clientv3.Compare(clientv3.CreateRevision(t.namespaces+start.name), "<", start.revision+1)
 	a, err := t.commit(ctx, key, expected, notAnother, do, clientv3.OpGet(t.namespaces+start.name, clientv3.WithKeysOnly()), getOnFailure)
 	if err == nil && !a.succeeded && a.namespace != nil && a.namespace.CreateRevision > start.revision {
-		return txnAnswer{}, apierrors.NewConflict(t.resource, name, fmt.Errorf(
+		return txnResult{}, apierrors.NewConflict(t.resource, name, fmt.Errorf(
 			"namespace %s was deleted and created again while the request was under way; read the object and try again", start.name))
 	}
 	return a, err
 }
 
-// txnAnswer is what etcd said.
-type txnAnswer struct {
+// txnResult is the response of etcd.
+type txnResult struct {
 	succeeded bool
 	revision  int64
 	// Of a failure: whether the object is there, the object if it was asked for, and the namespace, nil when there is none.
@@ -194,8 +194,8 @@ type txnAnswer struct {
 }
 
 // commit does something if the object is at the expected revision, the namespace meets its condition, and the entry of the
-// transaction of Services that the write belongs to, if any, is there (inflight.go).
-func (t *namespaceTxn) commit(ctx context.Context, key string, expected int64, namespace clientv3.Cmp, do, getNamespace clientv3.Op, getObject bool) (txnAnswer, error) {
+// transaction of Services that the write belongs to, if any, is there (servicewrites.go).
+func (t *namespaceTxn) commit(ctx context.Context, key string, expected int64, namespace clientv3.Cmp, do, getNamespace clientv3.Op, getObject bool) (txnResult, error) {
 	get := clientv3.OpGet(key, clientv3.WithKeysOnly())
 	if getObject {
 		get = clientv3.OpGet(key)
@@ -209,17 +209,17 @@ func (t *namespaceTxn) commit(ctx context.Context, key string, expected int64, n
 	}
 	answer, err := t.kv.Txn(ctx).If(conditions...).Then(do).Else(questions...).Commit()
 	if err != nil {
-		return txnAnswer{}, err
+		return txnResult{}, err
 	}
-	a := txnAnswer{succeeded: answer.Succeeded, revision: answer.Header.Revision}
+	a := txnResult{succeeded: answer.Succeeded, revision: answer.Header.Revision}
 	if a.succeeded {
 		return a, nil
 	}
 	if len(answer.Responses) != len(questions) {
-		return txnAnswer{}, fmt.Errorf("etcd answered %d of %d questions about %s", len(answer.Responses), len(questions), key)
+		return txnResult{}, fmt.Errorf("etcd answered %d of %d questions about %s", len(answer.Responses), len(questions), key)
 	}
 	if fence != "" && answer.Responses[2].GetResponseRange().GetCount() == 0 {
-		return txnAnswer{}, errFenced()
+		return txnResult{}, errFenced()
 	}
 	if kvs := answer.Responses[0].GetResponseRange().GetKvs(); len(kvs) == 1 {
 		a.there = true

@@ -35,7 +35,7 @@ func TestWritingAnAPIServiceWarnsOfItsNeighbours(t *testing.T) {
 			body := `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"` + c.version + `.` + c.group + `"},"spec":{` +
 				`"group":"` + c.group + `","version":"` + c.version + `","groupPriorityMinimum":1000,"versionPriority":15,"caBundle":"",` +
 				`"service":{"namespace":"work","name":"` + c.service + `"}}}`
-			result := rawClient(t, s.house).Post().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices").
+			result := rawClient(t, s.testServer).Post().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices").
 				Param("dryRun", "All").SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(within(t))
 			if err := result.Error(); err != nil {
 				t.Fatalf("refused: %v", err)

@@ -6,54 +6,74 @@ import (
 	"slices"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/registry/rest"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/registry"
 )
 
-// RuntimeConfig is kube-apiserver's --runtime-config: which of the group-versions and resources of the table are served.
+// RuntimeConfig is kube-apiserver's --runtime-config: which of the group-versions and resources that are built in are served.
 // The zero value serves all. What is turned off keeps its objects in etcd, and shows them again when it is turned on.
 type RuntimeConfig struct {
+	table     []builtInVersion
 	versions  sets.Set[schema.GroupVersion]         // turned off
 	resources sets.Set[schema.GroupVersionResource] // turned off, in group-versions that are not
 }
 
-// needed are group-versions that cannot be turned off, and who would wait for them, or go wrong without them.
-var needed = map[schema.GroupVersion]string{
-	corev1.SchemeGroupVersion:                  "everything is built on it",
-	apiregistrationv1.SchemeGroupVersion:       "without it no extension server can be registered",
-	apiextensionsv1.SchemeGroupVersion:         "custom resources are served by it",
-	rbacv1.SchemeGroupVersion:                  "authorization reads its roles and bindings",
-	admissionregistrationv1.SchemeGroupVersion: "admission reads its webhooks and policies",
-	discoveryv1.SchemeGroupVersion:             "extension servers are found by their EndpointSlices",
-	authenticationv1.SchemeGroupVersion:        "extension servers ask by it who a caller is",
-	authorizationv1.SchemeGroupVersion:         "extension servers ask by it what a caller may do",
-	networkingv1.SchemeGroupVersion:            "Services get their addresses by its ServiceCIDRs and IPAddresses; its other resources can be turned off by name",
+// builtInVersion is a group-version that is built in, with the resources that can be named.
+type builtInVersion struct {
+	version   schema.GroupVersion
+	required  string // why it cannot be turned off; empty: it can
+	resources sets.Set[string]
+	optional  sets.Set[string] // those that can be turned off although the group-version cannot
 }
 
-// spared are the resources that can be turned off in a group-version that is needed.
-var spared = sets.New(
-	networkingv1.SchemeGroupVersion.WithResource("ingresses"),
-	networkingv1.SchemeGroupVersion.WithResource("ingressclasses"),
-	networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
-)
+// builtInVersions are those of groups, as clients should prefer them, and that of definitions of custom resources. Reviews,
+// which are not stored, are not named.
+func builtInVersions(groups []registry.Group) []builtInVersion {
+	var table []builtInVersion
+	for _, g := range groups {
+		v := builtInVersion{version: g.Version, required: g.Required, resources: sets.New[string](), optional: sets.New[string]()}
+		for _, r := range g.Resources {
+			v.resources.Insert(r.Name)
+			if r.Optional {
+				v.optional.Insert(r.Name)
+			}
+		}
+		for _, r := range g.Virtual {
+			if r.Named {
+				v.resources.Insert(r.Name)
+			}
+		}
+		table = append(table, v)
+	}
+	for _, g := range groups {
+		for _, r := range g.Resources {
+			for _, other := range r.AlsoServedIn {
+				table[slices.IndexFunc(table, func(v builtInVersion) bool { return v.version == other })].resources.Insert(r.Name)
+			}
+		}
+	}
+	return append(table, builtInVersion{
+		version: apiextensionsv1.SchemeGroupVersion, required: "custom resources are served by it",
+		resources: sets.New("customresourcedefinitions"),
+	})
+}
 
-// classes are the keys that name many group-versions at once, in the order in which they apply. Nothing of the table is
-// beta or alpha; the keys are known all the same.
+func (c RuntimeConfig) find(version schema.GroupVersion) (builtInVersion, bool) {
+	for _, v := range c.table {
+		if v.version == version {
+			return v, true
+		}
+	}
+	return builtInVersion{}, false
+}
+
+// classes are the keys that name many group-versions at once, in the order in which they apply. Nothing that is
+// built in is beta or alpha; the keys are known all the same.
 var classes = []struct {
 	key     string
 	matches func(version string) bool
@@ -67,9 +87,10 @@ var classes = []struct {
 // ParseRuntimeConfig reads settings such as batch/v1=false, apps/v1/daemonsets=false and api/all=false. A group-version
 // weighs more than a class, and a resource more than its group-version. What is needed stays on under a class that turns
 // it off, and is an error when it is named.
-func ParseRuntimeConfig(settings map[string]string) (RuntimeConfig, error) {
-	c := RuntimeConfig{versions: sets.New[schema.GroupVersion](), resources: sets.New[schema.GroupVersionResource]()}
-	known := tableResources()
+func ParseRuntimeConfig(settings map[string]string, groups []registry.Group) (RuntimeConfig, error) {
+	c := RuntimeConfig{
+		table: builtInVersions(groups), versions: sets.New[schema.GroupVersion](), resources: sets.New[schema.GroupVersionResource](),
+	}
 	for _, class := range classes {
 		value, set := settings[class.key]
 		if !set {
@@ -79,9 +100,9 @@ func ParseRuntimeConfig(settings map[string]string) (RuntimeConfig, error) {
 		if err != nil {
 			return c, err
 		}
-		for version := range known {
-			if _, keep := needed[version]; class.matches(version.Version) && !keep {
-				c.turn(version, on)
+		for _, v := range c.table {
+			if class.matches(v.version.Version) && v.required == "" {
+				c.turn(v.version, on)
 			}
 		}
 	}
@@ -91,7 +112,7 @@ func ParseRuntimeConfig(settings map[string]string) (RuntimeConfig, error) {
 		if isClass(key) {
 			continue
 		}
-		if err := c.apply(key, settings[key], known); err != nil {
+		if err := c.apply(key, settings[key]); err != nil {
 			return c, err
 		}
 	}
@@ -126,24 +147,25 @@ func (c RuntimeConfig) turn(version schema.GroupVersion, on bool) {
 }
 
 // apply follows one key that names a group-version, or a resource in one.
-func (c RuntimeConfig) apply(key, value string, known map[schema.GroupVersion]sets.Set[string]) error {
+func (c RuntimeConfig) apply(key, value string) error {
 	on, err := switchOf(key, value)
 	if err != nil {
 		return err
 	}
-	version, resource, err := readKey(key, known)
+	v, resource, err := c.readKey(key)
 	if err != nil {
 		return err
 	}
-	if why, keep := needed[version]; keep && !on && !spared.Has(version.WithResource(resource)) {
-		return fmt.Errorf("%s=false: %s cannot be turned off: %s", key, version, why)
+	version := v.version
+	if v.required != "" && !on && !v.optional.Has(resource) {
+		return fmt.Errorf("%s=false: %s cannot be turned off: %s", key, version, v.required)
 	}
 	if resource == "" {
 		c.turn(version, on)
 		return nil
 	}
-	if !known[version].Has(resource) {
-		return fmt.Errorf("%s: %s has no resource %q; it has %s", key, version, resource, strings.Join(sets.List(known[version]), ", "))
+	if !v.resources.Has(resource) {
+		return fmt.Errorf("%s: %s has no resource %q; it has %s", key, version, resource, strings.Join(sets.List(v.resources), ", "))
 	}
 	at := version.WithResource(resource)
 	switch {
@@ -152,7 +174,7 @@ func (c RuntimeConfig) apply(key, value string, known map[schema.GroupVersion]se
 	case c.versions.Has(version):
 		// The one resource of a group-version that is off otherwise.
 		c.versions.Delete(version)
-		for other := range known[version] {
+		for other := range v.resources {
 			c.resources.Insert(version.WithResource(other))
 		}
 		c.resources.Delete(at)
@@ -163,7 +185,7 @@ func (c RuntimeConfig) apply(key, value string, known map[schema.GroupVersion]se
 }
 
 // readKey understands group/version and group/version/resource; the core group is "v1", "/v1" or "api/v1".
-func readKey(key string, known map[schema.GroupVersion]sets.Set[string]) (schema.GroupVersion, string, error) {
+func (c RuntimeConfig) readKey(key string) (builtInVersion, string, error) {
 	parts := strings.Split(key, "/")
 	if parts[0] == "v1" {
 		parts = append([]string{""}, parts...)
@@ -171,53 +193,35 @@ func readKey(key string, known map[schema.GroupVersion]sets.Set[string]) (schema
 		parts[0] = ""
 	}
 	if len(parts) < 2 || len(parts) > 3 {
-		return schema.GroupVersion{}, "", fmt.Errorf("%s: the key is none of api/all, api/ga, api/beta, group/version and group/version/resource", key)
+		return builtInVersion{}, "", fmt.Errorf("%s: the key is none of api/all, api/ga, api/beta, group/version and group/version/resource", key)
 	}
 	version := schema.GroupVersion{Group: parts[0], Version: parts[1]}
-	if _, ok := known[version]; !ok {
+	v, ok := c.find(version)
+	if !ok {
 		var names []string
-		for other := range known {
-			names = append(names, other.String())
+		for _, other := range c.table {
+			names = append(names, other.version.String())
 		}
 		slices.Sort(names)
-		return version, "", fmt.Errorf("%s: there is no group-version %s here; those that are served here are %s", key, version, strings.Join(names, ", "))
+		return v, "", fmt.Errorf("%s: there is no group-version %s here; those that are served here are %s", key, version, strings.Join(names, ", "))
 	}
 	if len(parts) == 2 {
-		return version, "", nil
+		return v, "", nil
 	}
-	return version, parts[2], nil
-}
-
-// tableResources are the resources of each group-version that is built in. Reviews, which are not stored, are not named.
-func tableResources() map[schema.GroupVersion]sets.Set[string] {
-	known := map[schema.GroupVersion]sets.Set[string]{
-		apiextensionsv1.SchemeGroupVersion: sets.New("customresourcedefinitions"),
-	}
-	for _, g := range kinds.All() {
-		names := sets.New[string]()
-		for _, r := range g.Resources {
-			names.Insert(r.Name)
-		}
-		known[g.Version] = names
-	}
-	known[corev1.SchemeGroupVersion].Insert("componentstatuses")
-	// Other names of what another entry of the table stores.
-	known[eventsv1.SchemeGroupVersion].Insert("events")
-	known[autoscalingv1.SchemeGroupVersion].Insert("horizontalpodautoscalers")
-	return known
+	return v, parts[2], nil
 }
 
 // AllOn reports whether nothing is turned off.
 func (c RuntimeConfig) AllOn() bool { return len(c.versions) == 0 && len(c.resources) == 0 }
 
-// Serves reports whether a resource of a group-version of the table is served.
+// Serves reports whether a resource of a group-version is built in and served.
 func (c RuntimeConfig) Serves(at schema.GroupVersionResource) bool {
-	return !c.versions.Has(at.GroupVersion()) && !c.resources.Has(at)
+	return c.has(at.GroupVersion()) && !c.versions.Has(at.GroupVersion()) && !c.resources.Has(at)
 }
 
-// ServesVersion reports whether any resource of a group-version of the table is served.
+// ServesVersion reports whether any resource of a group-version is built in and served.
 func (c RuntimeConfig) ServesVersion(version schema.GroupVersion) bool {
-	if c.versions.Has(version) {
+	if !c.has(version) || c.versions.Has(version) {
 		return false
 	}
 	off := 0
@@ -226,7 +230,14 @@ func (c RuntimeConfig) ServesVersion(version schema.GroupVersion) bool {
 			off++
 		}
 	}
-	return off == 0 || off < len(tableResources()[version])
+	v, _ := c.find(version)
+	return off == 0 || off < len(v.resources)
+}
+
+// has is true for every group-version of the zero value, which knows none.
+func (c RuntimeConfig) has(version schema.GroupVersion) bool {
+	_, known := c.find(version)
+	return known || c.table == nil
 }
 
 // FairnessServed reports whether the objects are served that requests take turns by.
@@ -238,25 +249,32 @@ func (c RuntimeConfig) FairnessServed() bool {
 // builtIn are the group-versions that are served as long as the server runs: core first, then as clients should prefer
 // them, and that of definitions.
 func (c RuntimeConfig) builtIn() []schema.GroupVersion {
-	return slices.DeleteFunc(builtInGroupVersions(), func(v schema.GroupVersion) bool { return !c.ServesVersion(v) })
+	var all []schema.GroupVersion
+	for _, v := range c.table {
+		if c.ServesVersion(v.version) {
+			all = append(all, v.version)
+		}
+	}
+	return all
 }
 
-// keep leaves the doors that are open. The storage behind the others stays, for what is done with it inside: addresses
-// are allocated whether or not anybody can list them.
+// keep leaves out what is turned off.
 func (c RuntimeConfig) keep(all []servedGroup) []servedGroup {
 	var kept []servedGroup
 	for _, g := range all {
 		if !c.ServesVersion(g.version) {
 			continue
 		}
-		open := map[string]rest.Storage{}
-		for name, storage := range g.storage {
-			resource, _, _ := strings.Cut(name, "/")
-			if c.Serves(g.version.WithResource(resource)) {
-				open[name] = storage
-			}
-		}
-		kept = append(kept, servedGroup{version: g.version, storage: open})
+		maps.DeleteFunc(g.storage, func(path string, _ rest.Storage) bool {
+			return !c.Serves(g.version.WithResource(resourceOf(path)))
+		})
+		kept = append(kept, g)
 	}
 	return kept
+}
+
+// resourceOf is the resource of a path such as pods/status.
+func resourceOf(path string) string {
+	resource, _, _ := strings.Cut(path, "/")
+	return resource
 }

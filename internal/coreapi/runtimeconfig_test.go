@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/coreapi/kinds/cluster"
 )
 
 func TestRuntimeConfig(t *testing.T) {
@@ -45,7 +47,7 @@ func TestRuntimeConfig(t *testing.T) {
 		"a value that is none":           {map[string]string{"batch/v1": "no"}, nil, nil, "batch/v1=no: say true or false"},
 	} {
 		t.Run(situation, func(t *testing.T) {
-			chosen, err := ParseRuntimeConfig(c.settings)
+			chosen, err := ParseRuntimeConfig(c.settings, cluster.All())
 			if c.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), c.refused) {
 					t.Fatalf("got %v, want %s", err, c.refused)
@@ -70,7 +72,7 @@ func TestRuntimeConfig(t *testing.T) {
 }
 
 func TestWhatIsTurnedOffIsNowhere(t *testing.T) {
-	chosen, err := ParseRuntimeConfig(map[string]string{"batch/v1": "false", "networking.k8s.io/v1/ingresses": "false", "scheduling.k8s.io/v1/priorityclasses": "false"})
+	chosen, err := ParseRuntimeConfig(map[string]string{"batch/v1": "false", "networking.k8s.io/v1/ingresses": "false", "scheduling.k8s.io/v1/priorityclasses": "false"}, cluster.All())
 	if err != nil {
 		t.Fatal(err)
 	}

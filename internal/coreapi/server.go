@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,9 @@ import (
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/coreapi/crds"
 	"portico.dev/internal/coreapi/hooks"
+	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/openapidocs"
+	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/store"
 )
@@ -46,11 +50,11 @@ type Config struct {
 	RuleResolver authorizer.RuleResolver
 	// Aggregate says what aggregated ClusterRoles give, for whoever wants to bind one. Nil: only those who may everything
 	// can bind them.
-	Aggregate AggregateFunc
+	Aggregate registry.AggregateFunc
 	// TokenAuthenticator answers TokenReviews. Nil: every token is answered unauthenticated.
 	TokenAuthenticator authenticator.Token
 	// TokenIssuer signs the tokens of serviceaccounts/token. Nil: the subresource is not served.
-	TokenIssuer TokenIssuer
+	TokenIssuer registry.TokenIssuer
 	// MaxTokenExpiration is the longest life of its tokens; a request for more is shortened to it. Default 0: no bound.
 	MaxTokenExpiration time.Duration
 	// DenyPrivileged refuses pods, and what makes pods, with a privileged container. Default false.
@@ -71,7 +75,9 @@ type Config struct {
 	RESTMapper func() meta.RESTMapper
 	// Storage says how objects are stored.
 	Storage Storage
-	// RuntimeConfig says which of the built-in APIs are served. Default all.
+	// Groups are those that are built in. Default kinds.Base; package kinds/cluster has more.
+	Groups []registry.Group
+	// RuntimeConfig says which of Groups are served. Default all.
 	RuntimeConfig RuntimeConfig
 	// Logger may be nil.
 	Logger *zap.Logger
@@ -82,11 +88,11 @@ type Server struct {
 	cfg   Config
 	log   *zap.Logger
 	codec *codecs
-	own   definitionClient
+	own   definitionsClient
 
 	ready   chan struct{} // closed once, when serving is first set
 	served  atomic.Pointer[served]
-	changes *notice
+	changes *changeNotifier
 	merging sync.Mutex // makes served follow builtIn and custom in their order
 	builtIn Discovery
 	custom  *crds.Definitions // written before ready is closed
@@ -94,7 +100,8 @@ type Server struct {
 	repairer *allocation.Repairer
 	// definitions too.
 	definitions rest.Lister
-	prepared    func() preparedDocs // made when they are first asked for
+	openAPIv3   func() []openapidocs.Document // made at the first call, as openAPIv2
+	openAPIv2   func() openapidocs.Document
 
 	mu        sync.RWMutex   // guards the two handlers, and the step from them to inFlight
 	installed http.Handler   // nil until there are storages, and after the end
@@ -116,17 +123,23 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = zap.NewNop()
 	}
 	boundPatches()
-	c, err := newCodecs()
+	if cfg.Groups == nil {
+		cfg.Groups = kinds.Base()
+	}
+	cfg.Groups = slices.Clone(cfg.Groups)
+	slices.SortStableFunc(cfg.Groups, func(a, b registry.Group) int { return b.Priority - a.Priority })
+	cfg.RuntimeConfig.table = builtInVersions(cfg.Groups)
+	c, err := newCodecs(cfg.Groups)
 	if err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)
 	}
 	if err := c.storeAs(cfg.Storage.MediaType); err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, codec: c, ready: make(chan struct{}), changes: newNotice()}
-	s.prepared = sync.OnceValue(cfg.RuntimeConfig.prepareDocs)
+	s := &Server{cfg: cfg, log: cfg.Logger, codec: c, ready: make(chan struct{}), changes: newChangeNotifier()}
+	s.openAPIv3, s.openAPIv2 = sync.OnceValue(cfg.RuntimeConfig.documents), sync.OnceValue(cfg.RuntimeConfig.swagger)
 	s.served.Store(&served{groupVersions: sets.New(s.BuiltIn()...)})
-	if s.own, err = newDefinitionClient(s); err != nil {
+	if s.own, err = newDefinitionsClient(s); err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)
 	}
 	s.stop, s.halt = context.WithCancel(context.Background())
@@ -145,15 +158,15 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("local groups: %w", store.ErrNotReady)
 	}
 	started := time.Now()
-	shelf := newShelf(client, s.cfg.Store.Prefix(), s.codec, s.cfg.Storage)
-	defer shelf.close()
-	api, err := install(s.cfg, s.codec, shelf, s.own, s.merge, s.mapper(), s.newAdmission)
+	factory := newStorageFactory(client, s.cfg.Store.Prefix(), s.codec, s.cfg.Storage)
+	defer factory.close()
+	api, err := install(s.cfg, s.codec, factory, s.own, s.merge, s.mapper(), s.newAdmission)
 	if err != nil {
 		return fmt.Errorf("local groups: %w", err)
 	}
 	defer api.admission.Abandon()
-	if err := shelf.awaitCaches(ctx, cacheTimeout); err != nil {
-		abandon(api.custom)
+	if err := factory.awaitCaches(ctx, cacheTimeout); err != nil {
+		stopUnstarted(api.custom)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -207,7 +220,7 @@ func (s *Server) merge() {
 	s.merging.Lock()
 	defer s.merging.Unlock()
 	s.served.Store(withCustom(s.builtIn, s.BuiltIn(), s.custom.Served()))
-	s.changes.give()
+	s.changes.notify()
 }
 
 // drain turns new requests away, ends those in flight, and waits for them within drainTimeout.

@@ -27,6 +27,8 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"portico.dev/internal/auth/serviceaccount"
+	"portico.dev/internal/coreapi/kinds/cluster"
+	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/store"
 )
@@ -44,18 +46,18 @@ func TestMain(m *testing.M) {
 var admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
 // house is a running server over a store of its own.
-type house struct {
+type testServer struct {
 	*Server
 	store *store.Store
 }
 
 // start runs a store and a server until the test ends, and waits until both are ready.
-func start(t *testing.T, change ...func(*Config)) *house {
+func start(t *testing.T, change ...func(*Config)) *testServer {
 	t.Helper()
 	return startIn(t, t.TempDir(), change...)
 }
 
-func startIn(t *testing.T, dir string, change ...func(*Config)) *house {
+func startIn(t *testing.T, dir string, change ...func(*Config)) *testServer {
 	t.Helper()
 	s, err := store.New(store.Config{DataDir: dir, Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))})
 	if err != nil {
@@ -64,7 +66,7 @@ func startIn(t *testing.T, dir string, change ...func(*Config)) *house {
 	runUntilEnd(t, "store", s.Run, s.Ready())
 	book := &records{}
 	cfg := Config{
-		Store: s, Authorizer: people{}, RuleResolver: people{}, TokenAuthenticator: tokenList{"good": "jane"},
+		Store: s, Groups: cluster.All(), Authorizer: people{}, RuleResolver: people{}, TokenAuthenticator: tokenList{"good": "jane"},
 		TokenIssuer: newNotary(t, book), Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
 	}
 	for _, f := range change {
@@ -76,7 +78,7 @@ func startIn(t *testing.T, dir string, change ...func(*Config)) *house {
 	}
 	book.Interface = clientFor(t, server.ClientConfig(admin))
 	runUntilEnd(t, "local groups", server.Run, server.Ready())
-	return &house{server, s}
+	return &testServer{server, s}
 }
 
 func runUntilEnd(t *testing.T, name string, run func(context.Context) error, ready <-chan struct{}) {
@@ -105,7 +107,7 @@ func runUntilEnd(t *testing.T, name string, run func(context.Context) error, rea
 	}
 }
 
-func (h *house) typed(t *testing.T, u user.Info) kubernetes.Interface {
+func (h *testServer) typed(t *testing.T, u user.Info) kubernetes.Interface {
 	t.Helper()
 	return clientFor(t, h.ClientConfig(u))
 }
@@ -222,10 +224,10 @@ func newNotary(t *testing.T, of *records) notary {
 	return notary{tokens}
 }
 
-func (n notary) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (IssuedToken, error) {
+func (n notary) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (registry.IssuedToken, error) {
 	issued, err := n.tokens.Issue(ctx, serviceaccount.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
 	if err != nil {
-		return IssuedToken{}, err
+		return registry.IssuedToken{}, err
 	}
 	token := namespace + "/" + name
 	if spec.BoundObjectRef != nil {
@@ -236,7 +238,7 @@ func (n notary) IssueToken(ctx context.Context, namespace, name string, uid type
 		audiences = n.tokens.Audiences()
 	}
 	status := authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(issued.Expires)}
-	return IssuedToken{Status: status, Audiences: audiences, CredentialID: issued.CredentialID}, nil
+	return registry.IssuedToken{Status: status, Audiences: audiences, CredentialID: issued.CredentialID}, nil
 }
 
 // records are where a notary looks objects up: in the server that asks it.

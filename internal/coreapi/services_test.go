@@ -36,7 +36,7 @@ func narrow(c *Config) {
 }
 
 // second is another server over the etcd of h.
-func (h *house) second(t *testing.T, change ...func(*Config)) *house {
+func (h *testServer) second(t *testing.T, change ...func(*Config)) *testServer {
 	t.Helper()
 	cfg := h.Server.cfg
 	cfg.Logger = zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))
@@ -48,7 +48,7 @@ func (h *house) second(t *testing.T, change ...func(*Config)) *house {
 		t.Fatal(err)
 	}
 	runUntilEnd(t, "second server", server.Run, server.Ready())
-	return &house{server, h.store}
+	return &testServer{server, h.store}
 }
 
 func aService(name string) *corev1.Service {
@@ -250,7 +250,7 @@ func change(r *rand.Rand, s *corev1.Service) *corev1.Service {
 	return s
 }
 
-func (h *house) listServices(ctx context.Context) ([]corev1.Service, error) {
+func (h *testServer) listServices(ctx context.Context) ([]corev1.Service, error) {
 	list, err := kubernetes.NewForConfigOrDie(h.ClientConfig(admin)).CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -259,7 +259,7 @@ func (h *house) listServices(ctx context.Context) ([]corev1.Service, error) {
 }
 
 // compare finds what Services have and nobody claimed, and what is claimed and no Service has.
-func (h *house) compare(t *testing.T) (missing, leaked []string) {
+func (h *testServer) compare(t *testing.T) (missing, leaked []string) {
 	t.Helper()
 	services, err := h.listServices(within(t))
 	if err != nil {

@@ -3,132 +3,150 @@ package coreapi
 import (
 	"context"
 	"maps"
+	"net/netip"
+	"slices"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
+	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"portico.dev/internal/coreapi/allocation"
-	"portico.dev/internal/coreapi/kinds"
-	"portico.dev/internal/coreapi/kinds/certificates"
 	"portico.dev/internal/coreapi/kinds/core"
-	"portico.dev/internal/coreapi/kinds/events"
-	"portico.dev/internal/coreapi/kinds/scheduling"
 	"portico.dev/internal/coreapi/registry"
 )
 
-// storages are all doors to all resources.
+// servedGroup is a group-version with the storage of each of its resources and subresources.
+type servedGroup struct {
+	version schema.GroupVersion
+	storage map[string]rest.Storage
+}
+
+// storages are those of all resources that are built in.
 type storages struct {
 	groups     []servedGroup
 	namespaces *registry.REST
 	repairer   *allocation.Repairer
 }
 
-// openAll opens the table: each entry, the subresources that follow from it, and then what is not in any entry.
-func openAll(cfg Config, c *codecs, shelf *shelf, beside *registry.RelatedObjects, mapper meta.RESTMapper) (*storages, error) {
-	guard := &registry.WriteAuthorizer{
-		Authorizer: cfg.Authorizer, Rules: cfg.RuleResolver, Mapper: mapper, BuiltIn: cfg.RuntimeConfig.builtIn(), Related: beside,
+// openStorages opens the storage of every kind, and leaves out what runtime-config turns off. The storage behind that stays
+// open, for what is done with it inside: addresses are allocated whether or not anybody can list them.
+func openStorages(cfg Config, c *codecs, factory *storageFactory, definitions apiextensionslisters.CustomResourceDefinitionLister, mapper meta.RESTMapper) (*storages, error) {
+	e := newEnvironment(cfg, c, factory, definitions, mapper)
+	if err := e.Open(cfg.Groups, factory.options); err != nil {
+		return nil, err
 	}
-	table := kinds.All()
-	byResource := map[schema.GroupResource]*registry.REST{}
-	all := &storages{}
-	for i := range table {
-		g := &table[i]
-		served := servedGroup{version: g.Version, storage: map[string]rest.Storage{}}
-		for j := range g.Resources {
-			r := &g.Resources[j]
-			if r.Name == "events" && cfg.EventTTL > 0 {
-				r.TTL = cfg.EventTTL
-			}
-			main, err := registry.Open(c.scheme, shelf.options(g.Version, r), g.Version, r, guard, beside, cfg.DenyPrivileged)
-			if err != nil {
-				return nil, err
-			}
-			byResource[schema.GroupResource{Group: g.Version.Group, Resource: r.Name}] = main
-			served.storage[r.Name] = main
-			if r.Status != nil {
-				served.storage[r.Name+"/status"] = registry.NewSubresource(main.Store, registry.StatusStrategy{Strategy: registry.NewStrategy(c.scheme, r)})
-			}
-		}
-		all.groups = append(all.groups, served)
+	all := &storages{namespaces: e.Storage(corev1.Resource("namespaces"))}
+	for i := range cfg.Groups {
+		all.groups = append(all.groups, servedGroup{cfg.Groups[i].Version, e.Serve(&cfg.Groups[i])})
 	}
-
-	inCore := func(resource string) *registry.REST { return byResource[corev1.Resource(resource)] }
-	all.namespaces = inCore("namespaces")
-	beside.Services = inCore("services")
-	network := func(resource string) *registry.REST { return byResource[networkingv1.Resource(resource)] }
-	allocator := newAllocator(cfg, inCore("services"), network("ipaddresses"), network("servicecidrs"), allocation.NewEtcdPorts(shelf.client.KV, cfg.Store.OwnKey(portKeys)), newInFlight(cfg, shelf.client.KV))
-	allocated := newServices(inCore("services"), allocator)
-	all.repairer = newRepairer(allocator, allocated)
-	maps.Copy(all.of(corev1.SchemeGroupVersion), serviceDoors(c, allocated))
-	guard.RoleRules = storedRoleRules(byResource[rbacv1.Resource("roles")], byResource[rbacv1.Resource("clusterroles")], cfg.Aggregate)
-	policies := func(resource string) registry.PolicyGetter {
-		return storedParamKind(byResource[admissionregistrationv1.Resource(resource)])
-	}
-	guard.ValidatingPolicy, guard.MutatingPolicy = policies("validatingadmissionpolicies"), policies("mutatingadmissionpolicies")
-	maps.Copy(all.of(corev1.SchemeGroupVersion), namespaceDoors(c, inCore("namespaces")))
-	all.of(corev1.SchemeGroupVersion)["componentstatuses"] = core.NewComponentStatuses(func(ctx context.Context) error {
-		if err := cfg.Store.Check(ctx); err != nil {
-			return err
-		}
-		return cfg.Store.CheckSpace(ctx)
-	})
-	if cfg.TokenIssuer != nil {
-		all.of(corev1.SchemeGroupVersion)["serviceaccounts/token"] = &tokens{
-			issuer: cfg.TokenIssuer, accounts: inCore("serviceaccounts"), pods: inCore("pods"), namespace: currentNamespace(inCore("namespaces")),
-			most: int64(cfg.MaxTokenExpiration.Seconds()),
-		}
-	}
-	requests := byResource[schema.GroupResource{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}]
-	maps.Copy(all.of(certificatesv1.SchemeGroupVersion), certificates.CertificateDoors(c.scheme, requests))
-	ofPods := byResource[schema.GroupResource{Group: certificatesv1.GroupName, Resource: "podcertificaterequests"}]
-	all.of(certificatesv1.SchemeGroupVersion)["podcertificaterequests/status"] = registry.NewSubresource(ofPods.Store,
-		certificates.PodCertificateStatus{StatusStrategy: registry.StatusStrategy{Strategy: registry.NewStrategy(c.scheme, ofPods.Resource)}, Authorizer: cfg.Authorizer})
-	priorities := byResource[schema.GroupResource{Group: schedulingv1.GroupName, Resource: "priorityclasses"}]
-	all.of(schedulingv1.SchemeGroupVersion)["priorityclasses"] = scheduling.PriorityClasses{REST: priorities}
-	all.addWorkloadDoors(c, byResource)
-	all.of(eventsv1.SchemeGroupVersion)["events"] = eventsOf(inCore("events"))
-	maps.Copy(all.of(authenticationv1.SchemeGroupVersion), authenticationReviews(cfg.TokenAuthenticator))
-	maps.Copy(all.of(authorizationv1.SchemeGroupVersion), authorizationReviews(cfg.Authorizer, cfg.RuleResolver))
+	all.serveOtherVersions(cfg.Groups)
+	all.repairer = all.of(corev1.SchemeGroupVersion)["services"].(*core.Services).NewRepairer()
 	all.groups = cfg.RuntimeConfig.keep(all.groups)
 	return all, nil
 }
 
-// of is the storage map of a group-version of the table.
-func (s *storages) of(version schema.GroupVersion) map[string]rest.Storage {
-	for _, g := range s.groups {
-		if g.version == version {
-			return g.storage
+// newEnvironment is what kinds may use of this server.
+func newEnvironment(cfg Config, c *codecs, factory *storageFactory, definitions apiextensionslisters.CustomResourceDefinitionLister, mapper meta.RESTMapper) *registry.Environment {
+	network, kv := cfg.ServiceNetwork.withDefaults(), factory.client.KV
+	e := &registry.Environment{
+		Scheme: c.scheme, Authorizer: cfg.Authorizer, Rules: cfg.RuleResolver, Aggregate: cfg.Aggregate, Mapper: mapper,
+		BuiltIn: cfg.RuntimeConfig.builtIn(), Definitions: definitions,
+		DenyPrivileged: cfg.DenyPrivileged, EventTTL: cfg.EventTTL,
+		TokenAuthenticator: cfg.TokenAuthenticator, TokenIssuer: cfg.TokenIssuer, MaxTokenExpiration: cfg.MaxTokenExpiration,
+		ClusterIPRanges: network.ClusterIPRanges, NodePorts: network.NodePorts,
+		Ports: allocation.NewEtcdPorts(kv, cfg.Store.OwnKey(portKeys)), InFlight: newInFlight(cfg, kv),
+		CheckStore: func(ctx context.Context) error {
+			if err := cfg.Store.Check(ctx); err != nil {
+				return err
+			}
+			return cfg.Store.CheckSpace(ctx)
+		},
+		Logger: cfg.Logger,
+	}
+	e.SameNamespace = func(ctx context.Context, name string) error {
+		return sameNamespace(ctx, name, currentNamespace(e.Storage(corev1.Resource("namespaces"))))
+	}
+	return e
+}
+
+// serveOtherVersions serves the same storage in other versions of its group.
+func (s *storages) serveOtherVersions(groups []registry.Group) {
+	for _, g := range groups {
+		for _, r := range g.Resources {
+			for _, other := range r.AlsoServedIn {
+				for path, storage := range s.of(g.Version) {
+					if resourceOf(path) == r.Name {
+						s.of(other)[path] = storage
+					}
+				}
+			}
 		}
 	}
-	return nil
 }
 
-func namespaceDoors(c *codecs, all *registry.REST) map[string]rest.Storage {
-	main := newNamespaces(all) // first: the doors below share its rules of removal
-	s := registry.NewStrategy(c.scheme, all.Resource)
-	return map[string]rest.Storage{
-		"namespaces":          main,
-		"namespaces/status":   registry.NewSubresource(all.Store, registry.StatusStrategy{Strategy: s}),
-		"namespaces/finalize": &finalizer{registry.NewSubresource(all.Store, finalizeStrategy{s})},
+// of is the storage map of a group-version.
+func (s *storages) of(version schema.GroupVersion) map[string]rest.Storage {
+	i := slices.IndexFunc(s.groups, func(g servedGroup) bool { return g.version == version })
+	if i < 0 {
+		return nil
+	}
+	return s.groups[i].storage
+}
+
+// resources are all that is built in and served.
+func (s *storages) resources() sets.Set[schema.GroupVersionResource] {
+	all := sets.New[schema.GroupVersionResource]()
+	for _, g := range s.groups {
+		for name := range maps.Keys(g.storage) {
+			all.Insert(g.version.WithResource(name))
+		}
+	}
+	return all
+}
+
+// ServiceNetwork is what Services are given addresses and ports from.
+type ServiceNetwork struct {
+	// ClusterIPRanges are one range or one of each family; the first is that of Services that ask for no family.
+	// Default allocation.DefaultClusterIPRange. ServiceCIDR objects add to them.
+	ClusterIPRanges []netip.Prefix
+	// NodePorts default to allocation.DefaultNodePorts.
+	NodePorts allocation.PortRange
+}
+
+func (n ServiceNetwork) withDefaults() ServiceNetwork {
+	if len(n.ClusterIPRanges) == 0 {
+		n.ClusterIPRanges = []netip.Prefix{allocation.DefaultClusterIPRange}
+	}
+	if n.NodePorts == (allocation.PortRange{}) {
+		n.NodePorts = allocation.DefaultNodePorts
+	}
+	return n
+}
+
+// portKeys are the own keys that claim node ports.
+const portKeys = "nodeports/"
+
+// RepairAllocations mends claims of addresses and ports that a crash has left, and gives Services of older versions what
+// they lack. It is for one goroutine, once Ready.
+func (s *Server) RepairAllocations(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return s.repairer.Repair(ctx)
+	default:
+		return notReady()
 	}
 }
 
-// eventsOf shows the events of core in events.k8s.io: the same storage, under the resource's other name.
-func eventsOf(core *registry.REST) *registry.REST {
-	store := *core.Store
-	store.DefaultQualifiedResource.Group = eventsv1.GroupName
-	store.SingularQualifiedResource.Group = eventsv1.GroupName
-	strict := events.StrictEvents{Strategy: store.CreateStrategy.(registry.Strategy)}
-	store.CreateStrategy, store.UpdateStrategy = strict, strict
-	return &registry.REST{Store: &store, Resource: core.Resource}
+// AllocationsAbandoned reports whether a replica ended while it wrote a Service, so that RepairAllocations has something to
+// do now. It costs little and is for one goroutine, the one of RepairAllocations, once Ready.
+func (s *Server) AllocationsAbandoned(ctx context.Context) (bool, error) {
+	select {
+	case <-s.ready:
+		return s.repairer.Abandoned(ctx)
+	default:
+		return false, notReady()
+	}
 }

@@ -40,7 +40,7 @@ func webDeployment(t *testing.T, name string) *appsv1.Deployment {
 	return parsed[appsv1.Deployment](t, "metadata: {name: "+name+"}\nspec: {replicas: 2, selector: {matchLabels: {app: web}}, template: "+webTemplate+"}")
 }
 
-func startWork(t *testing.T) (*house, kubernetes.Interface, context.Context) {
+func startWork(t *testing.T) (*testServer, kubernetes.Interface, context.Context) {
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
@@ -300,7 +300,7 @@ func TestPartsOfPods(t *testing.T) {
 	}).Do(ctx).Error())
 }
 
-func mustPod(t *testing.T, h *house, name string) string {
+func mustPod(t *testing.T, h *testServer, name string) string {
 	t.Helper()
 	_, err := h.typed(t, admin).CoreV1().Pods("work").Create(within(t), parsed[corev1.Pod](t, "metadata: {name: "+name+"}\nspec: {containers: [{name: c, image: i}]}"), metav1.CreateOptions{})
 	ok(t, err)

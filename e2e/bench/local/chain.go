@@ -27,6 +27,7 @@ import (
 	"portico.dev/internal/auth/authz"
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/coreapi"
+	"portico.dev/internal/coreapi/kinds/cluster"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
@@ -83,7 +84,7 @@ func openChainServer(dir string) (h *chainServer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	core, err := coreapi.New(coreapi.Config{Store: s, Authorizer: may, RuleResolver: may, Admission: aggregator.Default().Admission})
+	core, err := coreapi.New(coreapi.Config{Store: s, Authorizer: may, RuleResolver: may, Admission: aggregator.Default().Admission, Groups: cluster.All()})
 	if err != nil {
 		return nil, err
 	}

@@ -8,11 +8,15 @@ package columns
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
@@ -97,4 +101,109 @@ func describeList(table *metav1.Table, obj runtime.Object) {
 	if object, err := meta.CommonAccessor(obj); err == nil {
 		table.ResourceVersion = object.GetResourceVersion()
 	}
+}
+
+// What kube-apiserver shows where there is nothing to show; which of the three differs from column to column.
+const (
+	None    = "<none>"
+	Unknown = "<unknown>"
+	Unset   = "<unset>"
+)
+
+// ShownAtMost is how many addresses or ports a cell lists before it only counts the rest.
+const ShownAtMost = 3
+
+func Text(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "string", Description: description}
+}
+
+func Number(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: description}
+}
+
+// Wide marks a column that kubectl shows only with -o wide.
+func Wide(column metav1.TableColumnDefinition) metav1.TableColumnDefinition {
+	column.Priority = 1
+	return column
+}
+
+// Name is the first column of nearly every kind. The format tells kubectl where to put the resource's prefix when it
+// prints several kinds at once.
+func Name() metav1.TableColumnDefinition {
+	column := Text("Name", metav1.ObjectMeta{}.SwaggerDoc()["name"])
+	column.Format = "name"
+	return column
+}
+
+func Age() metav1.TableColumnDefinition {
+	return Text("Age", metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"])
+}
+
+func Since(then, now time.Time) string {
+	if then.IsZero() {
+		return Unknown
+	}
+	return duration.HumanDuration(now.Sub(then))
+}
+
+// AgeOf is the cell of the Age column.
+func AgeOf(object metav1.Object, now time.Time) string {
+	return Since(object.GetCreationTimestamp().Time, now)
+}
+
+func OrElse(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}
+
+// Clipped joins the first few values and counts the others.
+func Clipped(values []string, otherwise string) string {
+	if len(values) == 0 {
+		return otherwise
+	}
+	if len(values) <= ShownAtMost {
+		return strings.Join(values, ",")
+	}
+	return fmt.Sprintf("%s + %d more...", strings.Join(values[:ShownAtMost], ","), len(values)-ShownAtMost)
+}
+
+func YesNo(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "boolean", Description: description}
+}
+
+func ContainerNames() metav1.TableColumnDefinition {
+	return Text("Containers", "Names of each container in the template.")
+}
+
+func ContainerImages() metav1.TableColumnDefinition {
+	return Text("Images", "Images referenced by each container in the template.")
+}
+
+// ContainersOf are the cells of containerNames and containerImages.
+func ContainersOf(spec *corev1.PodSpec) (names, images string) {
+	all, from := make([]string, len(spec.Containers)), make([]string, len(spec.Containers))
+	for i := range spec.Containers {
+		all[i], from[i] = spec.Containers[i].Name, spec.Containers[i].Image
+	}
+	return strings.Join(all, ","), strings.Join(from, ",")
+}
+
+// Replicas is a number that defaulting has set; 0 on the way of an object that was never read.
+func Replicas(n *int32) int64 {
+	if n == nil {
+		return 0
+	}
+	return int64(*n)
+}
+
+// ScaleColumns is how the scale of any workload is shown.
+func ScaleColumns() Printer {
+	p := Show(func(s *autoscalingv1.Scale, now time.Time) []any {
+		return []any{s.Name, int64(s.Spec.Replicas), int64(s.Status.Replicas), AgeOf(s, now)}
+	}, Name(), Number("Desired", autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"]),
+		Number("Available", autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"]), Age())
+	p.Columns[0].Format = ""
+	return p
 }

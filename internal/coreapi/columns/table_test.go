@@ -9,7 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"portico.dev/internal/coreapi/columns"
-	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/kinds/cluster"
 	"portico.dev/internal/coreapi/kinds/core"
 )
 
@@ -23,7 +23,7 @@ func convertorAt(kind schema.GroupKind, now func() time.Time) rest.TableConverto
 	case "ComponentStatus":
 		return columns.Convertor(core.ComponentStatusColumns(), now)
 	}
-	for _, g := range kinds.All() {
+	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			if g.Version.Group == kind.Group && r.Singular == strings.ToLower(kind.Kind) && r.Columns != nil {
 				return columns.Convertor(r.Columns(), now)

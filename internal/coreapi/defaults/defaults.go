@@ -8,7 +8,9 @@
 package defaults
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -40,5 +42,23 @@ func Set[T comparable](field *T, value T) {
 func Point[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
+	}
+}
+
+const (
+	RevisionsKept         = 10
+	ProgressSeconds       = 600
+	JobRetries            = 6
+	SuccessfulJobs        = 3
+	FailedJobs            = 1
+	RolloutShare          = "25%"
+	ClaimKind, ClaimGroup = "PersistentVolumeClaim", "v1"
+)
+
+// Milli rounds quantities up to thousandths, the finest that kube-apiserver keeps.
+func Milli(list corev1.ResourceList) {
+	for name, quantity := range list {
+		quantity.RoundUp(resource.Milli)
+		list[name] = quantity
 	}
 }

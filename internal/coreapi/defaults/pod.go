@@ -1,6 +1,8 @@
 package defaults
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -36,4 +38,71 @@ func PodSpec(spec *corev1.PodSpec) {
 func accountNames(spec *corev1.PodSpec) {
 	Set(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
+}
+
+func container(c *corev1.Container) {
+	Set(&c.ImagePullPolicy, pullPolicy(c.Image))
+	Set(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	Set(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	for i := range c.Ports {
+		Set(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil {
+			fieldRef(from.FieldRef)
+		}
+	}
+	Milli(c.Resources.Limits)
+	Milli(c.Resources.Requests)
+	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		probe(p)
+	}
+	if c.Lifecycle == nil {
+		return
+	}
+	for _, handler := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+		if handler != nil {
+			httpGet(handler.HTTPGet)
+		}
+	}
+}
+
+func probe(p *corev1.Probe) {
+	if p == nil {
+		return
+	}
+	Set(&p.TimeoutSeconds, 1)
+	Set(&p.PeriodSeconds, 10)
+	Set(&p.SuccessThreshold, 1)
+	Set(&p.FailureThreshold, 3)
+	httpGet(p.HTTPGet)
+	if p.GRPC != nil {
+		Point(&p.GRPC.Service, "")
+	}
+}
+
+func httpGet(action *corev1.HTTPGetAction) {
+	if action == nil {
+		return
+	}
+	Set(&action.Path, "/")
+	Set(&action.Scheme, corev1.URISchemeHTTP)
+}
+
+func fieldRef(selector *corev1.ObjectFieldSelector) {
+	if selector != nil {
+		Set(&selector.APIVersion, "v1")
+	}
+}
+
+// pullPolicy pulls every time only what can change under its name: the tag latest, said or meant. A digest names one
+// image for ever.
+func pullPolicy(image string) corev1.PullPolicy {
+	reference, _, digested := strings.Cut(image, "@")
+	// A colon before the last slash belongs to the registry's port.
+	_, tag, tagged := strings.Cut(reference[strings.LastIndexByte(reference, '/')+1:], ":")
+	if tag == "latest" || !tagged && !digested && image != "" {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
 }

@@ -5,12 +5,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"portico.dev/internal/coreapi/defaults"
-	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/kinds/cluster"
 )
 
 // register adds the defaults of all kinds, and of what group-versions add to the scheme on their own.
 func register(scheme *runtime.Scheme) {
-	for _, g := range kinds.All() {
+	for _, g := range cluster.All() {
 		if g.Version == autoscalingv1.SchemeGroupVersion {
 			if err := g.Register(scheme); err != nil {
 				panic(err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,13 +25,32 @@ type Group struct {
 	AddToScheme func(*runtime.Scheme) error
 	// Register adds to the scheme what the group-version needs besides its types. Nil: nothing.
 	Register func(*runtime.Scheme) error
+	// Priority is its group's place in discovery, the highest first; versions of one group have the same.
+	Priority int
+	// Required is why --runtime-config cannot turn the group-version off, but for its Optional resources. Empty: it can.
+	Required string
 	// Resources are stored.
 	Resources []Resource
-	// Virtual kinds are not stored: reviews are answered and forgotten, a ComponentStatus is found out when it is read.
-	Virtual []runtime.Object
+	// Virtual resources have no storage of their own.
+	Virtual []Virtual
+	// Types are other kinds that requests and responses of the group-version have.
+	Types []runtime.Object
 }
 
-// Resource is one entry of the table: everything that the server knows of a kind.
+// Virtual is a resource without storage: reviews are answered and forgotten, a ComponentStatus is found out when it is read,
+// and an Event of events.k8s.io is one of v1.
+type Virtual struct {
+	// Name is the plural in URLs.
+	Name string
+	// Types are the kind and its list. Register may add them instead.
+	Types []runtime.Object
+	// Storage answers requests.
+	Storage func(*Environment) rest.Storage
+	// Named in --runtime-config it can be turned off.
+	Named bool
+}
+
+// Resource is the descriptor of a kind: everything that the server knows of it.
 type Resource struct {
 	// Name is the plural in URLs, Singular what kubectl prints and accepts.
 	Name, Singular string
@@ -38,6 +58,11 @@ type Resource struct {
 	Categories     []string
 	// Object and List are empty values of the kind and of its list.
 	Object, List runtime.Object
+	// Samples are objects for tests, in YAML: the least that the kind accepts, without anything that has a default. Kinds whose
+	// objects have keys and dates (certificates) have none.
+	Samples []string
+	// Optional resources can be turned off although their group-version is Required.
+	Optional bool
 	// Rules are its validation. Required.
 	Rules validate.Rules
 	// Warnings are what to tell the author of an object that is allowed and yet likely to be regretted. Nil: nothing.
@@ -55,8 +80,8 @@ type Resource struct {
 	// WatchCache puts a watch cache before etcd: worth its 14 goroutines for what informers and lists ask for all the
 	// time. The rest is read from etcd, where every version that etcd still has can be read and watched.
 	WatchCache bool
-	// TTL is the time after which etcd forgets an object. Zero: never.
-	TTL time.Duration
+	// TTL is the time after which etcd forgets an object. Nil: never.
+	TTL func(*Environment) time.Duration
 
 	// AllowCreateOnUpdate lets PUT create what is not there.
 	AllowCreateOnUpdate bool
@@ -85,6 +110,12 @@ type Resource struct {
 	PrepareStatus func(obj, old runtime.Object)
 	// StatusResetFields are the fields of metadata that PrepareStatus restores although StatusChangesMetadata is set, as paths.
 	StatusResetFields [][]string
+	// PodSpec is the spec of the pod that an object is, or makes, and where it is. Nil: the kind makes no pods.
+	PodSpec *PodSpec
+	// Scale is the scale subresource. Nil: there is none.
+	Scale *Scale
+	// Storages are further subresources, by path ("pods/eviction"). It may replace the resource itself and its status.
+	Storages func(e *Environment, main *REST) map[string]rest.Storage
 	// AlsoServedIn are other versions of the group in which clients see the same objects.
 	AlsoServedIn []schema.GroupVersion
 	// WarnOnUpdate reports whether an update is worth the warnings of a create. Nil: every one is.
@@ -96,12 +127,12 @@ type Resource struct {
 	// DeleteStrategy replaces the strategy of deletions. Nil: objects without finalizers go at once.
 	DeleteStrategy func(Strategy) rest.RESTDeleteStrategy
 	// Guard refuses a write that its author may not make although the request was allowed. old is nil on create.
-	Guard func(ctx context.Context, g *WriteAuthorizer, obj, old runtime.Object) error
+	Guard func(ctx context.Context, e *Environment, obj, old runtime.Object) error
 	// Authorize finds a field that the author of a write may not set to what it is, in an object that is valid otherwise.
 	// It is asked about creates (old is nil) and updates of the main resource, whatever their verb, and makes them Invalid.
-	Authorize func(ctx context.Context, g *WriteAuthorizer, obj, old runtime.Object) *field.Error
+	Authorize func(ctx context.Context, e *Environment, obj, old runtime.Object) *field.Error
 	// Warn returns what to tell the author of a write in view of other objects.
-	Warn func(ctx context.Context, n *RelatedObjects, obj runtime.Object) []string
+	Warn func(ctx context.Context, e *Environment, obj runtime.Object) []string
 }
 
 func (r *Resource) StorageDirectory() string {
@@ -136,9 +167,13 @@ func SpecOf[T runtime.Object, F any](of func(T) *F) *part { return PartOf("spec"
 
 func StatusOf[T runtime.Object, F any](of func(T) *F) *part { return PartOf("status", of) }
 
-// addToScheme registers the kind as its own internal version too, with its defaults and its selectable fields.
+// AddToScheme registers the kind as its own internal version too, with its defaults and its selectable fields.
 func (r *Resource) AddToScheme(scheme *runtime.Scheme, version schema.GroupVersion) error {
 	scheme.AddKnownTypes(InternalOf(version.Group), r.Object.DeepCopyObject(), r.List.DeepCopyObject())
+	if r.Scale != nil {
+		scheme.AddKnownTypes(scaleKind.GroupVersion(), &autoscalingv1.Scale{})
+		scheme.AddKnownTypes(InternalOf(scaleKind.Group), &autoscalingv1.Scale{})
+	}
 	if r.Defaults != nil {
 		defaults.Register(scheme, r.Object, r.List, r.Defaults)
 	}
@@ -154,13 +189,4 @@ func (r *Resource) AddToScheme(scheme *runtime.Scheme, version schema.GroupVersi
 
 func InternalOf(group string) schema.GroupVersion {
 	return schema.GroupVersion{Group: group, Version: runtime.APIVersionInternal}
-}
-
-func FirstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,8 @@ import (
 type REST struct {
 	*genericregistry.Store
 	Resource *Resource
+	// Strategy is that of the main resource; those of subresources are made of it.
+	Strategy Strategy
 }
 
 func (s *REST) ShortNames() []string { return s.Resource.ShortNames }
@@ -32,10 +35,25 @@ var (
 	_ rest.CategoriesProvider = (*REST)(nil)
 )
 
-// Open builds the storage of one entry of the table.
-func Open(scheme *runtime.Scheme, options generic.RESTOptions, version schema.GroupVersion, r *Resource, g *WriteAuthorizer, n *RelatedObjects, denyPrivileged bool) (*REST, error) {
-	s := NewStrategy(scheme, r)
-	s.Related, s.guards, s.DenyPrivileged = n, g, denyPrivileged
+// Open builds the storage of each resource of groups, and puts it into e. The library is given the options of each.
+func (e *Environment) Open(groups []Group, options func(schema.GroupVersion, *Resource) generic.RESTOptions) error {
+	e.storages = map[schema.GroupResource]*REST{}
+	for i := range groups {
+		g := &groups[i]
+		for j := range g.Resources {
+			r := &g.Resources[j]
+			opened, err := e.open(options(g.Version, r), g.Version, r)
+			if err != nil {
+				return err
+			}
+			e.storages[schema.GroupResource{Group: g.Version.Group, Resource: r.Name}] = opened
+		}
+	}
+	return nil
+}
+
+func (e *Environment) open(options generic.RESTOptions, version schema.GroupVersion, r *Resource) (*REST, error) {
+	s := NewStrategy(e, r)
 	store := &genericregistry.Store{
 		NewFunc:                   r.Object.DeepCopyObject,
 		NewListFunc:               r.List.DeepCopyObject,
@@ -54,38 +72,72 @@ func Open(scheme *runtime.Scheme, options generic.RESTOptions, version schema.Gr
 	if r.DeleteStrategy != nil {
 		store.DeleteStrategy = r.DeleteStrategy(s)
 	}
-	if r.TTL > 0 {
-		seconds := uint64(r.TTL.Seconds())
+	if r.TTL != nil {
+		seconds := uint64(r.TTL(e).Seconds())
 		store.TTLFunc = func(runtime.Object, uint64, bool) (uint64, error) { return seconds, nil }
 	}
 	if r.Guard != nil {
 		store.BeginCreate = func(ctx context.Context, obj runtime.Object, _ *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
-			return Finished, r.Guard(ctx, g, obj, nil)
+			return Finished, r.Guard(ctx, e, obj, nil)
 		}
 		store.BeginUpdate = func(ctx context.Context, obj, old runtime.Object, _ *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
-			return Finished, r.Guard(ctx, g, obj, old)
+			return Finished, r.Guard(ctx, e, obj, old)
 		}
 	}
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options, AttrFunc: r.Fields.Attrs}); err != nil {
 		return nil, fmt.Errorf("open %s: %w", r.Name, err)
 	}
-	return &REST{store, r}, nil
+	return &REST{Store: store, Resource: r, Strategy: s}, nil
 }
 
+// Serve is what is served of a group that was opened, by path below its group-version.
+func (e *Environment) Serve(g *Group) map[string]rest.Storage {
+	served := map[string]rest.Storage{}
+	for i := range g.Resources {
+		maps.Copy(served, e.serve(g.Version.Group, &g.Resources[i]))
+	}
+	for _, v := range g.Virtual {
+		served[v.Name] = v.Storage(e)
+	}
+	return served
+}
+
+// serve asks the kind for its own storages first: they may change the hooks of the main one, which subresources share.
+func (e *Environment) serve(group string, r *Resource) map[string]rest.Storage {
+	main := e.storages[schema.GroupResource{Group: group, Resource: r.Name}]
+	own := map[string]rest.Storage{}
+	if r.Storages != nil {
+		own = r.Storages(e, main)
+	}
+	served := map[string]rest.Storage{r.Name: main}
+	if r.Status != nil {
+		served[r.Name+"/status"] = main.Status()
+	}
+	if r.Scale != nil {
+		served[r.Name+"/scale"] = newScaleREST(main)
+	}
+	maps.Copy(served, own)
+	return served
+}
+
+// Finished is for BeginCreate and BeginUpdate when there is nothing to undo.
 func Finished(context.Context, bool) {}
 
-// Subresource is a second door to a stored object, which changes a part of it by rules of its own.
+// Status is the status subresource.
+func (s *REST) Status() *Subresource { return s.Subresource(StatusStrategy{s.Strategy}) }
+
+// Subresource writes a part of a stored object by rules of its own.
 type Subresource struct {
 	store *genericregistry.Store
 }
 
-// NewSubresource opens a door to main whose writes follow s. It shares the storage of main.
-func NewSubresource(main *genericregistry.Store, s interface {
+// Subresource shares the storage of the main resource. Its writes follow strategy.
+func (s *REST) Subresource(strategy interface {
 	rest.RESTUpdateStrategy
 	rest.ResetFieldsStrategy
 }) *Subresource {
-	store := *main
-	store.UpdateStrategy, store.ResetFieldsStrategy = s, s
+	store := *s.Store
+	store.UpdateStrategy, store.ResetFieldsStrategy = strategy, strategy
 	store.BeginCreate, store.BeginUpdate = nil, nil
 	return &Subresource{&store}
 }

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,47 +12,16 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// privileged is what --allow-privileged=false refuses: privileged containers in a pod, and in what makes pods. As at
-// kube-apiserver the old object does not count: one from before cannot be updated.
-func (s Strategy) Privileged(obj runtime.Object) field.ErrorList {
-	spec := PodSpecOf(obj)
-	if spec == nil || !s.DenyPrivileged {
-		return nil
-	}
-	var errs field.ErrorList
-	check := func(c *corev1.SecurityContext, at *field.Path) {
-		if c != nil && c.Privileged != nil && *c.Privileged {
-			errs = append(errs, field.Forbidden(at.Child("securityContext", "privileged"), "disallowed by cluster policy"))
-		}
-	}
-	at := podSpecPath(obj)
-	for i := range spec.Containers {
-		check(spec.Containers[i].SecurityContext, at.Child("containers").Index(i))
-	}
-	for i := range spec.InitContainers {
-		check(spec.InitContainers[i].SecurityContext, at.Child("initContainers").Index(i))
-	}
-	for i := range spec.EphemeralContainers {
-		check(spec.EphemeralContainers[i].SecurityContext, at.Child("ephemeralContainers").Index(i))
-	}
-	return errs
-}
-
-// Strategy is what the library asks about a kind while it creates, updates and deletes: the table's answers.
+// Strategy is what the library asks about a kind while it creates, updates and deletes: the answers of its descriptor.
 type Strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
-	Resource *Resource
-	// beside is for the warnings of a kind that has any; nil: nobody is to be warned.
-	Related *RelatedObjects
-	// guards is for kinds whose entry has authorize.
-	guards *WriteAuthorizer
-	// denyPrivileged refuses privileged containers: see privileged.go.
-	DenyPrivileged bool
+	Resource    *Resource
+	Environment *Environment
 }
 
-func NewStrategy(typer runtime.ObjectTyper, r *Resource) Strategy {
-	return Strategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, Resource: r}
+func NewStrategy(e *Environment, r *Resource) Strategy {
+	return Strategy{ObjectTyper: e.Scheme, NameGenerator: names.SimpleNameGenerator, Resource: r, Environment: e}
 }
 
 var (
@@ -81,7 +49,7 @@ func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	if s.Resource.Generations {
 		SetGeneration(obj, 1)
 	}
-	DropAlphaOfPods(obj, nil)
+	s.DropAlphaFields(obj, nil)
 	if s.Resource.PrepareCreate != nil {
 		s.Resource.PrepareCreate(obj)
 	}
@@ -100,7 +68,7 @@ func (s Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	if s.Resource.SpecImmutable {
 		s.Resource.Spec.Copy(obj, old)
 	}
-	DropAlphaOfPods(obj, old)
+	s.DropAlphaFields(obj, old)
 	if s.Resource.PrepareUpdate != nil {
 		s.Resource.PrepareUpdate(obj, old)
 	}
@@ -136,7 +104,7 @@ func (s Strategy) authorized(ctx context.Context, errs field.ErrorList, obj, old
 	if len(errs) > 0 || s.Resource.Authorize == nil {
 		return errs
 	}
-	if err := s.Resource.Authorize(ctx, s.guards, obj, old); err != nil {
+	if err := s.Resource.Authorize(ctx, s.Environment, obj, old); err != nil {
 		return field.ErrorList{err}
 	}
 	return nil
@@ -147,8 +115,8 @@ func (s Strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []st
 	if s.Resource.Warnings != nil {
 		warnings = s.Resource.Warnings(obj)
 	}
-	if s.Resource.Warn != nil && s.Related != nil {
-		warnings = append(warnings, s.Resource.Warn(ctx, s.Related, obj)...)
+	if s.Resource.Warn != nil {
+		warnings = append(warnings, s.Resource.Warn(ctx, s.Environment, obj)...)
 	}
 	return warnings
 }
@@ -171,11 +139,11 @@ func (s Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return s.Resets(fieldpath.MakePathOrDie(s.Resource.Status.field))
 }
 
-// resets are fields reset by writes through any version that shows the kind.
+// Resets are fields reset by writes through any version that shows the kind.
 func (s Strategy) Resets(paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
 	kinds, _, err := s.ObjectKinds(s.Resource.Object)
 	if err != nil {
-		return nil // every kind of the table is registered: newScheme
+		return nil // every kind is registered: newScheme
 	}
 	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
 	for _, kind := range kinds {
@@ -254,3 +222,17 @@ func SetGeneration(obj runtime.Object, n int64) {
 		m.SetGeneration(n)
 	}
 }
+
+// orphaning keeps the dependents of a deleted object unless its deletion says otherwise: clients of the first workload kinds,
+// from before garbage collection, delete pods themselves.
+type orphaning struct{ Strategy }
+
+// OrphanDependents is a DeleteStrategy.
+func OrphanDependents(s Strategy) rest.RESTDeleteStrategy { return orphaning{s} }
+
+func (orphaning) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
+	return rest.OrphanDependents
+}
+
+// NewGeneration is a WarnOnUpdate for kinds that warn only of what a write changes.
+func NewGeneration(obj, old runtime.Object) bool { return Generation(obj) != Generation(old) }

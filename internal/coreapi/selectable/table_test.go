@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/kinds/cluster"
 	"portico.dev/internal/coreapi/kinds/events"
 	"portico.dev/internal/coreapi/selectable"
 )
@@ -23,7 +23,7 @@ type selectableKind struct {
 
 func selectableKinds() []selectableKind {
 	all := []selectableKind{{eventsv1.SchemeGroupVersion.WithKind("Event"), &eventsv1.Event{}, events.Fields()}}
-	for _, g := range kinds.All() {
+	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			if r.Fields != nil {
 				name := reflect.TypeOf(r.Object).Elem().Name()

@@ -8,8 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
-
-	"portico.dev/internal/coreapi/validate"
 )
 
 // create is one situation of an object that is refused.
@@ -53,14 +51,10 @@ func TestNamespaces(t *testing.T) {
 	})
 	deleting := decode[corev1.Namespace](t, "metadata: {name: a, resourceVersion: '1'}\nspec: {finalizers: [kubernetes]}")
 	deleting.DeletionTimestamp = ptr.To(metav1.Unix(100, 0))
-	revived, emptied, renamed := deleting.DeepCopy(), deleting.DeepCopy(), deleting.DeepCopy()
+	revived := deleting.DeepCopy()
 	revived.Status.Phase = corev1.NamespaceActive
 	refused(t, statusErrors(revived, deleting),
 		"status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty")
-	emptied.Spec.Finalizers = nil
-	refused(t, validate.Finalize(emptied, deleting))
-	renamed.Spec.Finalizers = []corev1.FinalizerName{"kubernetes", "bad name/x"}
-	refused(t, validate.Finalize(renamed, deleting), `spec.finalizers[1]: Invalid value: "bad name/x": prefix part...`)
 
 	active := decode[corev1.Namespace](t, "metadata: {name: a, resourceVersion: '1'}")
 	terminating := active.DeepCopy()

@@ -151,7 +151,7 @@ func EachContainer(s *corev1.PodSpec, path *field.Path, visit func(*corev1.Conta
 	}
 }
 
-// What a container may be told of its pod, in variables and in files.
+// What a container may read about its pod, in variables and in files.
 var (
 	envFields = sets.New("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")

@@ -15,9 +15,9 @@ const (
 	maxEventNote  = 1024 // of the message
 )
 
-// Happening is what both Event kinds are checked for. Errors use core/v1's field names for both, as kube-apiserver does, but
+// EventContent is what both Event kinds are checked for. Errors use core/v1's field names for both, as kube-apiserver does, but
 // for the reporter's.
-type Happening struct {
+type EventContent struct {
 	Namespace, Reporter, Instance, Action, Reason, Message string
 	About                                                  corev1.ObjectReference
 	ReporterField                                          string
@@ -25,7 +25,7 @@ type Happening struct {
 }
 
 // errors tells events of the newer kind by their eventTime, and holds only those to the newer rules.
-func (h Happening) Errors() field.ErrorList {
+func (h EventContent) Errors() field.ErrorList {
 	var errs field.ErrorList
 	if !h.namespaceAgrees() {
 		errs = append(errs, field.Invalid(field.NewPath("involvedObject", "namespace"), h.About.Namespace,
@@ -46,7 +46,7 @@ func (h Happening) Errors() field.ErrorList {
 
 // namespaceAgrees asks for an event to be in the namespace of what it is about, so that who may not see the object does
 // not read of it; events about cluster-scoped objects are in default (or, the newer ones, in kube-system).
-func (h Happening) namespaceAgrees() bool {
+func (h EventContent) namespaceAgrees() bool {
 	switch {
 	case h.About.Namespace == "" && h.EventTime.IsZero():
 		return h.Namespace == metav1.NamespaceNone || h.Namespace == metav1.NamespaceDefault

@@ -75,7 +75,7 @@ func (p *projection) source(s *corev1.VolumeProjection, path *field.Path) {
 }
 
 func (p *projection) keys(name string, items []corev1.KeyToPath, path *field.Path) {
-	p.add(Present(name, path.Child("name"))...)
+	p.add(RequiredName(name, path.Child("name"))...)
 	p.add(keyFiles(items, path.Child("items"))...)
 	for _, item := range items {
 		p.take(item.Path, name)
@@ -123,7 +123,7 @@ func (p *projection) trustBundle(b *corev1.ClusterTrustBundleProjection, path *f
 	default:
 		p.add(field.Required(path, "either name or signerName must be specified"))
 	}
-	p.add(Present(b.Path, path.Child("path"))...)
+	p.add(RequiredName(b.Path, path.Child("path"))...)
 	p.add(fileName(b.Path, path.Child("path"))...)
 	p.take(b.Path, b.Path)
 }
@@ -169,7 +169,7 @@ func (p *projection) certificate(c *corev1.PodCertificateProjection, path *field
 func clusterVolume(v *corev1.Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	need := func(value string, names ...string) {
-		errs = append(errs, Present(value, path.Child(names[0], names[1:]...))...)
+		errs = append(errs, RequiredName(value, path.Child(names[0], names[1:]...))...)
 	}
 	switch {
 	case v.GCEPersistentDisk != nil:

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"portico.dev/internal/coreapi/defaults"
-	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/kinds/cluster"
 	"portico.dev/internal/coreapi/kinds/events"
 	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/coreapi/validate"
@@ -17,7 +17,7 @@ import (
 
 // resourceOf finds the entry of the kind of obj.
 func resourceOf(obj runtime.Object) (registry.Resource, bool) {
-	for _, g := range kinds.All() {
+	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			if reflect.TypeOf(r.Object) == reflect.TypeOf(obj) {
 				return r, true
@@ -50,7 +50,7 @@ func warningsOf(obj runtime.Object) []string {
 }
 
 func registerDefaults(scheme *runtime.Scheme) {
-	for _, g := range kinds.All() {
+	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			if r.Defaults != nil {
 				defaults.Register(scheme, r.Object, r.List, r.Defaults)

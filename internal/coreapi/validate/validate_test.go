@@ -5,26 +5,19 @@ import (
 	"strings"
 	"testing"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	batchv1 "k8s.io/api/batch/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/kinds/cluster"
 )
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
@@ -65,62 +58,43 @@ func refused(t *testing.T, errs field.ErrorList, want ...string) {
 	}
 }
 
-// minimal is the least that each kind accepts, as people write it: without anything that has a default.
-func minimal(t *testing.T) []runtime.Object {
-	const rules = "[{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE], resources: [configmaps]}]"
-	const hooks = "metadata: {name: a}\nwebhooks:\n- {name: a.example.com, sideEffects: None, admissionReviewVersions: [v1], " +
-		"clientConfig: {service: {namespace: ns, name: s, path: /check}}, rules: " + rules + "}"
-	return []runtime.Object{
-		decode[corev1.Namespace](t, "metadata: {name: a}\nspec: {finalizers: [kubernetes]}"),
-		decode[corev1.ConfigMap](t, "metadata: {name: a, namespace: ns}\ndata: {k: v}\nbinaryData: {b: AAEC}"),
-		decode[corev1.Secret](t, "metadata: {name: a, namespace: ns}\nstringData: {k: v}"),
-		decode[corev1.ServiceAccount](t, "metadata: {name: a, namespace: ns}"),
-		decode[corev1.Service](t, "metadata: {name: 2nd, namespace: ns}\nspec: {ports: [{port: 80}], selector: {app: a}}"),
-		decode[corev1.Service](t, "metadata: {name: a, namespace: ns}\nspec: {type: ExternalName, externalName: localhost, ports: [{port: 443}]}"),
-		decode[corev1.Service](t, "metadata: {name: a, namespace: ns}\nspec: {type: LoadBalancer, ports: [{port: 80, targetPort: web}]}"),
-		decode[corev1.Service](t, "metadata: {name: a, namespace: ns}\nspec: {clusterIP: None}"),
-		decode[corev1.Endpoints](t, "metadata: {name: a, namespace: ns}\nsubsets: [{addresses: [{ip: 10.0.0.1}], ports: [{port: 80}]}]"),
-		decode[corev1.Event](t, "metadata: {name: a, namespace: default}\ninvolvedObject: {kind: Node, name: n}\nreason: Started"),
-		decode[corev1.Node](t, "metadata: {name: n.example.com}\nstatus: {capacity: {cpu: 2, memory: 4Gi, example.com/gpu: 1}}"),
-		decode[corev1.Pod](t, "metadata: {name: a, namespace: ns}\nspec: {containers: [{name: c, image: busybox}]}"),
-		decode[apiregistrationv1.APIService](t, "metadata: {name: v1.example.com}\nspec: {group: example.com, version: v1, "+
-			"groupPriorityMinimum: 100, versionPriority: 10, service: {namespace: ns, name: s}}"),
-		decode[apiregistrationv1.APIService](t, "metadata: {name: v1.}\nspec: {version: v1, groupPriorityMinimum: 20000, versionPriority: 1000}"),
-		decode[rbacv1.Role](t, "metadata: {name: 'system:a', namespace: ns}\nrules: [{verbs: [get], apiGroups: ['']"+
-			", resources: [pods]}]"),
-		decode[rbacv1.ClusterRole](t, "metadata: {name: 'system:a'}\nrules: [{verbs: [get], nonResourceURLs: [/metrics]}]"),
-		decode[rbacv1.RoleBinding](t, "metadata: {name: a, namespace: ns}\nroleRef: {kind: Role, name: a}\nsubjects: "+
-			"[{kind: User, name: u}, {kind: Group, name: g}, {kind: ServiceAccount, name: s}]"),
-		decode[rbacv1.ClusterRoleBinding](t, "metadata: {name: a}\nroleRef: {kind: ClusterRole, name: a}"),
-		decode[coordinationv1.Lease](t, "metadata: {name: a, namespace: ns}\nspec: {leaseDurationSeconds: 15}"),
-		decode[discoveryv1.EndpointSlice](t, "metadata: {name: a, namespace: ns}\naddressType: IPv6\nendpoints: [{addresses: ['fd00::1']}]\nports: [{port: 80}]"),
+// samples are those of the descriptors, decoded as the server does.
+func samples(t *testing.T) []runtime.Object {
+	t.Helper()
+	all := []runtime.Object{
 		decode[eventsv1.Event](t, "metadata: {name: a, namespace: ns}\neventTime: '2026-01-01T00:00:00.000000Z'\ntype: Normal\n"+
 			"reason: R\naction: A\nreportingController: c\nreportingInstance: i\nregarding: {namespace: ns}"),
-		decode[flowcontrolv1.FlowSchema](t, "metadata: {name: a}\nspec:\n  priorityLevelConfiguration: {name: p}\n  rules:\n  - subjects: "+
-			"[{kind: ServiceAccount, serviceAccount: {name: '*', namespace: ns}}]\n    nonResourceRules: [{verbs: ['*'], nonResourceURLs: [/healthz/*]}]"),
-		decode[flowcontrolv1.PriorityLevelConfiguration](t, "metadata: {name: a}\nspec: {type: Limited, limited: {limitResponse: {type: Queue, queuing: {}}}}"),
-		decode[admissionregistrationv1.ValidatingWebhookConfiguration](t, hooks),
-		decode[admissionregistrationv1.MutatingWebhookConfiguration](t, hooks),
-		decode[admissionregistrationv1.ValidatingAdmissionPolicy](t, "metadata: {name: a}\nspec: {matchConstraints: {resourceRules: "+
-			rules+"}, validations: [{expression: 'true'}]}"),
-		decode[admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, "metadata: {name: a}\nspec: {policyName: a, validationActions: [Deny], matchResources: {}}"),
-		decode[admissionregistrationv1.MutatingAdmissionPolicy](t, "metadata: {name: a}\nspec: {reinvocationPolicy: Never, matchConstraints: {resourceRules: "+
-			rules+"}, mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/a\"}]'}}]}"),
-		decode[admissionregistrationv1.MutatingAdmissionPolicyBinding](t, "metadata: {name: a}\nspec: {policyName: a}"),
-		decode[corev1.PodTemplate](t, "metadata: {name: a, namespace: ns}\ntemplate: "+labelledTemplate),
-		decode[corev1.ReplicationController](t, "metadata: {name: a, namespace: ns}\nspec: {template: "+labelledTemplate+"}"),
-		decode[appsv1.Deployment](t, selectingManifest), decode[appsv1.ReplicaSet](t, selectingManifest),
-		decode[appsv1.StatefulSet](t, selectingManifest), decode[appsv1.DaemonSet](t, selectingManifest),
-		decode[appsv1.ControllerRevision](t, "metadata: {name: a, namespace: ns}\nrevision: 1\ndata: {}"),
-		decode[batchv1.Job](t, "metadata: {name: a, namespace: ns, uid: u}\nspec: {manualSelector: true, selector: {matchLabels: {app: a}}, template: "+endingTemplate+"}"),
-		decode[batchv1.CronJob](t, "metadata: {name: a, namespace: ns}\nspec: {schedule: '@daily', jobTemplate: {spec: {template: "+endingTemplate+"}}}"),
-		decode[autoscalingv2.HorizontalPodAutoscaler](t, "metadata: {name: a, namespace: ns}\nspec: {maxReplicas: 1, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}"),
-		decode[policyv1.PodDisruptionBudget](t, "metadata: {name: a, namespace: ns}\nspec: {minAvailable: 1}"),
+	}
+	scheme := runtime.NewScheme()
+	registerDefaults(scheme)
+	for _, g := range cluster.All() {
+		for _, r := range g.Resources {
+			for _, text := range r.Samples {
+				obj := r.Object.DeepCopyObject()
+				if err := yaml.UnmarshalStrict([]byte(text), obj); err != nil {
+					t.Fatalf("%v in\n%s", err, text)
+				}
+				scheme.Default(obj)
+				all = append(all, obj)
+			}
+		}
+	}
+	return all
+}
+
+func TestEveryKindHasASample(t *testing.T) {
+	for _, g := range cluster.All() {
+		for _, r := range g.Resources {
+			// Those of certificates are made by their tests: they have keys and dates.
+			if len(r.Samples) == 0 && g.Version.Group != certificatesv1.GroupName {
+				t.Errorf("%s/%s has no sample", g.Version, r.Name)
+			}
+		}
 	}
 }
 
-func TestMinimalManifestsAreAccepted(t *testing.T) {
-	for _, obj := range minimal(t) {
+func TestSamplesAreAccepted(t *testing.T) {
+	for _, obj := range samples(t) {
 		refused(t, createErrors(obj))
 		obj.(metav1.Object).SetResourceVersion("7")
 		refused(t, updateErrors(obj, obj.DeepCopyObject()))
@@ -132,7 +106,7 @@ func TestMinimalManifestsAreAccepted(t *testing.T) {
 }
 
 func TestNamesAndScopeOfEveryKind(t *testing.T) {
-	for _, obj := range minimal(t) {
+	for _, obj := range samples(t) {
 		nameless := obj.DeepCopyObject()
 		nameless.(metav1.Object).SetName("")
 		if !slices.ContainsFunc(createErrors(nameless), func(e *field.Error) bool {
@@ -164,7 +138,7 @@ func TestAnObjectOfAnotherKindReplacesNothing(t *testing.T) {
 }
 
 func TestEveryKindHasRules(t *testing.T) {
-	for _, g := range kinds.All() {
+	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			if r.Rules.Create == nil || r.Rules.Update == nil || r.Rules.Status == nil {
 				t.Errorf("%s/%s has no validation rules", g.Version, r.Name)

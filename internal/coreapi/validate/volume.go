@@ -2,6 +2,7 @@ package validate
 
 import (
 	"reflect"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -64,13 +65,13 @@ func (p *podScope) volumeSource(v *corev1.Volume, path, at *field.Path) field.Er
 	case v.HostPath != nil:
 		return hostPath(v.HostPath, at)
 	case v.GitRepo != nil:
-		return append(Present(v.GitRepo.Repository, at.Child("repository")), descendingPath(v.GitRepo.Directory, at.Child("directory"))...)
+		return append(RequiredName(v.GitRepo.Repository, at.Child("repository")), descendingPath(v.GitRepo.Directory, at.Child("directory"))...)
 	case v.Secret != nil:
-		errs := Present(v.Secret.SecretName, at.Child("secretName"))
+		errs := RequiredName(v.Secret.SecretName, at.Child("secretName"))
 		errs = append(errs, fileMode(v.Secret.DefaultMode, at.Child("defaultMode"))...)
 		return append(errs, keyFiles(v.Secret.Items, at.Child("items"))...)
 	case v.ConfigMap != nil:
-		errs := Present(v.ConfigMap.Name, at.Child("name"))
+		errs := RequiredName(v.ConfigMap.Name, at.Child("name"))
 		errs = append(errs, fileMode(v.ConfigMap.DefaultMode, at.Child("defaultMode"))...)
 		return append(errs, keyFiles(v.ConfigMap.Items, at.Child("items"))...)
 	case v.DownwardAPI != nil:
@@ -82,7 +83,7 @@ func (p *podScope) volumeSource(v *corev1.Volume, path, at *field.Path) field.Er
 	case v.Projected != nil:
 		return projected(v.Projected, at)
 	case v.PersistentVolumeClaim != nil:
-		return Present(v.PersistentVolumeClaim.ClaimName, at.Child("claimName"))
+		return RequiredName(v.PersistentVolumeClaim.ClaimName, at.Child("claimName"))
 	case v.Ephemeral != nil:
 		return p.ephemeralVolume(v, path, at)
 	case v.CSI != nil:
@@ -95,7 +96,7 @@ func (p *podScope) volumeSource(v *corev1.Volume, path, at *field.Path) field.Er
 		}
 		return errs
 	case v.Image != nil:
-		errs := Present(v.Image.Reference, at.Child("reference"))
+		errs := RequiredName(v.Image.Reference, at.Child("reference"))
 		return append(errs, Required(v.Image.PullPolicy, at.Child("pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
 	case v.NFS != nil:
 		return nfs(v.NFS, at)
@@ -142,8 +143,8 @@ func keyFiles(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, item := range items {
 		at := path.Index(i)
-		errs = append(errs, Present(item.Key, at.Child("key"))...)
-		errs = append(errs, Present(item.Path, at.Child("path"))...)
+		errs = append(errs, RequiredName(item.Key, at.Child("key"))...)
+		errs = append(errs, RequiredName(item.Path, at.Child("path"))...)
 		errs = append(errs, fileName(item.Path, at.Child("path"))...)
 		errs = append(errs, fileMode(item.Mode, at.Child("mode"))...)
 	}
@@ -151,7 +152,7 @@ func keyFiles(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
 }
 
 func downwardFile(f *corev1.DownwardAPIVolumeFile, path *field.Path) field.ErrorList {
-	errs := append(Present(f.Path, path.Child("path")), fileName(f.Path, path.Child("path"))...)
+	errs := append(RequiredName(f.Path, path.Child("path")), fileName(f.Path, path.Child("path"))...)
 	switch {
 	case f.FieldRef != nil:
 		errs = append(errs, fieldRef(f.FieldRef, fileFields, path.Child("fieldRef"))...)
@@ -166,7 +167,7 @@ func downwardFile(f *corev1.DownwardAPIVolumeFile, path *field.Path) field.Error
 	return append(errs, fileMode(f.Mode, path.Child("mode"))...)
 }
 
-func Present(name string, path *field.Path) field.ErrorList {
+func RequiredName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
@@ -189,4 +190,200 @@ func pointersSet(choice any) int {
 		}
 	}
 	return count
+}
+
+// The order in which kube-apiserver looks for the kinds of a volume: the first is looked into, the others are too many.
+var (
+	podVolumeOrder = []string{
+		"emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi", "glusterfs",
+		"flocker", "persistentVolumeClaim", "rbd", "cinder", "cephfs", "quobyte", "downwardAPI", "fc", "flexVolume", "configMap",
+		"azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "storageos", "projected", "scaleIO",
+		"csi", "ephemeral", "image",
+	}
+	persistentVolumeOrder = []string{
+		"hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte", "cephfs", "iscsi",
+		"cinder", "fc", "flexVolume", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "scaleIO",
+		"local", "storageos", "csi",
+	}
+)
+
+// spelled are names that kube-apiserver spells otherwise where it refuses a second kind.
+var spelled = map[string]string{"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
+
+// firstKind returns the kind that counts, and those beside it. choice is a struct of pointers, one for each kind.
+func firstKind(choice any, order []string) (first string, others []string) {
+	set := map[string]bool{}
+	for f, member := range reflect.ValueOf(choice).Fields() {
+		set[jsonName(f)] = !member.IsNil()
+	}
+	for _, name := range order {
+		switch {
+		case !set[name]:
+		case first == "":
+			first = name
+		default:
+			others = append(others, name)
+		}
+	}
+	return first, others
+}
+
+// copyKind sets in to, a pointer to a struct like from, the one kind that is called name.
+func copyKind(to, from any, name string) {
+	source, target := reflect.ValueOf(from), reflect.ValueOf(to).Elem()
+	for i := range source.NumField() {
+		if jsonName(source.Type().Field(i)) == name {
+			target.Field(i).Set(source.Field(i))
+		}
+	}
+}
+
+func tooMany(others []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range others {
+		if as, ok := spelled[name]; ok {
+			name = as
+		}
+		errs = append(errs, field.Forbidden(path.Child(name), "may not specify more than 1 volume type"))
+	}
+	return errs
+}
+
+func (p *podScope) mounts(c *corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	paths, deviceNames, devicePaths := sets.New[string](), sets.New[string](), sets.New[string]()
+	for _, d := range c.VolumeDevices {
+		deviceNames.Insert(d.Name)
+		devicePaths.Insert(d.DevicePath)
+	}
+	for i := range c.VolumeMounts {
+		m, at := &c.VolumeMounts[i], path.Index(i)
+		if m.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		}
+		if p.volumes[m.Name] == nil {
+			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
+		}
+		if deviceNames.Has(m.Name) {
+			errs = append(errs, field.Invalid(at.Child("name"), m.Name, "must not already exist in volumeDevices"))
+		}
+		switch {
+		case m.MountPath == "":
+			errs = append(errs, field.Required(at.Child("mountPath"), ""))
+		case paths.Has(m.MountPath):
+			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
+		}
+		if devicePaths.Has(m.MountPath) {
+			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices"))
+		}
+		paths.Insert(m.MountPath)
+		errs = append(errs, descendingPath(m.SubPath, path.Child("subPath"))...)
+		errs = append(errs, descendingPath(m.SubPathExpr, path.Child("subPathExpr"))...)
+		if m.SubPath != "" && m.SubPathExpr != "" {
+			errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+		}
+		errs = append(errs, propagation(m, c, path.Child("mountPropagation"))...)
+		errs = append(errs, recursiveReadOnly(m, path.Child("recursiveReadOnly"))...)
+	}
+	return errs
+}
+
+func propagation(m *corev1.VolumeMount, c *corev1.Container, path *field.Path) field.ErrorList {
+	if m.MountPropagation == nil {
+		return nil
+	}
+	errs := OneOf(*m.MountPropagation, path, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+	privileged := c.SecurityContext != nil && IsTrue(c.SecurityContext.Privileged)
+	if *m.MountPropagation == corev1.MountPropagationBidirectional && !privileged {
+		errs = append(errs, field.Forbidden(path, "Bidirectional mount propagation is available only to privileged containers"))
+	}
+	return errs
+}
+
+func recursiveReadOnly(m *corev1.VolumeMount, path *field.Path) field.ErrorList {
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
+		return nil
+	}
+	errs := OneOf(*m.RecursiveReadOnly, path, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)
+	if len(errs) > 0 {
+		return errs
+	}
+	if !m.ReadOnly {
+		errs = append(errs, field.Forbidden(path, "may only be specified when readOnly is true"))
+	}
+	if m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone {
+		errs = append(errs, field.Forbidden(path, "may only be specified when mountPropagation is None or not specified"))
+	}
+	return errs
+}
+
+// devices are volumes that a container gets as they are, without a file system: only a claim has such.
+func (p *podScope) devices(c *corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	mountNames, mountPaths := sets.New[string](), sets.New[string]()
+	for _, m := range c.VolumeMounts {
+		mountNames.Insert(m.Name)
+		mountPaths.Insert(m.MountPath)
+	}
+	names, paths := sets.New[string](), sets.New[string]()
+	for i, d := range c.VolumeDevices {
+		name, place := path.Index(i).Child("name"), path.Index(i).Child("devicePath")
+		refuse := func(at *field.Path, value, why string) { errs = append(errs, field.Invalid(at, value, why)) }
+		if d.Name == "" {
+			errs = append(errs, field.Required(name, ""))
+		}
+		switch source := p.volumes[d.Name]; {
+		case source == nil:
+			errs = append(errs, field.NotFound(name, d.Name))
+		case source.PersistentVolumeClaim == nil && source.Ephemeral == nil:
+			refuse(name, d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+		}
+		if d.Name != "" && names.Has(d.Name) {
+			refuse(name, d.Name, "must be unique")
+		}
+		if d.DevicePath == "" {
+			errs = append(errs, field.Required(place, ""))
+		}
+		if paths.Has(d.DevicePath) {
+			refuse(place, d.DevicePath, "must be unique")
+		}
+		if len(noBacksteps(d.DevicePath, place)) > 0 {
+			refuse(place, d.DevicePath, "can not contain backsteps ('..')")
+		}
+		if mountNames.Has(d.Name) {
+			refuse(name, d.Name, "must not already exist in volumeMounts")
+		}
+		if mountPaths.Has(d.DevicePath) {
+			refuse(place, d.DevicePath, "must not already exist as a path in volumeMounts")
+		}
+		names.Insert(d.Name)
+		paths.Insert(d.DevicePath)
+	}
+	return errs
+}
+
+// descendingPath keeps a path inside of what it is relative to.
+func descendingPath(p string, path *field.Path) field.ErrorList {
+	if strings.HasPrefix(p, "/") {
+		return field.ErrorList{field.Invalid(path, p, "must be a relative path")}
+	}
+	return noBacksteps(p, path)
+}
+
+// fileName is a descending path that no kubelet needs for itself: what begins with .. is how it swaps a volume's content.
+func fileName(p string, path *field.Path) field.ErrorList {
+	errs := descendingPath(p, path)
+	if strings.HasPrefix(p, "..") && !strings.HasPrefix(p, "../") {
+		errs = append(errs, field.Invalid(path, p, "must not start with '..'"))
+	}
+	return errs
+}
+
+func noBacksteps(p string, path *field.Path) field.ErrorList {
+	for _, part := range strings.Split(p, "/") {
+		if part == ".." {
+			return field.ErrorList{field.Invalid(path, p, "must not contain '..'")}
+		}
+	}
+	return nil
 }

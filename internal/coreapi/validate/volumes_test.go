@@ -4,13 +4,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	nodev1 "k8s.io/api/node/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 )
 
@@ -18,51 +13,6 @@ const (
 	aVolume = "metadata: {name: pv}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], "
 	aClaim  = "metadata: {name: data, namespace: ns}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}"
 )
-
-func minimalOfCluster(t *testing.T) []runtime.Object {
-	return []runtime.Object{
-		decode[corev1.PersistentVolume](t, aVolume+"csi: {driver: csi.example.com, volumeHandle: v1}}"),
-		decode[corev1.PersistentVolume](t, aVolume+"hostPath: {path: /srv}}"),
-		decode[corev1.PersistentVolume](t, aVolume+"nfs: {server: files, path: /export}, mountOptions: [ro]}"),
-		decode[corev1.PersistentVolume](t, aVolume+"local: {path: /mnt/a}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n1]}]}]}}}"),
-		decode[corev1.PersistentVolume](t, aVolume+"iscsi: {targetPortal: '10.0.0.1:3260', iqn: 'iqn.2001-04.com.example:storage.disk1', lun: 0}}"),
-		decode[corev1.PersistentVolume](t, aVolume+"awsElasticBlockStore: {volumeID: vol-1}}"),
-		decode[corev1.PersistentVolumeClaim](t, aClaim+"}"),
-		decode[corev1.LimitRange](t, "metadata: {name: a, namespace: ns}\nspec: {limits: [{type: Container, max: {cpu: '2'}, min: {cpu: 100m}}, {type: PersistentVolumeClaim, max: {storage: 1Gi}}, {type: Pod, max: {memory: 1Gi}}]}"),
-		decode[corev1.ResourceQuota](t, "metadata: {name: a, namespace: ns}\nspec: {hard: {pods: '10', requests.cpu: '4', count/deployments.apps: '2', requests.example.com/gpu: '1', services.loadbalancers: '0'}}"),
-		decode[corev1.ResourceQuota](t, "metadata: {name: b, namespace: ns}\nspec: {hard: {pods: '10'}, scopes: [BestEffort], scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}}"),
-		decode[storagev1.StorageClass](t, "metadata: {name: fast}\nprovisioner: Example.com/disk\nallowedTopologies: [{matchLabelExpressions: [{key: zone, values: [a]}]}]"),
-		decode[storagev1.VolumeAttachment](t, "metadata: {name: a}\nspec: {attacher: csi.example.com, nodeName: n1, source: {persistentVolumeName: pv}}"),
-		decode[storagev1.VolumeAttachment](t, "metadata: {name: b}\nspec: {attacher: csi.example.com, nodeName: n1, source: {inlineVolumeSpec: {accessModes: [ReadWriteOnce], csi: {driver: csi.example.com, volumeHandle: v}}}}"),
-		decode[storagev1.CSIDriver](t, "metadata: {name: csi.example.com}"),
-		decode[storagev1.CSINode](t, "metadata: {name: n1}\nspec: {drivers: [{name: csi.example.com, nodeID: i-1, topologyKeys: [zone]}]}"),
-		decode[storagev1.CSIStorageCapacity](t, "metadata: {name: a, namespace: ns}\nstorageClassName: fast\ncapacity: 10Gi"),
-		decode[storagev1.VolumeAttributesClass](t, "metadata: {name: gold}\ndriverName: csi.example.com\nparameters: {iops: '3000'}"),
-		decode[networkingv1.Ingress](t, "metadata: {name: a, namespace: ns}\nspec: {defaultBackend: {service: {name: web, port: {number: 80}}}}"),
-		decode[networkingv1.Ingress](t, "metadata: {name: b, namespace: ns}\nspec: {ingressClassName: nginx, rules: [{host: '*.example.com', http: {paths: [{path: /a, pathType: Prefix, backend: {service: {name: 1web, port: {name: http}}}}, {pathType: ImplementationSpecific, backend: {resource: {kind: Bucket, name: b}}}]}}], tls: [{hosts: ['*.example.com'], secretName: s}]}"),
-		decode[networkingv1.IngressClass](t, "metadata: {name: a}\nspec: {controller: example.com/c, parameters: {kind: Params, name: p}}"),
-		decode[networkingv1.NetworkPolicy](t, "metadata: {name: a, namespace: ns}\nspec: {podSelector: {}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}], ports: [{port: 80, endPort: 90}, {port: dns, protocol: UDP}]}]}"),
-		decode[networkingv1.IPAddress](t, "metadata: {name: 10.96.0.1}\nspec: {parentRef: {resource: services, namespace: default, name: kubernetes}}"),
-		decode[networkingv1.IPAddress](t, "metadata: {name: 'fd00::1'}\nspec: {parentRef: {resource: services, namespace: default, name: kubernetes}}"),
-		decode[networkingv1.ServiceCIDR](t, "metadata: {name: kubernetes}\nspec: {cidrs: [10.96.0.0/12, 'fd00::/108']}"),
-		decode[schedulingv1.PriorityClass](t, "metadata: {name: high}\nvalue: 1000000000"),
-		decode[schedulingv1.PriorityClass](t, "metadata: {name: system-node-critical}\nvalue: 2000001000"),
-		decode[nodev1.RuntimeClass](t, "metadata: {name: sandbox}\nhandler: runsc\noverhead: {podFixed: {cpu: 250m}}\nscheduling: {tolerations: [{key: sandbox, operator: Exists}]}"),
-	}
-}
-
-func TestMinimalManifestsOfTheClusterAreAccepted(t *testing.T) {
-	for _, obj := range minimalOfCluster(t) {
-		name := obj.(metav1.Object).GetName()
-		refused(t, createErrors(obj))
-		obj.(metav1.Object).SetResourceVersion("1")
-		refused(t, updateErrors(obj.DeepCopyObject(), obj))
-		refused(t, statusErrors(obj.DeepCopyObject(), obj))
-		if t.Failed() {
-			t.Fatalf("%T %s", obj, name)
-		}
-	}
-}
 
 func TestVolumesAreRefused(t *testing.T) {
 	const csi = "csi: {driver: csi.example.com, volumeHandle: v1}"

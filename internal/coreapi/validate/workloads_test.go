@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,8 +13,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"portico.dev/internal/coreapi/kinds/batch"
-
-	"portico.dev/internal/coreapi/validate"
 )
 
 const (
@@ -212,7 +209,6 @@ func TestAutoscalers(t *testing.T) {
 			"spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value: 1801: must be less than or equal to 1800",
 			"spec.behavior.scaleDown.policies: Required value: must specify at least one Policy"}},
 	})
-	refused(t, validate.Scale(&autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: -1}}), "spec.replicas: Invalid value: -1: must be greater than or equal to 0")
 }
 
 func TestWarningsOfPods(t *testing.T) {

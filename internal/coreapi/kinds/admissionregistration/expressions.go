@@ -108,6 +108,6 @@ func hookExpressions[W any](hooks, old []W, conditions func(*W) []admissionregis
 // compiling is for kinds with expressions, which are compiled in view of those that were there before.
 func compiling[T runtime.Object](create func(T) field.ErrorList, expressions func(obj, old T) field.ErrorList) validate.Rules {
 	none := *new(T)
-	return validate.Changing(func(obj T) field.ErrorList { return append(create(obj), expressions(obj, none)...) },
+	return validate.OnUpdate(func(obj T) field.ErrorList { return append(create(obj), expressions(obj, none)...) },
 		func(obj, old T) field.ErrorList { return append(create(obj), expressions(obj, old)...) })
 }

@@ -1,4 +1,4 @@
-// Package admissionregistration has the kinds of the group of admissionregistration: a file for each, which says everything about it.
+// Package admissionregistration has the kinds of admissionregistration.k8s.io, a file for each.
 package admissionregistration
 
 import (
@@ -8,5 +8,13 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: admissionregistrationv1.SchemeGroupVersion, AddToScheme: admissionregistrationv1.AddToScheme, Resources: []registry.Resource{validatingWebhookConfigurationResource(), mutatingWebhookConfigurationResource(), validatingAdmissionPolicyResource(), validatingAdmissionPolicyBindingResource(), mutatingAdmissionPolicyResource(), mutatingAdmissionPolicyBindingResource()}}
+	return registry.Group{
+		Version: admissionregistrationv1.SchemeGroupVersion, AddToScheme: admissionregistrationv1.AddToScheme, Priority: 17400,
+		Required: "admission reads its webhooks and policies",
+		Resources: []registry.Resource{
+			validatingWebhookConfigurationResource(), mutatingWebhookConfigurationResource(),
+			validatingAdmissionPolicyResource(), validatingAdmissionPolicyBindingResource(),
+			mutatingAdmissionPolicyResource(), mutatingAdmissionPolicyBindingResource(),
+		},
+	}
 }

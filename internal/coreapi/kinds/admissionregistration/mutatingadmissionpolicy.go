@@ -20,6 +20,10 @@ func mutatingAdmissionPolicyResource() registry.Resource {
 	return registry.Resource{
 		Name: "mutatingadmissionpolicies", Singular: "mutatingadmissionpolicy", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &admissionregistrationv1.MutatingAdmissionPolicy{}, List: &admissionregistrationv1.MutatingAdmissionPolicyList{},
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {reinvocationPolicy: Never, matchConstraints: {resourceRules: [{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE], resources: [configmaps]}]}, mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/a\"}]'}}]}",
+		},
 		Rules:       compiling(validateMutatingAdmissionPolicy, validateMutatingAdmissionPolicyExpressions),
 		Defaults:    defaults.Of(defaultMutatingAdmissionPolicy),
 		Columns:     mutatingAdmissionPolicyColumns,

@@ -17,7 +17,11 @@ func mutatingAdmissionPolicyBindingResource() registry.Resource {
 	return registry.Resource{
 		Name: "mutatingadmissionpolicybindings", Singular: "mutatingadmissionpolicybinding", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &admissionregistrationv1.MutatingAdmissionPolicyBinding{}, List: &admissionregistrationv1.MutatingAdmissionPolicyBindingList{},
-		Rules:       validate.Same(validateMutatingAdmissionPolicyBinding),
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {policyName: a}",
+		},
+		Rules:       validate.SameOnUpdate(validateMutatingAdmissionPolicyBinding),
 		Defaults:    defaults.Of(defaultMutatingAdmissionPolicyBinding),
 		Columns:     mutatingAdmissionPolicyBindingColumns,
 		Generations: true, Authorize: authorizeParamRef,

@@ -16,7 +16,12 @@ func mutatingWebhookConfigurationResource() registry.Resource {
 	return registry.Resource{
 		Name: "mutatingwebhookconfigurations", Singular: "mutatingwebhookconfiguration", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &admissionregistrationv1.MutatingWebhookConfiguration{}, List: &admissionregistrationv1.MutatingWebhookConfigurationList{},
-		Rules:       validate.Changing(validateMutatingWebhookConfiguration, validateMutatingWebhookConfigurationUpdate),
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"webhooks:\n" +
+				"- {name: a.example.com, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {service: {namespace: ns, name: s, path: /check}}, rules: [{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE], resources: [configmaps]}]}",
+		},
+		Rules:       validate.OnUpdate(validateMutatingWebhookConfiguration, validateMutatingWebhookConfigurationUpdate),
 		Defaults:    defaults.Of(defaultMutatingWebhookConfiguration),
 		Columns:     mutatingWebhookConfigurationColumns,
 		Generations: true,

@@ -6,6 +6,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,8 +17,13 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// PolicySpec is the part that policies of both kinds are asked about here.
-func PolicySpec(obj runtime.Object) (paramKind *admissionregistrationv1.ParamKind, spec any) {
+// An admission policy reads its parameters as the server itself and shows them to whoever it refuses, or writes them into
+// objects. So whoever writes a policy must be allowed to read all objects of its paramKind, and whoever writes a binding
+// those of its paramRef: kube-apiserver's rule, as are the messages. What the paramKind's resource is called is asked of the
+// RESTMapper by which the parameters are read. What cannot be determined needs the right for everything.
+
+// policySpec is the part that policies of both kinds are asked about here.
+func policySpec(obj runtime.Object) (paramKind *admissionregistrationv1.ParamKind, spec any) {
 	switch p := obj.(type) {
 	case *admissionregistrationv1.ValidatingAdmissionPolicy:
 		return p.Spec.ParamKind, &p.Spec
@@ -30,17 +36,17 @@ func PolicySpec(obj runtime.Object) (paramKind *admissionregistrationv1.ParamKin
 // authorizeParamKind lets a policy have a paramKind that its author may read. An update is asked about whenever the spec
 // changes: kube-apiserver asks only when the paramKind does, so that an author without the right can add an expression that
 // shows the parameters to a policy that has them already.
-func authorizeParamKind(ctx context.Context, g *registry.WriteAuthorizer, obj, old runtime.Object) *field.Error {
-	kind, spec := PolicySpec(obj)
+func authorizeParamKind(ctx context.Context, e *registry.Environment, obj, old runtime.Object) *field.Error {
+	kind, spec := policySpec(obj)
 	if kind == nil {
 		return nil
 	}
 	if old != nil {
-		if _, before := PolicySpec(old); apiequality.Semantic.DeepEqual(spec, before) {
+		if _, before := policySpec(old); apiequality.Semantic.DeepEqual(spec, before) {
 			return nil
 		}
 	}
-	if g.MayEverything(ctx) {
+	if e.IsPrivileged(ctx) {
 		return nil
 	}
 	path := field.NewPath("spec", "paramKind")
@@ -48,10 +54,10 @@ func authorizeParamKind(ctx context.Context, g *registry.WriteAuthorizer, obj, o
 	if !ok {
 		return field.Forbidden(path, "cannot identify user to authorize read access to paramKind resources")
 	}
-	attributes, _ := paramAttributes(g, kind)
+	attributes, _ := paramAttributes(e, kind)
 	// All objects, wherever they are: a rule for single names or namespaces is not enough.
 	attributes.User, attributes.Verb, attributes.Name, attributes.Namespace = u, "get", "*", "*"
-	decision, _, err := g.Authorizer.Authorize(ctx, attributes)
+	decision, _, err := e.Authorizer.Authorize(ctx, attributes)
 	switch {
 	case err != nil:
 		return field.Forbidden(path, err.Error())
@@ -65,16 +71,16 @@ func authorizeParamKind(ctx context.Context, g *registry.WriteAuthorizer, obj, o
 // authorizeParamRef lets a binding have a paramRef that its author may read: get for one object by its name, list for a
 // selector. Without a namespace that is a right in all namespaces. Every update of a binding that has a paramRef is asked
 // about, as at kube-apiserver, whose comparison with the old one never finds the two equal.
-func authorizeParamRef(ctx context.Context, g *registry.WriteAuthorizer, obj, _ runtime.Object) *field.Error {
+func authorizeParamRef(ctx context.Context, e *registry.Environment, obj, _ runtime.Object) *field.Error {
 	var message string
 	switch b := obj.(type) {
 	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
-		refusal, err := readParams(ctx, g, g.ValidatingPolicy, b.Spec.PolicyName, b.Spec.ParamRef)
+		refusal, err := readParams(ctx, e, "validatingadmissionpolicies", b.Spec.PolicyName, b.Spec.ParamRef)
 		if message = refusal.text(false); err != nil {
 			message = fmt.Sprintf("failed to authorize request: %v", err)
 		}
 	case *admissionregistrationv1.MutatingAdmissionPolicyBinding:
-		refusal, err := readParams(ctx, g, g.MutatingPolicy, b.Spec.PolicyName, b.Spec.ParamRef)
+		refusal, err := readParams(ctx, e, "mutatingadmissionpolicies", b.Spec.PolicyName, b.Spec.ParamRef)
 		if message = refusal.text(true); err != nil {
 			message = err.Error()
 		}
@@ -111,8 +117,8 @@ func (r *paramRefusal) text(mutating bool) string {
 }
 
 // readParams asks whether the user of the request may read what ref refers to, given the paramKind of policy.
-func readParams(ctx context.Context, g *registry.WriteAuthorizer, policies registry.PolicyGetter, policy string, ref *admissionregistrationv1.ParamRef) (*paramRefusal, error) {
-	if ref == nil || g.MayEverything(ctx) {
+func readParams(ctx context.Context, e *registry.Environment, policies, policy string, ref *admissionregistrationv1.ParamRef) (*paramRefusal, error) {
+	if ref == nil || e.IsPrivileged(ctx) {
 		return nil, nil
 	}
 	u, ok := apirequest.UserFrom(ctx)
@@ -123,16 +129,16 @@ func readParams(ctx context.Context, g *registry.WriteAuthorizer, policies regis
 	if ref.Name == "" {
 		refusal.verb = "list"
 	}
-	kind, err := policies(ctx, policy)
+	kind, err := storedParamKind(ctx, e, policies, policy)
 	if err != nil {
 		refusal.because = "unable to get policy " + policy
 	}
-	attributes, trouble := paramAttributes(g, kind)
+	attributes, trouble := paramAttributes(e, kind)
 	if trouble != "" {
 		refusal.because = trouble
 	}
 	attributes.User, attributes.Verb, attributes.Name, attributes.Namespace = u, refusal.verb, ref.Name, ref.Namespace
-	decision, _, err := g.Authorizer.Authorize(ctx, attributes)
+	decision, _, err := e.Authorizer.Authorize(ctx, attributes)
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +148,21 @@ func readParams(ctx context.Context, g *registry.WriteAuthorizer, policies regis
 	return refusal, nil
 }
 
+// storedParamKind reads a policy from its storage and not from a cache: what a cache does not know yet is not readable with
+// fewer rights.
+func storedParamKind(ctx context.Context, e *registry.Environment, policies, name string) (*admissionregistrationv1.ParamKind, error) {
+	ctx = registry.ReadContext(ctx, admissionregistrationv1.GroupName, policies, "", name)
+	obj, err := e.Storage(admissionregistrationv1.Resource(policies)).Get(ctx, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	kind, _ := policySpec(obj)
+	return kind, nil
+}
+
 // paramAttributes names the resource of kind as exactly as it is known, and everything that it might be otherwise; trouble
 // says what is not known.
-func paramAttributes(g *registry.WriteAuthorizer, kind *admissionregistrationv1.ParamKind) (a authorizer.AttributesRecord, trouble string) {
+func paramAttributes(e *registry.Environment, kind *admissionregistrationv1.ParamKind) (a authorizer.AttributesRecord, trouble string) {
 	a = authorizer.AttributesRecord{ResourceRequest: true, APIGroup: "*", APIVersion: "*", Resource: "*"}
 	if kind == nil {
 		return a, ""
@@ -154,7 +172,7 @@ func paramAttributes(g *registry.WriteAuthorizer, kind *admissionregistrationv1.
 		return a, fmt.Sprintf("unable to parse paramKind &{%s %s}", kind.APIVersion, kind.Kind)
 	}
 	a.APIGroup, a.APIVersion = gv.Group, gv.Version
-	mapping, err := g.Mapper.RESTMapping(schema.GroupKind{Group: gv.Group, Kind: kind.Kind}, gv.Version)
+	mapping, err := e.Mapper.RESTMapping(schema.GroupKind{Group: gv.Group, Kind: kind.Kind}, gv.Version)
 	if err != nil {
 		return a, fmt.Sprintf("unable to resolve paramKind &{%s %s}", kind.APIVersion, kind.Kind)
 	}

@@ -22,6 +22,10 @@ func validatingAdmissionPolicyResource() registry.Resource {
 	return registry.Resource{
 		Name: "validatingadmissionpolicies", Singular: "validatingadmissionpolicy", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &admissionregistrationv1.ValidatingAdmissionPolicy{}, List: &admissionregistrationv1.ValidatingAdmissionPolicyList{},
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {matchConstraints: {resourceRules: [{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE], resources: [configmaps]}]}, validations: [{expression: 'true'}]}",
+		},
 		Rules:       compiling(validateValidatingAdmissionPolicy, validateValidatingAdmissionPolicyExpressions),
 		Defaults:    defaults.Of(defaultValidatingAdmissionPolicy),
 		Columns:     validatingAdmissionPolicyColumns,

@@ -18,7 +18,11 @@ func validatingAdmissionPolicyBindingResource() registry.Resource {
 	return registry.Resource{
 		Name: "validatingadmissionpolicybindings", Singular: "validatingadmissionpolicybinding", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, List: &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{},
-		Rules:       validate.Same(validateValidatingAdmissionPolicyBinding),
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {policyName: a, validationActions: [Deny], matchResources: {}}",
+		},
+		Rules:       validate.SameOnUpdate(validateValidatingAdmissionPolicyBinding),
 		Defaults:    defaults.Of(defaultValidatingAdmissionPolicyBinding),
 		Columns:     validatingAdmissionPolicyBindingColumns,
 		Generations: true, Authorize: authorizeParamRef,

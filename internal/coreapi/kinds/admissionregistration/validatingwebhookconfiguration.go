@@ -16,7 +16,12 @@ func validatingWebhookConfigurationResource() registry.Resource {
 	return registry.Resource{
 		Name: "validatingwebhookconfigurations", Singular: "validatingwebhookconfiguration", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &admissionregistrationv1.ValidatingWebhookConfiguration{}, List: &admissionregistrationv1.ValidatingWebhookConfigurationList{},
-		Rules:       validate.Changing(validateValidatingWebhookConfiguration, validateValidatingWebhookConfigurationUpdate),
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"webhooks:\n" +
+				"- {name: a.example.com, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {service: {namespace: ns, name: s, path: /check}}, rules: [{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE], resources: [configmaps]}]}",
+		},
+		Rules:       validate.OnUpdate(validateValidatingWebhookConfiguration, validateValidatingWebhookConfigurationUpdate),
 		Defaults:    defaults.Of(defaultValidatingWebhookConfiguration),
 		Columns:     validatingWebhookConfigurationColumns,
 		Generations: true,

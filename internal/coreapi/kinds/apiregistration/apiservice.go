@@ -8,10 +8,13 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -28,23 +31,45 @@ import (
 )
 
 // warnAPIService tells of a registration that takes a group-version away from a definition, or that leads nowhere yet.
-func warnAPIService(ctx context.Context, n *registry.RelatedObjects, obj runtime.Object) []string {
+func warnAPIService(ctx context.Context, e *registry.Environment, obj runtime.Object) []string {
 	spec := &obj.(*apiregistrationv1.APIService).Spec
 	if spec.Service == nil {
 		return nil
 	}
 	var warnings []string
-	if crd := n.DefinitionOf(spec.Group, spec.Version); crd != "" {
+	if crd := definitionOf(e, spec.Group, spec.Version); crd != "" {
 		warnings = append(warnings, fmt.Sprintf("CustomResourceDefinition %s serves %s/%s too: while this APIService exists, "+
 			"requests for its objects go to service %s/%s, and its kinds are not in discovery; register another version, or "+
 			"delete one of the two", crd, spec.Group, spec.Version, spec.Service.Namespace, spec.Service.Name))
 	}
-	if n.LacksService(ctx, spec.Service.Namespace, spec.Service.Name) {
+	if lacksService(ctx, e, spec.Service.Namespace, spec.Service.Name) {
 		warnings = append(warnings, fmt.Sprintf("spec.service: service %s/%s does not exist; until it does, requests for "+
 			"%s/%s are answered with 503, and namespaces that may hold something of it cannot be deleted completely",
 			spec.Service.Namespace, spec.Service.Name, spec.Group, spec.Version))
 	}
 	return warnings
+}
+
+// definitionOf names a definition that serves a group-version; empty when there is none.
+func definitionOf(e *registry.Environment, group, version string) string {
+	crds, err := e.Definitions.List(labels.Everything())
+	if err != nil {
+		return "" // the list is of a cache in memory
+	}
+	for _, crd := range crds {
+		if crd.Spec.Group == group && slices.ContainsFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
+			return v.Name == version && v.Served
+		}) {
+			return crd.Name
+		}
+	}
+	return ""
+}
+
+// lacksService reads from etcd: a cache may not have seen the Service that the same command created a moment ago.
+func lacksService(ctx context.Context, e *registry.Environment, namespace, name string) bool {
+	_, err := e.Storage(corev1.Resource("services")).Get(registry.ReadContext(ctx, "", "services", namespace, name), name, &metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
 }
 
 // stampLocal makes a Local APIService available at once: there is no backend to ask.
@@ -69,13 +94,13 @@ const replaceLocal = "replace-local"
 
 // guardAPIService lets nobody without that right send requests for local resources to a backend. A write that leaves the
 // Service as it is takes nothing away from this server, and needs no right of its own.
-func guardAPIService(ctx context.Context, g *registry.WriteAuthorizer, obj, old runtime.Object) error {
+func guardAPIService(ctx context.Context, e *registry.Environment, obj, old runtime.Object) error {
 	service := obj.(*apiregistrationv1.APIService)
 	if service.Spec.Service == nil || old != nil && apiequality.Semantic.DeepEqual(service.Spec.Service, old.(*apiregistrationv1.APIService).Spec.Service) {
 		return nil
 	}
 	version := schema.GroupVersion{Group: service.Spec.Group, Version: service.Spec.Version}
-	if !slices.Contains(g.BuiltIn, version) && g.Related.DefinitionOf(version.Group, version.Version) == "" {
+	if !slices.Contains(e.BuiltIn, version) && definitionOf(e, version.Group, version.Version) == "" {
 		return nil
 	}
 	u, ok := apirequest.UserFrom(ctx)
@@ -83,7 +108,7 @@ func guardAPIService(ctx context.Context, g *registry.WriteAuthorizer, obj, old 
 		return apierrors.NewInternalError(errors.New("no user on the request"))
 	}
 	resource := apiregistrationv1.Resource("apiservices")
-	decision, _, err := g.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+	decision, _, err := e.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User: u, Verb: replaceLocal, Name: service.Name, ResourceRequest: true,
 		APIGroup: resource.Group, APIVersion: apiregistrationv1.SchemeGroupVersion.Version, Resource: resource.Resource,
 	})
@@ -102,7 +127,13 @@ func apiServiceResource() registry.Resource {
 	return registry.Resource{
 		Name: "apiservices", Singular: "apiservice", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &apiregistrationv1.APIService{}, List: &apiregistrationv1.APIServiceList{},
-		Rules:     validate.Full(validateAPIService, validateAPIServiceUpdate, validateAPIServiceStatus),
+		Samples: []string{
+			"metadata: {name: v1.example.com}\n" +
+				"spec: {group: example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 10, service: {namespace: ns, name: s}}",
+			"metadata: {name: v1.}\n" +
+				"spec: {version: v1, groupPriorityMinimum: 20000, versionPriority: 1000}",
+		},
+		Rules:     validate.WithStatus(validateAPIService, validateAPIServiceUpdate, validateAPIServiceStatus),
 		Defaults:  defaults.Of(defaultAPIService),
 		Warnings:  validate.Warn(warningsOfAPIService),
 		Columns:   apiServiceColumns,

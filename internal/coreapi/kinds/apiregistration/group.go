@@ -1,4 +1,4 @@
-// Package apiregistration has the kinds of the group of apiregistration: a file for each, which says everything about it.
+// Package apiregistration has the kinds of apiregistration.k8s.io, a file for each.
 package apiregistration
 
 import (
@@ -8,5 +8,11 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: apiregistrationv1.SchemeGroupVersion, AddToScheme: apiregistrationv1.AddToScheme, Resources: []registry.Resource{apiServiceResource()}}
+	return registry.Group{
+		Version: apiregistrationv1.SchemeGroupVersion, AddToScheme: apiregistrationv1.AddToScheme, Priority: 17900,
+		Required: "without it no extension server can be registered",
+		Resources: []registry.Resource{
+			apiServiceResource(),
+		},
+	}
 }

@@ -21,7 +21,12 @@ func controllerRevisionResource() registry.Resource {
 	return registry.Resource{
 		Name: "controllerrevisions", Singular: "controllerrevision",
 		Object: &appsv1.ControllerRevision{}, List: &appsv1.ControllerRevisionList{}, AllowUnconditionalUpdate: true,
-		Rules:   validate.Changing(validateControllerRevision, validateControllerRevisionUpdate),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"revision: 1\n" +
+				"data: {}",
+		},
+		Rules:   validate.OnUpdate(validateControllerRevision, validateControllerRevisionUpdate),
 		Columns: controllerRevisionColumns,
 	}
 }

@@ -26,7 +26,11 @@ func daemonSetResource() registry.Resource {
 	return registry.Resource{
 		Name: "daemonsets", Singular: "daemonset", ShortNames: []string{"ds"}, Categories: []string{"all"},
 		Object: &appsv1.DaemonSet{}, List: &appsv1.DaemonSetList{}, AllowUnconditionalUpdate: true, Generations: true,
-		Rules:    validate.Full(validateDaemonSet, validateDaemonSetUpdate, validateDaemonSetStatus),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
+		},
+		Rules:    validate.WithStatus(validateDaemonSet, validateDaemonSetUpdate, validateDaemonSetStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultDaemonSet),
 		Warnings: validate.Warn(warningsOfDaemonSet),
 		Columns:  daemonSetColumns,
@@ -34,6 +38,7 @@ func daemonSetResource() registry.Resource {
 		Status:   registry.StatusOf(func(o *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &o.Status }), StatusChangesMetadata: true,
 		PrepareCreate: numberTemplate, PrepareUpdate: countTemplate, PrepareStatus: keepTemplateNumber,
 		WarnOnUpdate: registry.NewGeneration,
+		PodSpec:      registry.PodTemplate(func(o *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &o.Spec.Template }),
 	}
 }
 
@@ -108,15 +113,15 @@ func daemonSetSpec(d *appsv1.DaemonSet) field.ErrorList {
 	at := path.Child("selector")
 	errs := validate.Selector(s.Selector, at)
 	if parsed, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil {
-		errs = append(errs, validate.Selected(&s.Template, parsed, path.Child("template"))...)
+		errs = append(errs, validate.LabelsMatch(&s.Template, parsed, path.Child("template"))...)
 	}
 	if s.Selector != nil && len(s.Selector.MatchLabels)+len(s.Selector.MatchExpressions) == 0 {
 		errs = append(errs, field.Invalid(at, s.Selector, "empty selector is invalid for daemonset"))
 	}
 	errs = append(errs, validate.Template(&s.Template, path.Child("template"))...)
-	errs = append(errs, validate.Forever(&s.Template, path.Child("template"), "DaemonSet")...)
-	errs = append(errs, validate.Naturals(path, validate.FieldsOf{
-		"minReadySeconds": int64(s.MinReadySeconds), "revisionHistoryLimit": validate.Given(s.RevisionHistoryLimit),
+	errs = append(errs, validate.RestartAlways(&s.Template, path.Child("template"), "DaemonSet")...)
+	errs = append(errs, validate.NonNegative(path, validate.NamedNumbers{
+		"minReadySeconds": int64(s.MinReadySeconds), "revisionHistoryLimit": validate.OrZero(s.RevisionHistoryLimit),
 		"templateGeneration": templateGeneration(d),
 	})...)
 	return append(errs, daemonStrategy(&s.UpdateStrategy, path.Child("updateStrategy"))...)
@@ -148,10 +153,10 @@ func daemonStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Path) field.E
 	}
 	unavailable, surge := s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge
 	atUnavailable, atSurge := rolling.Child("maxUnavailable"), rolling.Child("maxSurge")
-	errs := append(validate.Share(unavailable, atUnavailable), validate.Share(surge, atSurge)...)
-	errs = append(errs, validate.NotAboveAll(unavailable, atUnavailable)...)
-	errs = append(errs, validate.NotAboveAll(surge, atSurge)...)
-	switch down, up := validate.AmountOf(unavailable) != 0, validate.AmountOf(surge) != 0; {
+	errs := append(validate.IntOrPercent(unavailable, atUnavailable), validate.IntOrPercent(surge, atSurge)...)
+	errs = append(errs, validate.AtMost100Percent(unavailable, atUnavailable)...)
+	errs = append(errs, validate.AtMost100Percent(surge, atSurge)...)
+	switch down, up := validate.IntOrPercentValue(unavailable) != 0, validate.IntOrPercentValue(surge) != 0; {
 	case down && up:
 		errs = append(errs, field.Invalid(atSurge, surge, "may not be set when maxUnavailable is non-zero"))
 	case !down && !up:
@@ -162,12 +167,12 @@ func daemonStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Path) field.E
 
 func validateDaemonSetStatus(set, old *appsv1.DaemonSet) field.ErrorList {
 	s, path := &set.Status, field.NewPath("status")
-	errs := validate.Naturals(path, validate.FieldsOf{
+	errs := validate.NonNegative(path, validate.NamedNumbers{
 		"currentNumberScheduled": int64(s.CurrentNumberScheduled), "numberMisscheduled": int64(s.NumberMisscheduled),
 		"desiredNumberScheduled": int64(s.DesiredNumberScheduled), "numberReady": int64(s.NumberReady),
 		"observedGeneration": s.ObservedGeneration, "updatedNumberScheduled": int64(s.UpdatedNumberScheduled),
 		"numberAvailable": int64(s.NumberAvailable), "numberUnavailable": int64(s.NumberUnavailable),
-		"collisionCount": validate.Given(s.CollisionCount),
+		"collisionCount": validate.OrZero(s.CollisionCount),
 	})
 	return append(errs, neverLess(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }

@@ -25,7 +25,11 @@ func deploymentResource() registry.Resource {
 	return registry.Resource{
 		Name: "deployments", Singular: "deployment", ShortNames: []string{"deploy"}, Categories: []string{"all"},
 		Object: &appsv1.Deployment{}, List: &appsv1.DeploymentList{}, WatchCache: true, AllowUnconditionalUpdate: true, Generations: true,
-		Rules:    validate.Full(validateDeployment, validateDeploymentUpdate, validateDeploymentStatus),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
+		},
+		Rules:    validate.WithStatus(validateDeployment, validateDeploymentUpdate, validateDeploymentStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultDeployment),
 		Warnings: validate.Warn(warningsOfDeployment),
 		Columns:  deploymentColumns,
@@ -33,6 +37,10 @@ func deploymentResource() registry.Resource {
 		Status:   registry.StatusOf(func(o *appsv1.Deployment) *appsv1.DeploymentStatus { return &o.Status }), StatusChangesMetadata: true,
 		SameContent: sameDeployment, PrepareStatus: keepDeploymentLabels, StatusResetFields: [][]string{{"metadata", "labels"}},
 		WarnOnUpdate: registry.NewGeneration,
+		PodSpec:      registry.PodTemplate(func(o *appsv1.Deployment) *corev1.PodTemplateSpec { return &o.Spec.Template }),
+		Scale: registry.ScaleOf(func(o *appsv1.Deployment) (**int32, int32, *metav1.LabelSelector) {
+			return &o.Spec.Replicas, o.Status.Replicas, o.Spec.Selector
+		}),
 	}
 }
 
@@ -92,9 +100,9 @@ func deploymentSpec(s *appsv1.DeploymentSpec) field.ErrorList {
 	errs := validate.RequiredCount(s.Replicas, path.Child("replicas"))
 	errs = append(errs, replicated(s.Selector, &s.Template, path)...)
 	errs = append(errs, deploymentStrategy(&s.Strategy, path.Child("strategy"))...)
-	errs = append(errs, validate.Naturals(path, validate.FieldsOf{
-		"minReadySeconds": int64(s.MinReadySeconds), "revisionHistoryLimit": validate.Given(s.RevisionHistoryLimit),
-		"progressDeadlineSeconds": validate.Given(s.ProgressDeadlineSeconds),
+	errs = append(errs, validate.NonNegative(path, validate.NamedNumbers{
+		"minReadySeconds": int64(s.MinReadySeconds), "revisionHistoryLimit": validate.OrZero(s.RevisionHistoryLimit),
+		"progressDeadlineSeconds": validate.OrZero(s.ProgressDeadlineSeconds),
 	})...)
 	if d := s.ProgressDeadlineSeconds; d != nil && *d <= s.MinReadySeconds {
 		errs = append(errs, field.Invalid(path.Child("progressDeadlineSeconds"), *d, "must be greater than minReadySeconds"))
@@ -112,10 +120,10 @@ func replicated(s *metav1.LabelSelector, t *corev1.PodTemplateSpec, path *field.
 	}
 	at := path.Child("template")
 	if !parsed.Empty() {
-		errs = append(errs, validate.Selected(t, parsed, at)...)
+		errs = append(errs, validate.LabelsMatch(t, parsed, at)...)
 	}
 	errs = append(errs, validate.Template(t, at)...)
-	return append(errs, validate.Forever(t, at, "ReplicaSet")...)
+	return append(errs, validate.RestartAlways(t, at, "ReplicaSet")...)
 }
 
 func deploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
@@ -136,26 +144,26 @@ func deploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.Er
 		return field.ErrorList{field.Required(rolling, "this should be defaulted and never be nil")}
 	}
 	unavailable, surge := s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge
-	errs := validate.Share(unavailable, rolling.Child("maxUnavailable"))
-	errs = append(errs, validate.Share(surge, rolling.Child("maxSurge"))...)
-	if validate.AmountOf(unavailable) == 0 && validate.AmountOf(surge) == 0 {
+	errs := validate.IntOrPercent(unavailable, rolling.Child("maxUnavailable"))
+	errs = append(errs, validate.IntOrPercent(surge, rolling.Child("maxSurge"))...)
+	if validate.IntOrPercentValue(unavailable) == 0 && validate.IntOrPercentValue(surge) == 0 {
 		errs = append(errs, field.Invalid(rolling.Child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0"))
 	}
-	return append(errs, validate.NotAboveAll(unavailable, rolling.Child("maxUnavailable"))...)
+	return append(errs, validate.AtMost100Percent(unavailable, rolling.Child("maxUnavailable"))...)
 }
 
 func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	s, path := &d.Status, field.NewPath("status")
-	errs := validate.Naturals(path, validate.FieldsOf{
+	errs := validate.NonNegative(path, validate.NamedNumbers{
 		"observedGeneration": s.ObservedGeneration, "replicas": int64(s.Replicas), "updatedReplicas": int64(s.UpdatedReplicas),
 		"readyReplicas": int64(s.ReadyReplicas), "availableReplicas": int64(s.AvailableReplicas),
-		"unavailableReplicas": int64(s.UnavailableReplicas), "terminatingReplicas": validate.Given(s.TerminatingReplicas),
-		"collisionCount": validate.Given(s.CollisionCount),
+		"unavailableReplicas": int64(s.UnavailableReplicas), "terminatingReplicas": validate.OrZero(s.TerminatingReplicas),
+		"collisionCount": validate.OrZero(s.CollisionCount),
 	})
-	errs = append(errs, validate.Bounded(path, s.Replicas, "status.replicas", validate.Counts{
+	errs = append(errs, validate.Bounded(path, s.Replicas, "status.replicas", validate.NamedCounts{
 		{"updatedReplicas", s.UpdatedReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas},
 	})...)
-	errs = append(errs, validate.Bounded(path, s.ReadyReplicas, "readyReplicas", validate.Counts{{"availableReplicas", s.AvailableReplicas}})...)
+	errs = append(errs, validate.Bounded(path, s.ReadyReplicas, "readyReplicas", validate.NamedCounts{{"availableReplicas", s.AvailableReplicas}})...)
 	return append(errs, neverLess(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }
 
@@ -165,10 +173,10 @@ func warningsOfDeployment(o *appsv1.Deployment) []string {
 
 // neverLess is for counters that only go up: collisions of generated names.
 func neverLess(next, old *int32, path *field.Path) field.ErrorList {
-	if validate.Given(next) >= validate.Given(old) {
+	if validate.OrZero(next) >= validate.OrZero(old) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, int32(validate.Given(next)), "cannot be decremented")}
+	return field.ErrorList{field.Invalid(path, int32(validate.OrZero(next)), "cannot be decremented")}
 }
 
 // requiredSelector refuses a controller that would adopt every pod of its namespace.

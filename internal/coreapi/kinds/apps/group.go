@@ -1,4 +1,4 @@
-// Package apps has the kinds of the group of apps: a file for each, which says everything about it.
+// Package apps has the kinds of apps, a file for each.
 package apps
 
 import (
@@ -8,5 +8,11 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: appsv1.SchemeGroupVersion, AddToScheme: appsv1.AddToScheme, Resources: []registry.Resource{deploymentResource(), replicaSetResource(), statefulSetResource(), daemonSetResource(), controllerRevisionResource()}}
+	return registry.Group{
+		Version: appsv1.SchemeGroupVersion, AddToScheme: appsv1.AddToScheme, Priority: 17000,
+		Resources: []registry.Resource{
+			deploymentResource(), replicaSetResource(), statefulSetResource(), daemonSetResource(),
+			controllerRevisionResource(),
+		},
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -20,13 +21,21 @@ func replicaSetResource() registry.Resource {
 	return registry.Resource{
 		Name: "replicasets", Singular: "replicaset", ShortNames: []string{"rs"}, Categories: []string{"all"},
 		Object: &appsv1.ReplicaSet{}, List: &appsv1.ReplicaSetList{}, WatchCache: true, AllowUnconditionalUpdate: true, Generations: true,
-		Rules:    validate.Full(validateReplicaSet, validateReplicaSetUpdate, validateReplicaSetStatus),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
+		},
+		Rules:    validate.WithStatus(validateReplicaSet, validateReplicaSetUpdate, validateReplicaSetStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultReplicaSet),
 		Warnings: validate.Warn(warningsOfReplicaSet),
 		Columns:  replicaSetColumns,
 		Spec:     registry.SpecOf(func(o *appsv1.ReplicaSet) *appsv1.ReplicaSetSpec { return &o.Spec }),
 		Status:   registry.StatusOf(func(o *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &o.Status }), StatusChangesMetadata: true,
 		WarnOnUpdate: registry.NewGeneration,
+		PodSpec:      registry.PodTemplate(func(o *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &o.Spec.Template }),
+		Scale: registry.ScaleOf(func(o *appsv1.ReplicaSet) (**int32, int32, *metav1.LabelSelector) {
+			return &o.Spec.Replicas, o.Status.Replicas, o.Spec.Selector
+		}),
 	}
 }
 
@@ -59,21 +68,21 @@ func validateReplicaSetUpdate(s, old *appsv1.ReplicaSet) field.ErrorList {
 func replicaSetSpec(s *appsv1.ReplicaSetSpec) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validate.RequiredCount(s.Replicas, path.Child("replicas"))
-	errs = append(errs, validate.Naturals(path, validate.FieldsOf{"minReadySeconds": int64(s.MinReadySeconds)})...)
+	errs = append(errs, validate.NonNegative(path, validate.NamedNumbers{"minReadySeconds": int64(s.MinReadySeconds)})...)
 	return append(errs, replicated(s.Selector, &s.Template, path)...)
 }
 
 func validateReplicaSetStatus(r, _ *appsv1.ReplicaSet) field.ErrorList {
 	s, path := &r.Status, field.NewPath("status")
-	errs := validate.Naturals(path, validate.FieldsOf{
+	errs := validate.NonNegative(path, validate.NamedNumbers{
 		"replicas": int64(s.Replicas), "fullyLabeledReplicas": int64(s.FullyLabeledReplicas), "readyReplicas": int64(s.ReadyReplicas),
 		"availableReplicas": int64(s.AvailableReplicas), "observedGeneration": s.ObservedGeneration,
-		"terminatingReplicas": validate.Given(s.TerminatingReplicas),
+		"terminatingReplicas": validate.OrZero(s.TerminatingReplicas),
 	})
-	errs = append(errs, validate.Bounded(path, s.Replicas, "status.replicas", validate.Counts{
+	errs = append(errs, validate.Bounded(path, s.Replicas, "status.replicas", validate.NamedCounts{
 		{"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas},
 	})...)
-	return append(errs, validate.Bounded(path, s.ReadyReplicas, "readyReplicas", validate.Counts{{"availableReplicas", s.AvailableReplicas}})...)
+	return append(errs, validate.Bounded(path, s.ReadyReplicas, "readyReplicas", validate.NamedCounts{{"availableReplicas", s.AvailableReplicas}})...)
 }
 
 func warningsOfReplicaSet(o *appsv1.ReplicaSet) []string {

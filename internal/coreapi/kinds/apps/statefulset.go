@@ -24,13 +24,21 @@ func statefulSetResource() registry.Resource {
 	return registry.Resource{
 		Name: "statefulsets", Singular: "statefulset", ShortNames: []string{"sts"}, Categories: []string{"all"},
 		Object: &appsv1.StatefulSet{}, List: &appsv1.StatefulSetList{}, AllowUnconditionalUpdate: true, Generations: true,
-		Rules:    validate.Full(validateStatefulSet, validateStatefulSetUpdate, validateStatefulSetStatus),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
+		},
+		Rules:    validate.WithStatus(validateStatefulSet, validateStatefulSetUpdate, validateStatefulSetStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultStatefulSet),
 		Warnings: validate.Warn(warningsOfStatefulSet),
 		Columns:  statefulSetColumns,
 		Spec:     registry.SpecOf(func(o *appsv1.StatefulSet) *appsv1.StatefulSetSpec { return &o.Spec }),
 		Status:   registry.StatusOf(func(o *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &o.Status }), StatusChangesMetadata: true,
 		WarnOnUpdate: registry.NewGeneration,
+		PodSpec:      registry.PodTemplate(func(o *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &o.Spec.Template }),
+		Scale: registry.ScaleOf(func(o *appsv1.StatefulSet) (**int32, int32, *metav1.LabelSelector) {
+			return &o.Spec.Replicas, o.Status.Replicas, o.Spec.Selector
+		}),
 	}
 }
 
@@ -127,17 +135,17 @@ func statefulSetSpec(s *appsv1.StatefulSetSpec, path *field.Path) field.ErrorLis
 		errs = append(errs, validate.OneOf(p.WhenScaled, at.Child("whenScaled"), keep, remove)...)
 	}
 	errs = append(errs, validate.RequiredCount(s.Replicas, path.Child("replicas"))...)
-	errs = append(errs, validate.Naturals(path, validate.FieldsOf{"minReadySeconds": int64(s.MinReadySeconds)})...)
+	errs = append(errs, validate.NonNegative(path, validate.NamedNumbers{"minReadySeconds": int64(s.MinReadySeconds)})...)
 	if s.Ordinals != nil {
-		errs = append(errs, validate.Naturals(path, validate.FieldsOf{"ordinals.start": int64(s.Ordinals.Start)})...)
+		errs = append(errs, validate.NonNegative(path, validate.NamedNumbers{"ordinals.start": int64(s.Ordinals.Start)})...)
 	}
 	errs = append(errs, requiredSelector(s.Selector, path.Child("selector"), "empty selector is invalid for statefulset")...)
 	if parsed, err := metav1.LabelSelectorAsSelector(s.Selector); err != nil {
 		errs = append(errs, field.Invalid(path.Child("selector"), s.Selector, ""))
 	} else if !parsed.Empty() {
-		errs = append(errs, validate.Selected(&s.Template, parsed, path.Child("template"))...)
+		errs = append(errs, validate.LabelsMatch(&s.Template, parsed, path.Child("template"))...)
 	}
-	return append(errs, validate.Forever(&s.Template, path.Child("template"), "StatefulSet")...)
+	return append(errs, validate.RestartAlways(&s.Template, path.Child("template"), "StatefulSet")...)
 }
 
 // statefulTemplate leaves out what the controller writes over: the names that give each pod its identity. Its containers
@@ -179,29 +187,29 @@ func statefulStrategy(s *appsv1.StatefulSetUpdateStrategy, path *field.Path) fie
 }
 
 func rollingStatefulSet(r *appsv1.RollingUpdateStatefulSetStrategy, path *field.Path) field.ErrorList {
-	errs := validate.Naturals(path, validate.FieldsOf{"partition": validate.Given(r.Partition)})
+	errs := validate.NonNegative(path, validate.NamedNumbers{"partition": validate.OrZero(r.Partition)})
 	if r.MaxUnavailable == nil {
 		return errs
 	}
 	at := path.Child("maxUnavailable")
-	errs = append(errs, validate.Share(r.MaxUnavailable, at)...)
-	if validate.AmountOf(r.MaxUnavailable) == 0 {
+	errs = append(errs, validate.IntOrPercent(r.MaxUnavailable, at)...)
+	if validate.IntOrPercentValue(r.MaxUnavailable) == 0 {
 		errs = append(errs, field.Invalid(at, *r.MaxUnavailable, "cannot be 0"))
 	}
-	return append(errs, validate.NotAboveAll(r.MaxUnavailable, at)...)
+	return append(errs, validate.AtMost100Percent(r.MaxUnavailable, at)...)
 }
 
 func validateStatefulSetStatus(set, old *appsv1.StatefulSet) field.ErrorList {
 	s, path := &set.Status, field.NewPath("status")
-	errs := validate.Naturals(path, validate.FieldsOf{
+	errs := validate.NonNegative(path, validate.NamedNumbers{
 		"replicas": int64(s.Replicas), "readyReplicas": int64(s.ReadyReplicas), "currentReplicas": int64(s.CurrentReplicas),
 		"updatedReplicas": int64(s.UpdatedReplicas), "availableReplicas": int64(s.AvailableReplicas),
-		"observedGeneration": s.ObservedGeneration, "collisionCount": validate.Given(s.CollisionCount),
+		"observedGeneration": s.ObservedGeneration, "collisionCount": validate.OrZero(s.CollisionCount),
 	})
-	errs = append(errs, validate.Bounded(path, s.Replicas, "status.replicas", validate.Counts{
+	errs = append(errs, validate.Bounded(path, s.Replicas, "status.replicas", validate.NamedCounts{
 		{"readyReplicas", s.ReadyReplicas}, {"currentReplicas", s.CurrentReplicas}, {"updatedReplicas", s.UpdatedReplicas},
 		{"availableReplicas", s.AvailableReplicas},
 	})...)
-	errs = append(errs, validate.Bounded(path, s.ReadyReplicas, "status.readyReplicas", validate.Counts{{"availableReplicas", s.AvailableReplicas}})...)
+	errs = append(errs, validate.Bounded(path, s.ReadyReplicas, "status.readyReplicas", validate.NamedCounts{{"availableReplicas", s.AvailableReplicas}})...)
 	return append(errs, neverLess(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }

@@ -1,4 +1,4 @@
-// Package authentication has the kinds of the group of authentication: a file for each, which says everything about it.
+// Package authentication has the kinds of authentication.k8s.io, a file for each.
 package authentication
 
 import (
@@ -10,7 +10,13 @@ import (
 
 func Group() registry.Group {
 	return registry.Group{
-		Version: authenticationv1.SchemeGroupVersion, AddToScheme: authenticationv1.AddToScheme,
-		Virtual: []runtime.Object{&authenticationv1.TokenReview{}, &authenticationv1.SelfSubjectReview{}, &authenticationv1.TokenRequest{}},
+		Version: authenticationv1.SchemeGroupVersion, AddToScheme: authenticationv1.AddToScheme, Priority: 17700,
+		Required: "extension servers ask by it who a caller is",
+
+		Virtual: []registry.Virtual{
+			{Name: "tokenreviews", Types: []runtime.Object{&authenticationv1.TokenReview{}}, Storage: newTokenReviews},
+			{Name: "selfsubjectreviews", Types: []runtime.Object{&authenticationv1.SelfSubjectReview{}}, Storage: newSelfSubjectReviews},
+		},
+		Types: []runtime.Object{&authenticationv1.TokenRequest{}},
 	}
 }

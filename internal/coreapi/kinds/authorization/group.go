@@ -1,4 +1,4 @@
-// Package authorization has the kinds of the group of authorization: a file for each, which says everything about it.
+// Package authorization has the kinds of authorization.k8s.io, a file for each.
 package authorization
 
 import (
@@ -10,10 +10,14 @@ import (
 
 func Group() registry.Group {
 	return registry.Group{
-		Version: authorizationv1.SchemeGroupVersion, AddToScheme: authorizationv1.AddToScheme,
-		Virtual: []runtime.Object{
-			&authorizationv1.SubjectAccessReview{}, &authorizationv1.LocalSubjectAccessReview{},
-			&authorizationv1.SelfSubjectAccessReview{}, &authorizationv1.SelfSubjectRulesReview{},
+		Version: authorizationv1.SchemeGroupVersion, AddToScheme: authorizationv1.AddToScheme, Priority: 17600,
+		Required: "extension servers ask by it what a caller may do",
+
+		Virtual: []registry.Virtual{
+			{Name: "subjectaccessreviews", Types: []runtime.Object{&authorizationv1.SubjectAccessReview{}}, Storage: newSubjectAccessReviews},
+			{Name: "localsubjectaccessreviews", Types: []runtime.Object{&authorizationv1.LocalSubjectAccessReview{}}, Storage: newLocalSubjectAccessReviews},
+			{Name: "selfsubjectaccessreviews", Types: []runtime.Object{&authorizationv1.SelfSubjectAccessReview{}}, Storage: newSelfSubjectAccessReviews},
+			{Name: "selfsubjectrulesreviews", Types: []runtime.Object{&authorizationv1.SelfSubjectRulesReview{}}, Storage: newSelfSubjectRulesReviews},
 		},
 	}
 }

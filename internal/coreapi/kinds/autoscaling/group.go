@@ -1,4 +1,4 @@
-// Package autoscaling has the kinds of the group of autoscaling: a file for each, which says everything about it.
+// Package autoscaling has the kinds of autoscaling, a file for each.
 package autoscaling
 
 import (
@@ -10,11 +10,17 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: autoscalingv2.SchemeGroupVersion, AddToScheme: autoscalingv2.AddToScheme, Resources: []registry.Resource{horizontalPodAutoscalerResource()}}
+	return registry.Group{
+		Version: autoscalingv2.SchemeGroupVersion, AddToScheme: autoscalingv2.AddToScheme, Priority: 16900,
+		Resources: []registry.Resource{
+			horizontalPodAutoscalerResource(),
+		},
+	}
 }
 
 func V1Group() registry.Group {
-	return registry.Group{ // shows the objects of v2: workloads.go
-		Version: autoscalingv1.SchemeGroupVersion, AddToScheme: autoscalingv1.AddToScheme, Register: addAutoscalerConversions, Virtual: []runtime.Object{&autoscalingv1.Scale{}},
+	return registry.Group{ // shows the objects of v2: Resource.AlsoServedIn
+		Version: autoscalingv1.SchemeGroupVersion, AddToScheme: autoscalingv1.AddToScheme, Priority: 16900,
+		Register: addAutoscalerConversions, Types: []runtime.Object{&autoscalingv1.Scale{}},
 	}
 }

@@ -1,6 +1,7 @@
 package autoscaling
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -34,7 +35,7 @@ const (
 
 func addAutoscalerConversions(scheme *runtime.Scheme) error {
 	defaults.Register(scheme, &autoscalingv1.HorizontalPodAutoscaler{}, &autoscalingv1.HorizontalPodAutoscalerList{}, defaults.Of(defaultOldAutoscaler))
-	return registry.FirstError(
+	return cmp.Or(
 		scheme.AddConversionFunc((*autoscalingv1.HorizontalPodAutoscaler)(nil), (*autoscalingv2.HorizontalPodAutoscaler)(nil), func(a, b any, _ conversion.Scope) error {
 			AutoscalerFromV1(a.(*autoscalingv1.HorizontalPodAutoscaler), b.(*autoscalingv2.HorizontalPodAutoscaler))
 			return nil
@@ -457,7 +458,11 @@ func horizontalPodAutoscalerResource() registry.Resource {
 	return registry.Resource{
 		Name: "horizontalpodautoscalers", Singular: "horizontalpodautoscaler", ShortNames: []string{"hpa"}, Categories: []string{"all"},
 		Object: &autoscalingv2.HorizontalPodAutoscaler{}, List: &autoscalingv2.HorizontalPodAutoscalerList{}, AllowUnconditionalUpdate: true, Generations: true,
-		Rules:    validate.Full(validateHorizontalPodAutoscaler, validateHorizontalPodAutoscalerUpdate, validateHorizontalPodAutoscalerStatus),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {maxReplicas: 1, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}",
+		},
+		Rules:    validate.WithStatus(validateHorizontalPodAutoscaler, validateHorizontalPodAutoscalerUpdate, validateHorizontalPodAutoscalerStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultHorizontalPodAutoscaler),
 		Columns:  horizontalPodAutoscalerColumns,
 		Spec: registry.SpecOf(func(o *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerSpec {

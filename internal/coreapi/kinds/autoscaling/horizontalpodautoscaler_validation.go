@@ -137,9 +137,9 @@ func validateHorizontalPodAutoscalerStatus(a, _ *autoscalingv2.HorizontalPodAuto
 	path := field.NewPath("status")
 	var errs field.ErrorList
 	for i, c := range a.Status.Conditions {
-		errs = append(errs, validate.Naturals(path.Child("conditions").Index(i), validate.FieldsOf{"observedGeneration": validate.Given(c.ObservedGeneration)})...)
+		errs = append(errs, validate.NonNegative(path.Child("conditions").Index(i), validate.NamedNumbers{"observedGeneration": validate.OrZero(c.ObservedGeneration)})...)
 	}
-	return append(errs, validate.Naturals(path, validate.FieldsOf{
+	return append(errs, validate.NonNegative(path, validate.NamedNumbers{
 		"currentReplicas": int64(a.Status.CurrentReplicas), "desiredReplicas": int64(a.Status.DesiredReplicas),
 	})...)
 }

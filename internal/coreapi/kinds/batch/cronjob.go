@@ -9,8 +9,10 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -26,13 +28,23 @@ func cronJobResource() registry.Resource {
 	return registry.Resource{
 		Name: "cronjobs", Singular: "cronjob", ShortNames: []string{"cj"}, Categories: []string{"all"},
 		Object: &batchv1.CronJob{}, List: &batchv1.CronJobList{}, AllowUnconditionalUpdate: true, Generations: true,
-		Rules:    validate.Changing(validateCronJob, validateCronJobUpdate),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {schedule: '@daily', jobTemplate: {spec: {template: {metadata: {labels: {app: a}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}}",
+		},
+		Rules:    validate.OnUpdate(validateCronJob, validateCronJobUpdate).CheckFinalizers(),
 		Defaults: defaults.Of(defaultCronJob),
 		Warnings: validate.Warn(warningsOfCronJob),
 		Columns:  cronJobColumns,
 		Spec:     registry.SpecOf(func(o *batchv1.CronJob) *batchv1.CronJobSpec { return &o.Spec }),
 		Status:   registry.StatusOf(func(o *batchv1.CronJob) *batchv1.CronJobStatus { return &o.Status }), StatusChangesMetadata: true,
-		WarnOnUpdate: registry.NewGeneration,
+		WarnOnUpdate:  registry.NewGeneration,
+		PrepareCreate: func(obj runtime.Object) { dropScheduling(&obj.(*batchv1.CronJob).Spec.JobTemplate.Spec, nil) },
+		PrepareUpdate: func(obj, old runtime.Object) {
+			dropScheduling(&obj.(*batchv1.CronJob).Spec.JobTemplate.Spec, &old.(*batchv1.CronJob).Spec.JobTemplate.Spec)
+		},
+		PodSpec: registry.PodSpecOf(func(o *batchv1.CronJob) *corev1.PodSpec { return &o.Spec.JobTemplate.Spec.Template.Spec },
+			"spec", "jobTemplate", "spec", "template", "spec"),
 	}
 }
 
@@ -177,9 +189,9 @@ func validateCronJobUpdate(c, old *batchv1.CronJob) field.ErrorList {
 func cronJobSpec(s, old *batchv1.CronJobSpec) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := schedule(s, old, path.Child("schedule"))
-	errs = append(errs, validate.Naturals(path, validate.FieldsOf{
-		"startingDeadlineSeconds": validate.Given(s.StartingDeadlineSeconds), "successfulJobsHistoryLimit": validate.Given(s.SuccessfulJobsHistoryLimit),
-		"failedJobsHistoryLimit": validate.Given(s.FailedJobsHistoryLimit),
+	errs = append(errs, validate.NonNegative(path, validate.NamedNumbers{
+		"startingDeadlineSeconds": validate.OrZero(s.StartingDeadlineSeconds), "successfulJobsHistoryLimit": validate.OrZero(s.SuccessfulJobsHistoryLimit),
+		"failedJobsHistoryLimit": validate.OrZero(s.FailedJobsHistoryLimit),
 	})...)
 	if old == nil || sameText(old.TimeZone) != sameText(s.TimeZone) {
 		errs = append(errs, timeZone(s.TimeZone, path.Child("timeZone"))...)
@@ -191,7 +203,7 @@ func cronJobSpec(s, old *batchv1.CronJobSpec) field.ErrorList {
 	if job.Selector != nil {
 		errs = append(errs, field.Invalid(at.Child("selector"), job.Selector, "`selector` will be auto-generated"))
 	}
-	if validate.Frozen(job.ManualSelector) {
+	if validate.IsTrue(job.ManualSelector) {
 		errs = append(errs, field.NotSupported(at.Child("manualSelector"), *job.ManualSelector, []string{"nil", "false"}))
 	}
 	return errs

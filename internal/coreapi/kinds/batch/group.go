@@ -1,4 +1,4 @@
-// Package batch has the kinds of the group of batch: a file for each, which says everything about it.
+// Package batch has the kinds of batch, a file for each.
 package batch
 
 import (
@@ -8,5 +8,10 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: batchv1.SchemeGroupVersion, AddToScheme: batchv1.AddToScheme, Resources: []registry.Resource{jobResource(), cronJobResource()}}
+	return registry.Group{
+		Version: batchv1.SchemeGroupVersion, AddToScheme: batchv1.AddToScheme, Priority: 16800,
+		Resources: []registry.Resource{
+			jobResource(), cronJobResource(),
+		},
+	}
 }

@@ -26,26 +26,36 @@ func jobResource() registry.Resource {
 	return registry.Resource{
 		Name: "jobs", Singular: "job", Categories: []string{"all"},
 		Object: &batchv1.Job{}, List: &batchv1.JobList{}, AllowUnconditionalUpdate: true, Generations: true,
-		Rules:    validate.Full(validateJob, validateJobUpdate, validateJobStatus),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns, uid: u}\n" +
+				"spec: {manualSelector: true, selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}",
+		},
+		Rules:    validate.WithStatus(validateJob, validateJobUpdate, validateJobStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultJob),
 		Warnings: validate.Warn(warningsOfJob),
 		Columns:  jobColumns,
 		Fields:   jobFields(),
 		Spec:     registry.SpecOf(func(o *batchv1.Job) *batchv1.JobSpec { return &o.Spec }),
 		Status:   registry.StatusOf(func(o *batchv1.Job) *batchv1.JobStatus { return &o.Status }), StatusChangesMetadata: true,
-		PrepareCreate: selectOwnPods, DeleteStrategy: registry.KeepDependents, WarnOnUpdate: registry.NewGeneration,
+		PrepareCreate: prepareJob, PrepareUpdate: prepareJobUpdate, DeleteStrategy: registry.OrphanDependents, WarnOnUpdate: registry.NewGeneration,
+		PodSpec:  registry.PodTemplate(func(o *batchv1.Job) *corev1.PodTemplateSpec { return &o.Spec.Template }),
+		Storages: jobStorages,
 	}
 }
 
-// Jobs tells whoever deletes one without a policy that its pods stay.
-type Jobs struct{ *registry.REST }
+func jobStorages(_ *registry.Environment, main *registry.REST) map[string]rest.Storage {
+	return map[string]rest.Storage{"jobs": jobREST{main}}
+}
 
-func (j Jobs) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+// jobREST tells whoever deletes one without a policy that its pods stay.
+type jobREST struct{ *registry.REST }
+
+func (j jobREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	warnOfOrphans(ctx, options)
 	return j.REST.Delete(ctx, name, validate, options)
 }
 
-func (j Jobs) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
+func (j jobREST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
 	warnOfOrphans(ctx, options)
 	return j.REST.DeleteCollection(ctx, validate, options, list)
 }
@@ -55,6 +65,23 @@ func warnOfOrphans(ctx context.Context, options *metav1.DeleteOptions) {
 	if options != nil && options.PropagationPolicy == nil && options.OrphanDependents == nil {
 		warning.AddWarning(ctx, "", "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to "+
 			"remove them or set propagationPolicy=Orphan to suppress this warning")
+	}
+}
+
+func prepareJob(obj runtime.Object) {
+	dropScheduling(&obj.(*batchv1.Job).Spec, nil)
+	selectOwnPods(obj)
+}
+
+func prepareJobUpdate(obj, old runtime.Object) {
+	dropScheduling(&obj.(*batchv1.Job).Spec, &old.(*batchv1.Job).Spec)
+}
+
+// dropScheduling clears a field whose feature, WorkloadWithJob, is alpha, and off. A job that another server has stored with
+// the field keeps it.
+func dropScheduling(spec, old *batchv1.JobSpec) {
+	if old == nil || old.Scheduling == nil {
+		spec.Scheduling = nil
 	}
 }
 
@@ -111,11 +138,11 @@ func indexed(s *batchv1.JobSpec) bool {
 
 // jobContent is what a job and a template of jobs have in common.
 func jobContent(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	errs := validate.Naturals(path, validate.FieldsOf{
-		"parallelism": validate.Given(s.Parallelism), "completions": validate.Given(s.Completions),
-		"activeDeadlineSeconds": validate.Given(s.ActiveDeadlineSeconds), "backoffLimit": validate.Given(s.BackoffLimit),
-		"ttlSecondsAfterFinished": validate.Given(s.TTLSecondsAfterFinished), "backoffLimitPerIndex": validate.Given(s.BackoffLimitPerIndex),
-		"maxFailedIndexes": validate.Given(s.MaxFailedIndexes),
+	errs := validate.NonNegative(path, validate.NamedNumbers{
+		"parallelism": validate.OrZero(s.Parallelism), "completions": validate.OrZero(s.Completions),
+		"activeDeadlineSeconds": validate.OrZero(s.ActiveDeadlineSeconds), "backoffLimit": validate.OrZero(s.BackoffLimit),
+		"ttlSecondsAfterFinished": validate.OrZero(s.TTLSecondsAfterFinished), "backoffLimitPerIndex": validate.OrZero(s.BackoffLimitPerIndex),
+		"maxFailedIndexes": validate.OrZero(s.MaxFailedIndexes),
 	})
 	if s.MaxFailedIndexes != nil && s.BackoffLimitPerIndex == nil {
 		errs = append(errs, field.Required(path.Child("backoffLimitPerIndex"), "when maxFailedIndexes is specified"))
@@ -175,7 +202,7 @@ func indexedLimits(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	if s.Completions == nil {
 		errs = append(errs, field.Required(path.Child("completions"), "when completion mode is "+indexedMode))
 	}
-	if n := validate.Given(s.Parallelism); n > maxIndexed {
+	if n := validate.OrZero(s.Parallelism); n > maxIndexed {
 		refuse("parallelism", int32(n), fmt.Sprintf("must be less than or equal to %d when completion mode is %s", maxIndexed, indexedMode))
 	}
 	if failed := s.MaxFailedIndexes; failed != nil && s.Completions != nil && *failed > *s.Completions {
@@ -184,16 +211,16 @@ func indexedLimits(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	if failed := s.MaxFailedIndexes; failed != nil && *failed > maxIndexed {
 		refuse("maxFailedIndexes", *failed, fmt.Sprintf("must be less than or equal to %d", maxIndexed))
 	}
-	if validate.Given(s.Completions) <= manyCompletions || s.BackoffLimitPerIndex == nil {
+	if validate.OrZero(s.Completions) <= manyCompletions || s.BackoffLimitPerIndex == nil {
 		return errs
 	}
 	if s.MaxFailedIndexes == nil {
 		errs = append(errs, field.Required(path.Child("maxFailedIndexes"), fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
 	}
-	if n := validate.Given(s.Parallelism); n > maxOfMany {
+	if n := validate.OrZero(s.Parallelism); n > maxOfMany {
 		refuse("parallelism", int32(n), whenManyAndByEach)
 	}
-	if n := validate.Given(s.MaxFailedIndexes); n > maxOfMany {
+	if n := validate.OrZero(s.MaxFailedIndexes); n > maxOfMany {
 		refuse("maxFailedIndexes", int32(n), whenManyAndByEach)
 	}
 	return errs
@@ -211,7 +238,7 @@ func sameText(text *string) any {
 
 func jobWarnings(s *batchv1.JobSpec, path *field.Path) []string {
 	var warnings []string
-	if indexed(s) && validate.Given(s.Completions) > manyCompletions && validate.Given(s.Parallelism) > maxOfMany {
+	if indexed(s) && validate.OrZero(s.Completions) > manyCompletions && validate.OrZero(s.Parallelism) > maxOfMany {
 		warnings = append(warnings, path.String()+": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than "+
 			"10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail")
 	}

@@ -43,7 +43,7 @@ func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 // generatedSelector finds labels that the author set to other values than the strategy would have: the job's pods would
 // be another job's too.
 func generatedSelector(j *batchv1.Job) field.ErrorList {
-	if validate.Frozen(j.Spec.ManualSelector) || j.Spec.Selector == nil {
+	if validate.IsTrue(j.Spec.ManualSelector) || j.Spec.Selector == nil {
 		return nil
 	}
 	var errs field.ErrorList
@@ -72,7 +72,7 @@ func generatedSelector(j *batchv1.Job) field.ErrorList {
 
 // namesItsPods refuses an Indexed job whose pods would get host names that are none.
 func namesItsPods(j *batchv1.Job) field.ErrorList {
-	if !indexed(&j.Spec) || validate.Given(j.Spec.Completions) <= 0 {
+	if !indexed(&j.Spec) || validate.OrZero(j.Spec.Completions) <= 0 {
 		return nil
 	}
 	last := fmt.Sprintf("%s-%d", j.Name, *j.Spec.Completions-1)
@@ -92,7 +92,7 @@ func jobSpec(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, validate.Selector(s.Selector, at)...)
 	}
 	if parsed, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil {
-		errs = append(errs, validate.Selected(&s.Template, parsed, path.Child("template"))...)
+		errs = append(errs, validate.LabelsMatch(&s.Template, parsed, path.Child("template"))...)
 	}
 	return errs
 }
@@ -102,7 +102,7 @@ func changedCompletions(s, old *batchv1.JobSpec, path *field.Path) field.ErrorLi
 	if !indexed(s) {
 		return validate.Immutable(s.Completions, old.Completions, path)
 	}
-	if s.Completions == nil || apiequality.Semantic.DeepEqual(s.Completions, old.Completions) || *s.Completions == int32(validate.Given(s.Parallelism)) {
+	if s.Completions == nil || apiequality.Semantic.DeepEqual(s.Completions, old.Completions) || *s.Completions == int32(validate.OrZero(s.Parallelism)) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, *s.Completions,
@@ -112,7 +112,7 @@ func changedCompletions(s, old *batchv1.JobSpec, path *field.Path) field.ErrorLi
 // changedJobTemplate lets a queueing controller say where the pods of a suspended job shall run, and with how much, as
 // long as none does.
 func changedJobTemplate(t *corev1.PodTemplateSpec, old *batchv1.Job, path *field.Path) field.ErrorList {
-	suspended := validate.Frozen(old.Spec.Suspend)
+	suspended := validate.IsTrue(old.Spec.Suspend)
 	idle := old.Status.Active == 0 && (old.Status.StartTime == nil || jobIs(old, batchv1.JobSuspended))
 	if !suspended || !idle {
 		return validate.Immutable(t, &old.Spec.Template, path)
@@ -191,9 +191,9 @@ func jobFinished(j *batchv1.Job) bool {
 // when and why. What a write does not change is not held against it, so that an older status can be mended step by step.
 func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	path := field.NewPath("status")
-	errs := validate.Naturals(path, validate.FieldsOf{
+	errs := validate.NonNegative(path, validate.NamedNumbers{
 		"active": int64(j.Status.Active), "succeeded": int64(j.Status.Succeeded), "failed": int64(j.Status.Failed),
-		"ready": validate.Given(j.Status.Ready), "terminating": validate.Given(j.Status.Terminating),
+		"ready": validate.OrZero(j.Status.Ready), "terminating": validate.OrZero(j.Status.Terminating),
 	})
 	errs = append(errs, uncounted(j.Status.UncountedTerminatedPods, path.Child("uncountedTerminatedPods"))...)
 	errs = append(errs, jobConditions(j, old, path.Child("conditions"))...)
@@ -279,13 +279,13 @@ func jobTimes(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if end != nil && old.Status.CompletionTime != nil && ended {
 		errs = append(errs, field.Invalid(path.Child("completionTime"), end, "field is immutable"))
 	}
-	emptyAndSuspended := validate.Frozen(j.Spec.Suspend) && j.Spec.Completions != nil && *j.Spec.Completions == 0
+	emptyAndSuspended := validate.IsTrue(j.Spec.Suspend) && j.Spec.Completions != nil && *j.Spec.Completions == 0
 	if (finishedChanged || started) && !emptyAndSuspended && start == nil && finished {
 		errs = append(errs, field.Required(path.Child("startTime"), "startTime is required for finished job"))
 	}
 	// kubernetes/kubernetes#134521: the controller says that a job runs again after the user has said so.
 	resuming := jobIs(old, batchv1.JobSuspended) && jobCondition(j, batchv1.JobSuspended) == corev1.ConditionFalse
-	if started && !resuming && old.Status.StartTime != nil && !validate.Frozen(j.Spec.Suspend) {
+	if started && !resuming && old.Status.StartTime != nil && !validate.IsTrue(j.Spec.Suspend) {
 		errs = append(errs, field.Invalid(path.Child("startTime"), start, "field is immutable for unsuspended job once set"))
 	}
 	return errs
@@ -299,11 +299,11 @@ func jobCounts(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if (finishedChanged || s.Active != before.Active) && s.Active > 0 && finished {
 		errs = append(errs, field.Invalid(path.Child("active"), s.Active, "active>0 is invalid for finished job"))
 	}
-	if (finishedChanged || validate.Given(s.Terminating) != validate.Given(before.Terminating)) && validate.Given(s.Terminating) > 0 && finished {
+	if (finishedChanged || validate.OrZero(s.Terminating) != validate.OrZero(before.Terminating)) && validate.OrZero(s.Terminating) > 0 && finished {
 		errs = append(errs, field.Invalid(path.Child("terminating"), *s.Terminating, "terminating>0 is invalid for finished job"))
 	}
-	if (validate.Given(s.Ready) != validate.Given(before.Ready) || s.Active != before.Active) && validate.Given(s.Ready) > int64(s.Active) {
-		errs = append(errs, field.Invalid(path.Child("ready"), int32(validate.Given(s.Ready)), "cannot set more ready pods than active"))
+	if (validate.OrZero(s.Ready) != validate.OrZero(before.Ready) || s.Active != before.Active) && validate.OrZero(s.Ready) > int64(s.Active) {
+		errs = append(errs, field.Invalid(path.Child("ready"), int32(validate.OrZero(s.Ready)), "cannot set more ready pods than active"))
 	}
 	pods := s.UncountedTerminatedPods
 	if (finishedChanged || !apiequality.Semantic.DeepEqual(pods, before.UncountedTerminatedPods)) && finished && pods != nil &&
@@ -326,7 +326,7 @@ func jobIndexes(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	completed, failed := j.Status.CompletedIndexes, j.Status.FailedIndexes
 	completedChanged := completed != old.Status.CompletedIndexes
 	failedChanged := sameText(failed) != sameText(old.Status.FailedIndexes)
-	limit := int32(validate.Given(j.Spec.Completions))
+	limit := int32(validate.OrZero(j.Spec.Completions))
 	if completedChanged && j.Spec.Completions != nil {
 		if _, err := parseIndexes(completed, limit); err != nil {
 			errs = append(errs, field.Invalid(path.Child("completedIndexes"), completed, "error parsing completedIndexes: "+err.Error()))

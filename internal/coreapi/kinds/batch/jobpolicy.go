@@ -13,14 +13,21 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
+const (
+	maxPolicyRules      = 20
+	maxExitCodes        = 255
+	maxConditions       = 20
+	maxSucceededIndexes = 64 << 10
+)
+
 func failurePolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	if s.PodFailurePolicy == nil {
 		return nil
 	}
 	var errs field.ErrorList
 	rules := s.PodFailurePolicy.Rules
-	if len(rules) > validate.MaxPolicyRules {
-		errs = append(errs, field.TooMany(path.Child("rules"), len(rules), validate.MaxPolicyRules))
+	if len(rules) > maxPolicyRules {
+		errs = append(errs, field.TooMany(path.Child("rules"), len(rules), maxPolicyRules))
 	}
 	for i := range rules {
 		errs = append(errs, failureRule(s, &rules[i], path.Child("rules").Index(i))...)
@@ -70,8 +77,8 @@ func exitCodes(pod *corev1.PodSpec, c *batchv1.PodFailurePolicyOnExitCodesRequir
 	switch {
 	case len(c.Values) == 0:
 		errs = append(errs, field.Invalid(values, c.Values, "at least one value is required"))
-	case len(c.Values) > validate.MaxExitCodes:
-		errs = append(errs, field.TooMany(values, len(c.Values), validate.MaxExitCodes))
+	case len(c.Values) > maxExitCodes:
+		errs = append(errs, field.TooMany(values, len(c.Values), maxExitCodes))
 	}
 	seen := sets.New[int32]()
 	for i, code := range c.Values {
@@ -91,8 +98,8 @@ func exitCodes(pod *corev1.PodSpec, c *batchv1.PodFailurePolicyOnExitCodesRequir
 
 func podConditions(patterns []batchv1.PodFailurePolicyOnPodConditionsPattern, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if len(patterns) > validate.MaxConditions {
-		errs = append(errs, field.TooMany(path, len(patterns), validate.MaxConditions))
+	if len(patterns) > maxConditions {
+		errs = append(errs, field.TooMany(path, len(patterns), maxConditions))
 	}
 	for i, p := range patterns {
 		errs = append(errs, validate.Qualified(string(p.Type), path.Index(i).Child("type"))...)
@@ -124,11 +131,11 @@ func successPolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	if len(rules) == 0 {
 		errs = append(errs, field.Required(at, "at least one rules must be specified when the successPolicy is specified"))
 	}
-	if len(rules) > validate.MaxPolicyRules {
-		errs = append(errs, field.TooMany(at, len(rules), validate.MaxPolicyRules))
+	if len(rules) > maxPolicyRules {
+		errs = append(errs, field.TooMany(at, len(rules), maxPolicyRules))
 	}
 	for i := range rules {
-		errs = append(errs, successRule(&rules[i], int32(validate.Given(s.Completions)), at.Index(i))...)
+		errs = append(errs, successRule(&rules[i], int32(validate.OrZero(s.Completions)), at.Index(i))...)
 	}
 	return errs
 }
@@ -141,8 +148,8 @@ func successRule(r *batchv1.SuccessPolicyRule, completions int32, path *field.Pa
 	var named int32
 	if r.SucceededIndexes != nil {
 		at := path.Child("succeededIndexes")
-		if len(*r.SucceededIndexes) > validate.MaxSucceededIndexes {
-			errs = append(errs, field.TooLong(at, "", validate.MaxSucceededIndexes))
+		if len(*r.SucceededIndexes) > maxSucceededIndexes {
+			errs = append(errs, field.TooLong(at, "", maxSucceededIndexes))
 		}
 		ranges, err := parseIndexes(*r.SucceededIndexes, completions)
 		if err != nil {

@@ -50,13 +50,13 @@ func stampRequester(ctx context.Context, obj runtime.Object) {
 	request.Status = certificatesv1.CertificateSigningRequestStatus{}
 }
 
-// CertificateDoors are where requests are decided, and where their certificates are put. They are two, so that approving
-// and signing can be the rights of two parties.
-func CertificateDoors(scheme *runtime.Scheme, all *registry.REST) map[string]rest.Storage {
-	door := registry.StatusStrategy{Strategy: registry.NewStrategy(scheme, all.Resource)}
+// certificateSigningRequestStorages are where requests are decided, and where their certificates are put. They are two, so
+// that approving and signing can be the rights of two parties.
+func certificateSigningRequestStorages(_ *registry.Environment, main *registry.REST) map[string]rest.Storage {
+	status := registry.StatusStrategy{Strategy: main.Strategy}
 	return map[string]rest.Storage{
-		all.Resource.Name + "/approval": registry.NewSubresource(all.Store, certificateApproval{door}),
-		all.Resource.Name + "/status":   registry.NewSubresource(all.Store, certificateStatus{door}),
+		"certificatesigningrequests/approval": main.Subresource(certificateApproval{status}),
+		"certificatesigningrequests/status":   main.Subresource(certificateStatus{status}),
 	}
 }
 
@@ -140,7 +140,7 @@ func certificateSigningRequestResource() registry.Resource {
 	return registry.Resource{
 		Name: "certificatesigningrequests", Singular: "certificatesigningrequest", ShortNames: []string{"csr"}, ClusterScoped: true,
 		Object: &certificatesv1.CertificateSigningRequest{}, List: &certificatesv1.CertificateSigningRequestList{}, AllowUnconditionalUpdate: true,
-		Rules:   validate.Full(validateCertificateSigningRequest, validateCertificateSigningRequestUpdate, validateCertificateSigningRequestStatus),
+		Rules:   validate.WithStatus(validateCertificateSigningRequest, validateCertificateSigningRequestUpdate, validateCertificateSigningRequestStatus),
 		Columns: certificateSigningRequestColumns,
 		Fields:  certificateSigningRequestFields(),
 		Spec: registry.SpecOf(func(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestSpec {
@@ -149,7 +149,7 @@ func certificateSigningRequestResource() registry.Resource {
 		Status: registry.StatusOf(func(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestStatus {
 			return &o.Status
 		}), StatusChangesMetadata: true,
-		SpecImmutable: true, Stamp: stampRequester,
+		SpecImmutable: true, Stamp: stampRequester, Storages: certificateSigningRequestStorages,
 	}
 }
 
@@ -193,8 +193,8 @@ func certificateSigningRequestFields() *selectable.Fields {
 	})
 }
 
-// A request is checked as it comes, and once more at each door through which it changes: the approval door adds
-// conditions, the status door the certificate, and neither may do the other's work. Otherwise the right to sign would be
+// A request is checked as it comes, and once more at each subresource by which it changes: approval adds
+// conditions, status the certificate, and neither may do the other's work. Otherwise the right to sign would be
 // the right to approve.
 
 // legacySigner was given to requests of the beta API that named no signer.
@@ -204,20 +204,20 @@ const legacySigner = "kubernetes.io/legacy-unknown"
 const minCertificateSeconds = 600
 
 func validateCertificateSigningRequest(r *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	return certificateRules(r, certificateDoor{})
+	return certificateRules(r, certificateWrite{})
 }
 
-// certificateDoor is what a write may change, and which faults of an older object it may leave as they are.
-type certificateDoor struct {
+// certificateWrite is what a write may change, and which faults of an older object it may leave as they are.
+type certificateWrite struct {
 	approval, certificate bool
 	stored                *certificatesv1.CertificateSigningRequest
 }
 
 func anyName(string, bool) []string { return nil }
 
-func certificateRules(r *certificatesv1.CertificateSigningRequest, door certificateDoor) field.ErrorList {
+func certificateRules(r *certificatesv1.CertificateSigningRequest, write certificateWrite) field.ErrorList {
 	errs := validate.ObjectMeta(&r.ObjectMeta, validate.ClusterScoped, anyName)
-	spec, old := field.NewPath("spec"), door.stored
+	spec, old := field.NewPath("spec"), write.stored
 	if err := certificateRequestPEM(r.Spec.Request); err != nil {
 		errs = append(errs, field.Invalid(spec.Child("request"), r.Spec.Request, err.Error()))
 	}
@@ -370,25 +370,25 @@ func repeats(r *certificatesv1.CertificateSigningRequest) bool {
 }
 
 func validateCertificateSigningRequestUpdate(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	return certificateChange(r, certificateDoor{stored: old})
+	return certificateChange(r, certificateWrite{stored: old})
 }
 
 func validateCertificateSigningRequestStatus(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	return certificateChange(r, certificateDoor{stored: old, certificate: true})
+	return certificateChange(r, certificateWrite{stored: old, certificate: true})
 }
 
-// CertificateApproval returns what is wrong with a request whose conditions are to replace those of old, by the door
+// CertificateApproval returns what is wrong with a request whose conditions are to replace those of old, by the subresource
 // that approves and denies.
 func CertificateApproval(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	return append(validate.MetaUpdate(r, old), certificateChange(r, certificateDoor{stored: old, approval: true})...)
+	return append(validate.MetaUpdate(r, old), certificateChange(r, certificateWrite{stored: old, approval: true})...)
 }
 
-func certificateChange(r *certificatesv1.CertificateSigningRequest, door certificateDoor) field.ErrorList {
-	errs := certificateRules(r, door)
+func certificateChange(r *certificatesv1.CertificateSigningRequest, write certificateWrite) field.ErrorList {
+	errs := certificateRules(r, write)
 	conditions := field.NewPath("status", "conditions")
 	for _, kind := range finalConditions {
-		before, now := conditionsOf(door.stored, kind), conditionsOf(r, kind)
-		guarded := !door.approval && kind != certificatesv1.CertificateFailed
+		before, now := conditionsOf(write.stored, kind), conditionsOf(r, kind)
+		guarded := !write.approval && kind != certificatesv1.CertificateFailed
 		switch {
 		case len(now) < len(before):
 			errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not remove a condition of type %q", kind)))
@@ -399,14 +399,14 @@ func certificateChange(r *certificatesv1.CertificateSigningRequest, door certifi
 				fmt.Sprintf("updates may not modify a condition of type %q\n%v", kind, diff.Diff(before, now))))
 		}
 	}
-	if bytes.Equal(r.Status.Certificate, door.stored.Status.Certificate) {
+	if bytes.Equal(r.Status.Certificate, write.stored.Status.Certificate) {
 		return errs
 	}
 	certificate := field.NewPath("status", "certificate")
 	switch {
-	case !door.certificate:
+	case !write.certificate:
 		errs = append(errs, field.Forbidden(certificate, "updates may not set certificate content"))
-	case len(door.stored.Status.Certificate) > 0:
+	case len(write.stored.Status.Certificate) > 0:
 		errs = append(errs, field.Forbidden(certificate, "updates may not modify existing certificate content"))
 	}
 	return errs

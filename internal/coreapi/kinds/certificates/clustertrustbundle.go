@@ -24,7 +24,7 @@ func clusterTrustBundleResource() registry.Resource {
 	return registry.Resource{
 		Name: "clustertrustbundles", Singular: "clustertrustbundle", ClusterScoped: true,
 		Object: &certificatesv1.ClusterTrustBundle{}, List: &certificatesv1.ClusterTrustBundleList{},
-		Rules:   validate.Changing(validateClusterTrustBundle, validateClusterTrustBundleUpdate),
+		Rules:   validate.OnUpdate(validateClusterTrustBundle, validateClusterTrustBundleUpdate),
 		Columns: clusterTrustBundleColumns,
 		Fields:  clusterTrustBundleFields(),
 	}

@@ -1,4 +1,4 @@
-// Package certificates has the kinds of the group of certificates: a file for each, which says everything about it.
+// Package certificates has the kinds of certificates.k8s.io, a file for each.
 package certificates
 
 import (
@@ -8,5 +8,11 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: certificatesv1.SchemeGroupVersion, AddToScheme: certificatesv1.AddToScheme, Resources: []registry.Resource{certificateSigningRequestResource(), clusterTrustBundleResource(), podCertificateRequestResource()}}
+	return registry.Group{
+		Version: certificatesv1.SchemeGroupVersion, AddToScheme: certificatesv1.AddToScheme, Priority: 16700,
+		Resources: []registry.Resource{
+			certificateSigningRequestResource(), clusterTrustBundleResource(),
+			podCertificateRequestResource(),
+		},
+	}
 }

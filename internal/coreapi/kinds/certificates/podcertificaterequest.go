@@ -26,8 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"portico.dev/internal/coreapi/admission/certificates"
 	"portico.dev/internal/coreapi/columns"
@@ -37,14 +37,19 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// PodCertificateStatus is the door of signers. Who may write to it may do so for every signer, so that it asks for the
-// right to sign in the name of the one that the request is for. That is no plugin, which somebody could turn off.
-type PodCertificateStatus struct {
-	registry.StatusStrategy
-	Authorizer authorizer.Authorizer
+func podCertificateRequestStorages(_ *registry.Environment, main *registry.REST) map[string]rest.Storage {
+	return map[string]rest.Storage{
+		"podcertificaterequests/status": main.Subresource(podCertificateStatus{registry.StatusStrategy{Strategy: main.Strategy}}),
+	}
 }
 
-func (s PodCertificateStatus) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+// podCertificateStatus is how signers write. Who may write the status may do so for every signer, so it also requires the
+// right to sign in the name of the one that the request is for. That is no plugin, which somebody could turn off.
+type podCertificateStatus struct {
+	registry.StatusStrategy
+}
+
+func (s podCertificateStatus) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	if errs := s.StatusStrategy.ValidateUpdate(ctx, obj, old); len(errs) > 0 {
 		return errs
 	}
@@ -57,7 +62,7 @@ func (s PodCertificateStatus) ValidateUpdate(ctx context.Context, obj, old runti
 	if !known {
 		return field.ErrorList{field.InternalError(path, errors.New("there is no user whose right to sign could be checked"))}
 	}
-	if !certificates.MayFor(ctx, s.Authorizer, user, "sign", signer) {
+	if !certificates.MayFor(ctx, s.Environment.Authorizer, user, "sign", signer) {
 		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", user.GetName(), signer))}
 	}
 	return nil
@@ -67,9 +72,10 @@ func podCertificateRequestResource() registry.Resource {
 	return registry.Resource{
 		Name: "podcertificaterequests", Singular: "podcertificaterequest",
 		Object: &certificatesv1.PodCertificateRequest{}, List: &certificatesv1.PodCertificateRequestList{},
-		Rules:    validate.Full(validatePodCertificateRequest, validatePodCertificateRequestUpdate, validatePodCertificateRequestStatus),
+		Rules:    validate.WithStatus(validatePodCertificateRequest, validatePodCertificateRequestUpdate, validatePodCertificateRequestStatus),
 		Defaults: defaults.Of(defaultPodCertificateRequest),
 		Columns:  podCertificateRequestColumns,
+		Storages: podCertificateRequestStorages,
 		Fields:   podCertificateRequestFields(),
 		Spec: registry.SpecOf(func(o *certificatesv1.PodCertificateRequest) *certificatesv1.PodCertificateRequestSpec {
 			return &o.Spec

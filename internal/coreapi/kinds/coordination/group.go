@@ -1,4 +1,4 @@
-// Package coordination has the kinds of the group of coordination: a file for each, which says everything about it.
+// Package coordination has the kinds of coordination.k8s.io, a file for each.
 package coordination
 
 import (
@@ -8,5 +8,10 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: coordinationv1.SchemeGroupVersion, AddToScheme: coordinationv1.AddToScheme, Resources: []registry.Resource{leaseResource()}}
+	return registry.Group{
+		Version: coordinationv1.SchemeGroupVersion, AddToScheme: coordinationv1.AddToScheme, Priority: 17300,
+		Resources: []registry.Resource{
+			leaseResource(),
+		},
+	}
 }

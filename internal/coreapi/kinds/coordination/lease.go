@@ -29,7 +29,11 @@ func uncoordinated(obj, old runtime.Object) {
 func leaseResource() registry.Resource {
 	return registry.Resource{
 		Name: "leases", Singular: "lease", Object: &coordinationv1.Lease{}, List: &coordinationv1.LeaseList{},
-		Rules:      validate.Same(validateLease),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {leaseDurationSeconds: 15}",
+		},
+		Rules:      validate.SameOnUpdate(validateLease),
 		Columns:    leaseColumns,
 		WatchCache: true, AllowCreateOnUpdate: true, PrepareCreate: func(obj runtime.Object) { uncoordinated(obj, nil) }, PrepareUpdate: uncoordinated,
 	}

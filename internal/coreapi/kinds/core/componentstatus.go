@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"portico.dev/internal/coreapi/columns"
+	"portico.dev/internal/coreapi/registry"
 )
 
 const (
@@ -31,8 +32,8 @@ type componentStatuses struct {
 	check func(ctx context.Context) error
 }
 
-func NewComponentStatuses(check func(context.Context) error) *componentStatuses {
-	return &componentStatuses{columns.Convertor(ComponentStatusColumns(), time.Now), check}
+func newComponentStatuses(e *registry.Environment) rest.Storage {
+	return &componentStatuses{columns.Convertor(ComponentStatusColumns(), time.Now), e.CheckStore}
 }
 
 var (
@@ -59,7 +60,7 @@ func (c *componentStatuses) Get(ctx context.Context, name string, _ *metav1.GetO
 	if name != etcdComponent {
 		return nil, apierrors.NewNotFound(corev1.Resource("componentstatus"), name)
 	}
-	status := c.Etcd(ctx)
+	status := c.etcd(ctx)
 	return &status, nil
 }
 
@@ -73,12 +74,12 @@ func (c *componentStatuses) List(ctx context.Context, options *metainternalversi
 		byField = options.FieldSelector
 	}
 	if byLabel.Matches(labels.Set{}) && byField.Matches(fields.Set{"metadata.name": etcdComponent}) {
-		list.Items = append(list.Items, c.Etcd(ctx))
+		list.Items = append(list.Items, c.etcd(ctx))
 	}
 	return list, nil
 }
 
-func (c *componentStatuses) Etcd(ctx context.Context) corev1.ComponentStatus {
+func (c *componentStatuses) etcd(ctx context.Context) corev1.ComponentStatus {
 	ctx, cancel := context.WithTimeout(ctx, componentTimeout)
 	defer cancel()
 	condition := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}

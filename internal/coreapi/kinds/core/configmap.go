@@ -18,7 +18,12 @@ func configMapResource() registry.Resource {
 	return registry.Resource{
 		Name: "configmaps", Singular: "configmap", ShortNames: []string{"cm"},
 		Object: &corev1.ConfigMap{}, List: &corev1.ConfigMapList{}, WatchCache: true, AllowUnconditionalUpdate: true,
-		Rules:   validate.Changing(validateConfigMap, validateConfigMapUpdate),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"data: {k: v}\n" +
+				"binaryData: {b: AAEC}",
+		},
+		Rules:   validate.OnUpdate(validateConfigMap, validateConfigMapUpdate),
 		Columns: configMapColumns,
 	}
 }
@@ -52,7 +57,7 @@ func validateConfigMap(c *corev1.ConfigMap) field.ErrorList {
 
 func validateConfigMapUpdate(c, old *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
-	if validate.Frozen(old.Immutable) {
+	if validate.IsTrue(old.Immutable) {
 		errs = stayImmutable(c.Immutable)
 		if !apiequality.Semantic.DeepEqual(c.Data, old.Data) {
 			errs = append(errs, field.Forbidden(field.NewPath("data"), whenImmutable))
@@ -67,7 +72,7 @@ func validateConfigMapUpdate(c, old *corev1.ConfigMap) field.ErrorList {
 const whenImmutable = "field is immutable when `immutable` is set"
 
 func stayImmutable(flag *bool) field.ErrorList {
-	if validate.Frozen(flag) {
+	if validate.IsTrue(flag) {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("immutable"), whenImmutable)}

@@ -24,7 +24,11 @@ func endpointsResource() registry.Resource {
 		Name: "endpoints", Singular: "endpoints", ShortNames: []string{"ep"},
 		//lint:ignore SA1019 deprecated, and still read by clients from before EndpointSlices
 		Object: &corev1.Endpoints{}, List: &corev1.EndpointsList{}, Directory: "services/endpoints",
-		Rules:      validate.Changing(validateEndpoints, validateEndpointsUpdate),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"subsets: [{addresses: [{ip: 10.0.0.1}], ports: [{port: 80}]}]",
+		},
+		Rules:      validate.OnUpdate(validateEndpoints, validateEndpointsUpdate),
 		Defaults:   defaults.Of(defaultEndpoints),
 		Columns:    endpointsColumns,
 		WatchCache: true, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
@@ -112,7 +116,7 @@ func endpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorLis
 	if len(errs) > 0 {
 		return errs
 	}
-	return validate.OrdinaryIP(a.IP, path.Child("ip"))
+	return validate.EndpointIP(a.IP, path.Child("ip"))
 }
 
 func endpointPort(p *corev1.EndpointPort, several bool, path *field.Path) field.ErrorList {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -15,14 +16,19 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// eventLifetime is kube-apiserver's --event-ttl.
-const eventLifetime = time.Hour
+// eventTTL is an hour by default, as at kube-apiserver.
+func eventTTL(e *registry.Environment) time.Duration { return cmp.Or(e.EventTTL, time.Hour) }
 
 func eventResource() registry.Resource {
 	return registry.Resource{
 		Name: "events", Singular: "event", ShortNames: []string{"ev"},
-		Object: &corev1.Event{}, List: &corev1.EventList{}, TTL: eventLifetime, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
-		Rules:   validate.Same(validateEvent),
+		Object: &corev1.Event{}, List: &corev1.EventList{}, TTL: eventTTL, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: default}\n" +
+				"involvedObject: {kind: Node, name: n}\n" +
+				"reason: Started",
+		},
+		Rules:   validate.SameOnUpdate(validateEvent),
 		Columns: eventColumns,
 		Fields:  eventFields(),
 	}
@@ -113,7 +119,7 @@ func eventFields() *selectable.Fields {
 
 // validateEvent is checked no further: clients of the oldest API write whatever they like.
 func validateEvent(e *corev1.Event) field.ErrorList {
-	return validate.Happening{
+	return validate.EventContent{
 		Namespace: e.Namespace, Reporter: e.ReportingController, Instance: e.ReportingInstance, Action: e.Action,
 		Reason: e.Reason, Message: e.Message, About: e.InvolvedObject, EventTime: e.EventTime.Time, ReporterField: "reportingComponent",
 	}.Errors()

@@ -1,4 +1,4 @@
-// Package core has the kinds of the core group: a file for each, which says everything about it.
+// Package core has the kinds of the core group, a file for each.
 package core
 
 import (
@@ -10,7 +10,17 @@ import (
 
 func Group() registry.Group {
 	return registry.Group{
-		Version: corev1.SchemeGroupVersion, AddToScheme: corev1.AddToScheme, Resources: []registry.Resource{namespaceResource(), configMapResource(), secretResource(), serviceAccountResource(), serviceResource(), endpointsResource(), eventResource(), nodeResource(), podResource(), persistentVolumeResource(), persistentVolumeClaimResource(), limitRangeResource(), resourceQuotaResource(), podTemplateResource(), replicationControllerResource()},
-		Virtual: []runtime.Object{&corev1.ComponentStatus{}, &corev1.ComponentStatusList{}, &corev1.Binding{}},
+		Version: corev1.SchemeGroupVersion, AddToScheme: corev1.AddToScheme, Priority: 18000,
+		Required: "everything is built on it",
+		Resources: []registry.Resource{
+			namespaceResource(), configMapResource(), secretResource(), serviceAccountResource(),
+			serviceResource(), endpointsResource(), eventResource(), nodeResource(), podResource(),
+			persistentVolumeResource(), persistentVolumeClaimResource(), limitRangeResource(),
+			resourceQuotaResource(), podTemplateResource(), replicationControllerResource(),
+		},
+		Virtual: []registry.Virtual{
+			{Name: "componentstatuses", Types: []runtime.Object{&corev1.ComponentStatus{}, &corev1.ComponentStatusList{}}, Storage: newComponentStatuses, Named: true},
+			{Name: "bindings", Types: []runtime.Object{&corev1.Binding{}}, Storage: newLegacyBindings},
+		},
 	}
 }

@@ -30,7 +30,11 @@ func limitRangeResource() registry.Resource {
 	return registry.Resource{
 		Name: "limitranges", Singular: "limitrange", ShortNames: []string{"limits"},
 		Object: &corev1.LimitRange{}, List: &corev1.LimitRangeList{}, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
-		Rules:         validate.Same(validateLimitRange),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {limits: [{type: Container, max: {cpu: '2'}, min: {cpu: 100m}}, {type: PersistentVolumeClaim, max: {storage: 1Gi}}, {type: Pod, max: {memory: 1Gi}}]}",
+		},
+		Rules:         validate.SameOnUpdate(validateLimitRange),
 		Defaults:      defaults.Of(defaultLimitRange),
 		PrepareCreate: nameLimitRange,
 	}
@@ -142,7 +146,7 @@ func limitOrder(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
 		errs = append(errs, ratio(name, item, path.Child("maxLimitRequestRatio").Key(string(name)))...)
 		limit, limited := defaults[name]
 		request, asked := requests[name]
-		if overcommits := validate.Native(name) && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix); overcommits {
+		if overcommits := validate.NativeResource(name) && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix); overcommits {
 			continue
 		}
 		if limited && asked && limit.Cmp(request) != 0 {

@@ -46,13 +46,18 @@ func namespaceResource() registry.Resource {
 	return registry.Resource{
 		Name: "namespaces", Singular: "namespace", ShortNames: []string{"ns"}, ClusterScoped: true,
 		Object: &corev1.Namespace{}, List: &corev1.NamespaceList{}, WatchCache: true, AllowUnconditionalUpdate: true,
-		Rules:    validate.Full(validateNamespace, validateNamespaceUpdate, validateNamespaceStatus),
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {finalizers: [kubernetes]}",
+		},
+		Rules:    validate.WithStatus(validateNamespace, validateNamespaceUpdate, validateNamespaceStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultNamespace),
 		Columns:  namespaceColumns,
 		Fields:   namespaceFields(),
 		Spec:     registry.SpecOf(func(n *corev1.Namespace) *corev1.NamespaceSpec { return &n.Spec }),
 		Status:   registry.StatusOf(func(n *corev1.Namespace) *corev1.NamespaceStatus { return &n.Status }), StatusChangesMetadata: true,
 		PrepareCreate: prepareNamespace, PrepareUpdate: keepNamespaceFinalizers,
+		Storages: namespaceStorages,
 	}
 }
 
@@ -83,7 +88,7 @@ func namespaceFields() *selectable.Fields {
 
 func validateNamespace(n *corev1.Namespace) field.ErrorList {
 	errs := validate.ObjectMeta(&n.ObjectMeta, validate.ClusterScoped, validation.ValidateNamespaceName)
-	return append(errs, validate.NamespaceFinalizers(n, func(path *field.Path, _ int) *field.Path { return path })...)
+	return append(errs, namespaceFinalizers(n, func(path *field.Path, _ int) *field.Path { return path })...)
 }
 
 // validateNamespaceUpdate has no rules beyond those of metadata: spec.finalizers and status are restored by the strategy, and
@@ -104,4 +109,21 @@ func validateNamespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
 			"may only be 'Terminating' if `deletionTimestamp` is not empty")}
 	}
 	return nil
+}
+
+// validateFinalize returns what is wrong with a namespace that is written through its finalize subresource.
+func validateFinalize(n, old *corev1.Namespace) field.ErrorList {
+	return append(validate.MetaUpdate(n, old), namespaceFinalizers(n, (*field.Path).Index)...)
+}
+
+// namespaceFinalizers blames the list where a namespace is created and the entry where it is finalized, as kube-apiserver
+// does.
+func namespaceFinalizers(n *corev1.Namespace, blamed func(*field.Path, int) *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("spec", "finalizers")
+	for i, finalizer := range n.Spec.Finalizers {
+		errs = append(errs, validation.ValidateFinalizerName(string(finalizer), blamed(path, i))...)
+		errs = append(errs, validate.StandardFinalizer(string(finalizer), blamed(path, i))...)
+	}
+	return errs
 }

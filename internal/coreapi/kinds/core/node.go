@@ -27,7 +27,11 @@ func nodeResource() registry.Resource {
 	return registry.Resource{
 		Name: "nodes", Singular: "node", ShortNames: []string{"no"}, ClusterScoped: true,
 		Object: &corev1.Node{}, List: &corev1.NodeList{}, Directory: "minions", WatchCache: true, AllowUnconditionalUpdate: true,
-		Rules:    validate.Full(validateNode, validateNodeUpdate, validateNodeStatus),
+		Samples: []string{
+			"metadata: {name: n.example.com}\n" +
+				"status: {capacity: {cpu: 2, memory: 4Gi, example.com/gpu: 1}}",
+		},
+		Rules:    validate.WithStatus(validateNode, validateNodeUpdate, validateNodeStatus),
 		Defaults: defaults.Of(DefaultNode),
 		Columns:  nodeColumns,
 		Fields:   nodeFields(),

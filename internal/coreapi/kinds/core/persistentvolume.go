@@ -45,7 +45,21 @@ func persistentVolumeResource() registry.Resource {
 	return registry.Resource{
 		Name: "persistentvolumes", Singular: "persistentvolume", ShortNames: []string{"pv"}, ClusterScoped: true,
 		Object: &corev1.PersistentVolume{}, List: &corev1.PersistentVolumeList{}, WatchCache: true, ReturnDeletedObject: true, AllowUnconditionalUpdate: true,
-		Rules:    validate.Full(validatePersistentVolume, validatePersistentVolumeUpdate, unchecked[*corev1.PersistentVolume]),
+		Samples: []string{
+			"metadata: {name: pv}\n" +
+				"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], csi: {driver: csi.example.com, volumeHandle: v1}}",
+			"metadata: {name: pv}\n" +
+				"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /srv}}",
+			"metadata: {name: pv}\n" +
+				"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], nfs: {server: files, path: /export}, mountOptions: [ro]}",
+			"metadata: {name: pv}\n" +
+				"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], local: {path: /mnt/a}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n1]}]}]}}}",
+			"metadata: {name: pv}\n" +
+				"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], iscsi: {targetPortal: '10.0.0.1:3260', iqn: 'iqn.2001-04.com.example:storage.disk1', lun: 0}}",
+			"metadata: {name: pv}\n" +
+				"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], awsElasticBlockStore: {volumeID: vol-1}}",
+		},
+		Rules:    validate.WithStatus(validatePersistentVolume, validatePersistentVolumeUpdate, unchecked[*corev1.PersistentVolume]),
 		Defaults: defaults.Of(defaultPersistentVolume),
 		Warnings: validate.Warn(persistentVolumeWarnings),
 		Columns:  persistentVolumeColumns,

@@ -74,7 +74,11 @@ func persistentVolumeClaimResource() registry.Resource {
 	return registry.Resource{
 		Name: "persistentvolumeclaims", Singular: "persistentvolumeclaim", ShortNames: []string{"pvc"},
 		Object: &corev1.PersistentVolumeClaim{}, List: &corev1.PersistentVolumeClaimList{}, WatchCache: true, ReturnDeletedObject: true, AllowUnconditionalUpdate: true,
-		Rules:    validate.Full(validatePersistentVolumeClaim, validatePersistentVolumeClaimUpdate, validatePersistentVolumeClaimStatus),
+		Samples: []string{
+			"metadata: {name: data, namespace: ns}\n" +
+				"spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}",
+		},
+		Rules:    validate.WithStatus(validatePersistentVolumeClaim, validatePersistentVolumeClaimUpdate, validatePersistentVolumeClaimStatus),
 		Defaults: defaults.Of(defaultPersistentVolumeClaim),
 		Warnings: validate.Warn(persistentVolumeClaimWarnings),
 		Columns:  persistentVolumeClaimColumns,
@@ -211,7 +215,7 @@ func claimResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	if errs := validate.Qualified(string(name), path); len(errs) > 0 {
 		return errs
 	}
-	if validate.Native(name) && name != corev1.ResourceStorage {
+	if validate.NativeResource(name) && name != corev1.ResourceStorage {
 		return field.ErrorList{field.NotSupported(path, string(name), []corev1.ResourceName{corev1.ResourceStorage})}
 	}
 	return nil

@@ -274,7 +274,11 @@ func podResource() registry.Resource {
 	return registry.Resource{
 		Name: "pods", Singular: "pod", ShortNames: []string{"po"}, Categories: []string{"all"},
 		Object: &corev1.Pod{}, List: &corev1.PodList{}, WatchCache: true, ReturnDeletedObject: true, AllowUnconditionalUpdate: true, Generations: true,
-		Rules:    validate.Full(validatePod, validatePodUpdate, validatePodStatus),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {containers: [{name: c, image: busybox}]}",
+		},
+		Rules:    validate.WithStatus(validatePod, validatePodUpdate, validatePodStatus),
 		Defaults: defaults.Of(defaultPod),
 		Warnings: validate.Warn(warningsOfPod),
 		Columns:  podColumns,
@@ -284,6 +288,8 @@ func podResource() registry.Resource {
 		PrepareCreate: preparePod, PrepareUpdate: keepPodResources, PrepareStatus: keepOfPodStatus,
 		StatusResetFields: [][]string{{"metadata", "ownerReferences"}, {"metadata", "deletionTimestamp"}},
 		DeleteStrategy:    withGrace, WarnOnUpdate: never, Stamp: FieldsFromAppArmor,
+		PodSpec:  registry.PodSpecOf(func(p *corev1.Pod) *corev1.PodSpec { return &p.Spec }, "spec"),
+		Storages: podStorages,
 	}
 }
 

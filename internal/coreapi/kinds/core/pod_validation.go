@@ -17,7 +17,7 @@ import (
 //lint:file-ignore SA1019 what is deprecated is what is warned of
 
 func validatePod(p *corev1.Pod) field.ErrorList {
-	errs := validate.WholePod(p)
+	errs := validate.Pod(p)
 	spec := field.NewPath("spec")
 	if len(p.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
@@ -337,7 +337,7 @@ const changeable = "pod updates may not change fields other than " +
 
 // validatePodUpdate lets only a few fields of a pod change: it has been placed and started by what it said.
 func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
-	errs := validate.WholePod(p)
+	errs := validate.Pod(p)
 	errs = append(errs, validate.PodAnnotationsUpdate(p, old, field.NewPath("metadata", "annotations"))...)
 	spec := field.NewPath("spec")
 	if len(p.Spec.Containers) != len(old.Spec.Containers) {

@@ -20,10 +20,15 @@ func podTemplateResource() registry.Resource {
 	return registry.Resource{
 		Name: "podtemplates", Singular: "podtemplate",
 		Object: &corev1.PodTemplate{}, List: &corev1.PodTemplateList{}, ReturnDeletedObject: true, AllowUnconditionalUpdate: true, Generations: true,
-		Rules:    validate.Changing(validatePodTemplate, validatePodTemplateUpdate),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}",
+		},
+		Rules:    validate.OnUpdate(validatePodTemplate, validatePodTemplateUpdate).CheckFinalizers(),
 		Defaults: defaults.Of(defaultPodTemplate),
 		Warnings: validate.Warn(warningsOfPodTemplate),
 		Columns:  podTemplateColumns,
+		PodSpec:  registry.PodSpecOf(func(t *corev1.PodTemplate) *corev1.PodSpec { return &t.Template.Spec }, "template", "spec"),
 		Spec:     registry.PartOf("template", func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }), WarnOnUpdate: registry.NewGeneration,
 	}
 }

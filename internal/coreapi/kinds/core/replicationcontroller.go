@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -23,7 +24,11 @@ func replicationControllerResource() registry.Resource {
 	return registry.Resource{
 		Name: "replicationcontrollers", Singular: "replicationcontroller", ShortNames: []string{"rc"}, Categories: []string{"all"},
 		Object: &corev1.ReplicationController{}, List: &corev1.ReplicationControllerList{}, Directory: "controllers",
-		Rules:                    validate.Full(validateReplicationController, validateReplicationControllerUpdate, validateReplicationControllerStatus),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
+		},
+		Rules:                    validate.WithStatus(validateReplicationController, validateReplicationControllerUpdate, validateReplicationControllerStatus).CheckFinalizers(),
 		Defaults:                 defaults.Of(defaultReplicationController),
 		Warnings:                 validate.Warn(warningsOfReplicationController),
 		Columns:                  replicationControllerColumns,
@@ -31,7 +36,11 @@ func replicationControllerResource() registry.Resource {
 		AllowUnconditionalUpdate: true, Generations: true,
 		Spec:   registry.SpecOf(func(c *corev1.ReplicationController) *corev1.ReplicationControllerSpec { return &c.Spec }),
 		Status: registry.StatusOf(func(c *corev1.ReplicationController) *corev1.ReplicationControllerStatus { return &c.Status }), StatusChangesMetadata: true,
-		DeleteStrategy: registry.KeepDependents, WarnOnUpdate: registry.NewGeneration,
+		DeleteStrategy: registry.OrphanDependents, WarnOnUpdate: registry.NewGeneration,
+		PodSpec: registry.PodTemplate(func(c *corev1.ReplicationController) *corev1.PodTemplateSpec { return c.Spec.Template }),
+		Scale: registry.ScaleOf(func(c *corev1.ReplicationController) (**int32, int32, *metav1.LabelSelector) {
+			return &c.Spec.Replicas, c.Status.Replicas, &metav1.LabelSelector{MatchLabels: c.Spec.Selector}
+		}),
 	}
 }
 
@@ -84,7 +93,7 @@ func validateReplicationControllerUpdate(c, _ *corev1.ReplicationController) fie
 
 func replicationControllerSpec(s *corev1.ReplicationControllerSpec) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := validate.Naturals(path, validate.FieldsOf{"minReadySeconds": int64(s.MinReadySeconds)})
+	errs := validate.NonNegative(path, validate.NamedNumbers{"minReadySeconds": int64(s.MinReadySeconds)})
 	if len(s.Selector) == 0 {
 		errs = append(errs, field.Required(path.Child("selector"), ""))
 	}
@@ -94,22 +103,22 @@ func replicationControllerSpec(s *corev1.ReplicationControllerSpec) field.ErrorL
 		return append(errs, field.Required(at, ""))
 	}
 	if len(s.Selector) > 0 {
-		errs = append(errs, validate.Selected(s.Template, labels.Set(s.Selector).AsSelector(), at)...)
+		errs = append(errs, validate.LabelsMatch(s.Template, labels.Set(s.Selector).AsSelector(), at)...)
 	}
 	errs = append(errs, validate.Template(s.Template, at)...)
-	return append(errs, validate.Forever(s.Template, at, "ReplicationController")...)
+	return append(errs, validate.RestartAlways(s.Template, at, "ReplicationController")...)
 }
 
 func validateReplicationControllerStatus(c, _ *corev1.ReplicationController) field.ErrorList {
 	s, path := &c.Status, field.NewPath("status")
-	errs := validate.Naturals(path, validate.FieldsOf{
+	errs := validate.NonNegative(path, validate.NamedNumbers{
 		"replicas": int64(s.Replicas), "fullyLabeledReplicas": int64(s.FullyLabeledReplicas), "readyReplicas": int64(s.ReadyReplicas),
 		"availableReplicas": int64(s.AvailableReplicas), "observedGeneration": s.ObservedGeneration,
 	})
-	errs = append(errs, validate.Bounded(path, s.Replicas, "status.replicas", validate.Counts{
+	errs = append(errs, validate.Bounded(path, s.Replicas, "status.replicas", validate.NamedCounts{
 		{"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas},
 	})...)
-	return append(errs, validate.Bounded(path, s.ReadyReplicas, "readyReplicas", validate.Counts{{"availableReplicas", s.AvailableReplicas}})...)
+	return append(errs, validate.Bounded(path, s.ReadyReplicas, "readyReplicas", validate.NamedCounts{{"availableReplicas", s.AvailableReplicas}})...)
 }
 
 func warningsOfReplicationController(o *corev1.ReplicationController) []string {

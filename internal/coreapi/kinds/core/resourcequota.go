@@ -22,7 +22,13 @@ func resourceQuotaResource() registry.Resource {
 	return registry.Resource{
 		Name: "resourcequotas", Singular: "resourcequota", ShortNames: []string{"quota"},
 		Object: &corev1.ResourceQuota{}, List: &corev1.ResourceQuotaList{}, ReturnDeletedObject: true, AllowUnconditionalUpdate: true,
-		Rules:    validate.Full(validateResourceQuota, validateResourceQuotaUpdate, validateResourceQuotaStatus),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {hard: {pods: '10', requests.cpu: '4', count/deployments.apps: '2', requests.example.com/gpu: '1', services.loadbalancers: '0'}}",
+			"metadata: {name: b, namespace: ns}\n" +
+				"spec: {hard: {pods: '10'}, scopes: [BestEffort], scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}}",
+		},
+		Rules:    validate.WithStatus(validateResourceQuota, validateResourceQuotaUpdate, validateResourceQuotaStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultResourceQuota),
 		Warnings: validate.Warn(resourceQuotaWarnings),
 		Columns:  resourceQuotaColumns,
@@ -94,7 +100,7 @@ func quotaResources(list corev1.ResourceList, path *field.Path) field.ErrorList 
 			errs = append(errs, field.Invalid(at, name, "must be a standard resource for quota"))
 		}
 		errs = append(errs, validate.NotNegative(quantity, at)...)
-		if validate.Whole(name) && quantity.MilliValue()%1000 != 0 {
+		if validate.IntegerResource(name) && quantity.MilliValue()%1000 != 0 {
 			errs = append(errs, field.Invalid(at, quantity.String(), "must be an integer"))
 		}
 	}

@@ -24,7 +24,11 @@ import (
 func secretResource() registry.Resource {
 	return registry.Resource{
 		Name: "secrets", Singular: "secret", Object: &corev1.Secret{}, List: &corev1.SecretList{},
-		Rules:      validate.Changing(validateSecret, validateSecretUpdate),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"stringData: {k: v}",
+		},
+		Rules:      validate.OnUpdate(validateSecret, validateSecretUpdate),
 		Defaults:   defaults.Of(defaultSecret),
 		Warnings:   validate.Warn(secretWarnings),
 		Columns:    secretColumns,
@@ -121,7 +125,7 @@ func jsonKey(s *corev1.Secret, data *field.Path, key string) field.ErrorList {
 
 func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
 	errs := validate.Immutable(s.Type, old.Type, field.NewPath("type"))
-	if validate.Frozen(old.Immutable) {
+	if validate.IsTrue(old.Immutable) {
 		errs = append(errs, stayImmutable(s.Immutable)...)
 		if !apiequality.Semantic.DeepEqual(s.Data, old.Data) {
 			errs = append(errs, field.Forbidden(field.NewPath("data"), whenImmutable))

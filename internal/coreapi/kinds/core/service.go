@@ -14,7 +14,17 @@ func serviceResource() registry.Resource {
 	return registry.Resource{
 		Name: "services", Singular: "service", ShortNames: []string{"svc"}, Categories: []string{"all"},
 		Object: &corev1.Service{}, List: &corev1.ServiceList{}, Directory: "services/specs",
-		Rules:      validate.Full(validateService, validateServiceUpdate, validateServiceStatus),
+		Samples: []string{
+			"metadata: {name: 2nd, namespace: ns}\n" +
+				"spec: {ports: [{port: 80}], selector: {app: a}}",
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {type: ExternalName, externalName: localhost, ports: [{port: 443}]}",
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {type: LoadBalancer, ports: [{port: 80, targetPort: web}]}",
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {clusterIP: None}",
+		},
+		Rules:      validate.WithStatus(validateService, validateServiceUpdate, validateServiceStatus),
 		Defaults:   defaults.Of(defaultService),
 		Warnings:   validate.Warn(warningsOfService),
 		Columns:    serviceColumns,
@@ -22,6 +32,7 @@ func serviceResource() registry.Resource {
 		WatchCache: true, ReturnDeletedObject: true, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
 		Spec:   registry.SpecOf(func(s *corev1.Service) *corev1.ServiceSpec { return &s.Spec }),
 		Status: registry.StatusOf(func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status }), StatusChangesMetadata: true,
+		Storages: serviceStorages,
 	}
 }
 

@@ -25,7 +25,7 @@ func ipList(values, stored []string, path *field.Path) field.ErrorList {
 			errs = append(errs, bad...)
 			continue
 		}
-		errs = append(errs, validate.OrdinaryIP(value, path.Index(i))...)
+		errs = append(errs, validate.EndpointIP(value, path.Index(i))...)
 	}
 	return errs
 }

@@ -26,8 +26,10 @@ func serviceAccountResource() registry.Resource {
 	return registry.Resource{
 		Name: "serviceaccounts", Singular: "serviceaccount", ShortNames: []string{"sa"},
 		Object: &corev1.ServiceAccount{}, List: &corev1.ServiceAccountList{}, WatchCache: true, AllowUnconditionalUpdate: true, ReturnDeletedObject: true,
-		Rules:         validate.Same(validateServiceAccount),
+		Samples:       []string{"metadata: {name: a, namespace: ns}"},
+		Rules:         validate.SameOnUpdate(validateServiceAccount),
 		Columns:       serviceAccountColumns,
+		Storages:      serviceAccountStorages,
 		PrepareCreate: onlyNamesOfSecrets, PrepareUpdate: func(obj, _ runtime.Object) { onlyNamesOfSecrets(obj) },
 	}
 }

@@ -35,7 +35,13 @@ func sameEndpoints(a, b runtime.Object) bool {
 func endpointSliceResource() registry.Resource {
 	return registry.Resource{
 		Name: "endpointslices", Singular: "endpointslice", Object: &discoveryv1.EndpointSlice{}, List: &discoveryv1.EndpointSliceList{},
-		Rules:      validate.Changing(validateEndpointSlice, validateEndpointSliceUpdate),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"addressType: IPv6\n" +
+				"endpoints: [{addresses: ['fd00::1']}]\n" +
+				"ports: [{port: 80}]",
+		},
+		Rules:      validate.OnUpdate(validateEndpointSlice, validateEndpointSliceUpdate),
 		Defaults:   defaults.Of(defaultEndpointSlice),
 		Columns:    endpointSliceColumns,
 		WatchCache: true, AllowUnconditionalUpdate: true, Generations: true, SameContent: sameEndpoints,
@@ -141,7 +147,7 @@ func sliceAddress(kind discoveryv1.AddressType, address string, path *field.Path
 		if ip.Is4() != (kind == discoveryv1.AddressTypeIPv4) {
 			return field.ErrorList{field.Invalid(path, address, "must be an "+string(kind)+" address")}
 		}
-		return append(utilvalidation.IsValidIP(path, address), validate.OrdinaryIP(address, path)...)
+		return append(utilvalidation.IsValidIP(path, address), validate.EndpointIP(address, path)...)
 	case discoveryv1.AddressTypeFQDN:
 		return utilvalidation.IsFullyQualifiedDomainName(path, address)
 	}

@@ -1,4 +1,4 @@
-// Package discovery has the kinds of the group of discovery: a file for each, which says everything about it.
+// Package discovery has the kinds of discovery.k8s.io, a file for each.
 package discovery
 
 import (
@@ -8,5 +8,11 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: discoveryv1.SchemeGroupVersion, AddToScheme: discoveryv1.AddToScheme, Resources: []registry.Resource{endpointSliceResource()}}
+	return registry.Group{
+		Version: discoveryv1.SchemeGroupVersion, AddToScheme: discoveryv1.AddToScheme, Priority: 17200,
+		Required: "extension servers are found by their EndpointSlices",
+		Resources: []registry.Resource{
+			endpointSliceResource(),
+		},
+	}
 }

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/coreapi/selectable"
@@ -26,7 +28,7 @@ import (
 func addEventConversions(scheme *runtime.Scheme) error {
 	// The internal version of events.k8s.io is the core Event.
 	scheme.AddKnownTypes(registry.InternalOf(eventsv1.GroupName), &corev1.Event{}, &corev1.EventList{})
-	return registry.FirstError(
+	return cmp.Or(
 		Fields().Register(scheme, eventsv1.SchemeGroupVersion.WithKind("Event")),
 		scheme.AddConversionFunc((*eventsv1.Event)(nil), (*corev1.Event)(nil), func(a, b any, _ conversion.Scope) error {
 			EventToCore(a.(*eventsv1.Event), b.(*corev1.Event))
@@ -99,20 +101,31 @@ func EventFromCore(in *corev1.Event, out *eventsv1.Event) {
 	}
 }
 
-// StrictEvents holds what is written through events.k8s.io to the rules of that group. Through v1 the oldest clients write
-// whatever they like, and the object is the same.
-type StrictEvents struct{ registry.Strategy }
+// newEvents serves the events of core: the same storage, under the resource's other name.
+func newEvents(e *registry.Environment) rest.Storage {
+	core := e.Storage(corev1.Resource("events"))
+	store := *core.Store
+	store.DefaultQualifiedResource.Group = eventsv1.GroupName
+	store.SingularQualifiedResource.Group = eventsv1.GroupName
+	strict := strictEvents{core.Strategy}
+	store.CreateStrategy, store.UpdateStrategy = strict, strict
+	return &registry.REST{Store: &store, Resource: core.Resource, Strategy: core.Strategy}
+}
 
-func (s StrictEvents) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+// strictEvents holds what is written through events.k8s.io to the rules of that group. Through v1 the oldest clients write
+// whatever they like, and the object is the same.
+type strictEvents struct{ registry.Strategy }
+
+func (s strictEvents) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return Rules().Create(newerEvent(obj))
 }
 
-func (s StrictEvents) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+func (s strictEvents) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return Rules().Update(newerEvent(obj), newerEvent(old))
 }
 
 func Rules() validate.Rules {
-	return validate.Changing(validateNewEvent, validateNewEventUpdate)
+	return validate.OnUpdate(validateNewEvent, validateNewEventUpdate).CheckFinalizers()
 }
 
 func newerEvent(obj runtime.Object) runtime.Object {
@@ -164,7 +177,7 @@ func validateNewEvent(e *eventsv1.Event) field.ErrorList {
 }
 
 func newEventBasics(e *eventsv1.Event) field.ErrorList {
-	return validate.Happening{
+	return validate.EventContent{
 		Namespace: e.Namespace, Reporter: e.ReportingController, Instance: e.ReportingInstance, Action: e.Action,
 		Reason: e.Reason, Message: e.Note, About: e.Regarding, EventTime: e.EventTime.Time, ReporterField: "reportingController",
 	}.Errors()

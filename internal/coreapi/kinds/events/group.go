@@ -1,4 +1,4 @@
-// Package events has the kinds of the group of events: a file for each, which says everything about it.
+// Package events has the kinds of events.k8s.io, a file for each.
 package events
 
 import (
@@ -8,5 +8,9 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: eventsv1.SchemeGroupVersion, AddToScheme: eventsv1.AddToScheme, Register: addEventConversions}
+	return registry.Group{
+		Version: eventsv1.SchemeGroupVersion, AddToScheme: eventsv1.AddToScheme, Priority: 17750,
+		Register: addEventConversions,
+		Virtual:  []registry.Virtual{{Name: "events", Storage: newEvents, Named: true}},
+	}
 }

@@ -25,7 +25,15 @@ func flowSchemaResource() registry.Resource {
 	return registry.Resource{
 		Name: "flowschemas", Singular: "flowschema", ClusterScoped: true, AllowUnconditionalUpdate: true, Generations: true,
 		Object: &flowcontrolv1.FlowSchema{}, List: &flowcontrolv1.FlowSchemaList{},
-		Rules:    validate.Full(validateFlowSchema, validateFlowSchemaUpdate, validateFlowSchemaStatus),
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec:\n" +
+				"  priorityLevelConfiguration: {name: p}\n" +
+				"  rules:\n" +
+				"  - subjects: [{kind: ServiceAccount, serviceAccount: {name: '*', namespace: ns}}]\n" +
+				"    nonResourceRules: [{verbs: ['*'], nonResourceURLs: [/healthz/*]}]",
+		},
+		Rules:    validate.WithStatus(validateFlowSchema, validateFlowSchemaUpdate, validateFlowSchemaStatus),
 		Defaults: defaults.Of(defaultFlowSchema),
 		Columns:  flowSchemaColumns,
 		Spec:     registry.SpecOf(func(f *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaSpec { return &f.Spec }),

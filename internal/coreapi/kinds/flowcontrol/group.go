@@ -1,4 +1,4 @@
-// Package flowcontrol has the kinds of the group of flowcontrol: a file for each, which says everything about it.
+// Package flowcontrol has the kinds of flowcontrol.apiserver.k8s.io, a file for each.
 package flowcontrol
 
 import (
@@ -8,5 +8,10 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: flowcontrolv1.SchemeGroupVersion, AddToScheme: flowcontrolv1.AddToScheme, Resources: []registry.Resource{flowSchemaResource(), priorityLevelConfigurationResource()}}
+	return registry.Group{
+		Version: flowcontrolv1.SchemeGroupVersion, AddToScheme: flowcontrolv1.AddToScheme, Priority: 17100,
+		Resources: []registry.Resource{
+			flowSchemaResource(), priorityLevelConfigurationResource(),
+		},
+	}
 }

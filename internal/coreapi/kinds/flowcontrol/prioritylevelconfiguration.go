@@ -21,7 +21,11 @@ func priorityLevelConfigurationResource() registry.Resource {
 	return registry.Resource{
 		Name: "prioritylevelconfigurations", Singular: "prioritylevelconfiguration", ClusterScoped: true, AllowUnconditionalUpdate: true, Generations: true,
 		Object: &flowcontrolv1.PriorityLevelConfiguration{}, List: &flowcontrolv1.PriorityLevelConfigurationList{},
-		Rules:    validate.Full(validatePriorityLevelConfiguration, validatePriorityLevelConfigurationUpdate, validatePriorityLevelConfigurationStatus),
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {type: Limited, limited: {limitResponse: {type: Queue, queuing: {}}}}",
+		},
+		Rules:    validate.WithStatus(validatePriorityLevelConfiguration, validatePriorityLevelConfigurationUpdate, validatePriorityLevelConfigurationStatus),
 		Defaults: defaults.Of(defaultPriorityLevelConfiguration),
 		Columns:  priorityLevelConfigurationColumns,
 		Spec: registry.SpecOf(func(p *flowcontrolv1.PriorityLevelConfiguration) *flowcontrolv1.PriorityLevelConfigurationSpec {

@@ -1,4 +1,4 @@
-// Package networking has the kinds of the group of networking: a file for each, which says everything about it.
+// Package networking has the kinds of networking.k8s.io, a file for each.
 package networking
 
 import (
@@ -8,5 +8,12 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: networkingv1.SchemeGroupVersion, AddToScheme: networkingv1.AddToScheme, Resources: []registry.Resource{ingressResource(), ingressClassResource(), networkPolicyResource(), ipAddressResource(), serviceCIDRResource()}}
+	return registry.Group{
+		Version: networkingv1.SchemeGroupVersion, AddToScheme: networkingv1.AddToScheme, Priority: 16600,
+		Required: "Services get their addresses by its ServiceCIDRs and IPAddresses; its other resources can be turned off by name",
+		Resources: []registry.Resource{
+			ingressResource(), ingressClassResource(), networkPolicyResource(), ipAddressResource(),
+			serviceCIDRResource(),
+		},
+	}
 }

@@ -21,8 +21,14 @@ import (
 func ingressResource() registry.Resource {
 	return registry.Resource{
 		Name: "ingresses", Singular: "ingress", ShortNames: []string{"ing"},
-		Object: &networkingv1.Ingress{}, List: &networkingv1.IngressList{}, Directory: "ingress",
-		Rules:      validate.Full(validateIngress, validateIngressUpdate, validateIngressStatus),
+		Object: &networkingv1.Ingress{}, List: &networkingv1.IngressList{}, Optional: true, Directory: "ingress",
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}",
+			"metadata: {name: b, namespace: ns}\n" +
+				"spec: {ingressClassName: nginx, rules: [{host: '*.example.com', http: {paths: [{path: /a, pathType: Prefix, backend: {service: {name: 1web, port: {name: http}}}}, {pathType: ImplementationSpecific, backend: {resource: {kind: Bucket, name: b}}}]}}], tls: [{hosts: ['*.example.com'], secretName: s}]}",
+		},
+		Rules:      validate.WithStatus(validateIngress, validateIngressUpdate, validateIngressStatus),
 		Warnings:   validate.Warn(ingressWarnings),
 		Columns:    ingressColumns,
 		WatchCache: true, AllowUnconditionalUpdate: true, Generations: true,
@@ -204,7 +210,7 @@ func ingressBackend(b *networkingv1.IngressBackend, path *field.Path) field.Erro
 	case b.Service == nil:
 		return field.ErrorList{field.Invalid(path, "", "resource or service backend is required")}
 	}
-	errs := validate.Present(b.Service.Name, path.Child("service", "name"))
+	errs := validate.RequiredName(b.Service.Name, path.Child("service", "name"))
 	if b.Service.Name != "" {
 		errs = validate.DnsLabel(b.Service.Name, path.Child("service", "name"))
 	}

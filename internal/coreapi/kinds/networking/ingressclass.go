@@ -17,8 +17,12 @@ import (
 func ingressClassResource() registry.Resource {
 	return registry.Resource{
 		Name: "ingressclasses", Singular: "ingressclass", ClusterScoped: true,
-		Object: &networkingv1.IngressClass{}, List: &networkingv1.IngressClassList{}, AllowUnconditionalUpdate: true, Generations: true,
-		Rules:    validate.Changing(validateIngressClass, validateIngressClassUpdate),
+		Object: &networkingv1.IngressClass{}, List: &networkingv1.IngressClassList{}, Optional: true, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {controller: example.com/c, parameters: {kind: Params, name: p}}",
+		},
+		Rules:    validate.OnUpdate(validateIngressClass, validateIngressClassUpdate),
 		Defaults: defaults.Of(defaultIngressClass),
 		Columns:  ingressClassColumns,
 		Spec:     registry.SpecOf(func(o *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &o.Spec }),

@@ -18,7 +18,13 @@ func ipAddressResource() registry.Resource {
 	return registry.Resource{
 		Name: "ipaddresses", Singular: "ipaddress", ShortNames: []string{"ip"}, ClusterScoped: true,
 		Object: &networkingv1.IPAddress{}, List: &networkingv1.IPAddressList{}, WatchCache: true, AllowUnconditionalUpdate: true,
-		Rules:   validate.Changing(validateIPAddress, validateIPAddressUpdate),
+		Samples: []string{
+			"metadata: {name: 10.96.0.1}\n" +
+				"spec: {parentRef: {resource: services, namespace: default, name: kubernetes}}",
+			"metadata: {name: 'fd00::1'}\n" +
+				"spec: {parentRef: {resource: services, namespace: default, name: kubernetes}}",
+		},
+		Rules:   validate.OnUpdate(validateIPAddress, validateIPAddressUpdate),
 		Columns: ipAddressColumns,
 		Spec:    registry.SpecOf(func(o *networkingv1.IPAddress) *networkingv1.IPAddressSpec { return &o.Spec }),
 	}

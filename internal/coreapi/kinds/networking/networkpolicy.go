@@ -22,8 +22,12 @@ import (
 func networkPolicyResource() registry.Resource {
 	return registry.Resource{
 		Name: "networkpolicies", Singular: "networkpolicy", ShortNames: []string{"netpol"},
-		Object: &networkingv1.NetworkPolicy{}, List: &networkingv1.NetworkPolicyList{}, AllowUnconditionalUpdate: true, Generations: true,
-		Rules:    validate.Changing(validateNetworkPolicy, validateNetworkPolicyUpdate),
+		Object: &networkingv1.NetworkPolicy{}, List: &networkingv1.NetworkPolicyList{}, Optional: true, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {podSelector: {}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}], ports: [{port: 80, endPort: 90}, {port: dns, protocol: UDP}]}]}",
+		},
+		Rules:    validate.OnUpdate(validateNetworkPolicy, validateNetworkPolicyUpdate).CheckFinalizers(),
 		Defaults: defaults.Of(defaultNetworkPolicy),
 		Warnings: validate.Warn(networkPolicyWarnings),
 		Columns:  networkPolicyColumns,

@@ -20,7 +20,11 @@ func serviceCIDRResource() registry.Resource {
 	return registry.Resource{
 		Name: "servicecidrs", Singular: "servicecidr", ClusterScoped: true,
 		Object: &networkingv1.ServiceCIDR{}, List: &networkingv1.ServiceCIDRList{}, WatchCache: true, AllowUnconditionalUpdate: true,
-		Rules:   validate.Changing(validateServiceCIDR, validateServiceCIDRUpdate),
+		Samples: []string{
+			"metadata: {name: kubernetes}\n" +
+				"spec: {cidrs: [10.96.0.0/12, 'fd00::/108']}",
+		},
+		Rules:   validate.OnUpdate(validateServiceCIDR, validateServiceCIDRUpdate).CheckFinalizers(),
 		Columns: serviceCIDRColumns,
 		Spec:    registry.SpecOf(func(o *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDRSpec { return &o.Spec }),
 		Status:  registry.StatusOf(func(o *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDRStatus { return &o.Status }),

@@ -1,4 +1,4 @@
-// Package node has the kinds of the group of node: a file for each, which says everything about it.
+// Package node has the kinds of node.k8s.io, a file for each.
 package node
 
 import (
@@ -8,5 +8,10 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: nodev1.SchemeGroupVersion, AddToScheme: nodev1.AddToScheme, Resources: []registry.Resource{runtimeClassResource()}}
+	return registry.Group{
+		Version: nodev1.SchemeGroupVersion, AddToScheme: nodev1.AddToScheme, Priority: 16200,
+		Resources: []registry.Resource{
+			runtimeClassResource(),
+		},
+	}
 }

@@ -22,7 +22,13 @@ func runtimeClassResource() registry.Resource {
 	return registry.Resource{
 		Name: "runtimeclasses", Singular: "runtimeclass", ClusterScoped: true,
 		Object: &nodev1.RuntimeClass{}, List: &nodev1.RuntimeClassList{}, WatchCache: true, AllowCreateOnUpdate: true,
-		Rules:    validate.Changing(validateRuntimeClass, validateRuntimeClassUpdate),
+		Samples: []string{
+			"metadata: {name: sandbox}\n" +
+				"handler: runsc\n" +
+				"overhead: {podFixed: {cpu: 250m}}\n" +
+				"scheduling: {tolerations: [{key: sandbox, operator: Exists}]}",
+		},
+		Rules:    validate.OnUpdate(validateRuntimeClass, validateRuntimeClassUpdate),
 		Defaults: defaults.Of(defaultRuntimeClass),
 		Warnings: validate.Warn(runtimeClassWarnings),
 		Columns:  runtimeClassColumns,

@@ -1,4 +1,4 @@
-// Package policy has the kinds of the group of policy: a file for each, which says everything about it.
+// Package policy has the kinds of policy, a file for each.
 package policy
 
 import (
@@ -10,7 +10,10 @@ import (
 
 func Group() registry.Group {
 	return registry.Group{
-		Version: policyv1.SchemeGroupVersion, AddToScheme: policyv1.AddToScheme, Resources: []registry.Resource{podDisruptionBudgetResource()},
-		Virtual: []runtime.Object{&policyv1.Eviction{}},
+		Version: policyv1.SchemeGroupVersion, AddToScheme: policyv1.AddToScheme, Priority: 16500,
+		Resources: []registry.Resource{
+			podDisruptionBudgetResource(),
+		},
+		Types: []runtime.Object{&policyv1.Eviction{}},
 	}
 }

@@ -17,7 +17,11 @@ func podDisruptionBudgetResource() registry.Resource {
 	return registry.Resource{
 		Name: "poddisruptionbudgets", Singular: "poddisruptionbudget", ShortNames: []string{"pdb"},
 		Object: &policyv1.PodDisruptionBudget{}, List: &policyv1.PodDisruptionBudgetList{}, WatchCache: true, Generations: true,
-		Rules:   validate.Full(validatePodDisruptionBudget, validatePodDisruptionBudgetUpdate, validatePodDisruptionBudgetStatus),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {minAvailable: 1}",
+		},
+		Rules:   validate.WithStatus(validatePodDisruptionBudget, validatePodDisruptionBudgetUpdate, validatePodDisruptionBudgetStatus),
 		Columns: podDisruptionBudgetColumns,
 		Spec:    registry.SpecOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetSpec { return &o.Spec }),
 		Status:  registry.StatusOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &o.Status }), StatusChangesMetadata: true,
@@ -58,10 +62,10 @@ func disruptionBudgetSpec(s *policyv1.PodDisruptionBudgetSpec, lenient bool) fie
 		errs = append(errs, field.Invalid(path, *s, "minAvailable and maxUnavailable cannot be both set"))
 	}
 	least, most := path.Child("minAvailable"), path.Child("maxUnavailable")
-	errs = append(errs, validate.Share(s.MinAvailable, least)...)
-	errs = append(errs, validate.NotAboveAll(s.MinAvailable, least)...)
-	errs = append(errs, validate.Share(s.MaxUnavailable, most)...)
-	errs = append(errs, validate.NotAboveAll(s.MaxUnavailable, most)...)
+	errs = append(errs, validate.IntOrPercent(s.MinAvailable, least)...)
+	errs = append(errs, validate.AtMost100Percent(s.MinAvailable, least)...)
+	errs = append(errs, validate.IntOrPercent(s.MaxUnavailable, most)...)
+	errs = append(errs, validate.AtMost100Percent(s.MaxUnavailable, most)...)
 	errs = append(errs, metav1validation.ValidateLabelSelector(s.Selector,
 		metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: lenient}, path.Child("selector"))...)
 	if s.UnhealthyPodEvictionPolicy != nil {
@@ -73,7 +77,7 @@ func disruptionBudgetSpec(s *policyv1.PodDisruptionBudgetSpec, lenient bool) fie
 func validatePodDisruptionBudgetStatus(b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
 	s, path := &b.Status, field.NewPath("status")
 	errs := metav1validation.ValidateConditions(s.Conditions, path.Child("conditions"))
-	return append(errs, validate.Naturals(path, validate.FieldsOf{
+	return append(errs, validate.NonNegative(path, validate.NamedNumbers{
 		"disruptionsAllowed": int64(s.DisruptionsAllowed), "currentHealthy": int64(s.CurrentHealthy),
 		"desiredHealthy": int64(s.DesiredHealthy), "expectedPods": int64(s.ExpectedPods),
 	})...)

@@ -14,7 +14,11 @@ func clusterRoleResource() registry.Resource {
 	return registry.Resource{
 		Name: "clusterroles", Singular: "clusterrole", ClusterScoped: true, WatchCache: true, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
 		Object: &rbacv1.ClusterRole{}, List: &rbacv1.ClusterRoleList{}, Guard: guardRole,
-		Rules: validate.Same(validateClusterRole),
+		Samples: []string{
+			"metadata: {name: 'system:a'}\n" +
+				"rules: [{verbs: [get], nonResourceURLs: [/metrics]}]",
+		},
+		Rules: validate.SameOnUpdate(validateClusterRole),
 	}
 }
 

@@ -16,7 +16,11 @@ func clusterRoleBindingResource() registry.Resource {
 	return registry.Resource{
 		Name: "clusterrolebindings", Singular: "clusterrolebinding", ClusterScoped: true, WatchCache: true, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
 		Object: &rbacv1.ClusterRoleBinding{}, List: &rbacv1.ClusterRoleBindingList{}, Guard: guardBinding,
-		Rules:    validate.Changing(validateClusterRoleBinding, validateClusterRoleBindingUpdate),
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"roleRef: {kind: ClusterRole, name: a}",
+		},
+		Rules:    validate.OnUpdate(validateClusterRoleBinding, validateClusterRoleBindingUpdate),
 		Defaults: defaults.Of(defaultClusterRoleBinding),
 		Columns:  clusterRoleBindingColumns,
 	}

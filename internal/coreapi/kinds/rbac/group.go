@@ -1,4 +1,4 @@
-// Package rbac has the kinds of the group of rbac: a file for each, which says everything about it.
+// Package rbac has the kinds of rbac.authorization.k8s.io, a file for each.
 package rbac
 
 import (
@@ -8,5 +8,11 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: rbacv1.SchemeGroupVersion, AddToScheme: rbacv1.AddToScheme, Resources: []registry.Resource{clusterRoleResource(), clusterRoleBindingResource(), roleResource(), roleBindingResource()}}
+	return registry.Group{
+		Version: rbacv1.SchemeGroupVersion, AddToScheme: rbacv1.AddToScheme, Priority: 17500,
+		Required: "authorization reads its roles and bindings",
+		Resources: []registry.Resource{
+			clusterRoleResource(), clusterRoleBindingResource(), roleResource(), roleBindingResource(),
+		},
+	}
 }

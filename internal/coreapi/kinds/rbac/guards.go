@@ -11,6 +11,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -19,30 +21,34 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
+// Nobody may grant what they do not hold: otherwise the right to write a RoleBinding, which looks small, would be the
+// right to become cluster-admin. The verbs "escalate" and "bind" lift the rule, and so does system:masters, who hold
+// everything without a rule that says so.
+
 // guardRole lets a Role or ClusterRole say no more than its author holds.
-func guardRole(ctx context.Context, g *registry.WriteAuthorizer, obj, old runtime.Object) error {
+func guardRole(ctx context.Context, e *registry.Environment, obj, old runtime.Object) error {
 	if grantsNothing(obj, old) {
 		return nil
 	}
-	resource, rules, aggregates := RoleContent(obj)
+	resource, rules, aggregates := roleContent(obj)
 	object, err := meta.Accessor(obj)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	if g.MayEverything(ctx) || mayEscalate(ctx, g) {
+	if e.IsPrivileged(ctx) || mayEscalate(ctx, e) {
 		return nil
 	}
-	if err := holds(ctx, g, object.GetNamespace(), rules); err != nil {
+	if err := holds(ctx, e, object.GetNamespace(), rules); err != nil {
 		return forbidden(resource, object.GetName(), err)
 	}
 	if old != nil {
-		_, _, aggregated := RoleContent(old)
+		_, _, aggregated := roleContent(old)
 		aggregates = aggregates || aggregated
 	}
 	if aggregates {
 		// An aggregate takes over whatever roles that carry its labels will ever say. One that loses its rule keeps what it
 		// has taken over, and nobody can tighten it any more by way of those roles.
-		if err := holds(ctx, g, "", Everything); err != nil {
+		if err := holds(ctx, e, "", Everything); err != nil {
 			return forbidden(resource, object.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
 		}
 	}
@@ -55,8 +61,8 @@ var Everything = []rbacv1.PolicyRule{
 	{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}},
 }
 
-// RoleContent is what a role gives; aggregates says that it gives what the roles that it selects give.
-func RoleContent(obj runtime.Object) (resource string, rules []rbacv1.PolicyRule, aggregates bool) {
+// roleContent is what a role gives; aggregates says that it gives what the roles that it selects give.
+func roleContent(obj runtime.Object) (resource string, rules []rbacv1.PolicyRule, aggregates bool) {
 	switch role := obj.(type) {
 	case *rbacv1.ClusterRole:
 		return "clusterroles", role.Rules, role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) > 0
@@ -67,7 +73,7 @@ func RoleContent(obj runtime.Object) (resource string, rules []rbacv1.PolicyRule
 }
 
 // guardBinding lets a binding give away no more than its author holds, unless the author may bind that very role.
-func guardBinding(ctx context.Context, g *registry.WriteAuthorizer, obj, old runtime.Object) error {
+func guardBinding(ctx context.Context, e *registry.Environment, obj, old runtime.Object) error {
 	if grantsNothing(obj, old) {
 		return nil
 	}
@@ -77,17 +83,50 @@ func guardBinding(ctx context.Context, g *registry.WriteAuthorizer, obj, old run
 		return apierrors.NewInternalError(err)
 	}
 	namespace := object.GetNamespace()
-	if g.MayEverything(ctx) || mayBind(ctx, g, namespace, ref) {
+	if e.IsPrivileged(ctx) || mayBind(ctx, e, namespace, ref) {
 		return nil
 	}
-	rules, err := g.RoleRules(ctx, namespace, ref)
+	rules, err := storedRules(ctx, e, namespace, ref)
 	if err != nil {
 		return err
 	}
-	if err := holds(ctx, g, namespace, rules); err != nil {
+	if err := holds(ctx, e, namespace, rules); err != nil {
 		return forbidden(resource, object.GetName(), err)
 	}
 	return nil
+}
+
+// storedRules reads the role behind a reference as it is now. The stored rules of an aggregated role mean nothing: what it
+// gives is gathered from the roles that it selects, as they are now too.
+func storedRules(ctx context.Context, e *registry.Environment, namespace string, ref rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
+	resource := "clusterroles"
+	if ref.Kind == "Role" {
+		resource = "roles"
+	} else {
+		namespace = ""
+	}
+	roles := e.Storage(rbacv1.Resource(resource))
+	obj, err := roles.Get(registry.ReadContext(ctx, rbacv1.GroupName, resource, namespace, ref.Name), ref.Name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	_, rules, aggregates := roleContent(obj)
+	if !aggregates {
+		return rules, nil
+	}
+	if e.Aggregate == nil {
+		return Everything, nil
+	}
+	list, err := roles.List(registry.ReadContext(ctx, rbacv1.GroupName, resource, "", ""), &metainternalversion.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := list.(*rbacv1.ClusterRoleList)
+	pointers := make([]*rbacv1.ClusterRole, len(all.Items))
+	for i := range all.Items {
+		pointers[i] = &all.Items[i]
+	}
+	return e.Aggregate(pointers)[ref.Name], nil
 }
 
 func bindingContent(obj runtime.Object) (resource string, ref rbacv1.RoleRef) {
@@ -127,31 +166,31 @@ func forbidden(resource, name string, err error) error {
 
 // mayEscalate reports whether the author may write any rules into the role that the request names. A create by POST names
 // none: a right for single names does not cover it, whatever the object is called.
-func mayEscalate(ctx context.Context, g *registry.WriteAuthorizer) bool {
+func mayEscalate(ctx context.Context, e *registry.Environment) bool {
 	info, ok := apirequest.RequestInfoFrom(ctx)
 	if !ok || !info.IsResourceRequest || info.APIGroup != rbacv1.GroupName || info.Resource != "roles" && info.Resource != "clusterroles" {
 		return false
 	}
-	return g.May(ctx, "escalate", authorizer.AttributesRecord{
+	return e.Allowed(ctx, "escalate", authorizer.AttributesRecord{
 		APIGroup: info.APIGroup, Resource: info.Resource, Namespace: info.Namespace, Name: info.Name,
 	})
 }
 
 // mayBind reports whether the author may give the role of ref to anybody in namespace, empty for everywhere.
-func mayBind(ctx context.Context, g *registry.WriteAuthorizer, namespace string, ref rbacv1.RoleRef) bool {
+func mayBind(ctx context.Context, e *registry.Environment, namespace string, ref rbacv1.RoleRef) bool {
 	resource, ok := map[string]string{"ClusterRole": "clusterroles", "Role": "roles"}[ref.Kind]
-	return ok && g.May(ctx, "bind", authorizer.AttributesRecord{
+	return ok && e.Allowed(ctx, "bind", authorizer.AttributesRecord{
 		APIGroup: ref.APIGroup, Resource: resource, Namespace: namespace, Name: ref.Name,
 	})
 }
 
 // holds reports, as an error that lists what is missing, whether the author has every one of the rules in namespace.
-func holds(ctx context.Context, g *registry.WriteAuthorizer, namespace string, rules []rbacv1.PolicyRule) error {
+func holds(ctx context.Context, e *registry.Environment, namespace string, rules []rbacv1.PolicyRule) error {
 	u, ok := apirequest.UserFrom(ctx)
 	if !ok {
 		return errors.New("no user on the request")
 	}
-	resources, paths, _, err := g.Rules.RulesFor(ctx, u, namespace)
+	resources, paths, _, err := e.Rules.RulesFor(ctx, u, namespace)
 	held := heldRules(resources, paths)
 	covered, missing := validation.Covers(held, rules)
 	if covered {

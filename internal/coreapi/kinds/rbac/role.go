@@ -12,7 +12,11 @@ func roleResource() registry.Resource {
 	return registry.Resource{
 		Name: "roles", Singular: "role", WatchCache: true, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
 		Object: &rbacv1.Role{}, List: &rbacv1.RoleList{}, Guard: guardRole,
-		Rules: validate.Same(validateRole),
+		Samples: []string{
+			"metadata: {name: 'system:a', namespace: ns}\n" +
+				"rules: [{verbs: [get], apiGroups: [''], resources: [pods]}]",
+		},
+		Rules: validate.SameOnUpdate(validateRole),
 	}
 }
 

@@ -18,7 +18,12 @@ func roleBindingResource() registry.Resource {
 	return registry.Resource{
 		Name: "rolebindings", Singular: "rolebinding", WatchCache: true, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
 		Object: &rbacv1.RoleBinding{}, List: &rbacv1.RoleBindingList{}, Guard: guardBinding,
-		Rules:    validate.Changing(validateRoleBinding, validateRoleBindingUpdate),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"roleRef: {kind: Role, name: a}\n" +
+				"subjects: [{kind: User, name: u}, {kind: Group, name: g}, {kind: ServiceAccount, name: s}]",
+		},
+		Rules:    validate.OnUpdate(validateRoleBinding, validateRoleBindingUpdate),
 		Defaults: defaults.Of(defaultRoleBinding),
 		Columns:  roleBindingColumns,
 	}

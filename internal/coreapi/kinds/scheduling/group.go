@@ -1,4 +1,4 @@
-// Package scheduling has the kinds of the group of scheduling: a file for each, which says everything about it.
+// Package scheduling has the kinds of scheduling.k8s.io, a file for each.
 package scheduling
 
 import (
@@ -8,5 +8,10 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: schedulingv1.SchemeGroupVersion, AddToScheme: schedulingv1.AddToScheme, Resources: []registry.Resource{priorityClassResource()}}
+	return registry.Group{
+		Version: schedulingv1.SchemeGroupVersion, AddToScheme: schedulingv1.AddToScheme, Priority: 16300,
+		Resources: []registry.Resource{
+			priorityClassResource(),
+		},
+	}
 }

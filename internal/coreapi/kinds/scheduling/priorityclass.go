@@ -24,11 +24,15 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// PriorityClasses keeps the system's own: pods that name a class that is gone are refused, and these are the pods that
-// a cluster cannot do without.
-type PriorityClasses struct{ *registry.REST }
+func priorityClassStorages(_ *registry.Environment, main *registry.REST) map[string]rest.Storage {
+	return map[string]rest.Storage{"priorityclasses": priorityClassREST{main}}
+}
 
-func (p PriorityClasses) Delete(ctx context.Context, name string, check rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+// priorityClassREST keeps the system's own: pods that name a class that is gone are refused, and these are the pods that
+// a cluster cannot do without.
+type priorityClassREST struct{ *registry.REST }
+
+func (p priorityClassREST) Delete(ctx context.Context, name string, check rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	if err := keepSystemClass(name); err != nil {
 		return nil, false, err
 	}
@@ -36,7 +40,7 @@ func (p PriorityClasses) Delete(ctx context.Context, name string, check rest.Val
 }
 
 // DeleteCollection stops at a class of the system, where kube-apiserver's does not look.
-func (p PriorityClasses) DeleteCollection(ctx context.Context, check rest.ValidateObjectFunc, options *metav1.DeleteOptions,
+func (p priorityClassREST) DeleteCollection(ctx context.Context, check rest.ValidateObjectFunc, options *metav1.DeleteOptions,
 	list *metainternalversion.ListOptions,
 ) (runtime.Object, error) {
 	return p.REST.DeleteCollection(ctx, func(ctx context.Context, obj runtime.Object) error {
@@ -65,10 +69,17 @@ func priorityClassResource() registry.Resource {
 	return registry.Resource{
 		Name: "priorityclasses", Singular: "priorityclass", ShortNames: []string{"pc"}, ClusterScoped: true,
 		Object: &schedulingv1.PriorityClass{}, List: &schedulingv1.PriorityClassList{}, WatchCache: true, AllowUnconditionalUpdate: true,
-		Rules:       validate.Changing(validatePriorityClass, validatePriorityClassUpdate),
+		Samples: []string{
+			"metadata: {name: high}\n" +
+				"value: 1000000000",
+			"metadata: {name: system-node-critical}\n" +
+				"value: 2000001000",
+		},
+		Rules:       validate.OnUpdate(validatePriorityClass, validatePriorityClassUpdate).CheckFinalizers(),
 		Defaults:    defaults.Of(defaultPriorityClass),
 		Columns:     priorityClassColumns,
 		Generations: true, SameContent: sameAlways,
+		Storages: priorityClassStorages,
 	}
 }
 

@@ -28,7 +28,8 @@ func csiDriverResource() registry.Resource {
 	return registry.Resource{
 		Name: "csidrivers", Singular: "csidriver", ClusterScoped: true,
 		Object: &storagev1.CSIDriver{}, List: &storagev1.CSIDriverList{}, ReturnDeletedObject: true, WatchCache: true,
-		Rules:    validate.Changing(validateCSIDriver, validateCSIDriverUpdate),
+		Samples:  []string{"metadata: {name: csi.example.com}"},
+		Rules:    validate.OnUpdate(validateCSIDriver, validateCSIDriverUpdate),
 		Defaults: defaults.Of(defaultCSIDriver),
 		Warnings: validate.Warn(csiDriverWarnings),
 		Columns:  csiDriverColumns,
@@ -111,7 +112,7 @@ func csiDriverSpec(s *storagev1.CSIDriverSpec) field.ErrorList {
 		errs = append(errs, validate.OneOf(mode, path.Child("volumeLifecycleModes"), storagev1.VolumeLifecycleEphemeral,
 			storagev1.VolumeLifecyclePersistent)...)
 	}
-	if period := s.NodeAllocatableUpdatePeriodSeconds; period != nil && *period < validate.MinAllocatableSeconds {
+	if period := s.NodeAllocatableUpdatePeriodSeconds; period != nil && *period < minAllocatableSeconds {
 		errs = append(errs, field.Invalid(path.Child("nodeAllocatableUpdatePeriodSeconds"), *period,
 			"must be greater than or equal to 10 seconds"))
 	}

@@ -26,7 +26,11 @@ func csiNodeResource() registry.Resource {
 	return registry.Resource{
 		Name: "csinodes", Singular: "csinode", ClusterScoped: true,
 		Object: &storagev1.CSINode{}, List: &storagev1.CSINodeList{}, ReturnDeletedObject: true, WatchCache: true,
-		Rules:         validate.Changing(validateCSINode, validateCSINodeUpdate),
+		Samples: []string{
+			"metadata: {name: n1}\n" +
+				"spec: {drivers: [{name: csi.example.com, nodeID: i-1, topologyKeys: [zone]}]}",
+		},
+		Rules:         validate.OnUpdate(validateCSINode, validateCSINodeUpdate),
 		Columns:       csiNodeColumns,
 		Spec:          registry.SpecOf(func(o *storagev1.CSINode) *storagev1.CSINodeSpec { return &o.Spec }),
 		Status:        registry.StatusOf(func(o *storagev1.CSINode) *storagev1.CSINodeStatus { return &o.Status }),
@@ -55,9 +59,9 @@ func validateCSINode(n *storagev1.CSINode) field.ErrorList {
 }
 
 func nodeDriver(d *storagev1.CSINodeDriver, path *field.Path) field.ErrorList {
-	errs := append(validate.DriverName(d.Name, path.Child("name")), validate.Present(d.NodeID, path.Child("nodeID"))...)
-	if len(d.NodeID) > validate.MaxNodeID {
-		errs = append(errs, field.Invalid(path.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", validate.MaxNodeID)))
+	errs := append(validate.DriverName(d.Name, path.Child("name")), validate.RequiredName(d.NodeID, path.Child("nodeID"))...)
+	if len(d.NodeID) > maxNodeID {
+		errs = append(errs, field.Invalid(path.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID)))
 	}
 	if d.Allocatable != nil && d.Allocatable.Count != nil && *d.Allocatable.Count < 0 {
 		errs = append(errs, field.Invalid(path.Child("allocatable", "count"), *d.Allocatable.Count, validation.IsNegativeErrorMsg))

@@ -16,7 +16,12 @@ func csiStorageCapacityResource() registry.Resource {
 	return registry.Resource{
 		Name: "csistoragecapacities", Singular: "csistoragecapacity",
 		Object: &storagev1.CSIStorageCapacity{}, List: &storagev1.CSIStorageCapacityList{},
-		Rules:   validate.Changing(validateCSIStorageCapacity, validateCSIStorageCapacityUpdate),
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"storageClassName: fast\n" +
+				"capacity: 10Gi",
+		},
+		Rules:   validate.OnUpdate(validateCSIStorageCapacity, validateCSIStorageCapacityUpdate),
 		Columns: csiStorageCapacityColumns,
 	}
 }

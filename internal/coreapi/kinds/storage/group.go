@@ -1,4 +1,4 @@
-// Package storage has the kinds of the group of storage: a file for each, which says everything about it.
+// Package storage has the kinds of storage.k8s.io, a file for each.
 package storage
 
 import (
@@ -8,5 +8,11 @@ import (
 )
 
 func Group() registry.Group {
-	return registry.Group{Version: storagev1.SchemeGroupVersion, AddToScheme: storagev1.AddToScheme, Resources: []registry.Resource{storageClassResource(), volumeAttachmentResource(), csiDriverResource(), csiNodeResource(), csiStorageCapacityResource(), volumeAttributesClassResource()}}
+	return registry.Group{
+		Version: storagev1.SchemeGroupVersion, AddToScheme: storagev1.AddToScheme, Priority: 16400,
+		Resources: []registry.Resource{
+			storageClassResource(), volumeAttachmentResource(), csiDriverResource(), csiNodeResource(),
+			csiStorageCapacityResource(), volumeAttributesClassResource(),
+		},
+	}
 }

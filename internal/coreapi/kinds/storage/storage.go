@@ -9,6 +9,12 @@ import (
 )
 
 const (
+	maxNodeID = 256
+	// minAllocatableSeconds is how often a driver may at most be asked how many volumes a node takes.
+	minAllocatableSeconds = 10
+)
+
+const (
 	maxParameterBytes   = 256 << 10 // of all parameters of a class, or the metadata of an attachment
 	maxParameters       = 512
 	maxVolumeErrorBytes = 1024

@@ -22,7 +22,12 @@ func storageClassResource() registry.Resource {
 	return registry.Resource{
 		Name: "storageclasses", Singular: "storageclass", ShortNames: []string{"sc"}, ClusterScoped: true,
 		Object: &storagev1.StorageClass{}, List: &storagev1.StorageClassList{}, ReturnDeletedObject: true, WatchCache: true, AllowUnconditionalUpdate: true,
-		Rules:    validate.Changing(validateStorageClass, validateStorageClassUpdate),
+		Samples: []string{
+			"metadata: {name: fast}\n" +
+				"provisioner: Example.com/disk\n" +
+				"allowedTopologies: [{matchLabelExpressions: [{key: zone, values: [a]}]}]",
+		},
+		Rules:    validate.OnUpdate(validateStorageClass, validateStorageClassUpdate),
 		Defaults: defaults.Of(defaultStorageClass),
 		Warnings: validate.Warn(storageClassWarnings),
 		Columns:  storageClassColumns,

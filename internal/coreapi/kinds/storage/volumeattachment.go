@@ -20,7 +20,13 @@ func volumeAttachmentResource() registry.Resource {
 	return registry.Resource{
 		Name: "volumeattachments", Singular: "volumeattachment", ClusterScoped: true,
 		Object: &storagev1.VolumeAttachment{}, List: &storagev1.VolumeAttachmentList{}, ReturnDeletedObject: true, WatchCache: true,
-		Rules:    validate.Full(validateVolumeAttachment, validateVolumeAttachmentUpdate, validateVolumeAttachmentUpdate),
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {attacher: csi.example.com, nodeName: n1, source: {persistentVolumeName: pv}}",
+			"metadata: {name: b}\n" +
+				"spec: {attacher: csi.example.com, nodeName: n1, source: {inlineVolumeSpec: {accessModes: [ReadWriteOnce], csi: {driver: csi.example.com, volumeHandle: v}}}}",
+		},
+		Rules:    validate.WithStatus(validateVolumeAttachment, validateVolumeAttachmentUpdate, validateVolumeAttachmentUpdate),
 		Defaults: defaults.Of(defaultVolumeAttachment),
 		Columns:  volumeAttachmentColumns,
 		Spec:     registry.SpecOf(func(o *storagev1.VolumeAttachment) *storagev1.VolumeAttachmentSpec { return &o.Spec }),

@@ -17,7 +17,12 @@ func volumeAttributesClassResource() registry.Resource {
 	return registry.Resource{
 		Name: "volumeattributesclasses", Singular: "volumeattributesclass", ShortNames: []string{"vac"}, ClusterScoped: true,
 		Object: &storagev1.VolumeAttributesClass{}, List: &storagev1.VolumeAttributesClassList{}, ReturnDeletedObject: true, AllowUnconditionalUpdate: true,
-		Rules:   validate.Changing(validateVolumeAttributesClass, validateVolumeAttributesClassUpdate),
+		Samples: []string{
+			"metadata: {name: gold}\n" +
+				"driverName: csi.example.com\n" +
+				"parameters: {iops: '3000'}",
+		},
+		Rules:   validate.OnUpdate(validateVolumeAttributesClass, validateVolumeAttributesClassUpdate),
 		Columns: volumeAttributesClassColumns,
 	}
 }

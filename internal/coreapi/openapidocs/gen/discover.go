@@ -12,6 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 
 	"portico.dev/internal/coreapi"
+	"portico.dev/internal/coreapi/kinds/cluster"
+	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/run"
 	"portico.dev/internal/store"
 )
@@ -29,7 +31,7 @@ func discover(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	}
 	nobody := authorizerfactory.NewAlwaysDenyAuthorizer()
 	server, err := coreapi.New(coreapi.Config{
-		Store: storage, Authorizer: nobody, RuleResolver: nobody, TokenIssuer: noTokens{},
+		Store: storage, Authorizer: nobody, RuleResolver: nobody, TokenIssuer: noTokens{}, Groups: cluster.All(),
 	})
 	if err != nil {
 		return nil, err
@@ -55,6 +57,6 @@ func discover(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 // noTokens makes the token subresource of service accounts be served; nobody asks for one here.
 type noTokens struct{}
 
-func (noTokens) IssueToken(context.Context, string, string, types.UID, authenticationv1.TokenRequestSpec) (coreapi.IssuedToken, error) {
-	return coreapi.IssuedToken{}, errors.New("no tokens are issued here")
+func (noTokens) IssueToken(context.Context, string, string, types.UID, authenticationv1.TokenRequestSpec) (registry.IssuedToken, error) {
+	return registry.IssuedToken{}, errors.New("no tokens are issued here")
 }

@@ -1,0 +1,72 @@
+package coreapi
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// noisy answers every watch with a bookmark between two changes.
+type noisy struct {
+	storage.Interface
+	watches []*watch.RaceFreeFakeWatcher
+}
+
+func (n *noisy) Watch(context.Context, string, storage.ListOptions) (watch.Interface, error) {
+	w := watch.NewRaceFreeFake()
+	w.Add(nil)
+	w.Action(watch.Bookmark, nil)
+	w.Delete(nil)
+	n.watches = append(n.watches, w)
+	return w, nil
+}
+
+func TestBookmarksAreForThoseWhoAsked(t *testing.T) {
+	yes := true
+	for name, c := range map[string]struct {
+		opts storage.ListOptions
+		want []watch.EventType
+	}{
+		"nobody asked":        {want: []watch.EventType{watch.Added, watch.Deleted}},
+		"bookmarks":           {storage.ListOptions{Predicate: storage.SelectionPredicate{AllowWatchBookmarks: true}}, []watch.EventType{watch.Added, watch.Bookmark, watch.Deleted}},
+		"progress":            {storage.ListOptions{ProgressNotify: true}, []watch.EventType{watch.Added, watch.Bookmark, watch.Deleted}},
+		"the initial objects": {storage.ListOptions{SendInitialEvents: &yes}, []watch.EventType{watch.Added, watch.Bookmark, watch.Deleted}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from := &noisy{}
+			w, err := uncachedStorage{from}.Watch(t.Context(), "/", c.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []watch.EventType
+			for range c.want {
+				got = append(got, (<-w.ResultChan()).Type)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+			w.Stop()
+			w.Stop()
+			for range w.ResultChan() { // until it is closed
+			}
+			if !from.watches[0].IsStopped() {
+				t.Error("the watch behind it goes on")
+			}
+		})
+	}
+}
+
+// Whoever stops a watch need not read the rest of it.
+func TestAWatchIsStoppedWithEventsLeft(t *testing.T) {
+	from := &noisy{}
+	w, err := uncachedStorage{from}.Watch(t.Context(), "/", storage.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Stop()
+	for range w.ResultChan() {
+	}
+}

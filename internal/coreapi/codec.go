@@ -1,0 +1,204 @@
+package coreapi
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"sync/atomic"
+	"time"
+	"unique"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"portico.dev/internal/coreapi/encryption"
+	"portico.dev/internal/coreapi/registry"
+)
+
+// codecs translate between bytes and the types served here.
+type codecs struct {
+	scheme     *runtime.Scheme
+	factory    serializer.CodecFactory
+	parameters runtime.ParameterCodec
+	stored     runtime.Serializer // what objects are stored as
+	fields     *internedFields
+}
+
+func newCodecs(groups []registry.Group) (*codecs, error) {
+	scheme, err := newScheme(groups)
+	if err != nil {
+		return nil, err
+	}
+	// Streaming lists item by item keeps a large LIST from being held twice in memory.
+	factory := serializer.NewCodecFactory(scheme,
+		serializer.WithStreamingCollectionEncodingToJSON(), serializer.WithStreamingCollectionEncodingToProtobuf())
+	info, ok := runtime.SerializerInfoForMediaType(factory.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	if !ok {
+		return nil, fmt.Errorf("no serializer for %s", runtime.ContentTypeProtobuf)
+	}
+	return &codecs{scheme, factory, runtime.NewParameterCodec(scheme), info.Serializer, newInternedFields()}, nil
+}
+
+// storage is the codec between etcd and memory: the stored version in the form that storeAs said, protobuf by default, and
+// read back in whichever form it was written (kube-apiserver may have been there before us).
+func (c *codecs) storage(stored schema.GroupVersion) runtime.Codec {
+	return interningCodec{c.factory.CodecForVersions(c.stored, c.factory.UniversalDeserializer(), stored, registry.InternalOf(stored.Group)), c.fields}
+}
+
+// newScheme registers every served kind twice: as v1, and, with the same Go type, as its own internal version. The
+// scheme then converts between the two by setting apiVersion and kind, and copies nothing.
+func newScheme(groups []registry.Group) (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	versions := map[string][]schema.GroupVersion{} // of each group, the preferred first
+	for _, g := range groups {
+		if err := g.AddToScheme(scheme); err != nil {
+			return nil, fmt.Errorf("register %s: %w", g.Version, err)
+		}
+		if g.Register != nil {
+			if err := g.Register(scheme); err != nil {
+				return nil, fmt.Errorf("register %s: %w", g.Version, err)
+			}
+		}
+		for _, r := range g.Resources {
+			if err := r.AddToScheme(scheme, g.Version); err != nil {
+				return nil, fmt.Errorf("register %s: %w", r.Name, err)
+			}
+		}
+		others := slices.Clone(g.Types)
+		for _, v := range g.Virtual {
+			others = append(others, v.Types...)
+		}
+		for _, kind := range others {
+			scheme.AddKnownTypes(registry.InternalOf(g.Version.Group), kind.DeepCopyObject())
+		}
+		versions[g.Version.Group] = append(versions[g.Version.Group], g.Version)
+		if err := scheme.SetVersionPriority(versions[g.Version.Group]...); err != nil {
+			return nil, fmt.Errorf("register %s: %w", g.Version, err)
+		}
+	}
+	return scheme, nil
+}
+
+// StorageMediaTypes are the forms in which objects can be stored.
+func StorageMediaTypes() []string {
+	return []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON, runtime.ContentTypeYAML}
+}
+
+// Storage is how objects are stored. The zero value stores protobuf in the clear and compacts nothing.
+type Storage struct {
+	// MediaType is one of StorageMediaTypes. Default protobuf. What is stored in another form already is read all the
+	// same, and takes on this one when it is next written. Custom resources and their definitions are JSON always.
+	MediaType string
+	// CompactionInterval is how often old versions are removed, each at an age of one to two intervals. Zero: never, and
+	// etcd grows until it is full.
+	CompactionInterval time.Duration
+	// Encryption stands between objects and etcd. Nil: they are stored in the clear.
+	Encryption *encryption.Encryption
+}
+
+// storeAs makes c encode what is stored in another form.
+func (c *codecs) storeAs(mediaType string) error {
+	if mediaType == "" {
+		return nil
+	}
+	info, ok := runtime.SerializerInfoForMediaType(c.factory.SupportedMediaTypes(), mediaType)
+	if !ok || !slices.Contains(StorageMediaTypes(), mediaType) {
+		return fmt.Errorf("objects cannot be stored as %q; choose one of %v", mediaType, StorageMediaTypes())
+	}
+	c.stored = info.Serializer
+	return nil
+}
+
+// interningCodec is a codec whose decoded objects share the strings that many objects have: namespaces, names of field
+// managers, subjects of role bindings. Watch caches keep objects as they were decoded, and in tens of thousands of bindings that is a third
+// of all objects that a garbage collection visits.
+//
+// What is shared must not be written to in place. Nobody does: strings cannot be, and a set of managed fields is replaced
+// as a whole.
+type interningCodec struct {
+	runtime.Codec
+	fields *internedFields
+}
+
+func (f interningCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, kind, err := f.Codec.Decode(data, defaults, into)
+	if err == nil {
+		f.share(obj)
+	}
+	return obj, kind, err
+}
+
+func (f interningCodec) share(obj runtime.Object) {
+	with, ok := obj.(metav1.ObjectMetaAccessor)
+	if !ok {
+		return
+	}
+	m, ok := with.GetObjectMeta().(*metav1.ObjectMeta)
+	if !ok {
+		return
+	}
+	intern(&m.Namespace)
+	for i := range m.ManagedFields {
+		e := &m.ManagedFields[i]
+		intern(&e.Manager)
+		intern(&e.Operation)
+		intern(&e.APIVersion)
+		intern(&e.FieldsType)
+		intern(&e.Subresource)
+		e.FieldsV1 = f.fields.intern(e.FieldsV1)
+	}
+	switch o := obj.(type) {
+	case *rbacv1.RoleBinding:
+		internBinding(&o.RoleRef, o.Subjects)
+	case *rbacv1.ClusterRoleBinding:
+		internBinding(&o.RoleRef, o.Subjects)
+	}
+}
+
+func internBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
+	intern(&ref.APIGroup)
+	intern(&ref.Kind)
+	intern(&ref.Name)
+	for i := range subjects {
+		s := &subjects[i]
+		intern(&s.APIGroup)
+		intern(&s.Kind)
+		intern(&s.Namespace)
+	}
+}
+
+// intern makes equal strings share their bytes. The runtime forgets those that are not used any more.
+func intern[S ~string](s *S) {
+	if *s != "" {
+		*s = unique.Make(*s).Value()
+	}
+}
+
+// internedFields are sets of managed fields that were decoded lately. Objects made by one client often have equal ones.
+type internedFields struct {
+	seed  maphash.Seed
+	known [1 << 10]atomic.Pointer[metav1.FieldsV1]
+}
+
+// maxInternedBytes bounds what internedFields keep, to 1 MiB: the larger a set is, the fewer objects have it.
+const maxInternedBytes = 1 << 10
+
+func newInternedFields() *internedFields { return &internedFields{seed: maphash.MakeSeed()} }
+
+// intern returns f, or an equal one that was decoded before.
+func (s *internedFields) intern(f *metav1.FieldsV1) *metav1.FieldsV1 {
+	raw := f.GetRawBytes()
+	if len(raw) == 0 || len(raw) > maxInternedBytes {
+		return f
+	}
+	place := &s.known[maphash.Bytes(s.seed, raw)%uint64(len(s.known))]
+	if known := place.Load(); known != nil && known.Equal(*f) {
+		return known
+	}
+	place.Store(f)
+	return f
+}

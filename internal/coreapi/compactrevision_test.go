@@ -1,0 +1,81 @@
+package coreapi
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// compacted is an etcd of which this is the last revision that was compacted.
+type compacted int64
+
+func (c compacted) CompactRevision() int64 { return int64(c) }
+
+func TestTheHorizonIsTenSecondsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		away := false
+		h := &compactRevision{Compactor: compacted(3), now: func(context.Context) (int64, error) {
+			if away {
+				return 0, errors.New("no leader")
+			}
+			return 10 + int64(time.Since(began)/time.Second), nil // a write each second
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			h.run(ctx)
+		}()
+		at := func(second int, want int64) {
+			t.Helper()
+			time.Sleep(time.Until(began.Add(time.Duration(second)*time.Second + time.Millisecond))) // of the bubble's time
+			synctest.Wait()
+			if got := h.CompactRevision(); got != want {
+				t.Errorf("after %d s what is before %d is forgotten, want %d", second, got, want)
+			}
+		}
+		at(0, 3)
+		at(9, 3)
+		at(10, 10)
+		at(14, 10)
+		at(15, 15)
+		away = true
+		at(40, 15) // what was known before may still be asked for
+		away = false
+		at(45, 20)
+		h.Compactor = compacted(60)
+		at(46, 60) // etcd itself has forgotten more
+		cancel()
+		<-done
+	})
+}
+
+// The library asks the storage behind each cache what has been compacted, and takes the horizon for that.
+func TestStoragesHaveTheHorizon(t *testing.T) {
+	h := start(t)
+	s := newStorageFactory(h.store.Client(), "/elsewhere", h.codec, Storage{})
+	defer s.close()
+	for range revisionSteps + 1 {
+		s.compactRevision.move(t.Context())
+	}
+	revision, err := h.store.Client().KV.Get(within(t), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := s.plain(corev1.Resource("configmaps"), h.codec.storage(corev1.SchemeGroupVersion), "configmaps")
+	raw, closeRaw, err := s.openRaw(o.StorageConfig, o.ResourcePrefix,
+		func() runtime.Object { return &corev1.ConfigMap{} }, func() runtime.Object { return &corev1.ConfigMapList{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeRaw()
+	if got := raw.CompactRevision(); got == 0 || got > revision.Header.Revision {
+		t.Errorf("what is before %d is forgotten, and it is revision %d", got, revision.Header.Revision)
+	}
+}

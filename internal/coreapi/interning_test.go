@@ -1,0 +1,142 @@
+package coreapi
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/coreapi/kinds/cluster"
+)
+
+func managed(by, fields string) []metav1.ManagedFieldsEntry {
+	return []metav1.ManagedFieldsEntry{{
+		Manager: by, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1", Subresource: "status",
+		FieldsV1: metav1.NewFieldsV1(fields), Time: new(metav1.Unix(1_700_000_000, 0)),
+	}, {Manager: "nothing else"}}
+}
+
+func bindingNumber(n int) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "of-a-team-with-a-long-name", Name: fmt.Sprint("b-", n),
+			ManagedFields: managed("operator-of-the-platform", `{"f:roleRef":{},"f:subjects":{},"f:metadata":{"f:labels":{".":{},"f:team":{}}}}`),
+		},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit-but-not-secrets"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: fmt.Sprint("u-", n)}},
+	}
+}
+
+// both are the codec of a version, and what it stands on.
+func both(t *testing.T, gv schema.GroupVersion) (shared interningCodec, plain kruntime.Codec) {
+	t.Helper()
+	c, err := newCodecs(cluster.All())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, ok := c.storage(gv).(interningCodec)
+	if !ok {
+		t.Fatal("objects in storage are not decoded frugally")
+	}
+	return shared, shared.Codec
+}
+
+func TestWhatIsDecodedFrugallyIsTheSame(t *testing.T) {
+	for name, c := range map[string]struct {
+		gv  schema.GroupVersion
+		obj kruntime.Object
+	}{
+		"a binding":      {rbacv1.SchemeGroupVersion, bindingNumber(1)},
+		"another one":    {rbacv1.SchemeGroupVersion, bindingNumber(2)},
+		"of the cluster": {rbacv1.SchemeGroupVersion, &rbacv1.ClusterRoleBinding{RoleRef: rbacv1.RoleRef{Name: "r"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "n", Name: "s"}}}},
+		"without fields": {corev1.SchemeGroupVersion, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: managed("m", "")}}},
+		"with very many": {corev1.SchemeGroupVersion, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: managed("m", strings.Repeat("x", 2*maxInternedBytes))}}},
+		"with nothing":   {corev1.SchemeGroupVersion, &corev1.ConfigMap{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shared, plain := both(t, c.gv)
+			data, err := kruntime.Encode(plain, c.obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := kruntime.Decode(plain, data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the second time all words are known
+				got, err := kruntime.Decode(shared, data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !apiequality.Semantic.DeepEqual(got, want) {
+					t.Errorf("got %+v\nwant %+v", got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestFieldSetsAreToldApart(t *testing.T) {
+	s := newInternedFields()
+	for i := range 10 * len(s.known) { // more than there is room for
+		f := metav1.NewFieldsV1(fmt.Sprint("{", i, "}"))
+		if got := s.intern(f); got != f {
+			t.Fatalf("%s is taken for %s", f, got)
+		}
+		if got := s.intern(metav1.NewFieldsV1(f.GetRawString())); got != f {
+			t.Fatalf("%s is not known again", f)
+		}
+	}
+	large := strings.Repeat("x", maxInternedBytes+1)
+	if f, g := metav1.NewFieldsV1(large), metav1.NewFieldsV1(large); s.intern(f) != f || s.intern(g) != g {
+		t.Error("large ones are kept")
+	}
+}
+
+// Many bindings that differ by name and user take half of the objects and three quarters of the memory, or less.
+func TestManyObjectsShareTheirWords(t *testing.T) {
+	shared, plain := both(t, rbacv1.SchemeGroupVersion)
+	const many = 3000
+	kept := func(c kruntime.Codec) (objects, bytes uint64) {
+		stored := make([][]byte, many)
+		for i := range stored {
+			data, err := kruntime.Encode(plain, bindingNumber(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored[i] = data
+		}
+		before, decoded := heapNow(), make([]kruntime.Object, many)
+		for i := range stored {
+			obj, err := kruntime.Decode(c, stored[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			decoded[i] = obj
+		}
+		after := heapNow()
+		runtime.KeepAlive(decoded)
+		runtime.KeepAlive(stored)
+		return after.HeapObjects - before.HeapObjects, after.HeapAlloc - before.HeapAlloc
+	}
+	objects, bytes := kept(plain)
+	fewer, less := kept(shared)
+	t.Logf("%d objects of %d bytes, frugally %d of %d", objects/many, bytes/many, fewer/many, less/many)
+	if 2*fewer > objects || 4*less > 3*bytes {
+		t.Errorf("%d objects of %d bytes instead of %d of %d", fewer, less, objects, bytes)
+	}
+}
+
+func heapNow() (m runtime.MemStats) {
+	runtime.GC()
+	runtime.GC() // what the first one found dead is swept
+	runtime.ReadMemStats(&m)
+	return m
+}

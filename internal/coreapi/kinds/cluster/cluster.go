@@ -1,0 +1,31 @@
+// Package cluster lists the groups that only clusters with nodes need: workloads, volumes, scheduling, and the certificates
+// of nodes and pods. A program that does not import it serves the groups of package kinds alone.
+package cluster
+
+import (
+	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/kinds/apps"
+	"portico.dev/internal/coreapi/kinds/autoscaling"
+	"portico.dev/internal/coreapi/kinds/batch"
+	"portico.dev/internal/coreapi/kinds/certificates"
+	"portico.dev/internal/coreapi/kinds/node"
+	"portico.dev/internal/coreapi/kinds/policy"
+	"portico.dev/internal/coreapi/kinds/scheduling"
+	storagekinds "portico.dev/internal/coreapi/kinds/storage"
+	"portico.dev/internal/coreapi/registry"
+)
+
+// All are the groups that every front door serves, and those that clusters with nodes need.
+func All() []registry.Group {
+	return append(kinds.Base(),
+		apps.Group(),
+		autoscaling.Group(),
+		autoscaling.V1Group(),
+		batch.Group(),
+		certificates.Group(),
+		policy.Group(),
+		storagekinds.Group(),
+		scheduling.Group(),
+		node.Group(),
+	)
+}

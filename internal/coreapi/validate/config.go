@@ -1,3 +1,0 @@
-package validate
-
-func Frozen(flag *bool) bool { return flag != nil && *flag }
