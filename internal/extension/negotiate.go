@@ -1,10 +1,6 @@
 package extension
 
 import (
-	"cmp"
-	"mime"
-	"slices"
-	"strconv"
 	"strings"
 
 	"portico.dev/internal/respond"
@@ -49,24 +45,8 @@ func (o offer) negotiate(accept string) (representation, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return representation{media: respond.MediaJSON}, true
 	}
-	type clause struct {
-		media   string
-		params  map[string]string
-		quality float64
-	}
-	var clauses []clause
-	for part := range strings.SplitSeq(accept, ",") {
-		media, params, err := mime.ParseMediaType(strings.TrimSpace(part))
-		if err != nil {
-			continue
-		}
-		if q := quality(params["q"]); q > 0 {
-			clauses = append(clauses, clause{media, params, q})
-		}
-	}
-	slices.SortStableFunc(clauses, func(a, b clause) int { return cmp.Compare(b.quality, a.quality) })
-	for _, c := range clauses {
-		if rep, ok := o.accept(c.media, c.params); ok {
+	for _, c := range respond.ParseAccept(accept) {
+		if rep, ok := o.accept(c.MediaType, c.Params); ok {
 			return rep, true
 		}
 	}
@@ -136,15 +116,4 @@ func (o offer) acceptable() []string {
 		media = append(media, respond.MediaProtobuf)
 	}
 	return media
-}
-
-func quality(q string) float64 {
-	if q == "" {
-		return 1
-	}
-	v, err := strconv.ParseFloat(q, 64)
-	if err != nil || v < 0 || v > 1 {
-		return 0
-	}
-	return v
 }
