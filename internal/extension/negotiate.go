@@ -95,7 +95,8 @@ func (o offer) form(as string) (form, bool) {
 	return wholeForm, false
 }
 
-// encodable: a watch is frames, which YAML has none of; Table has no protobuf, and neither have types without code.
+// encodable reports whether the media type can hold the form: YAML has no frames for a watch, and neither a Table nor a type
+// without generated code has protobuf.
 func (o offer) encodable(rep representation) bool {
 	switch rep.media {
 	case respond.MediaYAML:

@@ -57,7 +57,7 @@ func Recover(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handl
 				if ResponseOf(w).Started() {
 					panic(http.ErrAbortHandler)
 				}
-				respond.Error(w, r, apierrors.NewInternalError(errors.New("the server panicked; its log has the details")))
+				respond.Error(w, r, apierrors.NewInternalError(errors.New("this request met a fault in the server; its log holds the details")))
 			}()
 			next.ServeHTTP(w, r)
 		})
