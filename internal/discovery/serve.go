@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/discovery/conditional"
 	"portico.dev/internal/respond"
 )
 
@@ -110,7 +108,7 @@ func (s *Snapshot) holds(r *http.Request) bool {
 	if _, ok := negotiateAggregated(accept(r)); ok {
 		wanted = d.aggregated
 	}
-	return conditional.Holds(r, wanted.etag)
+	return respond.ETagMatches(r, wanted.etag)
 }
 
 // serve serves a document that has only one form.
@@ -136,11 +134,11 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType strin
 	if len(body) > compressAbove {
 		h.Add("Vary", "Accept-Encoding")
 	}
-	if conditional.Holds(r, d.etag) {
+	if respond.ETagMatches(r, d.etag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	if len(body) > compressAbove && conditional.TakesGzip(r) {
+	if len(body) > compressAbove && respond.AcceptsGzip(r) {
 		if gzipped, err := e.gzipped(); err == nil {
 			body = gzipped
 			h.Set("Content-Encoding", "gzip")
@@ -180,14 +178,9 @@ func unknownPath(path string) error {
 // several the weight decides, then the order. v2beta1 is unknown, as it is upstream since 1.35.
 func negotiateAggregated(accept string) (mediaType string, ok bool) {
 	best := 0.0
-	for clause := range strings.SplitSeq(accept, ",") {
-		named, params, err := mime.ParseMediaType(strings.TrimSpace(clause))
-		if err != nil || !asksAggregated(params) {
-			continue
-		}
-		candidate, known := concrete(named)
-		if q := conditional.Quality(params["q"]); known && q > best {
-			mediaType, best = candidate, q
+	for c := range respond.Clauses(accept) {
+		if candidate, known := concrete(c.MediaType); known && asksAggregated(c.Params) && c.Quality > best {
+			mediaType, best = candidate, c.Quality
 		}
 	}
 	return mediaType, best > 0

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/sync/singleflight"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/respond"
 )
 
 // maxBodies bounds how many encoded lists are kept, besides the bytes they take.
@@ -157,16 +158,8 @@ func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType, co
 }
 
 // compresses reports whether an answer of so many bytes is worth compressing, and whether the client can read that.
-func compresses(r *http.Request, size int) bool { return size >= gzipThreshold && acceptsGzip(r) }
-
-func acceptsGzip(r *http.Request) bool {
-	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
-		coding, params, _ := strings.Cut(strings.TrimSpace(part), ";")
-		if strings.EqualFold(strings.TrimSpace(coding), codingGzip) {
-			return strings.TrimSpace(params) != "q=0"
-		}
-	}
-	return false
+func compresses(r *http.Request, size int) bool {
+	return size >= gzipThreshold && respond.AcceptsGzip(r)
 }
 
 // isGzip tells a compressed body by its first bytes, with which none of our encodings begins.

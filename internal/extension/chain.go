@@ -1,118 +1,78 @@
 package extension
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/google/uuid"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/logging"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
 
-// filter wraps a handler.
-type filter func(next http.Handler) http.Handler
-
 // chain wraps a handler in the filters, in the order in which a request meets them.
 func (h *Host) chain(handler http.Handler) http.Handler {
-	filters := []filter{
-		h.identify,
-		h.record,
-		h.recoverPanics,
-		h.canonical,
-		h.health,
-		h.authenticate,
-		h.limit,
-		h.authorize,
-		h.deadline,
-	}
-	for i := len(filters) - 1; i >= 0; i-- {
-		handler = filters[i](handler)
-	}
-	return handler
-}
-
-// identify sets the request's audit id: the front door's, so that both logs can be joined, or a new one.
-func (h *Host) identify(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get("Audit-Id")
-		if !validAuditID(id) {
-			id = uuid.NewString()
-		}
-		w.Header().Set("Audit-Id", id)
-		next.ServeHTTP(w, r.WithContext(request.WithAuditID(r.Context(), id)))
+	return filters.Chain(handler, []filters.Filter{
+		{Name: "record", Wrap: h.record},
+		{Name: "auditID", Wrap: filters.AuditID(acceptedAuditID)},
+		{Name: "recover", Wrap: filters.Recover(h.log, h.metrics)},
+		{Name: "canonicalPath", Wrap: h.canonicalPath},
+		{Name: "requestInfo", Wrap: filters.RequestInfo(h.resolver)},
+		{Name: "bodyLimit", Wrap: h.bodyLimit},
+		{Name: "health", Wrap: h.health},
+		{Name: "authentication", Wrap: filters.Authentication(h.authenticate, h.unauthenticated, h.log)},
+		{Name: "concurrency", Wrap: h.limit},
+		{Name: "authorization", Wrap: h.authorize},
+		{Name: "deadline", Wrap: filters.Deadline(h.isLongRunning, h.requestTimeout)},
 	})
 }
 
-// plainID: the id goes into a header and a log line, so it is only taken over when it cannot be mistaken there.
-func validAuditID(id string) bool {
-	if id == "" || len(id) > 64 {
-		return false
+// acceptedAuditID takes over the front door's id, so that both logs can be joined. The id goes into a header and a log
+// line, so one that could be mistaken there is not taken over.
+func acceptedAuditID(id string) string {
+	if len(id) > 64 {
+		return ""
 	}
 	for _, c := range id {
 		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
-			return false
+			return ""
 		}
 	}
-	return true
+	return id
 }
 
-// recoverPanics turns a panic of a provider into a 500 and a stack in the log.
-func (h *Host) recoverPanics(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			p := recover()
-			if p == nil {
-				return
-			}
-			if p == http.ErrAbortHandler {
-				panic(p)
-			}
-			h.metrics.Panics.Inc()
-			h.log.Error("panic while serving a request", append(logging.PanicFields(p), zap.String("path", truncated(r.URL.Path)),
-				zap.String("audit-id", request.AuditID(r.Context())))...)
-			if rec, ok := w.(*recorder); ok && rec.code != 0 {
-				// The answer has begun: only cutting it off tells the client that it is not whole.
-				panic(http.ErrAbortHandler)
-			}
-			respond.Error(w, r, apierrors.NewInternalError(errors.New("the server panicked; its log has the details")))
-		}()
-		next.ServeHTTP(w, r)
-	})
-}
-
-// canonical rejects ambiguous URLs, bounds the body, and parses the RequestInfo.
-func (h *Host) canonical(next http.Handler) http.Handler {
+// canonicalPath rejects ambiguous URLs.
+func (h *Host) canonicalPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := request.CheckTarget(r.URL.EscapedPath(), r.URL.RawQuery); err != nil {
 			h.metrics.Refused.WithLabelValues("target").Inc()
 			respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
 			return
 		}
-		info, err := h.resolver.Info(r)
-		if err != nil {
-			respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
-			return
-		}
-		if !h.longRunning(info) { // the body of a connect request is the provider's
+		next.ServeHTTP(w, r)
+	})
+}
+
+// bodyLimit bounds the body, except that of a connect request, which is the provider's.
+func (h *Host) bodyLimit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !h.isLongRunning(r) {
 			if r.ContentLength > h.config.MaxBodyBytes {
 				respond.Error(w, r, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", h.config.MaxBodyBytes)))
 				return
 			}
 			r.Body = http.MaxBytesReader(w, r.Body, h.config.MaxBodyBytes)
 		}
-		setInfo(w, info)
-		next.ServeHTTP(w, r.WithContext(apirequest.WithRequestInfo(r.Context(), info)))
+		next.ServeHTTP(w, r)
 	})
 }
 
@@ -127,20 +87,16 @@ func (h *Host) health(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate identifies the caller. The reason of a refusal is only logged: it would help an attacker.
-func (h *Host) authenticate(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := h.config.Authenticator.AuthenticateRequest(r)
-		if err != nil || who == nil {
-			h.metrics.Refused.WithLabelValues("unauthenticated").Inc()
-			h.log.Info("not authenticated", zap.Error(err), zap.String("client", r.RemoteAddr),
-				zap.String("audit-id", request.AuditID(r.Context())))
-			respond.Error(w, r, apierrors.NewUnauthorized("Unauthorized"))
-			return
-		}
-		setUser(w, who)
-		next.ServeHTTP(w, r.WithContext(apirequest.WithUser(r.Context(), who)))
-	})
+func (h *Host) authenticate(r *http.Request) (user.Info, error) {
+	u, err := h.config.Authenticator.AuthenticateRequest(r)
+	if u == nil && err == nil {
+		err = errors.New("no credential was accepted")
+	}
+	return u, err
+}
+
+func (h *Host) unauthenticated(http.ResponseWriter, *http.Request) {
+	h.metrics.Refused.WithLabelValues("unauthenticated").Inc()
 }
 
 // authorize asks the Authorizer whether the caller may do this.
@@ -186,17 +142,13 @@ func forbidden(who user.Info, info *apirequest.RequestInfo, reason string) error
 	return apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name, errors.New(text))
 }
 
-// deadline bounds every request that is not long-running.
-func (h *Host) deadline(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, _ := apirequest.RequestInfoFrom(r.Context()); h.longRunning(info) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), h.config.RequestTimeout)
-		defer cancel()
-		next.ServeHTTP(w, r.WithContext(ctx))
-	})
+func (h *Host) isLongRunning(r *http.Request) bool {
+	info, _ := apirequest.RequestInfoFrom(r.Context())
+	return h.longRunning(info)
+}
+
+func (h *Host) requestTimeout(*http.Request) (time.Duration, error) {
+	return h.config.RequestTimeout, nil
 }
 
 // apiGroupResource is the group and resource that a request names, empty for paths that name none.

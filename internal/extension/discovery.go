@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"mime"
 	"net/http"
 	"reflect"
 	"slices"
@@ -191,15 +190,11 @@ func (live *discovery) serve(w http.ResponseWriter, r *http.Request) bool {
 // wantsAggregated reports whether an acceptable clause asks for the aggregated form. As in kube-apiserver such a
 // clause wins whatever its quality and place.
 func wantsAggregated(accept string) bool {
-	for clause := range strings.SplitSeq(accept, ",") {
-		media, params, err := mime.ParseMediaType(strings.TrimSpace(clause))
-		if err != nil || quality(params["q"]) == 0 {
+	for c := range respond.Clauses(accept) {
+		if c.MediaType != respond.MediaJSON && c.MediaType != "application/*" && c.MediaType != "*/*" {
 			continue
 		}
-		if media != respond.MediaJSON && media != "application/*" && media != "*/*" {
-			continue
-		}
-		if params["g"] == "apidiscovery.k8s.io" && params["v"] == "v2" && params["as"] == "APIGroupDiscoveryList" {
+		if c.Params["g"] == "apidiscovery.k8s.io" && c.Params["v"] == "v2" && c.Params["as"] == "APIGroupDiscoveryList" {
 			return true
 		}
 	}
@@ -233,8 +228,7 @@ func newCachedDocument(contentType string, v any) (cachedDocument, error) {
 	return d, nil
 }
 
-// write answers with the document, or with 304 when the client has it. Unlike the library it understands lists and
-// weak tags (RFC 9110 13.1.2): proxies in between produce them.
+// write answers with the document, or with 304 when the client has it.
 func (d cachedDocument) write(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("ETag", `"`+d.hash+`"`)
@@ -242,14 +236,11 @@ func (d cachedDocument) write(w http.ResponseWriter, r *http.Request) {
 	if h.Get("Cache-Control") == "" {
 		h.Set("Cache-Control", "public")
 	}
-	for tag := range strings.SplitSeq(r.Header.Get("If-None-Match"), ",") {
-		tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/")
-		if tag == "*" || tag == `"`+d.hash+`"` {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
+	if respond.ETagMatches(r, `"`+d.hash+`"`) {
+		w.WriteHeader(http.StatusNotModified)
+		return
 	}
-	if d.compressed != nil && acceptsGzip(r) {
+	if d.compressed != nil && respond.AcceptsGzip(r) {
 		writeBody(w, r, http.StatusOK, d.contentType, codingGzip, d.compressed)
 		return
 	}

@@ -158,7 +158,7 @@ func (s *resourceHandler) serve(w http.ResponseWriter, r *http.Request, info *ap
 	return methodNotAllowed(r)
 }
 
-// located: objects of a namespaced resource come to be and go in a namespace, not in all of them.
+// located reports whether objects can be created and deleted at the path: those of a namespaced resource only in one namespace.
 func (s *resourceHandler) located(info *apirequest.RequestInfo) bool {
 	return !s.namespaced || info.Namespace != ""
 }
@@ -186,7 +186,8 @@ func (s *resourceHandler) allows(info *apirequest.RequestInfo) string {
 	return methods
 }
 
-// reachable: a cluster-scoped resource is not found inside a namespace, nor one object of a namespaced one outside.
+// reachable reports whether the path can exist: a cluster-scoped resource is not in a namespace, and an object of a
+// namespaced one is.
 func (s *resourceHandler) reachable(info *apirequest.RequestInfo) bool {
 	if info.Subresource != "" && !s.connects(info) {
 		return false

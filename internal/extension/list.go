@@ -77,7 +77,7 @@ func (s *resourceHandler) writeKept(w http.ResponseWriter, r *http.Request, l *l
 		err = s.scratch.compress(small, raw.Bytes())
 		return slices.Clone(small.Bytes()), err
 	}
-	k.gzip = acceptsGzip(r)
+	k.gzip = respond.AcceptsGzip(r)
 	made, err := s.bodies.get(k, l.version, plain)
 	if err != nil {
 		return err

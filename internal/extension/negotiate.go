@@ -1,10 +1,6 @@
 package extension
 
 import (
-	"cmp"
-	"mime"
-	"slices"
-	"strconv"
 	"strings"
 
 	"portico.dev/internal/respond"
@@ -49,24 +45,8 @@ func (o offer) negotiate(accept string) (representation, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return representation{media: respond.MediaJSON}, true
 	}
-	type clause struct {
-		media   string
-		params  map[string]string
-		quality float64
-	}
-	var clauses []clause
-	for part := range strings.SplitSeq(accept, ",") {
-		media, params, err := mime.ParseMediaType(strings.TrimSpace(part))
-		if err != nil {
-			continue
-		}
-		if q := quality(params["q"]); q > 0 {
-			clauses = append(clauses, clause{media, params, q})
-		}
-	}
-	slices.SortStableFunc(clauses, func(a, b clause) int { return cmp.Compare(b.quality, a.quality) })
-	for _, c := range clauses {
-		if rep, ok := o.accept(c.media, c.params); ok {
+	for _, c := range respond.ParseAccept(accept) {
+		if rep, ok := o.accept(c.MediaType, c.Params); ok {
 			return rep, true
 		}
 	}
@@ -115,7 +95,8 @@ func (o offer) form(as string) (form, bool) {
 	return wholeForm, false
 }
 
-// encodable: a watch is frames, which YAML has none of; Table has no protobuf, and neither have types without code.
+// encodable reports whether the media type can hold the form: YAML has no frames for a watch, and neither a Table nor a type
+// without generated code has protobuf.
 func (o offer) encodable(rep representation) bool {
 	switch rep.media {
 	case respond.MediaYAML:
@@ -136,15 +117,4 @@ func (o offer) acceptable() []string {
 		media = append(media, respond.MediaProtobuf)
 	}
 	return media
-}
-
-func quality(q string) float64 {
-	if q == "" {
-		return 1
-	}
-	v, err := strconv.ParseFloat(q, 64)
-	if err != nil || v < 0 || v > 1 {
-		return 0
-	}
-	return v
 }

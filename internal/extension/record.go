@@ -8,95 +8,57 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/filters"
+	"portico.dev/internal/request"
 )
 
-// recorder notes what became of a request, for the log and the metrics.
+// recorder records the response, and tracks its connection for shutdown when it is hijacked, because net/http does not.
 type recorder struct {
-	http.ResponseWriter
-	code  int
-	bytes int64
-	info  *apirequest.RequestInfo
-	user  user.Info
-
-	warnings *warnings
+	filters.Response
 	hijacked *connections
 }
 
-func (rec *recorder) WriteHeader(code int) {
-	if rec.code == 0 && code >= http.StatusOK {
-		rec.code = code
-		rec.warnings.writeTo(rec.Header())
-	}
-	rec.ResponseWriter.WriteHeader(code)
-}
-
-func (rec *recorder) Write(p []byte) (int, error) {
-	if rec.code == 0 {
-		rec.WriteHeader(http.StatusOK)
-	}
-	n, err := rec.ResponseWriter.Write(p)
-	rec.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap lets http.ResponseController reach the connection, to flush and to set deadlines.
-func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
-
-// Flush is for handlers that ask for a http.Flusher.
-func (rec *recorder) Flush() { _ = http.NewResponseController(rec.ResponseWriter).Flush() }
-
-// Hijack takes over the connection. The host tracks it for shutdown, because net/http does not.
+// Hijack implements http.Hijacker.
 func (rec *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffered, err := http.NewResponseController(rec.ResponseWriter).Hijack()
+	conn, buffered, err := rec.TakeConnection()
 	if err != nil {
 		return nil, nil, err
-	}
-	if rec.code == 0 {
-		rec.code = http.StatusSwitchingProtocols
 	}
 	return rec.hijacked.track(conn), buffered, nil
 }
 
-func setInfo(w http.ResponseWriter, info *apirequest.RequestInfo) {
-	if rec, ok := w.(*recorder); ok {
-		rec.info = info
-	}
-}
-
-func setUser(w http.ResponseWriter, u user.Info) {
-	if rec, ok := w.(*recorder); ok {
-		rec.user = u
-	}
-}
-
-// record counts, times and logs each request.
+// record makes the context of each request and the recorder of its response, and counts, times and logs it.
 func (h *Host) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		ctx, ws := withWarnings(r.Context())
-		rec := &recorder{ResponseWriter: w, warnings: ws, hijacked: &h.hijacked}
+		c := &filters.Context{Context: request.Context{Context: ctx, RemoteAddr: r.RemoteAddr}}
+		r = r.WithContext(c)
+		rec := &recorder{hijacked: &h.hijacked}
+		rec.ResponseWriter, rec.OnCode = w, func() { ws.writeTo(rec.Header()) }
 		defer func() {
-			if rec.code == 0 {
-				rec.code = http.StatusOK
+			if rec.Code == 0 {
+				rec.Code = http.StatusOK
 			}
-			h.count(rec, time.Since(began))
+			took := time.Since(began)
+			h.count(c.Info, rec.Code, took)
 			if h.config.AccessLog {
-				h.logAccess(r, rec, time.Since(began))
+				h.log.Info("request", zap.Inline(&filters.AccessLine{Request: r, Response: &rec.Response, User: c.User, Took: took}))
 			}
 		}()
-		next.ServeHTTP(rec, r.WithContext(ctx))
+		next.ServeHTTP(rec, r)
 	})
 }
 
 // component is the label that distinguishes these metrics from a front door's.
 const component = "extension-server"
 
-func (h *Host) count(rec *recorder, took time.Duration) {
-	labels := h.labels(rec.info)
-	h.metrics.Total.WithLabelValues(append(labels, strconv.Itoa(rec.code))...).Inc()
-	if rec.info == nil || !h.longRunning(rec.info) {
+func (h *Host) count(info *apirequest.RequestInfo, code int, took time.Duration) {
+	labels := h.labels(info)
+	h.metrics.Total.WithLabelValues(append(labels, strconv.Itoa(code))...).Inc()
+	if info == nil || !h.longRunning(info) {
 		h.metrics.Duration.WithLabelValues(labels...).Observe(took.Seconds())
 	}
 }
@@ -140,22 +102,4 @@ func verbLabel(verb string) string {
 		return verb
 	}
 	return "other"
-}
-
-func (h *Host) logAccess(r *http.Request, rec *recorder, took time.Duration) {
-	name := ""
-	if rec.user != nil {
-		name = rec.user.GetName()
-	}
-	h.log.Info("request", zap.String("method", r.Method), zap.String("path", truncated(r.URL.Path)), zap.Int("code", rec.code),
-		zap.Int64("bytes", rec.bytes), zap.Duration("took", took), zap.String("user", truncated(name)),
-		zap.String("client", r.RemoteAddr), zap.String("audit-id", rec.Header().Get("Audit-Id")))
-}
-
-// truncated keeps what a client chose from filling the log.
-func truncated(s string) string {
-	if len(s) > 512 {
-		return s[:512]
-	}
-	return s
 }

@@ -28,9 +28,9 @@ type warnings struct {
 
 type warningsKey struct{}
 
-// Warn adds a warning (code 299) to the answer to the request that ctx belongs to; kubectl prints it. Duplicates are dropped, and the number of warnings is
-// bounded. Outside of a request, and once the answer has begun,
-// it does nothing. Of a list that several requests share, all get the warnings.
+// Warn adds a warning (code 299) to the response to the request that ctx belongs to; kubectl prints it. Duplicates are
+// dropped, and the number of warnings is bounded. Outside of a request, and once the response has begun, it does nothing.
+// When several requests share a list, all get its warnings.
 func Warn(ctx context.Context, text string) {
 	if ws, ok := ctx.Value(warningsKey{}).(*warnings); ok {
 		ws.add(text)

@@ -61,33 +61,33 @@ func NewEngines(reg prometheus.Registerer) *Engines {
 	}, []string{"side", "engine"}))}
 }
 
-// Use says which are used.
+// Use sets the implementations that are used.
 func (e *Engines) Use(clients, backends string) {
 	e.Info.WithLabelValues("clients", clients).Set(1)
 	e.Info.WithLabelValues("backends", backends).Set(1)
 }
 
-// sources tells how the sources of an extension server are doing, at the time of the scrape.
+// sources collects the health of the sources of an extension server at a scrape.
 type sources struct {
 	up   func() map[string]bool
 	desc *prometheus.Desc
 }
 
-// NewSources registers extserver_source_up on reg: by source, 1 when it is well and 0 when it is in trouble. up is asked
-// at every scrape.
+// NewSources registers extserver_source_up on reg: by source, 1 when it is healthy and 0 when it is not. up is called at every
+// scrape.
 func NewSources(reg prometheus.Registerer, up func() map[string]bool) {
 	reg.MustRegister(sources{up: up, desc: prometheus.NewDesc("extserver_source_up",
 		"Whether what resources read from is well (1) or in trouble (0).", []string{"source"}, nil)})
 }
 
-// Describe names the metric.
+// Describe implements prometheus.Collector.
 func (s sources) Describe(to chan<- *prometheus.Desc) { to <- s.desc }
 
-// Collect asks how the sources are doing.
+// Collect implements prometheus.Collector.
 func (s sources) Collect(to chan<- prometheus.Metric) {
-	for name, well := range s.up() {
+	for name, healthy := range s.up() {
 		value := 0.0
-		if well {
+		if healthy {
 			value = 1
 		}
 		to <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, value, name)

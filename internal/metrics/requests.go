@@ -30,25 +30,25 @@ type Requests struct {
 	served served
 }
 
-// Served says which request it was, in the labels of Total and Duration.
+// Served are the label values of Total and Duration for one request.
 type Served struct {
 	Verb, Group, Version, Resource, Subresource, Scope, Component string
 	Code                                                          int
 }
 
-// served is the series of answers that there were, so that a request costs one look-up and not one for each label. There
-// are never more than the two metrics have.
+// served caches the series of Total and Duration by label values, so that a request costs one look-up and not one for each
+// label. It has no more entries than the metrics have series.
 type served struct {
 	mu     sync.RWMutex // guards series
-	series map[Served]answers
+	series map[Served]requestSeries
 }
 
-type answers struct {
+type requestSeries struct {
 	total    prometheus.Counter
 	duration prometheus.Observer
 }
 
-// Count counts an answer, and its time unless it is negative, as that of a long-running request is.
+// Count counts a request that was served. seconds is how long it took, negative for a long-running one.
 func (r *Requests) Count(s Served, seconds float64) {
 	r.served.mu.RLock()
 	a, ok := r.served.series[s]
@@ -66,17 +66,18 @@ func (r *Requests) Count(s Served, seconds float64) {
 	}
 }
 
-// resolve leaves the duration out until there is one: a series without a value would say something else.
-func (r *Requests) resolve(s Served, timed bool) answers {
+// resolve looks the series up. It makes one of Duration only when there is a value for it: an empty one would be shown as
+// zero requests.
+func (r *Requests) resolve(s Served, timed bool) requestSeries {
 	labels := []string{s.Verb, s.Group, s.Version, s.Resource, s.Subresource, s.Scope, s.Component, strconv.Itoa(s.Code)}
-	a := answers{total: r.Total.WithLabelValues(labels...)}
+	a := requestSeries{total: r.Total.WithLabelValues(labels...)}
 	if timed {
 		a.duration = r.Duration.WithLabelValues(labels[:len(labels)-1]...)
 	}
 	r.served.mu.Lock()
 	defer r.served.mu.Unlock()
 	if r.served.series == nil {
-		r.served.series = make(map[Served]answers)
+		r.served.series = make(map[Served]requestSeries)
 	}
 	r.served.series[s] = a
 	return a

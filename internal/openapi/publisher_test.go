@@ -26,6 +26,12 @@ import (
 	"portico.dev/internal/discovery/remote/remotetest"
 )
 
+// The names that protobuf had before "@" was found to be invalid in a media type.
+const (
+	mediaProtobufOld   = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+	mediaProtobufV2Old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+)
+
 var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

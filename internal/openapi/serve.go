@@ -12,16 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/discovery/conditional"
 	"portico.dev/internal/respond"
 )
 
 const (
 	mediaProtobuf   = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 	mediaProtobufV2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-	// Clients used the old names before "@" was found to be invalid in a media type; for version 2 client-go still does.
-	mediaProtobufOld   = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
-	mediaProtobufV2Old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 )
 
 // ServeHTTP serves /openapi/v3, the documents below it, and /openapi/v2.
@@ -58,12 +54,12 @@ func (i *index) serve(w http.ResponseWriter, r *http.Request) {
 	if i.packed != nil {
 		h.Add("Vary", "Accept-Encoding")
 	}
-	if conditional.Holds(r, i.etag) {
+	if respond.ETagMatches(r, i.etag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	body := i.body
-	if i.packed != nil && conditional.TakesGzip(r) {
+	if i.packed != nil && respond.AcceptsGzip(r) {
 		body = i.packed
 		h.Set("Content-Encoding", "gzip")
 	}
@@ -77,7 +73,7 @@ func (i *index) serve(w http.ResponseWriter, r *http.Request) {
 
 // serve serves one document.
 func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
-	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobuf, mediaProtobufOld)
+	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobuf)
 	if !ok {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobuf))
 		return
@@ -95,7 +91,7 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 	h.Set("ETag", `"`+d.Hash+`"`)
 	h.Add("Vary", "Accept")
 	h.Add("Vary", "Accept-Encoding")
-	if conditional.Holds(r, `"`+d.Hash+`"`) {
+	if respond.ETagMatches(r, `"`+d.Hash+`"`) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -114,7 +110,7 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 
 // serve serves the version 2 document.
 func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request) {
-	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobufV2, mediaProtobufV2Old)
+	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobufV2)
 	if !ok {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobufV2))
 		return
@@ -128,7 +124,7 @@ func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("ETag", `"`+e.Hash+`"`)
 	h.Add("Vary", "Accept")
 	h.Add("Vary", "Accept-Encoding")
-	if conditional.Holds(r, `"`+e.Hash+`"`) {
+	if respond.ETagMatches(r, `"`+e.Hash+`"`) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -147,7 +143,7 @@ func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request) {
 // write sends compressed bytes to clients that accept gzip, and decompresses them for others.
 func write(w http.ResponseWriter, r *http.Request, packed []byte) {
 	h := w.Header()
-	if conditional.TakesGzip(r) {
+	if respond.AcceptsGzip(r) {
 		h.Set("Content-Encoding", "gzip")
 		h.Set("Content-Length", strconv.Itoa(len(packed)))
 		w.WriteHeader(http.StatusOK)
@@ -168,37 +164,27 @@ func write(w http.ResponseWriter, r *http.Request, packed []byte) {
 }
 
 // negotiate returns JSON or protobuf, whichever the clause with the highest weight requests, the first among equals.
-func negotiate(accept []string, protobuf, protobufOld string) (string, bool) {
-	all := strings.Join(accept, ",")
+// Clients used names with "@" (spec.v3@v1.0+protobuf) before it was found to be invalid in a media type; for version 2
+// client-go still does. With a dot in its place they are the new names.
+func negotiate(accept []string, protobuf string) (string, bool) {
+	all := strings.ReplaceAll(strings.Join(accept, ","), "@", ".")
 	if strings.TrimSpace(all) == "" {
 		return respond.MediaJSON, true
 	}
 	best, weight := "", 0.0
-	for clause := range strings.SplitSeq(all, ",") {
-		mediaType, params, _ := strings.Cut(clause, ";")
+	for c := range respond.Clauses(all) {
 		offered := ""
-		switch strings.ToLower(strings.TrimSpace(mediaType)) {
+		switch c.MediaType {
 		case respond.MediaJSON, "*/*", "application/*":
 			offered = respond.MediaJSON
-		case protobuf, protobufOld:
+		case protobuf:
 			offered = protobuf
 		}
-		if q := qualityIn(params); offered != "" && q > weight {
-			best, weight = offered, q
+		if offered != "" && c.Quality > weight {
+			best, weight = offered, c.Quality
 		}
 	}
 	return best, weight > 0
-}
-
-// qualityIn returns the weight among parameters. The old name of the protobuf type is no valid media type, so that the
-// standard library does not parse such a clause.
-func qualityIn(params string) float64 {
-	for param := range strings.SplitSeq(params, ";") {
-		if q, ok := strings.CutPrefix(strings.TrimSpace(param), "q="); ok {
-			return conditional.Quality(q)
-		}
-	}
-	return 1
 }
 
 func notYet() error {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
@@ -33,7 +34,8 @@ func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) ht
 				res, took := responseOf(w), rec.endTime().Sub(rec.started)
 				count(m, info, rec, res, long || rec.longRunning, took)
 				if log != nil {
-					logAccess(log, &accessLine{request: r, record: rec, response: res, took: took})
+					line := filters.AccessLine{Request: r, Response: &res.Response, User: rec.user, Took: took}
+					logAccess(log, &accessLine{line, rec})
 				}
 			}()
 			next.ServeHTTP(w, r)
@@ -48,7 +50,7 @@ func responseOf(w http.ResponseWriter) *response {
 	case hijackable:
 		return w.response
 	}
-	return &response{ResponseWriter: w}
+	return &response{Response: filters.Response{ResponseWriter: w}}
 }
 
 func inFlight(m *metrics.Requests, info *apirequest.RequestInfo, long bool) prometheus.Gauge {
@@ -70,11 +72,11 @@ func count(m *metrics.Requests, info *apirequest.RequestInfo, rec *record, res *
 	// A group, version or resource becomes a label only when it is served: a scanner must not fill the registry.
 	if info.IsResourceRequest && rec.servedBy != "" {
 		group, version = info.APIGroup, info.APIVersion
-		if res.code != http.StatusNotFound {
+		if res.Code != http.StatusNotFound {
 			resource, subresource = info.Resource, info.Subresource
 		}
 	}
-	code := res.code
+	code := res.Code
 	if code == 0 {
 		code = http.StatusOK
 	}
@@ -90,10 +92,8 @@ func count(m *metrics.Requests, info *apirequest.RequestInfo, rec *record, res *
 
 // accessLine is the fields that are logged of a request. One field for all costs less than a list of them.
 type accessLine struct {
-	request  *http.Request
-	record   *record
-	response *response
-	took     time.Duration
+	filters.AccessLine
+	record *record
 }
 
 func logAccess(log *zap.Logger, l *accessLine) {
@@ -106,39 +106,21 @@ func logAccess(log *zap.Logger, l *accessLine) {
 
 // MarshalLogObject implements zapcore.ObjectMarshaler.
 func (l *accessLine) MarshalLogObject(e zapcore.ObjectEncoder) error {
-	r, rec := l.request, l.record
-	e.AddString("method", bounded(r.Method))
-	e.AddString("path", bounded(r.URL.Path))
-	e.AddInt("code", l.response.code)
-	e.AddInt64("bytes", l.response.bytes)
-	e.AddDuration("took", l.took)
-	e.AddString("client", r.RemoteAddr)
-	e.AddString("proto", r.Proto)
-	e.AddString("audit-id", request.AuditID(r.Context()))
-	e.AddString("agent", bounded(firstValue(r.Header, "User-Agent")))
-	if rec.user != nil {
-		e.AddString("user", bounded(rec.user.GetName()))
+	if err := l.AccessLine.MarshalLogObject(e); err != nil {
+		return err
 	}
+	rec := l.record
 	if rec.impersonated != nil {
-		e.AddString("as", bounded(rec.impersonated.GetName()))
+		e.AddString("as", filters.Bounded(rec.impersonated.GetName()))
 	}
 	if rec.servedBy != "" {
-		e.AddString("served-by", bounded(rec.servedBy))
+		e.AddString("served-by", filters.Bounded(rec.servedBy))
 	}
 	if rec.endpoint != "" {
-		e.AddString("endpoint", bounded(rec.endpoint))
+		e.AddString("endpoint", filters.Bounded(rec.endpoint))
 		e.AddInt("attempts", rec.attempts)
 	}
 	return nil
-}
-
-// bounded keeps what a client chose from filling the log. The encoders escape what is left (attack row E3).
-func bounded(s string) string {
-	const limit = 512
-	if len(s) > limit {
-		return s[:limit] + "..."
-	}
-	return s
 }
 
 var verbLabels = labelsOf("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy",

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	auditlog "portico.dev/internal/audit"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 )
 
@@ -45,7 +46,7 @@ func auditFilter(a Auditor) func(http.Handler) http.Handler {
 			}
 			t.process(auditinternal.StageRequestReceived, outcome{})
 			if info, _ := requestInfo(r.Context()); request.LongRunning(info) {
-				t.response.onCode = func() { t.processStage(auditinternal.StageResponseStarted, outcome{}) }
+				t.response.OnCode = func() { t.processStage(auditinternal.StageResponseStarted, outcome{}) }
 			}
 			defer t.end()
 			next.ServeHTTP(w, r)
@@ -195,7 +196,7 @@ func (t *requestAudit) processStage(s auditinternal.Stage, o outcome) {
 	}
 	switch {
 	case rec.failure != "":
-		o = outcome{known: true, code: t.response.code, text: bounded(rec.failure)}
+		o = outcome{known: true, code: t.response.Code, text: filters.Bounded(rec.failure)}
 	case o.known:
 	default:
 		o = t.responseOutcome()
@@ -209,17 +210,17 @@ func (t *requestAudit) responseOutcome() outcome {
 	if e := t.library.Load(); e != nil {
 		if said := e.GetEventResponseStatus(); said != nil {
 			if said.Code == 0 {
-				e.SetEventResponseStatusCode(int32(t.response.code))
+				e.SetEventResponseStatusCode(int32(t.response.Code))
 			}
 			return outcome{}
 		}
 	}
-	return outcome{known: true, code: t.response.code}
+	return outcome{known: true, code: t.response.Code}
 }
 
 // end sends the last event of a request, however it ended.
 func (t *requestAudit) end() {
-	t.response.onCode = nil
+	t.response.OnCode = nil
 	p := recover()
 	if err, ok := p.(error); p == nil || ok && errors.Is(err, http.ErrAbortHandler) {
 		t.processStage(auditinternal.StageResponseComplete, outcome{})

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	auditlog "portico.dev/internal/audit"
+
+	"portico.dev/internal/filters"
 )
 
 // complete stands in for the library's LogRequestMetadata, which trusts X-Forwarded-For, as anybody can send it, and
@@ -24,9 +26,9 @@ func (t *requestAudit) complete(e *auditinternal.Event, into *eventParts) {
 	}
 	asked := &t.ctx.attributesBuffer
 	e.Verb = asked.Verb
-	e.RequestURI = bounded(auditedURI(t.request.URL))
+	e.RequestURI = filters.Bounded(auditedURI(t.request.URL))
 	if agent := t.request.Header["User-Agent"]; len(agent) > 0 {
-		e.UserAgent = bounded(agent[0])
+		e.UserAgent = filters.Bounded(agent[0])
 	}
 	into.source[0] = hostOf(t.request.RemoteAddr)
 	e.SourceIPs = into.source[:]
@@ -37,7 +39,7 @@ func (t *requestAudit) complete(e *auditinternal.Event, into *eventParts) {
 		setObjectRef(e, asked, &into.object)
 	}
 	if e.ObjectRef != nil {
-		e.ObjectRef.Name = bounded(e.ObjectRef.Name)
+		e.ObjectRef.Name = filters.Bounded(e.ObjectRef.Name)
 	}
 }
 
@@ -99,7 +101,7 @@ func attemptsOf(rec *record) string {
 }
 
 func upgradedOf(res *response) string {
-	if res.hijacked {
+	if res.Hijacked {
 		return "true"
 	}
 	return ""

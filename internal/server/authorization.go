@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/respond"
 )
 
@@ -54,7 +55,7 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			if err != nil {
 				// No authorizer has decided. Clients give up after a 403; as upstream, they may retry this.
-				log.Warn("authorization", zap.String("user", bounded(attributes.User.GetName())), zap.String("path", bounded(r.URL.Path)), zap.Error(err))
+				log.Warn("authorization", zap.String("user", filters.Bounded(attributes.User.GetName())), zap.String("path", filters.Bounded(r.URL.Path)), zap.Error(err))
 				respond.Error(w, r, apierrors.NewInternalError(err))
 				return
 			}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -13,16 +12,11 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/fairness"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/request"
 )
-
-// Filter wraps a handler. Its name stands in documentation and in /debug output.
-type Filter struct {
-	Name string
-	Wrap func(next http.Handler) http.Handler
-}
 
 // ChainConfig is what the filters need.
 type ChainConfig struct {
@@ -68,8 +62,8 @@ type ChainConfig struct {
 	Drainer *Drainer
 }
 
-// filters is the chain in the order a request meets it.
-func filters(c ChainConfig) ([]Filter, error) {
+// chainFilters is the chain in the order a request meets it.
+func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 	cors, err := corsFilter(c.CORSAllowedOrigins)
 	if err != nil {
 		return nil, err
@@ -83,38 +77,35 @@ func filters(c ChainConfig) ([]Filter, error) {
 		return nil, err
 	}
 	resolver := request.NewResolver()
-	return []Filter{
-		{"recover", recoverFilter(c.Logger, c.Metrics, newSlowClients(c.RequestTimeout, c.Memory.Share(slowBudget, 8)))},
-		{"canonicalPath", canonicalPathFilter(c.Metrics)},
-		{"requestInfo", requestInfoFilter(resolver)},
-		{"auditInit", auditInitFilter()},
-		{"accessLog", accessLogFilter(c.AccessLog, c.Metrics)},
-		{"ready", readyFilter(c.Ready)},
-		{"drain", c.Drainer.filter()},
-		{"deadline", deadlineFilter(c.RequestTimeout)},
-		{"goaway", goaway},
-		{"hsts", hsts},
-		{"cors", cors},
-		{"authentication", authenticationFilter(c.Authenticator, c.Audit, c.Logger)},
-		{"tracing", tracingFilter(c.Tracer)},
-		{"audit", auditFilter(c.Audit)},
-		{"overload", overloadFilter(c.Overload, c.OverloadMetrics)},
-		{"impersonation", impersonationFilter(c.Authorizer)},
-		{"flowControl", flowControlFilter(&c)},
-		{"authorization", authorizationFilter(c.Authorizer, c.UpgradesNeedCreate, c.Logger)},
+	return []filters.Filter{
+		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, newSlowClients(c.RequestTimeout, c.Memory.Share(slowBudget, 8)))},
+		{Name: "canonicalPath", Wrap: canonicalPathFilter(c.Metrics)},
+		{Name: "requestInfo", Wrap: filters.RequestInfo(resolver)},
+		{Name: "auditInit", Wrap: auditInitFilter()},
+		{Name: "accessLog", Wrap: accessLogFilter(c.AccessLog, c.Metrics)},
+		{Name: "ready", Wrap: readyFilter(c.Ready)},
+		{Name: "drain", Wrap: c.Drainer.filter()},
+		{Name: "deadline", Wrap: deadlineFilter(c.RequestTimeout)},
+		{Name: "goaway", Wrap: goaway},
+		{Name: "hsts", Wrap: hsts},
+		{Name: "cors", Wrap: cors},
+		{Name: "authentication", Wrap: authenticationFilter(c.Authenticator, c.Audit, c.Logger)},
+		{Name: "tracing", Wrap: tracingFilter(c.Tracer)},
+		{Name: "audit", Wrap: auditFilter(c.Audit)},
+		{Name: "overload", Wrap: overloadFilter(c.Overload, c.OverloadMetrics)},
+		{Name: "impersonation", Wrap: impersonationFilter(c.Authorizer)},
+		{Name: "flowControl", Wrap: flowControlFilter(&c)},
+		{Name: "authorization", Wrap: authorizationFilter(c.Authorizer, c.UpgradesNeedCreate, c.Logger)},
 	}, nil
 }
 
 // NewChain puts the filters before next.
 func NewChain(c ChainConfig, next http.Handler) (http.Handler, error) {
-	all, err := filters(c)
+	all, err := chainFilters(c)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range slices.Backward(all) {
-		next = f.Wrap(next)
-	}
-	return next, nil
+	return filters.Chain(next, all), nil
 }
 
 // NewInternalChain lets our own controllers call next, local groups and backends alike, without a socket: the user is
@@ -130,6 +121,6 @@ func NewInternalChain(u user.Info, m *metrics.Requests, log *zap.Logger, next ht
 	h := asUser(next)
 	h = deadlineFilter(0)(h)
 	h = auditInitFilter()(h)
-	h = requestInfoFilter(resolver)(h)
+	h = filters.RequestInfo(resolver)(h)
 	return recoverFilter(log, m, nil)(h)
 }

@@ -28,19 +28,19 @@ import (
 )
 
 // BenchmarkChain is everything that a request passes between the server of HTTP and whoever answers it: the whole chain,
-// with a token of a file, a rule of RBAC, turns, metrics, and, where said, the audit log and the access log in files. What
+// with a token of a file, a rule of RBAC, fairness, metrics, and, where said, the audit log and the access log in files. What
 // answers does nothing, and the request and its writer are used again and again.
 //
 //	go test ./internal/server -run '^$' -bench Chain -cpu 2
 func BenchmarkChain(b *testing.B) {
-	turns := newBench()
-	turns.useFairness(b, 600, nil)
+	bench := newBench()
+	bench.useFairness(b, 600, nil)
 	for _, shape := range []string{"proxied", "local"} {
 		for _, c := range []struct {
 			name          string
 			audit, access bool
 		}{{"bare", false, false}, {"audit", true, false}, {"log", false, true}, {"audit+log", true, true}} {
-			h := benchChain(b, turns.config.Fairness, shape, c.audit, c.access)
+			h := benchChain(b, bench.config.Fairness, shape, c.audit, c.access)
 			for _, parallel := range []int{1, 32} {
 				b.Run(fmt.Sprintf("%s/%s/%d", shape, c.name, parallel), func(b *testing.B) { benchParallel(b, h, shape, parallel) })
 			}

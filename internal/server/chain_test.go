@@ -164,7 +164,7 @@ func statusOf(t *testing.T, w *httptest.ResponseRecorder) metav1.Status {
 }
 
 func TestTheChainHasEveryFilterInTheDocumentedOrder(t *testing.T) {
-	all, err := filters(newBench().config)
+	all, err := chainFilters(newBench().config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -11,17 +10,17 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 )
 
 // requestContext is the context of a request in the chain, with the state that only the filters and the local groups
 // need: the record for log and audit, the response writer, the audit event. It is one allocation for each request.
 type requestContext struct {
-	request.Context
+	filters.Context
 	record   record
 	response response
 
-	auditIDHeader    [1]string                    // the value of the Audit-Id header
 	audit            requestAudit                 // the audit events of the request
 	local            *localRequest                // what the library needs that serves the local groups; nil: they do not serve it
 	authWarnings     authWarnings                 // what authentication warns of
@@ -34,7 +33,8 @@ type requestContextKey struct{}
 // newRequestContext makes the context of a request that begins, and the request with it. The context of r may belong to
 // another request, for which this one is made within the server; that one's requestContext is not touched.
 func newRequestContext(r *http.Request) (*requestContext, *http.Request) {
-	c := &requestContext{Context: request.Context{Context: r.Context(), RemoteAddr: r.RemoteAddr}}
+	c := &requestContext{}
+	c.Context.Context = request.Context{Context: r.Context(), RemoteAddr: r.RemoteAddr}
 	return c, r.WithContext(c)
 }
 
@@ -68,14 +68,6 @@ func requestUser(ctx context.Context) (user.Info, bool) {
 		return c.User, true
 	}
 	return apirequest.UserFrom(ctx)
-}
-
-// receivedAt is when the request was received.
-func (c *requestContext) receivedAt() time.Time {
-	if c.Received.IsZero() {
-		return time.Now()
-	}
-	return c.Received
 }
 
 // Value implements context.Context.

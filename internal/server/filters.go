@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -18,36 +16,21 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/logging"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
 
-// recoverFilter turns a panic into a 500 Status, or into an aborted stream when the response had begun: a client must
-// never take half a response for a whole one.
+// recoverFilter makes the context and the response recorder of the request, and recovers panics.
 func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func(http.Handler) http.Handler {
+	recovers := filters.Recover(log, m)
 	return func(next http.Handler) http.Handler {
+		next = recovers(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, inner := newRequestContext(r)
 			s.response.ctx, s.response.slowClients = s, slow
-			defer func() {
-				slow.forget(&s.response)
-				p := recover()
-				if p == nil {
-					return
-				}
-				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-					panic(http.ErrAbortHandler) // an abort on purpose: net/http closes the stream and stays quiet
-				}
-				m.Panics.Inc()
-				log.Error("panic while serving a request",
-					append(logging.PanicFields(p), zap.String("method", r.Method), zap.String("path", bounded(r.URL.Path)))...)
-				if s.response.started() {
-					panic(http.ErrAbortHandler)
-				}
-				respond.Error(w, r, apierrors.NewInternalError(errors.New("this request met a fault in the server; its log holds the details")))
-			}()
+			defer slow.forget(&s.response)
 			next.ServeHTTP(s.response.wrap(w, r), inner)
 		})
 	}
@@ -86,42 +69,19 @@ func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 	}
 }
 
-func requestInfoFilter(resolver *request.Resolver) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			info, err := resolver.Info(r)
-			if err != nil {
-				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
-				return
-			}
-			s, r := requestContextOf(r)
-			s.Info = info
-			next.ServeHTTP(w, r)
-		})
-	}
-}
-
 // maxAuditID is upstream's bound: a longer id from a client is cut off.
 const maxAuditID = 64
 
-// auditInitFilter gives the request its id (the caller's Audit-ID, if it sent one, so that the events of two servers
-// can be joined) and the time at which it was received.
+// auditInitFilter gives the request its audit id and the time at which it was received.
 func auditInitFilter() func(http.Handler) http.Handler {
+	auditID := filters.AuditID(func(id string) string { return id[:min(len(id), maxAuditID)] })
 	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			id := firstValue(r.Header, "Audit-Id")
-			if id == "" {
-				id = newAuditID()
-			}
-			id = id[:min(len(id), maxAuditID)]
+		return auditID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, r := requestContextOf(r)
-			s.AuditID, s.Received = id, time.Now()
 			s.record.started = s.Received
-			h := w.Header()
-			s.auditIDHeader = [1]string{id}
-			h["Audit-Id"], h["Cache-Control"] = s.auditIDHeader[:], noCache
+			w.Header()["Cache-Control"] = noCache
 			next.ServeHTTP(w, r)
-		})
+		}))
 	}
 }
 
@@ -155,27 +115,17 @@ func readyFilter(ready func() error) func(http.Handler) http.Handler {
 // upstream.
 func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
 	limit = requestLimit(limit)
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			info, _ := requestInfo(r.Context())
-			if request.LongRunning(info) {
-				if s, ok := requestContextFrom(r.Context()); ok {
-					s.response.setLongRunning()
-				}
-				next.ServeHTTP(w, r)
-				return
-			}
-			timeout, err := requestTimeout(r, limit)
-			if err != nil {
-				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
-				return
-			}
-			s, r := requestContextOf(r)
-			s.SetDeadline(s.receivedAt().Add(timeout))
-			defer s.Finish()
-			next.ServeHTTP(w, r)
-		})
+	longRunning := func(r *http.Request) bool {
+		info, _ := requestInfo(r.Context())
+		if !request.LongRunning(info) {
+			return false
+		}
+		if s, ok := requestContextFrom(r.Context()); ok {
+			s.response.setLongRunning()
+		}
+		return true
 	}
+	return filters.Deadline(longRunning, func(r *http.Request) (time.Duration, error) { return requestTimeout(r, limit) })
 }
 
 // requestLimit is a limit, or the default of it.
@@ -261,36 +211,38 @@ func sameHost(origin, host string) bool {
 
 // authenticationFilter identifies the client. A credential that was presented and failed is 401, never anonymous.
 func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logger) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s, r := requestContextOf(r)
-			credential := &s.Credential
-			answer, ok, err := a.AuthenticateRequest(r)
-			if err != nil || !ok {
-				if err != nil {
-					// The reason is for the operator: a client is told only that it failed.
-					log.Info("authentication failed", zap.String("path", bounded(r.URL.Path)), zap.String("client", r.RemoteAddr),
-						zap.String("audit-id", request.AuditID(r.Context())), zap.Error(err))
-				}
-				endConnection(w, r)
-				auditRefusal(trail, w, r)
-				respond.Error(w, r, apierrors.NewUnauthorized("Unauthorized"))
-				return
-			}
-			if answer.User.GetName() == user.Anonymous {
-				endConnection(w, r)
-			}
-			s.authWarnings.addTo(w.Header())
-			s.record.user, s.record.credential, s.User = answer.User, credential.Kind, answer.User
-			if !credential.Expires.IsZero() && request.LongRunning(s.Info) {
-				// A watch that outlives the identity that opened it would show what it may not see any more (B10).
-				ctx, cancel := context.WithDeadline(r.Context(), credential.Expires)
-				defer cancel()
-				r = r.WithContext(ctx)
-			}
-			next.ServeHTTP(w, r)
-		})
+	authenticate := func(r *http.Request) (user.Info, error) {
+		answer, ok, err := a.AuthenticateRequest(r)
+		if err != nil || !ok {
+			return nil, err
+		}
+		return answer.User, nil
 	}
+	refused := func(w http.ResponseWriter, r *http.Request) {
+		endConnection(w, r)
+		auditRefusal(trail, w, r)
+	}
+	filter := filters.Authentication(authenticate, refused, log)
+	return func(next http.Handler) http.Handler { return filter(authenticatedFilter(next)) }
+}
+
+// authenticatedFilter records the client, and ends a long-running request when its credential expires.
+func authenticatedFilter(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, r := requestContextOf(r)
+		if s.User.GetName() == user.Anonymous {
+			endConnection(w, r)
+		}
+		s.authWarnings.addTo(w.Header())
+		s.record.user, s.record.credential = s.User, s.Credential.Kind
+		if !s.Credential.Expires.IsZero() && request.LongRunning(s.Info) {
+			// A watch that outlives the identity that opened it would show what it may not see any more (B10).
+			ctx, cancel := context.WithDeadline(r.Context(), s.Credential.Expires)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // endConnection lets an HTTP/2 connection end with the requests that are on it. A client without a credential gets no
@@ -301,21 +253,50 @@ func endConnection(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newAuditID is a random UUID (RFC 9562, version 4). Ids must differ and need not be secret: whoever may read one of
-// the logs may read them all, so the system's cryptographic source is not used for each request.
-func newAuditID() string {
-	var id [16]byte
-	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
-	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
-	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
-	var text [36]byte
-	hex.Encode(text[:8], id[:4])
-	hex.Encode(text[9:13], id[4:6])
-	hex.Encode(text[14:18], id[6:8])
-	hex.Encode(text[19:23], id[8:10])
-	hex.Encode(text[24:], id[10:])
-	for _, dash := range [...]int{8, 13, 18, 23} {
-		text[dash] = '-'
+// maxGoawayChance is upstream's bound: above it clients would spend their time on handshakes.
+const maxGoawayChance = 0.02
+
+// goawayFilter asks a few HTTP/2 clients to connect again, so that they spread over replicas behind a load balancer
+// that balances connections only. What is on the connection is finished first.
+func goawayFilter(chance float64) (func(http.Handler) http.Handler, error) {
+	if chance < 0 || chance > maxGoawayChance {
+		return nil, fmt.Errorf("goaway chance %g is not between 0 and %g", chance, maxGoawayChance)
 	}
-	return string(text[:])
+	return func(next http.Handler) http.Handler {
+		if chance == 0 {
+			return next
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.ProtoMajor == 2 && rand.Float64() < chance {
+				w.Header().Set("Connection", "close")
+			}
+			next.ServeHTTP(w, r)
+		})
+	}, nil
+}
+
+var hstsDirective = regexp.MustCompile(`^(max-age=\d{1,10}|includeSubDomains|preload)$`)
+
+// hstsFilter tells browsers to come back by TLS alone (RFC 6797).
+func hstsFilter(directives []string) (func(http.Handler) http.Handler, error) {
+	age := false
+	for _, d := range directives {
+		if !hstsDirective.MatchString(d) {
+			return nil, fmt.Errorf("strict transport security directive %q is none of max-age=SECONDS, includeSubDomains, preload", d)
+		}
+		age = age || strings.HasPrefix(d, "max-age=")
+	}
+	if len(directives) > 0 && !age {
+		return nil, fmt.Errorf("strict transport security needs max-age=SECONDS beside %s", strings.Join(directives, ", "))
+	}
+	value := strings.Join(directives, "; ")
+	return func(next http.Handler) http.Handler {
+		if value == "" {
+			return next
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Strict-Transport-Security", value)
+			next.ServeHTTP(w, r)
+		})
+	}, nil
 }

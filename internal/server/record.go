@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
@@ -102,26 +103,11 @@ func recordFrom(ctx context.Context) *record {
 // response records what was answered. It flushes and reports a client that is gone, as the library that serves the
 // local groups expects of any writer.
 type response struct {
-	http.ResponseWriter
-	code     int
-	bytes    int64
-	hijacked bool
-	onCode   func() // called once, when the code is known; may be nil
+	filters.Response
 
 	ctx         *requestContext
 	slowClients *slowClients // nil: not tracked
 	slow        slowResponse // its entry there
-}
-
-// setCode records the status code when the response begins.
-func (w *response) setCode(code int) {
-	if w.code != 0 {
-		return
-	}
-	w.code = code
-	if w.onCode != nil {
-		w.onCode()
-	}
 }
 
 // hijackable is a response over HTTP/1.1, whose connection can be taken over for an upgrade. HTTP/2 has no such thing,
@@ -137,44 +123,20 @@ func (w *response) wrap(to http.ResponseWriter, r *http.Request) http.ResponseWr
 	return w
 }
 
-// codeOf is the status code that the writer of the chain has sent, 0 for none and for any other writer.
-func codeOf(w http.ResponseWriter) int {
-	switch w := w.(type) {
-	case *response:
-		return w.code
-	case hijackable:
-		return w.code
-	}
-	return 0
-}
-
-func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *response) WriteHeader(code int) {
-	if code >= 200 {
-		w.setCode(code)
-	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
+// Write implements http.ResponseWriter.
 func (w *response) Write(p []byte) (int, error) {
-	w.setCode(http.StatusOK)
+	w.SetCode(http.StatusOK)
 	w.slowClients.writing(w, len(p))
 	defer w.slowClients.written(w)
-	n, err := w.ResponseWriter.Write(p)
-	w.bytes += int64(n)
-	return n, err
+	return w.Response.Write(p)
 }
-
-// started reports whether any part of the response was sent.
-func (w *response) started() bool { return w.code != 0 || w.hijacked }
 
 // Flush implements http.Flusher.
 func (w *response) Flush() {
-	w.setCode(http.StatusOK)
+	w.SetCode(http.StatusOK)
 	w.slowClients.writing(w, 0)
 	defer w.slowClients.written(w)
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // every writer of net/http can flush
+	w.Response.Flush()
 }
 
 // CloseNotify is asked for by name by k8s.io/apiserver/pkg/endpoints/responsewriter.
@@ -186,11 +148,4 @@ func (w *response) CloseNotify() <-chan bool {
 }
 
 // Hijack implements http.Hijacker.
-func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err == nil {
-		w.hijacked = true
-		w.setCode(http.StatusSwitchingProtocols)
-	}
-	return conn, rw, err
-}
+func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.TakeConnection() }

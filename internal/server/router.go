@@ -13,6 +13,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
@@ -115,7 +116,7 @@ func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apis
 		r = r.WithContext(ctx)
 	}
 	s.Proxy.Serve(w, r, target)
-	if s.Unknown != nil && codeOf(w) == http.StatusNotFound && info != nil && info.IsResourceRequest && info.Name == "" {
+	if s.Unknown != nil && filters.ResponseOf(w).Code == http.StatusNotFound && info != nil && info.IsResourceRequest && info.Name == "" {
 		s.Unknown(route)
 	}
 }

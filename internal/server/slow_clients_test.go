@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 )
 
@@ -69,7 +70,7 @@ type slowRequest struct {
 
 // answer has a request of a user answered with so many bytes, of which the client takes rate each tenth of a second.
 func (c *slowClients) answer(all *sync.WaitGroup, name string, size int, rate int64, change func(*requestContext)) *slowRequest {
-	r := &slowRequest{ctx: &requestContext{Context: request.Context{Context: context.Background()}}, began: time.Now()}
+	r := &slowRequest{ctx: &requestContext{Context: filters.Context{Context: request.Context{Context: context.Background()}}}, began: time.Now()}
 	s := r.ctx
 	s.User = &user.DefaultInfo{Name: name}
 	s.record.seat = &r.seat

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 )
 
@@ -76,7 +77,7 @@ func endSpan(span trace.Span, r *http.Request, info *apirequest.RequestInfo, rec
 		return
 	}
 	name := verbLabel(info)
-	if info.IsResourceRequest && rec.servedBy != "" && res.code != http.StatusNotFound {
+	if info.IsResourceRequest && rec.servedBy != "" && res.Code != http.StatusNotFound {
 		name += " " + info.Resource
 		if info.Subresource != "" {
 			name += "/" + info.Subresource
@@ -86,12 +87,12 @@ func endSpan(span trace.Span, r *http.Request, info *apirequest.RequestInfo, rec
 	span.SetName(name)
 	span.SetAttributes(
 		attribute.String("http.request.method", r.Method),
-		attribute.String("url.path", bounded(r.URL.Path)),
-		attribute.Int("http.response.status_code", res.code),
+		attribute.String("url.path", filters.Bounded(r.URL.Path)),
+		attribute.Int("http.response.status_code", res.Code),
 		attribute.String("portico.audit-id", request.AuditID(r.Context())),
 		attribute.String("portico.served-by", rec.servedBy),
 	)
-	if res.code >= http.StatusInternalServerError {
-		span.SetStatus(codes.Error, bounded(rec.failure))
+	if res.Code >= http.StatusInternalServerError {
+		span.SetStatus(codes.Error, filters.Bounded(rec.failure))
 	}
 }

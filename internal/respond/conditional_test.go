@@ -1,4 +1,4 @@
-package conditional
+package respond
 
 import (
 	"net/http"
@@ -9,38 +9,38 @@ func with(name, value string) *http.Request {
 	return &http.Request{Header: http.Header{name: {value}}}
 }
 
-func TestHolds(t *testing.T) {
+func TestETagMatches(t *testing.T) {
 	for header, want := range map[string]bool{
 		`"A"`: true, `W/"A"`: true, `*`: true, `"B", "A"`: true, `"B",W/"A"`: true, ` "A" `: true,
 		`"B"`: false, `A`: false, `"a"`: false, `w/"A"`: false, ``: false, `"AA"`: false,
 	} {
-		if got := Holds(with("If-None-Match", header), `"A"`); got != want {
-			t.Errorf("%q holds: %v, want %v", header, got, want)
+		if got := ETagMatches(with("If-None-Match", header), `"A"`); got != want {
+			t.Errorf("%q matches: %v, want %v", header, got, want)
 		}
 	}
-	if Holds(&http.Request{}, `"A"`) {
-		t.Error("no header holds")
+	if ETagMatches(&http.Request{}, `"A"`) {
+		t.Error("no header matches")
 	}
 }
 
-func TestTakesGzip(t *testing.T) {
+func TestAcceptsGzip(t *testing.T) {
 	for header, want := range map[string]bool{
 		"gzip": true, "GZIP": true, "br, gzip;q=0.5": true, "*": true, "deflate,gzip": true,
 		"": false, "br": false, "gzip;q=0": false, "gzip; q=0.0": false, "identity": false, "gzip;q=NaN": false,
 	} {
-		if got := TakesGzip(with("Accept-Encoding", header)); got != want {
+		if got := AcceptsGzip(with("Accept-Encoding", header)); got != want {
 			t.Errorf("%q takes gzip: %v, want %v", header, got, want)
 		}
 	}
 }
 
-func FuzzHeaders(f *testing.F) {
+func FuzzConditionalHeaders(f *testing.F) {
 	f.Add(`W/"A", *`)
 	f.Add("gzip;q=1e999")
 	f.Fuzz(func(t *testing.T, header string) {
-		Holds(with("If-None-Match", header), `"A"`)
-		TakesGzip(with("Accept-Encoding", header))
-		if q := Quality(header); !(q >= 0 && q <= 1) {
+		ETagMatches(with("If-None-Match", header), `"A"`)
+		AcceptsGzip(with("Accept-Encoding", header))
+		if q := quality(header); !(q >= 0 && q <= 1) {
 			t.Errorf("%q weighs %v", header, q)
 		}
 	})

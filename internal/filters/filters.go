@@ -1,0 +1,168 @@
+// Package filters has the HTTP filters that the front door (server) and the extension server host (extension) both have:
+// panic recovery, audit id, request info, authentication, deadline, and the response recorder and line of the access log.
+// It links no generic API server.
+//
+// Each server makes the request's Context first and puts the filters around its handler in its own order.
+package filters
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/logging"
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/request"
+	"portico.dev/internal/respond"
+)
+
+// Filter wraps a handler. Its name stands in documentation and in /debug output.
+type Filter struct {
+	Name string
+	Wrap func(next http.Handler) http.Handler
+}
+
+// Chain puts filters, in the order in which a request meets them, before handler.
+func Chain(handler http.Handler, filters []Filter) http.Handler {
+	for _, f := range slices.Backward(filters) {
+		handler = f.Wrap(handler)
+	}
+	return handler
+}
+
+// Recover turns a panic into a 500 Status, or into an aborted stream when the response had begun: a client must never
+// take half a response for a whole one.
+func Recover(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer func() {
+				p := recover()
+				if p == nil {
+					return
+				}
+				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+					panic(http.ErrAbortHandler) // an abort on purpose: net/http closes the stream and stays quiet
+				}
+				m.Panics.Inc()
+				log.Error("panic while serving a request", append(logging.PanicFields(p), zap.String("method", r.Method),
+					zap.String("path", Bounded(r.URL.Path)), zap.String("audit-id", request.AuditID(r.Context())))...)
+				if ResponseOf(w).Started() {
+					panic(http.ErrAbortHandler)
+				}
+				respond.Error(w, r, apierrors.NewInternalError(errors.New("this request met a fault in the server; its log holds the details")))
+			}()
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// AuditID gives the request its id and the time at which it was received. accepted is what is taken over of the caller's
+// Audit-ID, by which the events of two servers are joined; when that is empty, the id is a new one.
+func AuditID(accepted func(id string) string) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			id := ""
+			if values := r.Header["Audit-Id"]; len(values) > 0 {
+				id = accepted(values[0])
+			}
+			if id == "" {
+				id = newAuditID()
+			}
+			c := contextOf(r.Context())
+			c.AuditID, c.Received = id, time.Now()
+			c.auditIDHeader = [1]string{id}
+			w.Header()["Audit-Id"] = c.auditIDHeader[:]
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// RequestInfo reads from the path and the method what is requested.
+func RequestInfo(resolver *request.Resolver) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			info, err := resolver.Info(r)
+			if err != nil {
+				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
+				return
+			}
+			contextOf(r.Context()).Info = info
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// Authentication identifies the client. authenticate returns nil for one that is not known, with an error if there is a
+// reason. The answer is then 401, never anonymous, after refused. The reason is only logged: a client is told no more than
+// that it failed.
+func Authentication(authenticate func(*http.Request) (user.Info, error), refused http.HandlerFunc, log *zap.Logger) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			u, err := authenticate(r)
+			if err != nil || u == nil {
+				if err != nil {
+					log.Info("authentication failed", zap.String("path", Bounded(r.URL.Path)), zap.String("client", r.RemoteAddr),
+						zap.String("audit-id", request.AuditID(r.Context())), zap.Error(err))
+				}
+				refused(w, r)
+				respond.Error(w, r, apierrors.NewUnauthorized("Unauthorized"))
+				return
+			}
+			contextOf(r.Context()).User = u
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// Deadline ends requests that are not long-running. timeout is how long a request may take from when it was received; its
+// error is a bad request.
+func Deadline(longRunning func(*http.Request) bool, timeout func(*http.Request) (time.Duration, error)) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if longRunning(r) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			limit, err := timeout(r)
+			if err != nil {
+				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
+				return
+			}
+			c := contextOf(r.Context())
+			received := c.Received
+			if received.IsZero() {
+				received = time.Now()
+			}
+			c.SetDeadline(received.Add(limit))
+			defer c.Finish()
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// newAuditID is a random UUID (RFC 9562, version 4). Ids must differ and need not be secret: whoever may read one of
+// the logs may read them all, so the system's cryptographic source is not used for each request.
+func newAuditID() string {
+	var id [16]byte
+	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	var text [36]byte
+	hex.Encode(text[:8], id[:4])
+	hex.Encode(text[9:13], id[4:6])
+	hex.Encode(text[14:18], id[6:8])
+	hex.Encode(text[19:23], id[8:10])
+	hex.Encode(text[24:], id[10:])
+	for _, dash := range [...]int{8, 13, 18, 23} {
+		text[dash] = '-'
+	}
+	return string(text[:])
+}
