@@ -45,7 +45,7 @@ func (c *collectors) MustRegister(some ...prometheus.Collector) { *c = append(*c
 func (c *collectors) Unregister(prometheus.Collector) bool      { return false }
 
 // descText matches what prometheus.Desc.String writes. A Desc has no accessors.
-var descText = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", constLabels: \{(.*)\}, variableLabels: \{(.*)\}, unit: .*\}$|^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+var descText = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", unit: "[^"]*", constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
 
 func (c collectors) rows() ([][]string, error) {
 	var rows [][]string
@@ -57,10 +57,7 @@ func (c collectors) rows() ([][]string, error) {
 			if m == nil {
 				return nil, fmt.Errorf("cannot read %s", desc)
 			}
-			m = append(m[1:5:5], m[5:]...)
-			if m[0] == "" {
-				m = m[4:]
-			}
+			m = m[1:]
 			var labels []string
 			for pair := range strings.SplitSeq(m[2], ",") {
 				if name, _, ok := strings.Cut(pair, "="); ok {
