@@ -10,7 +10,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// Reasons of the condition Available. The first nine are kube-aggregator's.
+// The first nine reasons are kube-aggregator's.
 //
 //reference:conditions Reasons of an APIService's condition Available
 const (
@@ -35,7 +35,8 @@ const (
 
 	// reasonNotChecked is a backend that has not been probed yet. It is never written to a status; errors show it.
 	reasonNotChecked = "NotChecked"
-	// reasonInvalidCABundle is ours: kube-aggregator leaves the status as it was and answers requests with 500.
+	// reasonInvalidCABundle is a spec.caBundle that does not parse. kube-aggregator leaves the status as it was and answers
+	// requests with 500.
 	reasonInvalidCABundle = "InvalidCABundle"
 	// reasonForbiddenAddress is a Service with an address that is never dialed: a cloud's metadata address, a link-local
 	// address, this server itself.
@@ -45,7 +46,7 @@ const (
 	CleanupDebt = "CleanupDebt"
 )
 
-// The conditions beside Available. Clients ignore types that they do not know.
+// Clients ignore condition types that they do not know.
 //
 //reference:conditions Conditions of an APIService beside Available
 const (

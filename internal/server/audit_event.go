@@ -74,7 +74,7 @@ func setObjectRef(e *auditinternal.Event, a *authorizer.AttributesRecord, object
 	}
 }
 
-// Annotations of audit events about what happened to the request.
+// Audit events of proxied requests have these annotations; portico.dev/credential is on every event.
 //
 //reference:annotations Annotations of audit events
 const (
@@ -86,7 +86,7 @@ const (
 	auditEndpoint = "portico.dev/endpoint"
 	// auditServedBy is the APIService whose extension server was asked.
 	auditServedBy = "portico.dev/served-by"
-	// auditUpgraded is "true" for a connection that was upgraded; the verb alone says get.
+	// auditUpgraded is set to "true" for a connection that was upgraded; the verb alone says get.
 	auditUpgraded = "portico.dev/upgraded"
 )
 

@@ -78,6 +78,9 @@ func (w *flagWriter) write(command []string) error {
 				continue
 			}
 			f := flag{name: m[2], kind: m[3], usage: m[4]}
+			if f.kind == "" {
+				f.kind = "bool"
+			}
 			if m[1] != "" {
 				f.name = m[1] + ", " + f.name
 			}

@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Reasons of the conditions of a namespace that is being deleted, in pairs: while nothing is wrong, and while the deletion waits.
-// Types, reasons and fixed messages are kube-controller-manager's.
+// Conditions of a namespace that is being deleted have one reason while nothing is wrong, and one while the deletion waits. Types, reasons and fixed messages are kube-controller-manager's.
 //
 //reference:conditions Reasons of the conditions of a namespace
 const (
