@@ -190,19 +190,22 @@ func (s *source) writeErrors(p *page) error {
 
 Requests for the groups that are served here get kube-apiserver's errors, which are not listed. An extension server's own errors pass unchanged.
 Errors about the syntax of HTTP are in [HTTP rules](../http-rules.md). [When a backend fails](../failures.md) says what to do.`)
-	for _, room := range []struct{ dir, heading, intro string }{
-		{"proxy/", "Requests to an extension server", "Codes 502, 503, 504 and 429 name the APIService in `details`, and the cause in `details.causes`. `message` begins with `the extension server of APIService NAME cannot serve the request: `, and with code 503 with `the server is currently unable to handle the request: APIService NAME: `, before the text in the table. 503 has `retryAfterSeconds` where a retry may help. While an APIService is not available, the cause is the [reason of its condition](conditions.md)."},
-		{"server/", "Every request", "Filters and the router answer with these before a request reaches its server."},
-		{"discovery/", "Discovery", ""},
-		{"openapi/", "OpenAPI", ""},
+	for _, part := range []struct {
+		dirs           []string
+		heading, intro string
+	}{
+		{[]string{"proxy/"}, "Requests to an extension server", "Codes 502, 503, 504 and 429 name the APIService in `details`, and the cause in `details.causes`. `message` begins with `the extension server of APIService NAME cannot serve the request: `, and with code 503 with `the server is currently unable to handle the request: APIService NAME: `, before the text in the table. 503 has `retryAfterSeconds` where a retry may help. While an APIService is not available, the cause is the [reason of its condition](conditions.md)."},
+		{[]string{"server/", "filters/"}, "Every request", "Filters and the router answer with these before a request reaches its server."},
+		{[]string{"discovery/"}, "Discovery", ""},
+		{[]string{"openapi/"}, "OpenAPI", ""},
 	} {
-		p.heading(2, room.heading)
-		if room.intro != "" {
-			p.text(room.intro)
+		p.heading(2, part.heading)
+		if part.intro != "" {
+			p.text(part.intro)
 		}
 		var found []answer
 		for name, file := range s.files {
-			if strings.HasPrefix(name, room.dir) {
+			if slices.ContainsFunc(part.dirs, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
 				ast.Inspect(file, func(n ast.Node) bool {
 					if a, ok := answerOf(n); ok && !slices.Contains(found, a) {
 						found = append(found, a)
@@ -219,7 +222,7 @@ Errors about the syntax of HTTP are in [HTTP rules](../http-rules.md). [When a b
 			rows = append(rows, []string{strconv.Itoa(a.code), code(a.reason), code(a.cause), prose(a.message)})
 		}
 		if len(rows) == 0 {
-			return fmt.Errorf("no errors found in internal/%s", room.dir)
+			return fmt.Errorf("no errors found in %s below internal", part.dirs)
 		}
 		p.table([]string{"code", "reason", "cause", "message"}, rows)
 	}
