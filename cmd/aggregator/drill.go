@@ -75,14 +75,14 @@ func drillRunCommand() *cobra.Command {
 		Use:   "run NAME... | --all",
 		Short: "Run drills",
 		Long: `Run drills: each creates a namespace, two extension servers and their APIServices, breaks one of
-the servers while clients use both, repairs it, reports what that cost the clients of each, and
+the servers while clients use both, repairs it, reports what the clients of each saw, and
 cleans up, also on Ctrl-C.
 
 Without --kubeconfig it runs against a front door of its own in a temporary directory. With
 --kubeconfig it runs against any API server that can reach this process; one that looks like
 production is refused.
 
-Exit status: 0 all passed (or were skipped, which is said), 1 some did not, 2 nothing was done.`,
+Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
 		Example: `  aggregator drill run refuse hang
   aggregator drill run --all --parallel 4 --html drills.html
   aggregator drill run --all --kubeconfig ~/.kube/config --context kind-test --advertise-address 172.18.0.1`,
