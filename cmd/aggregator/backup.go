@@ -58,18 +58,18 @@ aggregator restore.`,
 	}
 	fs := cmd.Flags()
 	o.add(fs)
-	fs.BoolVar(&o.includeKeys, "include-keys", false, "take along the authorities, certificates and keys of the front door, and files with keys that its flags name")
-	fs.StringArrayVar(&o.recipients, "recipient", nil, "encrypt for this public key of age; may be repeated")
-	fs.StringArrayVar(&o.recipientFiles, "recipients-file", nil, "encrypt for the public keys in this file, one a line; may be repeated")
+	fs.BoolVar(&o.includeKeys, "include-keys", false, "include the front door's CA certificates, certificates and keys, and the key files that its flags name")
+	fs.StringArrayVar(&o.recipients, "recipient", nil, "encrypt for this age public key; may be repeated")
+	fs.StringArrayVar(&o.recipientFiles, "recipients-file", nil, "encrypt for the age public keys in this file, one a line; may be repeated")
 	fs.StringVar(&o.passphraseFile, "passphrase-file", "", "encrypt with the passphrase that is the first line of this file")
-	fs.StringVarP(&o.output, "output", "o", "", "json")
-	fs.StringVar(&o.dataDir, "data-dir", "", "back up the data directory of a front door that does not run")
-	fs.StringSliceVar(&o.etcd.Servers, "etcd-servers", nil, "back up this external etcd, without a front door")
-	fs.StringVar(&o.etcd.CAFile, "etcd-cafile", "", "authorities of the external etcd")
+	fs.StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	fs.StringVar(&o.dataDir, "data-dir", "", "back up the data directory of a front door that is not running")
+	fs.StringSliceVar(&o.etcd.Servers, "etcd-servers", nil, "back up this external etcd directly")
+	fs.StringVar(&o.etcd.CAFile, "etcd-cafile", "", "CA certificates of the external etcd")
 	fs.StringVar(&o.etcd.CertFile, "etcd-certfile", "", "client certificate for the external etcd")
 	fs.StringVar(&o.etcd.KeyFile, "etcd-keyfile", "", "key of the client certificate for the external etcd")
-	fs.StringVar(&o.etcd.Prefix, "etcd-prefix", store.DefaultPrefix, "where the objects of the API are, with --etcd-servers or --data-dir")
-	fs.StringVar(&o.encryptionConfig, "encryption-provider-config", "", "what objects are encrypted by, with --etcd-servers or --data-dir")
+	fs.StringVar(&o.etcd.Prefix, "etcd-prefix", store.DefaultPrefix, "prefix of the keys of API objects in etcd, with --etcd-servers or --data-dir")
+	fs.StringVar(&o.encryptionConfig, "encryption-provider-config", "", "the front door's EncryptionConfiguration, with --etcd-servers or --data-dir")
 	return cmd
 }
 

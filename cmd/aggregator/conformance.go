@@ -53,11 +53,11 @@ Exit status: 0 no check failed, 1 a check failed, 2 the server could not be chec
 
 func (o *conformanceOptions) common(fs *pflag.FlagSet) {
 	o.add(fs)
-	fs.StringVarP(&o.output, "output", "o", "text", "text, json or junit")
-	fs.StringSliceVar(&o.only, "only", nil, "a topic or TOPIC/CHECK to examine; may be repeated. Default: all")
-	fs.BoolVar(&o.write, "write", false, "create and delete an object in namespace default, where the server offers that")
-	fs.BoolVar(&o.rotate, "rotate", false, "publish another front-proxy authority in kube-system/extension-apiserver-authentication, see that it counts, and take it back")
-	fs.DurationVar(&o.rotateTimeout, "rotate-timeout", 2*time.Minute, "how long the server may take to notice that")
+	fs.StringVarP(&o.output, "output", "o", "text", "output format: text, json or junit")
+	fs.StringSliceVar(&o.only, "only", nil, "topic or TOPIC/CHECK to run; may be repeated; default all")
+	fs.BoolVar(&o.write, "write", false, "create and delete an object in namespace default, if the server supports it")
+	fs.BoolVar(&o.rotate, "rotate", false, "add a front-proxy CA certificate to kube-system/extension-apiserver-authentication, check that the server accepts it, and remove it")
+	fs.DurationVar(&o.rotateTimeout, "rotate-timeout", 2*time.Minute, "how long the server may take to accept the CA certificate of --rotate")
 }
 
 func (o *conformanceOptions) apiService() *cobra.Command {
@@ -87,14 +87,14 @@ func (o *conformanceOptions) url() *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.caFile, "ca-file", "", "authorities of the server's certificate; default the system's")
-	fs.StringVar(&o.serverName, "server-name", "", "name that the certificate must prove; default the host of the URL")
-	fs.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "accept any certificate of the server")
-	fs.StringVar(&o.certFile, "client-certificate", "", "certificate of a front proxy that the server trusts")
-	fs.StringVar(&o.keyFile, "client-key", "", "its key")
-	fs.StringVar(&o.user, "as", "system:admin", "who the front proxy says asks")
-	fs.StringSliceVar(&o.groups, "as-group", []string{"system:masters"}, "a group of theirs; may be repeated")
-	fs.StringSliceVar(&o.groupVersions, "group-version", nil, "GROUP/VERSION to examine; may be repeated. Default: all that the server lists")
+	fs.StringVar(&o.caFile, "ca-file", "", "CA certificates of the server; default the system's")
+	fs.StringVar(&o.serverName, "server-name", "", "name in the server's certificate; default the host of the URL")
+	fs.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "do not verify the server's certificate")
+	fs.StringVar(&o.certFile, "client-certificate", "", "client certificate of a front proxy that the server trusts")
+	fs.StringVar(&o.keyFile, "client-key", "", "key of --client-certificate")
+	fs.StringVar(&o.user, "as", "system:admin", "user name in the front proxy's headers")
+	fs.StringSliceVar(&o.groups, "as-group", []string{"system:masters"}, "group in the front proxy's headers; may be repeated")
+	fs.StringSliceVar(&o.groupVersions, "group-version", nil, "GROUP/VERSION to check; may be repeated; default all that the server lists")
 	return cmd
 }
 

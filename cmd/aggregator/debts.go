@@ -37,7 +37,7 @@ returns, what is left there is deleted and the debt leaves the list; until then 
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	o.add(cmd.PersistentFlags())
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
 	cmd.AddCommand(&cobra.Command{
 		Use:   "forget ID",
 		Short: "Forget a debt: what is left at the backend stays there",

@@ -41,9 +41,9 @@ Exit status: 0 nothing is broken, 1 a hop is broken, 2 nothing could be examined
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUnexamined, err} })
 	fs := cmd.Flags()
 	o.add(fs)
-	fs.StringVarP(&o.output, "output", "o", "text", "text or json")
-	fs.StringVar(&o.certFile, "proxy-client-cert-file", "", "the front proxy's client certificate: ask extension servers from here as the API server does")
-	fs.StringVar(&o.keyFile, "proxy-client-key-file", "", "its key")
+	fs.StringVarP(&o.output, "output", "o", "text", "output format: text or json")
+	fs.StringVar(&o.certFile, "proxy-client-cert-file", "", "client certificate of the front proxy, to call extension servers directly from here as the API server does")
+	fs.StringVar(&o.keyFile, "proxy-client-key-file", "", "key of --proxy-client-cert-file")
 	return cmd
 }
 

@@ -53,7 +53,7 @@ func drillListCommand() *cobra.Command {
 			return w.Flush()
 		},
 	}
-	cmd.Flags().BoolVar(&expected, "expected", false, "say what is expected of each, too")
+	cmd.Flags().BoolVar(&expected, "expected", false, "also show the expectations of each drill")
 	return cmd
 }
 
@@ -75,14 +75,14 @@ func drillRunCommand() *cobra.Command {
 		Use:   "run NAME... | --all",
 		Short: "Run drills",
 		Long: `Run drills: each creates a namespace, two extension servers and their APIServices, breaks one of
-the servers while clients use both, repairs it, reports what that cost the clients of each, and
+the servers while clients use both, repairs it, reports what the clients of each saw, and
 cleans up, also on Ctrl-C.
 
 Without --kubeconfig it runs against a front door of its own in a temporary directory. With
 --kubeconfig it runs against any API server that can reach this process; one that looks like
 production is refused.
 
-Exit status: 0 all passed (or were skipped, which is said), 1 some did not, 2 nothing was done.`,
+Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
 		Example: `  aggregator drill run refuse hang
   aggregator drill run --all --parallel 4 --html drills.html
   aggregator drill run --all --kubeconfig ~/.kube/config --context kind-test --advertise-address 172.18.0.1`,
@@ -92,14 +92,14 @@ Exit status: 0 all passed (or were skipped, which is said), 1 some did not, 2 no
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitDrillUsage, err} })
 	fs := cmd.Flags()
-	fs.BoolVar(&o.all, "all", false, "hold every drill")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "drill the API server of this kubeconfig; default a front door of our own")
+	fs.BoolVar(&o.all, "all", false, "run every drill")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the API server to drill; default a front door that is started for the drills")
 	fs.StringVar(&o.context, "context", "", "context of the kubeconfig; default its current one")
-	fs.StringVar(&o.iKnow, "i-know-this-is", "", "name of the context, to drill what looks like production")
-	fs.StringVar(&o.advertise, "advertise-address", "", "host or IP address at which the API server reaches this process; default localhost")
-	fs.StringVar(&o.bind, "bind-address", "", "address that the extension servers of drills listen on; default 127.0.0.1, or all with --advertise-address")
-	fs.IntVar(&o.atOnce, "parallel", 1, "how many drills to hold at a time, each on a front door of its own")
-	fs.StringVarP(&o.output, "output", "o", "text", "text, json or junit")
+	fs.StringVar(&o.iKnow, "i-know-this-is", "", "name of the context, to confirm a drill of what looks like production")
+	fs.StringVar(&o.advertise, "advertise-address", "", "host or IP address by which the API server reaches this process; default localhost")
+	fs.StringVar(&o.bind, "bind-address", "", "address that the extension servers of the drills listen on; default 127.0.0.1, or all addresses with --advertise-address")
+	fs.IntVar(&o.atOnce, "parallel", 1, "number of drills to run in parallel, each on its own front door")
+	fs.StringVarP(&o.output, "output", "o", "text", "output format: text, json or junit")
 	fs.StringVar(&o.html, "html", "", "write a report with timelines to this file")
 	o.own.AddEngineFlags(fs)
 	o.logs.AddFlags(fs)

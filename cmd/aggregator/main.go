@@ -89,6 +89,6 @@ func versionCommand() *cobra.Command {
 			return fmt.Errorf("--output: %q is not json", output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json; default text")
 	return cmd
 }

@@ -45,12 +45,12 @@ For an external etcd, take etcd.db out of the backup and give it to etcdutl: see
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.dataDir, "data-dir", "", "data directory to make")
-	fs.StringArrayVar(&o.identityFiles, "identity-file", nil, "decrypt with the keys in this file, as age-keygen writes it; may be repeated")
+	fs.StringVar(&o.dataDir, "data-dir", "", "data directory to create")
+	fs.StringArrayVar(&o.identityFiles, "identity-file", nil, "decrypt with the age private keys in this file, as age-keygen writes it; may be repeated")
 	fs.StringVar(&o.passphraseFile, "passphrase-file", "", "decrypt with the passphrase that is the first line of this file")
-	fs.BoolVar(&o.skipKeys, "skip-keys", false, "leave the keys in the backup out")
-	fs.BoolVar(&o.verifyOnly, "verify-only", false, "read all of the backup, verify it, and write nothing")
-	fs.StringVarP(&o.output, "output", "o", "", "json")
+	fs.BoolVar(&o.skipKeys, "skip-keys", false, "do not restore the keys in the backup")
+	fs.BoolVar(&o.verifyOnly, "verify-only", false, "verify the whole backup and write nothing")
+	fs.StringVarP(&o.output, "output", "o", "", "output format: json; default text")
 	return cmd
 }
 

@@ -96,8 +96,8 @@ func kubeconfigCommand() *cobra.Command {
 	fs.StringVar(&dataDir, "data-dir", aggregator.Default().DataDir, "data directory of the front door")
 	fs.StringVar(&server, "server", "", "URL of the front door; default the one in the data directory's admin.kubeconfig")
 	fs.StringVar(&user, "user", "", "name of the user")
-	fs.StringSliceVar(&groups, "group", nil, "a group of the user; may be repeated")
-	fs.DurationVar(&ttl, "ttl", pki.LeafTTL, "life of the credentials")
+	fs.StringSliceVar(&groups, "group", nil, "group of the user; may be repeated")
+	fs.DurationVar(&ttl, "ttl", pki.LeafTTL, "lifetime of the credentials")
 	fs.StringVarP(&output, "output", "o", "", "file to write, with mode 0600; default standard output")
 	return cmd
 }
@@ -112,9 +112,9 @@ func (f *clientFlags) add(fs *pflag.FlagSet) {
 	if f.timeout == 0 {
 		f.timeout = 10 * time.Second
 	}
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "how to reach the API server; default $KUBECONFIG, then ~/.kube/config")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the API server; default $KUBECONFIG, then ~/.kube/config")
 	fs.StringVar(&f.context, "context", "", "context of the kubeconfig; default its current one")
-	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait for each answer")
+	fs.DurationVar(&f.timeout, "timeout", f.timeout, "timeout of each request")
 }
 
 func (f *clientFlags) config() (*rest.Config, error) {

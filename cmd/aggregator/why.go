@@ -54,9 +54,9 @@ subjectaccessreviews and to list roles and bindings.`,
 	}
 	fs := cmd.Flags()
 	o.add(fs)
-	fs.StringVarP(&o.question.Namespace, "namespace", "n", "", "namespace of the request; default the whole cluster")
-	fs.StringSliceVar(&o.groups, "as-group", nil, "a group of the user; may be repeated. system:authenticated is always one")
-	fs.StringVarP(&o.output, "output", "o", "", "json")
+	fs.StringVarP(&o.question.Namespace, "namespace", "n", "", "namespace of the request; default cluster scope")
+	fs.StringSliceVar(&o.groups, "as-group", nil, "group of the user; may be repeated; system:authenticated is always added")
+	fs.StringVarP(&o.output, "output", "o", "", "output format: json; default text")
 	return cmd
 }
 

@@ -64,6 +64,6 @@ func versionCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "", "json, or not given for one line")
+	c.Flags().StringVarP(&output, "output", "o", "", "output format: json; default one line of text")
 	return c
 }

@@ -23,7 +23,7 @@ func manifestsCommand() *cobra.Command {
 APIServices, its rights, and a role for those who read what it serves. No server is asked.
 
 The rights are to update its own APIServices, and its EndpointSlice with --advertise-address, each by name. With
---create-registration there are two roles more, by which it may also create and delete these and change its Service.`,
+--create-registration it prints two more roles, by which the server may also create and delete these and change its Service.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			objects, err := extserver.Manifests(o)

@@ -67,7 +67,7 @@ func serveCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&flags.kubeconfig, "kubeconfig", "", "kubeconfig of the front door; required")
-	f.StringVar(&flags.authentication, "authentication-kubeconfig", "", "kubeconfig for TokenReview and the trust ConfigMap (default --kubeconfig)")
+	f.StringVar(&flags.authentication, "authentication-kubeconfig", "", "kubeconfig for TokenReview and for the ConfigMap extension-apiserver-authentication (default --kubeconfig)")
 	f.StringVar(&flags.authorization, "authorization-kubeconfig", "", "kubeconfig for SubjectAccessReview (default --kubeconfig)")
 	flags.logging.AddFlags(f)
 	o.AddFlags(f)

@@ -18,10 +18,10 @@ func defaultAdmission() admission.Config { return admission.Config{Plugins: plug
 
 func (c *Config) addAdmissionFlags(fs *pflag.FlagSet) {
 	a := &c.Admission
-	fs.StringSliceVar(&a.Enable, "enable-admission-plugins", a.Enable, "admission plugins to have beside those that are on by default; their order is fixed")
-	fs.StringSliceVar(&a.Disable, "disable-admission-plugins", a.Disable, "admission plugins to do without although they are on by default")
-	fs.BoolVar(&c.AllowPrivileged, "allow-privileged", c.AllowPrivileged, "let pods have privileged containers")
-	fs.StringVar(&a.File, "admission-control-config-file", a.File, "AdmissionConfiguration of apiserver.config.k8s.io: what single admission plugins are configured with")
+	fs.StringSliceVar(&a.Enable, "enable-admission-plugins", a.Enable, "admission plugins to enable in addition to the default ones; the order in the list does not matter")
+	fs.StringSliceVar(&a.Disable, "disable-admission-plugins", a.Disable, "default admission plugins to disable")
+	fs.BoolVar(&c.AllowPrivileged, "allow-privileged", c.AllowPrivileged, "allow pods with privileged containers")
+	fs.StringVar(&a.File, "admission-control-config-file", a.File, "AdmissionConfiguration of apiserver.config.k8s.io, which configures single admission plugins")
 }
 
 // knownKinds are those that were last known, of dead backends too. Nil while nothing is known yet.

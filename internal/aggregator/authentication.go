@@ -45,21 +45,21 @@ func defaultAuthentication() AuthenticationConfig {
 
 func (a *AuthenticationConfig) addFlags(fs *pflag.FlagSet) {
 	o := &a.OIDC
-	fs.StringVar(&a.ConfigFile, "authentication-config", a.ConfigFile, "AuthenticationConfiguration of apiserver.config.k8s.io: OpenID Connect issuers, and who may be anonymous; followed while in use")
-	fs.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "URL of an OpenID Connect issuer, https only")
-	fs.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "audience that the issuer's tokens must be for")
-	fs.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "authorities of the issuer's server; default the system's")
-	fs.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim that names the user")
-	fs.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, `put before the user's name; "-" is nothing; default the issuer's URL and #, unless the claim is email`)
+	fs.StringVar(&a.ConfigFile, "authentication-config", a.ConfigFile, "AuthenticationConfiguration of apiserver.config.k8s.io: OpenID Connect issuers, and where anonymous requests are allowed; reloaded when it changes")
+	fs.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "URL of the OpenID Connect issuer; https only")
+	fs.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "audience that OpenID Connect tokens must have")
+	fs.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "CA certificates of the issuer's server; default the system's")
+	fs.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim that holds the user name")
+	fs.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, `prefix of user names; "-" is no prefix; default the issuer's URL and #, unless the claim is email`)
 	fs.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "claim that holds the groups; default none")
-	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "put before each group")
+	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "prefix of group names")
 	fs.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "claim=value that a token must have; may be repeated")
 	fs.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "signing algorithms that are accepted")
-	fs.StringVar(&a.WebhookConfigFile, "authentication-token-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a server that is asked by TokenReview about tokens that nobody else knows")
-	fs.StringVar(&a.WebhookVersion, "authentication-token-webhook-version", a.WebhookVersion, "version of the TokenReview that it speaks: v1 or v1beta1")
-	fs.DurationVar(&a.WebhookCacheTTL, "authentication-token-webhook-cache-ttl", a.WebhookCacheTTL, "how long its good answers are remembered")
-	fs.BoolVar(&a.ExtendTokens, "service-account-extend-token-expiration", a.ExtendTokens, "make the tokens that kubelets ask for good for a year, and count those that are used past their time")
-	fs.DurationVar(&a.MaxTokenExpiration, "service-account-max-token-expiration", a.MaxTokenExpiration, "longest life of service account tokens; a request for more is shortened to it, with a warning. Tokens that kubelets ask for may be good for a year all the same: --service-account-extend-token-expiration")
+	fs.StringVar(&a.WebhookConfigFile, "authentication-token-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a webhook that reviews tokens by TokenReview, when no other authenticator knows them")
+	fs.StringVar(&a.WebhookVersion, "authentication-token-webhook-version", a.WebhookVersion, "version of TokenReview that the webhook uses: v1 or v1beta1")
+	fs.DurationVar(&a.WebhookCacheTTL, "authentication-token-webhook-cache-ttl", a.WebhookCacheTTL, "how long successful responses of the webhook are cached")
+	fs.BoolVar(&a.ExtendTokens, "service-account-extend-token-expiration", a.ExtendTokens, "make tokens that kubelets request valid for a year, and count uses of them after the lifetime that was requested")
+	fs.DurationVar(&a.MaxTokenExpiration, "service-account-max-token-expiration", a.MaxTokenExpiration, "maximum lifetime of service account tokens; a longer request is shortened, with a warning. Tokens that kubelets request may still be valid for a year: --service-account-extend-token-expiration")
 }
 
 func (a *AuthenticationConfig) validate() error {

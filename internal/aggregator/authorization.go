@@ -16,12 +16,12 @@ func defaultAuthorization() authz.Config {
 
 func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
 	a := &c.Authorization
-	fs.StringSliceVar(&a.Modes, "authorization-mode", a.Modes, "who decides, in order: AlwaysAllow, AlwaysDeny, RBAC, Webhook; default RBAC")
-	fs.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a server that is asked by SubjectAccessReview, for the mode Webhook")
-	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion, "version of the SubjectAccessReview that it speaks: v1 or v1beta1")
-	fs.DurationVar(&a.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.AuthorizedTTL, "how long it is remembered that it allowed; 0 remembers nothing")
-	fs.DurationVar(&a.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.UnauthorizedTTL, "how long it is remembered that it did not allow; 0 remembers nothing")
-	fs.StringVar(&a.File, "authorization-config", a.File, "AuthorizationConfiguration of apiserver.config.k8s.io: who decides, in order, instead of the flags above; followed while in use")
+	fs.StringSliceVar(&a.Modes, "authorization-mode", a.Modes, "authorizers, in order: AlwaysAllow, AlwaysDeny, RBAC, Webhook; default RBAC")
+	fs.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a webhook that authorizes by SubjectAccessReview, for the mode Webhook")
+	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion, "version of SubjectAccessReview that the webhook uses: v1 or v1beta1")
+	fs.DurationVar(&a.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.AuthorizedTTL, "how long the webhook's allowed responses are cached; 0 disables the cache")
+	fs.DurationVar(&a.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.UnauthorizedTTL, "how long the webhook's other responses are cached; 0 disables the cache")
+	fs.StringVar(&a.File, "authorization-config", a.File, "AuthorizationConfiguration of apiserver.config.k8s.io: authorizers, in order, instead of the flags --authorization-mode and --authorization-webhook-*; reloaded when it changes")
 }
 
 // wireAuthorization is everything that answers may they.

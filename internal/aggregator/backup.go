@@ -36,11 +36,11 @@ type BackupConfig struct {
 func defaultBackup() BackupConfig { return BackupConfig{Interval: 12 * time.Hour, Retention: 5} }
 
 func (c *BackupConfig) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.Dir, "backup-dir", c.Dir, "write a backup to this directory again and again, in the replica that leads; default none are made")
-	fs.DurationVar(&c.Interval, "backup-interval", c.Interval, "time between two backups in --backup-dir")
-	fs.IntVar(&c.Retention, "backup-retention", c.Retention, "how many backups are kept in --backup-dir")
-	fs.BoolVar(&c.IncludeKeys, "backup-include-keys", c.IncludeKeys, "take the keys of the front door along, encrypted for --backup-recipients-file")
-	fs.StringVar(&c.RecipientsFile, "backup-recipients-file", c.RecipientsFile, "public keys of age, one a line, that backups in --backup-dir are encrypted for; default they are not encrypted")
+	fs.StringVar(&c.Dir, "backup-dir", c.Dir, "directory for scheduled backups, written by the leading replica; default no backups")
+	fs.DurationVar(&c.Interval, "backup-interval", c.Interval, "interval of the backups in --backup-dir")
+	fs.IntVar(&c.Retention, "backup-retention", c.Retention, "number of backups that are kept in --backup-dir")
+	fs.BoolVar(&c.IncludeKeys, "backup-include-keys", c.IncludeKeys, "include the front door's keys in backups; needs --backup-recipients-file")
+	fs.StringVar(&c.RecipientsFile, "backup-recipients-file", c.RecipientsFile, "file of age public keys, one a line, that backups in --backup-dir are encrypted for; default no encryption")
 }
 
 func (c *Config) validateBackup(bad func(flag, format string, args ...any)) {

@@ -132,9 +132,9 @@ func (h *parts) auditor() server.Auditor {
 }
 
 func (c *Config) addFairnessFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.EnablePriorityAndFairness, "enable-priority-and-fairness", c.EnablePriorityAndFairness, "let requests take turns by the flowcontrol.apiserver.k8s.io objects; without it the two bounds in flight hold")
-	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", c.MaxRequestsInFlight, "seats that priority levels share, together with --max-mutating-requests-inflight; without fairness, reads served at once, negative: no bound")
-	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight, "seats that priority levels share, together with --max-requests-inflight; without fairness, writes served at once, negative: no bound")
+	fs.BoolVar(&c.EnablePriorityAndFairness, "enable-priority-and-fairness", c.EnablePriorityAndFairness, "limit concurrency by API Priority and Fairness; without it --max-requests-inflight and --max-mutating-requests-inflight are the limits")
+	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", c.MaxRequestsInFlight, "concurrency that priority levels share, together with --max-mutating-requests-inflight; without API Priority and Fairness, the limit of concurrent reads, negative for none")
+	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight, "concurrency that priority levels share, together with --max-requests-inflight; without API Priority and Fairness, the limit of concurrent writes, negative for none")
 }
 
 func (c *Config) validateFairness(bad func(flag, format string, args ...any)) {
@@ -162,8 +162,8 @@ func (h *parts) wireFairness() (err error) {
 }
 
 func (c *Config) addProfilingFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve /debug/pprof/ to those who may get it")
-	fs.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "record where goroutines wait for each other, for /debug/pprof/block; of use only with --profiling, and costs every wait a little")
+	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve profiles at /debug/pprof/ to users who are authorized for the path")
+	fs.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "record blocking events for /debug/pprof/block; needs --profiling, and costs a little on every wait")
 }
 
 // wireProfiling has the runtime record what it does not record by itself. It records for the whole process.

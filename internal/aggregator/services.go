@@ -41,11 +41,11 @@ func defaultServices() ServicesConfig {
 }
 
 func (c *ServicesConfig) addFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&c.ClusterIPRanges, "service-cluster-ip-range", c.ClusterIPRanges, "range that Services get cluster addresses from, or one of IPv4 and one of IPv6; the first is the default family")
-	fs.Var(&c.NodePorts, "service-node-port-range", "range of ports that Services get on nodes, first-last")
-	fs.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "IP address by which workloads reach this server, in the endpoints of the Service kubernetes; default --bind-address, or that of the interface of the default route")
+	fs.StringSliceVar(&c.ClusterIPRanges, "service-cluster-ip-range", c.ClusterIPRanges, "CIDR for the cluster IPs of Services, or one for IPv4 and one for IPv6; the first is the default family")
+	fs.Var(&c.NodePorts, "service-node-port-range", "port range for the node ports of Services, first-last")
+	fs.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "IP address of this server in the endpoints of the Service kubernetes; default --bind-address, or the address of the interface with the default route")
 	fs.DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "how long Events are kept")
-	fs.DurationVar(&c.QuotaSync, "resource-quota-sync-period", c.QuotaSync, "how often what resource quotas limit is counted anew, beside when something goes")
+	fs.DurationVar(&c.QuotaSync, "resource-quota-sync-period", c.QuotaSync, "interval of full recounts of resource quotas")
 }
 
 func (c *ServicesConfig) validate(bad func(flag, format string, args ...any)) {

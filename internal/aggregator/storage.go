@@ -42,11 +42,11 @@ func defaultStorage() StorageConfig {
 }
 
 func (c *StorageConfig) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.MediaType, "storage-media-type", c.MediaType, "form in which objects are stored: "+strings.Join(coreapi.StorageMediaTypes(), ", ")+"; custom resources are always JSON")
-	fs.DurationVar(&c.CompactionInterval, "etcd-compaction-interval", c.CompactionInterval, "how often old versions are removed from etcd; 0 leaves that to somebody else")
-	fs.Int64Var(&c.QuotaBackendBytes, "etcd-quota-backend-bytes", c.QuotaBackendBytes, "size at which the embedded etcd refuses writes; an external one has its own --quota-backend-bytes")
-	fs.StringVar(&c.EncryptionConfigFile, "encryption-provider-config", c.EncryptionConfigFile, "EncryptionConfiguration of apiserver.config.k8s.io/v1: which resources are encrypted in etcd, and by what; default none")
-	fs.BoolVar(&c.ReloadEncryptionConfig, "encryption-provider-config-automatic-reload", c.ReloadEncryptionConfig, "follow the file of --encryption-provider-config while it is in use")
+	fs.StringVar(&c.MediaType, "storage-media-type", c.MediaType, "media type in which objects are stored: "+strings.Join(coreapi.StorageMediaTypes(), ", ")+"; custom resources are always JSON")
+	fs.DurationVar(&c.CompactionInterval, "etcd-compaction-interval", c.CompactionInterval, "interval of etcd compaction requests; 0 disables them")
+	fs.Int64Var(&c.QuotaBackendBytes, "etcd-quota-backend-bytes", c.QuotaBackendBytes, "database size at which the embedded etcd rejects writes; an external etcd has its own --quota-backend-bytes")
+	fs.StringVar(&c.EncryptionConfigFile, "encryption-provider-config", c.EncryptionConfigFile, "EncryptionConfiguration of apiserver.config.k8s.io/v1: which resources are encrypted in etcd, and how; default none")
+	fs.BoolVar(&c.ReloadEncryptionConfig, "encryption-provider-config-automatic-reload", c.ReloadEncryptionConfig, "reload --encryption-provider-config when the file changes")
 }
 
 func (c *Config) validateStorage(bad func(flag, format string, args ...any)) {

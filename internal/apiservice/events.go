@@ -17,11 +17,17 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
+// Reasons of the Events about an APIService.
+//
+//reference:conditions Events
 const (
-	// Reasons of the Events.
-	backendAvailable   = "BackendAvailable"
+	// backendAvailable is a backend that has become available.
+	backendAvailable = "BackendAvailable"
+	// backendUnavailable is a backend that has become unavailable; the message has the condition's reason and message.
 	backendUnavailable = "BackendUnavailable"
+)
 
+const (
 	// eventSource is the component that reports the Events.
 	eventSource = "portico"
 	// maxQueuedEvents bounds the Events that wait to be written. Further ones are lost; the status is not.

@@ -11,18 +11,20 @@ import (
 
 // Annotations of an APIService that configure how requests to its backend are handled. Invalid values are ignored and
 // reported in a condition: a typing error must not make a backend unavailable.
+//
+//reference:annotations Annotations of an APIService
 const (
 	// MaxInFlightAnnotation limits the requests in flight to the backend. A number from 1 up.
 	MaxInFlightAnnotation = "portico.dev/max-inflight"
 	// LongRunningAnnotation is a comma-separated list of subresources whose requests have no deadline, as log and exec
 	// have none.
 	LongRunningAnnotation = "portico.dev/long-running-subresources"
-	// RejectSendInitialEventsAnnotation, "true", answers watches that ask for initial events with 422, for servers that
-	// treat the request as a plain watch and leave the client waiting for a bookmark that never comes.
+	// RejectSendInitialEventsAnnotation set to "true" answers watches that ask for initial events with 422, for servers
+	// that treat the request as a plain watch and leave the client waiting for a bookmark that never comes.
 	RejectSendInitialEventsAnnotation = "portico.dev/reject-send-initial-events"
 	// ConvertAnnotation lists the conversions that this server does for backends that cannot: table, metadata.
 	ConvertAnnotation = "portico.dev/convert"
-	// NonPersistentAnnotation, "true", says that the backend stores nothing: it computes what it lists, so that no
+	// NonPersistentAnnotation set to "true" says that the backend stores nothing: it computes what it lists, so that no
 	// namespace deletion has to wait for it.
 	NonPersistentAnnotation = "portico.dev/non-persistent"
 	// FinalizeAfterAnnotation is how long the deletion of a namespace waits for a dead backend before the namespace is

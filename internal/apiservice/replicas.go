@@ -308,9 +308,6 @@ func (c *Controller) handlePeerChanges(n peerChanges) {
 	}
 }
 
-// availableOnAllReplicas is False when some replica cannot reach the backend.
-const availableOnAllReplicas apiregistrationv1.APIServiceConditionType = "AvailableOnAllReplicas"
-
 // replicaVerdict is one replica's verdict with the replica's name.
 type replicaVerdict struct {
 	replica string

@@ -62,7 +62,7 @@ func (r *resolver) resolve(spec *apiregistrationv1.APIServiceSpec) resolution {
 		return resolution{problem: falseProblem(reasonServiceNotFound, "service/%s in %q is not present", ref.Name, ref.Namespace)}
 	}
 	if err != nil {
-		return resolution{problem: unknownProblem("ServiceAccessError", "service/%s in %q cannot be checked due to: %v", ref.Name, ref.Namespace, err)}
+		return resolution{problem: unknownProblem(reasonServiceAccessError, "service/%s in %q cannot be checked due to: %v", ref.Name, ref.Namespace, err)}
 	}
 	port := portOf(ref)
 	out := resolution{spec: &transport.Spec{
@@ -97,7 +97,7 @@ func (r *resolver) inCluster(service *corev1.Service, port int32) ([]transport.E
 		if !clusterIP {
 			return nil, falseProblem(reasonFailedDiscoveryCheck, "no service port %d found for service %q", port, service.Name)
 		}
-		return nil, falseProblem("ServicePortError", "service/%s in %q is not listening on port %d", service.Name, service.Namespace, port)
+		return nil, falseProblem(reasonServicePort, "service/%s in %q is not listening on port %d", service.Name, service.Namespace, port)
 	}
 	toEndpoints := r.endpointRouting || service.Spec.ClusterIP == "" || service.Spec.ClusterIP == corev1.ClusterIPNone
 	address := []transport.Endpoint{{Address: hostPort(service.Spec.ClusterIP, port)}}
@@ -107,7 +107,7 @@ func (r *resolver) inCluster(service *corev1.Service, port int32) ([]transport.E
 
 	found, err := r.slices.EndpointSlices(service.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service.Name}))
 	if err != nil {
-		return nil, unknownProblem("EndpointsAccessError", "service/%s in %q cannot be checked due to: %v", service.Name, service.Namespace, err)
+		return nil, unknownProblem(reasonEndpointsAccessError, "service/%s in %q cannot be checked due to: %v", service.Name, service.Namespace, err)
 	}
 	endpoints := readyEndpoints(found, portName, service.Spec.IPFamilies)
 	var missing *problem
@@ -116,9 +116,9 @@ func (r *resolver) inCluster(service *corev1.Service, port int32) ([]transport.E
 	case !clusterIP:
 		missing = falseProblem(reasonFailedDiscoveryCheck, "no endpoints available for service %q", service.Name)
 	case len(found) == 0:
-		missing = falseProblem("EndpointsNotFound", "cannot find endpointslices for service/%s in %q", service.Name, service.Namespace)
+		missing = falseProblem(reasonEndpointsNotFound, "cannot find endpointslices for service/%s in %q", service.Name, service.Namespace)
 	default:
-		missing = falseProblem("MissingEndpoints", "endpointslices for service/%s in %q have no addresses with port name %q", service.Name, service.Namespace, portName)
+		missing = falseProblem(reasonMissingEndpoints, "endpointslices for service/%s in %q have no addresses with port name %q", service.Name, service.Namespace, portName)
 	}
 	if !toEndpoints {
 		return address, missing

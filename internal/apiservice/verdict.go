@@ -10,16 +10,33 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// Reasons of the Available condition. The first four are kube-aggregator's, as are those in resolve.go.
+// The first nine reasons are kube-aggregator's.
+//
+//reference:conditions Reasons of an APIService's condition Available
 const (
-	reasonPassed               = "Passed"
-	reasonLocal                = "Local"
+	// reasonPassed is the reason while the backend answers probes.
+	reasonPassed = "Passed"
+	// reasonLocal is an APIService without a Service: this server has the group-version itself.
+	reasonLocal = "Local"
+	// reasonFailedDiscoveryCheck is a probe that failed; the message says what the backend, or the way to it, answered.
 	reasonFailedDiscoveryCheck = "FailedDiscoveryCheck"
-	reasonServiceNotFound      = "ServiceNotFound"
+	// reasonServiceNotFound is a Service that does not exist.
+	reasonServiceNotFound = "ServiceNotFound"
+	// reasonServiceAccessError is a Service that could not be read. The status is Unknown.
+	reasonServiceAccessError = "ServiceAccessError"
+	// reasonServicePort is a Service that does not have the port of the APIService.
+	reasonServicePort = "ServicePortError"
+	// reasonEndpointsAccessError is EndpointSlices that could not be read. The status is Unknown.
+	reasonEndpointsAccessError = "EndpointsAccessError"
+	// reasonEndpointsNotFound is a Service without EndpointSlices.
+	reasonEndpointsNotFound = "EndpointsNotFound"
+	// reasonMissingEndpoints is EndpointSlices without a ready endpoint that has the port.
+	reasonMissingEndpoints = "MissingEndpoints"
 
-	// reasonNotChecked is a backend that has not been probed yet. It is never written to a status.
+	// reasonNotChecked is a backend that has not been probed yet. It is never written to a status; errors show it.
 	reasonNotChecked = "NotChecked"
-	// reasonInvalidCABundle is ours: kube-aggregator leaves the status as it was and answers requests with 500.
+	// reasonInvalidCABundle is a spec.caBundle that does not parse. kube-aggregator leaves the status as it was and answers
+	// requests with 500.
 	reasonInvalidCABundle = "InvalidCABundle"
 	// reasonForbiddenAddress is a Service with an address that is never dialed: a cloud's metadata address, a link-local
 	// address, this server itself.
@@ -29,15 +46,26 @@ const (
 	CleanupDebt = "CleanupDebt"
 )
 
-// The other conditions. Clients ignore types that they do not know.
+// Clients ignore condition types that they do not know.
+//
+//reference:conditions Conditions of an APIService beside Available
 const (
-	caBundleValid      apiregistrationv1.APIServiceConditionType = "CABundleValid"
+	// caBundleValid is False (NotParsable) when spec.caBundle is not a PEM bundle, and True (Parsed) when it is.
+	caBundleValid apiregistrationv1.APIServiceConditionType = "CABundleValid"
+	// servingCertExpires is True (NearExpiry) in the last week of the backend's serving certificate.
 	servingCertExpires apiregistrationv1.APIServiceConditionType = "ServingCertExpiring"
-	orphaned           apiregistrationv1.APIServiceConditionType = "Orphaned"
-	annotationsValid   apiregistrationv1.APIServiceConditionType = "AnnotationsValid"
-	openAPIValid       apiregistrationv1.APIServiceConditionType = "OpenAPIValid"
-	tlsVerified        apiregistrationv1.APIServiceConditionType = "TLSVerified"
-	hidesLocal         apiregistrationv1.APIServiceConditionType = "HidesLocalResources"
+	// orphaned is True (ServiceNotFound) when the Service has been missing for ten minutes.
+	orphaned apiregistrationv1.APIServiceConditionType = "Orphaned"
+	// annotationsValid is False (Ignored) while annotations with the prefix portico.dev/ have invalid values.
+	annotationsValid apiregistrationv1.APIServiceConditionType = "AnnotationsValid"
+	// openAPIValid is False (NotUsable) while the backend's OpenAPI document cannot be merged.
+	openAPIValid apiregistrationv1.APIServiceConditionType = "OpenAPIValid"
+	// tlsVerified is False (InsecureSkipTLSVerify) while spec.insecureSkipTLSVerify is set.
+	tlsVerified apiregistrationv1.APIServiceConditionType = "TLSVerified"
+	// hidesLocal is True (GroupVersionServedHere) while this server has the group-version too.
+	hidesLocal apiregistrationv1.APIServiceConditionType = "HidesLocalResources"
+	// availableOnAllReplicas is False when some replica cannot reach the backend.
+	availableOnAllReplicas apiregistrationv1.APIServiceConditionType = "AvailableOnAllReplicas"
 )
 
 // transientConditions are removed from the status when they no longer hold.

@@ -21,7 +21,9 @@ import (
 // Domain is what the API groups of drills end in, so that nobody's own group is ever touched.
 const Domain = "drill.portico.dev"
 
-// idLabel is on every object of a drill; its value is the drill's id.
+// idLabel is on every object of a drill. Its value is the drill's id.
+//
+//reference:annotations Labels of the objects of a drill
 const idLabel = "portico.dev/drill"
 
 // Stage is what one drill brings along: a namespace, two extension servers, and clients.

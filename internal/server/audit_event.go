@@ -76,6 +76,22 @@ func setObjectRef(e *auditinternal.Event, a *authorizer.AttributesRecord, object
 	}
 }
 
+// Audit events of proxied requests have these annotations; portico.dev/credential is on every event.
+//
+//reference:annotations Annotations of audit events
+const (
+	// auditAttempts is how many endpoints of an extension server were tried.
+	auditAttempts = "portico.dev/attempts"
+	// auditCredential is the kind of credential that identified the caller.
+	auditCredential = "portico.dev/credential"
+	// auditEndpoint is the address of the endpoint that answered.
+	auditEndpoint = "portico.dev/endpoint"
+	// auditServedBy is the APIService whose extension server was asked.
+	auditServedBy = "portico.dev/served-by"
+	// auditUpgraded is set to "true" for a connection that was upgraded; the verb alone says get.
+	auditUpgraded = "portico.dev/upgraded"
+)
+
 // annotationCount is how many annotations are ours.
 const annotationCount = 7
 
@@ -85,11 +101,11 @@ func (t *requestAudit) annotate(into *eventParts) {
 	into.annotations = [annotationCount]auditlog.Annotation{
 		{Key: "authorization.k8s.io/decision", Value: rec.decision},
 		{Key: "authorization.k8s.io/reason", Value: rec.reason},
-		{Key: "portico.dev/attempts", Value: attemptsOf(rec)},
-		{Key: "portico.dev/credential", Value: rec.credential},
-		{Key: "portico.dev/endpoint", Value: rec.endpoint},
-		{Key: "portico.dev/served-by", Value: rec.servedBy},
-		{Key: "portico.dev/upgraded", Value: upgradedOf(t.response)}, // the verb alone says get
+		{Key: auditAttempts, Value: attemptsOf(rec)},
+		{Key: auditCredential, Value: rec.credential},
+		{Key: auditEndpoint, Value: rec.endpoint},
+		{Key: auditServedBy, Value: rec.servedBy},
+		{Key: auditUpgraded, Value: upgradedOf(t.response)},
 	}
 }
 

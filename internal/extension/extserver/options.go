@@ -33,7 +33,7 @@ type Options struct {
 	CAFile string
 	// CertDir keeps the authority and the certificate that the server makes by itself over restarts. Default: memory.
 	CertDir string
-	// CAOverlap is how long a replaced authority stays in the caBundle. Default a day.
+	// CAOverlap is how long a replaced CA certificate stays in caBundle. Default a day.
 	CAOverlap time.Duration
 
 	// NodeName is the Node that this machine is. Default: the host name in lower case.
@@ -181,21 +181,21 @@ const defaultPort = 4443
 
 func (o *Options) addServingFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.BindAddress, "bind-address", "0.0.0.0", "IP address to listen on")
-	fs.IntVar(&o.Port, "secure-port", defaultPort, "port to listen on; 0 takes a free one")
-	fs.StringVar(&o.CertFile, "tls-cert-file", "", "serving certificate (PEM); followed when it changes (default: one made by itself)")
+	fs.IntVar(&o.Port, "secure-port", defaultPort, "port to listen on with TLS; 0 picks a free one")
+	fs.StringVar(&o.CertFile, "tls-cert-file", "", "serving certificate (PEM); reloaded when it changes (default: a generated one)")
 	fs.StringVar(&o.KeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
-	fs.StringVar(&o.CAFile, "tls-ca-file", "", "what --tls-cert-file chains to, for the caBundle (default --tls-cert-file)")
-	fs.StringVar(&o.CertDir, "cert-dir", "", "directory that keeps the certificate made by itself over restarts (default: memory)")
-	fs.DurationVar(&o.CAOverlap, "ca-overlap", 24*time.Hour, "how long a replaced authority stays in the caBundle")
+	fs.StringVar(&o.CAFile, "tls-ca-file", "", "CA certificates of --tls-cert-file, written into caBundle (default --tls-cert-file)")
+	fs.StringVar(&o.CertDir, "cert-dir", "", "directory that keeps the generated certificate over restarts (default: memory)")
+	fs.DurationVar(&o.CAOverlap, "ca-overlap", 24*time.Hour, "how long a replaced CA certificate stays in caBundle")
 }
 
 func (o *Options) addRegistrationFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.Register, "register", true, "keep the Service and the APIServices as they should be, as far as this server's rights go")
+	fs.BoolVar(&o.Register, "register", true, "keep the Service and the APIServices up to date, as far as this server is authorized to")
 	fs.BoolVar(&o.CreateRegistration, "create-registration", false,
 		"have manifests print roles by which the server may create and delete its own Service, EndpointSlice and APIServices too")
 	fs.StringVar(&o.ServiceNamespace, "service-namespace", "kube-system", "namespace of the Service; it must exist")
 	fs.StringVar(&o.ServiceName, "service-name", "portico-extserver", "name of the Service")
-	fs.StringVar(&o.ExternalName, "service-external-name", "localhost", "DNS name under which the front door reaches this server")
+	fs.StringVar(&o.ExternalName, "service-external-name", "localhost", "DNS name by which the front door reaches this server")
 	fs.StringSliceVar(&o.AdvertiseAddresses, "advertise-address", nil,
 		"IP addresses under which the front door reaches this server; makes a Service with an EndpointSlice instead of a DNS name")
 	fs.StringToStringVar(&o.ServiceSelector, "service-selector", nil,
@@ -205,50 +205,50 @@ func (o *Options) addRegistrationFlags(fs *pflag.FlagSet) {
 func (o *Options) addMetricsFlags(fs *pflag.FlagSet) {
 	m := &o.Metrics
 	fs.StringVar(&m.Source, "metrics-source", FromHost, "where metrics.k8s.io comes from: host, kubelet, prometheus or none")
-	fs.DurationVar(&m.Resolution, "metric-resolution", 0, "how often is measured (default 10s for the host, 15s for others)")
-	fs.StringVar(&o.NodeName, "node-name", "", "name of the Node that this machine is (default: host name in lower case)")
-	fs.StringVar(&m.HostPods, "host-pods", "auto", "what of this machine is shown as pods: auto, kubepods, units, processes or none")
-	fs.StringVar(&m.HostNamespace, "host-namespace", "host", "namespace of what is shown as pods and is none of Kubernetes's")
-	fs.IntVar(&m.HostMaxPods, "host-max-pods", 1000, "pods of this machine that are shown")
+	fs.DurationVar(&m.Resolution, "metric-resolution", 0, "interval of measurements (default 10s for host, 15s for the others)")
+	fs.StringVar(&o.NodeName, "node-name", "", "name of the Node object of this machine (default: host name in lower case)")
+	fs.StringVar(&m.HostPods, "host-pods", "auto", "what PodMetrics of this machine stand for: auto, kubepods, units, processes or none")
+	fs.StringVar(&m.HostNamespace, "host-namespace", "host", "namespace of PodMetrics that do not stand for pods of Kubernetes")
+	fs.IntVar(&m.HostMaxPods, "host-max-pods", 1000, "maximum number of PodMetrics of this machine")
 	fs.StringVar(&m.CgroupPath, "cgroup-path", "/sys/fs/cgroup", "where cgroups are mounted")
-	fs.StringVar(&m.NodeSelector, "node-selector", "", "label selector of the Nodes whose kubelets are asked (default: all)")
-	fs.StringSliceVar(&m.KubeletAddressTypes, "kubelet-preferred-address-types", nil, "addresses of a Node to try, best first (default Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP)")
+	fs.StringVar(&m.NodeSelector, "node-selector", "", "label selector of the Nodes whose kubelets are scraped (default: all)")
+	fs.StringSliceVar(&m.KubeletAddressTypes, "kubelet-preferred-address-types", nil, "address types of a Node to try, in order (default Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP)")
 	fs.IntVar(&m.Kubelet.Port, "kubelet-port", 0, "port of kubelets (default: what the Node says, then 10250)")
-	fs.StringVar(&m.Kubelet.CAFile, "kubelet-certificate-authority", "", "what kubelets' certificates chain to (default: the kubeconfig's)")
+	fs.StringVar(&m.Kubelet.CAFile, "kubelet-certificate-authority", "", "CA certificates of kubelets (default: the kubeconfig's)")
 	fs.StringVar(&m.Kubelet.CertFile, "kubelet-client-certificate", "", "client certificate for kubelets (default: the kubeconfig's)")
 	fs.StringVar(&m.Kubelet.KeyFile, "kubelet-client-key", "", "key of --kubelet-client-certificate")
-	fs.StringVar(&m.Kubelet.BearerTokenFile, "kubelet-token-file", "", "bearer token for kubelets (default: the kubeconfig's)")
-	fs.BoolVar(&m.Kubelet.Insecure, "kubelet-insecure-tls", false, "accept any certificate of kubelets")
-	fs.DurationVar(&m.Kubelet.Timeout, "kubelet-request-timeout", 10*time.Second, "time for one answer of a kubelet")
-	fs.StringVar(&m.PrometheusNodeQueries, "prometheus-node-queries", "node-exporter", "what measures nodes in Prometheus: node-exporter or cadvisor")
-	fs.DurationVar(&m.PrometheusWindow, "prometheus-window", 2*time.Minute, "window of rates in Prometheus")
+	fs.StringVar(&m.Kubelet.BearerTokenFile, "kubelet-token-file", "", "file with the bearer token for kubelets (default: the kubeconfig's)")
+	fs.BoolVar(&m.Kubelet.Insecure, "kubelet-insecure-tls", false, "do not verify the certificates of kubelets")
+	fs.DurationVar(&m.Kubelet.Timeout, "kubelet-request-timeout", 10*time.Second, "timeout of one request to a kubelet")
+	fs.StringVar(&m.PrometheusNodeQueries, "prometheus-node-queries", "node-exporter", "exporter of node metrics in Prometheus: node-exporter or cadvisor")
+	fs.DurationVar(&m.PrometheusWindow, "prometheus-window", 2*time.Minute, "window of rate queries to Prometheus")
 }
 
 func (o *Options) addHostedFlags(fs *pflag.FlagSet) {
 	p := &o.Prometheus
-	fs.StringVar(&p.URL, "prometheus-url", "", "Prometheus server for --metrics-source=prometheus and --custom-metrics-rules")
-	fs.StringVar(&p.CAFile, "prometheus-ca-file", "", "what its certificate chains to (default: what the system trusts)")
-	fs.StringVar(&p.TokenFile, "prometheus-token-file", "", "bearer token for it")
-	fs.StringArrayVar(&p.Headers, "prometheus-header", nil, `further header for it, "Name: value"; may be repeated`)
-	fs.StringSliceVar(&o.CustomMetrics.Rules, "custom-metrics-rules", nil, "rule files of prometheus-adapter; hosts custom.metrics.k8s.io and external.metrics.k8s.io")
-	fs.DurationVar(&o.CustomMetrics.RelistInterval, "metrics-relist-interval", time.Minute, "how often the series of rules are looked up")
-	fs.DurationVar(&o.CustomMetrics.MaxAge, "metrics-max-age", 10*time.Minute, "how long ago a series may have had its last sample and still be a metric")
-	fs.BoolVar(&o.Projects.Enabled, "projects", false, "host projects: namespaces as each caller may see them, and requests for new ones")
-	fs.StringVar(&o.Projects.Group, "project-group", "project.portico.dev", "group of projects; project.openshift.io for who has its clients")
-	fs.StringSliceVar(&o.Projects.Roles, "project-roles", []string{"admin"}, "ClusterRoles that whoever asks for a project is given in it")
-	fs.IntVar(&o.Projects.MaxPerUser, "project-limit", 0, "projects that one user may have asked for (default: no bound)")
-	fs.DurationVar(&o.Projects.PollInterval, "project-poll-interval", 15*time.Second, "how soon a watch of projects tells what changed")
-	fs.StringSliceVar(&o.Declared.Paths, "resources", nil, "YAML files that declare resources, or directories of them; followed when they change")
-	fs.BoolVar(&o.Declared.AllowExec, "allow-exec-sources", false, "let --resources name commands to run, with the rights of this server")
+	fs.StringVar(&p.URL, "prometheus-url", "", "URL of the Prometheus server for --metrics-source=prometheus and --custom-metrics-rules")
+	fs.StringVar(&p.CAFile, "prometheus-ca-file", "", "CA certificates of the Prometheus server (default: the system's)")
+	fs.StringVar(&p.TokenFile, "prometheus-token-file", "", "file with the bearer token for the Prometheus server")
+	fs.StringArrayVar(&p.Headers, "prometheus-header", nil, `additional header of requests to the Prometheus server, "Name: value"; may be repeated`)
+	fs.StringSliceVar(&o.CustomMetrics.Rules, "custom-metrics-rules", nil, "rule files of prometheus-adapter; enables custom.metrics.k8s.io and external.metrics.k8s.io")
+	fs.DurationVar(&o.CustomMetrics.RelistInterval, "metrics-relist-interval", time.Minute, "interval at which the series of the rules are listed")
+	fs.DurationVar(&o.CustomMetrics.MaxAge, "metrics-max-age", 10*time.Minute, "maximum age of the last sample of a series that is listed as a metric")
+	fs.BoolVar(&o.Projects.Enabled, "projects", false, "enable projects: the namespaces that each caller may see, and requests for new ones")
+	fs.StringVar(&o.Projects.Group, "project-group", "project.portico.dev", "API group of projects: project.portico.dev, or project.openshift.io for OpenShift's clients")
+	fs.StringSliceVar(&o.Projects.Roles, "project-roles", []string{"admin"}, "ClusterRoles that the requester of a project is bound to in it")
+	fs.IntVar(&o.Projects.MaxPerUser, "project-limit", 0, "maximum number of projects that one user may request (default: no limit)")
+	fs.DurationVar(&o.Projects.PollInterval, "project-poll-interval", 15*time.Second, "interval at which watches of projects look for changes")
+	fs.StringSliceVar(&o.Declared.Paths, "resources", nil, "YAML files that declare resources, or directories of them; reloaded when they change")
+	fs.BoolVar(&o.Declared.AllowExec, "allow-exec-sources", false, "allow --resources to run commands, with the rights of this server")
 }
 
 func (o *Options) addRequestFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.AnonymousAuth, "anonymous-auth", false, "let callers without credentials ask, as system:anonymous")
+	fs.BoolVar(&o.AnonymousAuth, "anonymous-auth", false, "accept requests without a credential as user system:anonymous")
 	fs.StringSliceVar(&o.AlwaysAllowPaths, "authorization-always-allow-paths", []string{"/healthz", "/livez", "/readyz"},
 		"paths that need no permission")
-	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", 400, "requests at once, without watches; more are answered 429")
-	fs.DurationVar(&o.RequestTimeout, "request-timeout", time.Minute, "time for one request, without watches")
-	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", 0, "how long to serve on after /readyz begins to fail")
-	fs.BoolVar(&o.Profiling, "profiling", true, "serve /debug/pprof/ to those who may get it")
-	fs.BoolVar(&o.AccessLog, "access-log", false, "log every request")
+	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", 400, "maximum number of concurrent requests, without watches; further ones get 429")
+	fs.DurationVar(&o.RequestTimeout, "request-timeout", time.Minute, "timeout of requests that are not watches")
+	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", 0, "how long to keep serving after /readyz begins to fail at shutdown")
+	fs.BoolVar(&o.Profiling, "profiling", true, "serve profiles at /debug/pprof/ to users who are authorized for the path")
+	fs.BoolVar(&o.AccessLog, "access-log", false, "log one line for each request")
 }

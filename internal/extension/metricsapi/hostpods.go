@@ -191,10 +191,15 @@ func containerNames(dir string) map[string]containerName {
 	return names
 }
 
-// The labels of what is shown as a pod and is none.
+// Labels of PodMetrics that stand for something other than a pod of Kubernetes.
+//
+//reference:annotations Labels of PodMetrics of a machine
 const (
-	unitLabel    = "portico.dev/unit"
-	sliceLabel   = "portico.dev/slice"
+	// unitLabel is the systemd unit that was measured.
+	unitLabel = "portico.dev/unit"
+	// sliceLabel is the slice that the unit is in.
+	sliceLabel = "portico.dev/slice"
+	// commandLabel is the command of the processes that were measured.
 	commandLabel = "portico.dev/command"
 )
 

@@ -62,7 +62,7 @@ func New(c Config) (*Projects, error) {
 	switch c.Group {
 	case "", Group:
 		c.Group = Group
-		p.notes = notes{"portico.dev/requester", "portico.dev/display-name", "portico.dev/description"}
+		p.notes = notes{requesterAnnotation, displayNameAnnotation, descriptionAnnotation}
 	case OpenShiftGroup:
 		p.notes = notes{"openshift.io/requester", "openshift.io/display-name", "openshift.io/description"}
 	default:

@@ -25,8 +25,20 @@ import (
 const (
 	maxDisplayName = 256
 	maxDescription = 4096
+)
 
-	// requestAnnotation tells what one request made from what any other did, of the same caller too.
+// Annotations of namespaces that project requests make. With the group project.openshift.io the first three have the prefix
+// openshift.io/.
+//
+//reference:annotations Annotations of the namespaces of projects
+const (
+	// requesterAnnotation is the name of the user who asked for the project.
+	requesterAnnotation = "portico.dev/requester"
+	// displayNameAnnotation is the project's display name.
+	displayNameAnnotation = "portico.dev/display-name"
+	// descriptionAnnotation is the project's description.
+	descriptionAnnotation = "portico.dev/description"
+	// requestAnnotation identifies the request that made the namespace, among those of the same caller too.
 	requestAnnotation = "portico.dev/project-request"
 )
 

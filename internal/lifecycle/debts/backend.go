@@ -78,6 +78,8 @@ func clockLag(resp *http.Response, now time.Time) time.Duration {
 
 // NamespaceUIDAnnotation names the namespace that an object belongs to, for backends that set it. It alone decides,
 // whatever the age of the object.
+//
+//reference:annotations Annotations of objects at extension servers
 const NamespaceUIDAnnotation = "portico.dev/namespace-uid"
 
 // decision is what happens to an object.

@@ -20,6 +20,16 @@ const (
 	eventInterval = time.Hour
 )
 
+// Reasons of the Events about objects that cannot be collected.
+//
+//reference:conditions Events
+const (
+	// reasonInvalidOwnerNamespace is an ownerReference that is invalid because the owner would be in another namespace.
+	reasonInvalidOwnerNamespace = "OwnerRefInvalidNamespace"
+	// reasonOrphanWaits is a deletion with propagationPolicy Orphan that waits because dependents may be where nothing can be listed.
+	reasonOrphanWaits = "OrphanWaits"
+)
+
 // events writes Events about problems with objects. An Event that cannot be written is lost.
 type events struct {
 	client corev1client.EventsGetter
@@ -34,12 +44,12 @@ func newEvents(client corev1client.EventsGetter, log *zap.Logger) *events {
 // misplaced reports an owner in another namespace, or in a namespace while the object is in none.
 func (e *events) misplaced(ctx context.Context, kind schema.GroupVersionKind, o *metav1.PartialObjectMetadata, ref metav1.OwnerReference) {
 	owner := fmt.Sprintf("[%s/%s, namespace: %s, name: %s, uid: %s]", ref.APIVersion, ref.Kind, o.Namespace, ref.Name, ref.UID)
-	e.warn(ctx, kind, o, "OwnerRefInvalidNamespace", fmt.Sprintf("ownerRef %s does not exist in namespace %q", owner, o.Namespace))
+	e.warn(ctx, kind, o, reasonInvalidOwnerNamespace, fmt.Sprintf("ownerRef %s does not exist in namespace %q", owner, o.Namespace))
 }
 
 // orphanWaits reports why a deletion with propagationPolicy Orphan waits.
 func (e *events) orphanWaits(ctx context.Context, kind schema.GroupVersionKind, o *metav1.PartialObjectMetadata, unseen string) {
-	e.warn(ctx, kind, o, "OrphanWaits", "dependents that have to be kept may be among "+unseen+
+	e.warn(ctx, kind, o, reasonOrphanWaits, "dependents that have to be kept may be among "+unseen+
 		", which cannot be listed now; the deletion goes on when they can be, or when their APIService is deleted")
 }
 

@@ -12,12 +12,15 @@ import (
 	"portico.dev/internal/lifecycle/debts"
 )
 
+// finalizedWithoutBackend is a namespace that was finalized without an extension server that may still hold objects of it.
+//
+//reference:conditions Events
+const finalizedWithoutBackend = "NamespaceFinalizedWithoutBackend"
+
 const (
 	// DefaultCycleGrace is how long a namespace waits for a backend whose Service was in it.
 	DefaultCycleGrace = 30 * time.Second
-	// finalizedWithoutBackend is the reason of the Event.
-	finalizedWithoutBackend = "NamespaceFinalizedWithoutBackend"
-	// eventTimeout bounds the writing of one.
+	// eventTimeout bounds the writing of an Event.
 	eventTimeout = 10 * time.Second
 )
 

@@ -12,6 +12,30 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+// Conditions of a namespace that is being deleted have one reason while nothing is wrong, and one while the deletion waits. Types, reasons and fixed messages are kube-controller-manager's.
+//
+//reference:conditions Reasons of the conditions of a namespace
+const (
+	// reasonResourcesDiscovered is NamespaceDeletionDiscoveryFailure False: every group-version that may hold objects is available.
+	reasonResourcesDiscovered = "ResourcesDiscovered"
+	// reasonDiscoveryFailed is NamespaceDeletionDiscoveryFailure True; the message names the APIServices that the namespace waits for.
+	reasonDiscoveryFailed = "DiscoveryFailed"
+	// reasonParsedGroupVersions is NamespaceDeletionGroupVersionParsingFailure False, always.
+	reasonParsedGroupVersions = "ParsedGroupVersions"
+	// reasonContentDeleted is NamespaceDeletionContentFailure False: every deletion was accepted.
+	reasonContentDeleted = "ContentDeleted"
+	// reasonContentDeletionFailed is NamespaceDeletionContentFailure True; the message names the resources and the errors.
+	reasonContentDeletionFailed = "ContentDeletionFailed"
+	// reasonContentRemoved is NamespaceContentRemaining False: nothing is left.
+	reasonContentRemoved = "ContentRemoved"
+	// reasonSomeResourcesRemain is NamespaceContentRemaining True; the message counts what is left.
+	reasonSomeResourcesRemain = "SomeResourcesRemain"
+	// reasonContentHasNoFinalizers is NamespaceFinalizersRemaining False: no object has a finalizer left.
+	reasonContentHasNoFinalizers = "ContentHasNoFinalizers"
+	// reasonSomeFinalizersRemain is NamespaceFinalizersRemaining True; the message names the finalizers.
+	reasonSomeFinalizersRemain = "SomeFinalizersRemain"
+)
+
 // conditionState is the desired state of one condition. Types, reasons and fixed messages are upstream's, because people and
 // dashboards search for them.
 type conditionState struct {
@@ -23,7 +47,7 @@ type conditionState struct {
 func conditionStates(blocking []blockedVersion, f *deletionResult) []conditionState {
 	return []conditionState{
 		discoveryCondition(blocking),
-		{corev1.NamespaceDeletionGVParsingFailure, false, "ParsedGroupVersions", "All legacy kube types successfully parsed"},
+		{corev1.NamespaceDeletionGVParsingFailure, false, reasonParsedGroupVersions, "All legacy kube types successfully parsed"},
 		contentCondition(f),
 		remainingCondition(f),
 		finalizersCondition(f),
@@ -33,13 +57,13 @@ func conditionStates(blocking []blockedVersion, f *deletionResult) []conditionSt
 func discoveryCondition(blocking []blockedVersion) conditionState {
 	const kind = corev1.NamespaceDeletionDiscoveryFailure
 	if len(blocking) == 0 {
-		return conditionState{kind, false, "ResourcesDiscovered", "All resources successfully discovered"}
+		return conditionState{kind, false, reasonResourcesDiscovered, "All resources successfully discovered"}
 	}
 	clauses := make([]string, 0, len(blocking))
 	for _, w := range blocking {
 		clauses = append(clauses, w.message())
 	}
-	return conditionState{kind, true, "DiscoveryFailed", fmt.Sprintf(
+	return conditionState{kind, true, reasonDiscoveryFailed, fmt.Sprintf(
 		"Discovery failed for some groups, %d failing: unable to retrieve the complete list of server APIs: %s",
 		len(blocking), strings.Join(clauses, "; "))}
 }
@@ -47,9 +71,9 @@ func discoveryCondition(blocking []blockedVersion) conditionState {
 func contentCondition(f *deletionResult) conditionState {
 	const kind = corev1.NamespaceDeletionContentFailure
 	if len(f.errors) == 0 {
-		return conditionState{kind, false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization"}
+		return conditionState{kind, false, reasonContentDeleted, "All content successfully deleted, may be waiting on finalization"}
 	}
-	return conditionState{kind, true, "ContentDeletionFailed", fmt.Sprintf(
+	return conditionState{kind, true, reasonContentDeletionFailed, fmt.Sprintf(
 		"Failed to delete all resource types, %d remaining: %s", len(f.errors), f.err())}
 }
 
@@ -68,9 +92,9 @@ func remainingCondition(f *deletionResult) conditionState {
 		clauses = append(clauses, "The backends of other resources are in this namespace, and those are deleted first: "+strings.Join(needed, ", "))
 	}
 	if len(clauses) == 0 {
-		return conditionState{kind, false, "ContentRemoved", "All content successfully removed"}
+		return conditionState{kind, false, reasonContentRemoved, "All content successfully removed"}
 	}
-	return conditionState{kind, true, "SomeResourcesRemain", strings.Join(clauses, ". ")}
+	return conditionState{kind, true, reasonSomeResourcesRemain, strings.Join(clauses, ". ")}
 }
 
 func counts(resources map[schema.GroupResource]int, verb string) string {
@@ -85,13 +109,13 @@ func counts(resources map[schema.GroupResource]int, verb string) string {
 func finalizersCondition(f *deletionResult) conditionState {
 	const kind = corev1.NamespaceFinalizersRemaining
 	if len(f.finalizers) == 0 {
-		return conditionState{kind, false, "ContentHasNoFinalizers", "All content-preserving finalizers finished"}
+		return conditionState{kind, false, reasonContentHasNoFinalizers, "All content-preserving finalizers finished"}
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(f.finalizers)) {
 		parts = append(parts, fmt.Sprintf("%s in %d resource instances", name, f.finalizers[name]))
 	}
-	return conditionState{kind, true, "SomeFinalizersRemain",
+	return conditionState{kind, true, reasonSomeFinalizersRemain,
 		"Some content in the namespace has finalizers remaining: " + strings.Join(parts, ", ")}
 }
 
