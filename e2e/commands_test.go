@@ -78,29 +78,29 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return m
 }
 
-// scene is what the commands of one story share.
-type scene struct {
+// story is what the commands of one story share.
+type story struct {
 	t         testing.TB
 	env       *testscript.Env
 	processes map[string]*programs.Process
 }
 
-type sceneKey struct{}
+type storyKey struct{}
 
 func setUp(env *testscript.Env) error {
 	t, ok := env.T().(testing.TB)
 	if !ok {
 		return errors.New("testscript was not started by go test")
 	}
-	env.Values[sceneKey{}] = &scene{t: t, env: env, processes: map[string]*programs.Process{}}
+	env.Values[storyKey{}] = &story{t: t, env: env, processes: map[string]*programs.Process{}}
 	env.Setenv("PATH", binaries+string(os.PathListSeparator)+env.Getenv("PATH"))
 	env.Setenv("HOME", env.WorkDir) // kubectl keeps its discovery cache there
 	return nil
 }
 
-func sceneOf(ts *testscript.TestScript) *scene { return ts.Value(sceneKey{}).(*scene) }
+func storyOf(ts *testscript.TestScript) *story { return ts.Value(storyKey{}).(*story) }
 
-func (s *scene) process(ts *testscript.TestScript, name string) *programs.Process {
+func (s *story) process(ts *testscript.TestScript, name string) *programs.Process {
 	p, ok := s.processes[name]
 	if !ok {
 		ts.Fatalf("nothing was started as %s", name)
@@ -109,7 +109,7 @@ func (s *scene) process(ts *testscript.TestScript, name string) *programs.Proces
 }
 
 func start(ts *testscript.TestScript, args []string) {
-	s := sceneOf(ts)
+	s := storyOf(ts)
 	p, err := startProcess(args[0], ts.MkAbs("."), environment(ts), args[1], args[2:]...)
 	ts.Check(err)
 	s.env.Defer(func() { p.Finish(s.t) }) // while its directory is there
@@ -118,7 +118,7 @@ func start(ts *testscript.TestScript, args []string) {
 }
 
 func await(ts *testscript.TestScript, args []string) {
-	p := sceneOf(ts).process(ts, args[0])
+	p := storyOf(ts).process(ts, args[0])
 	re := pattern(ts, args[1])
 	var match []string
 	ts.Check(programs.Poll(p.Exited(), func() error {
@@ -133,7 +133,7 @@ func await(ts *testscript.TestScript, args []string) {
 }
 
 func end(ts *testscript.TestScript, args []string) {
-	p := sceneOf(ts).process(ts, args[0])
+	p := storyOf(ts).process(ts, args[0])
 	sig, want := os.Signal(syscall.SIGINT), "0"
 	if len(args) > 1 {
 		switch args[1] {

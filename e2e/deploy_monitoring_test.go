@@ -40,16 +40,16 @@ func TestAlertsAndDashboardSpeakOfWhatIsThere(t *testing.T) {
 			}
 		})
 	}
-	board := readDashboard(t)
-	for _, panel := range board.Panels {
+	shown := readDashboard(t)
+	for _, panel := range shown.Panels {
 		for _, target := range panel.Targets {
 			t.Run(panel.Title+" "+target.RefID, func(t *testing.T) {
-				labels := p.checkExpression(t, board.fill(target.Expr))
+				labels := p.checkExpression(t, shown.fill(target.Expr))
 				checkNames(t, labels, regexp.MustCompile(`\{\{(\w+)\}\}`), target.LegendFormat)
 			})
 		}
 	}
-	for _, v := range board.Templating.List {
+	for _, v := range shown.Templating.List {
 		if v.Type != "query" {
 			continue
 		}

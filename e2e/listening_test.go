@@ -15,7 +15,7 @@ import (
 
 // listening prints what a process listens on, as the kernel knows it: "tcp ADDRESS" and "unix PATH", one a line.
 func listening(ts *testscript.TestScript, args []string) {
-	p := sceneOf(ts).process(ts, args[0])
+	p := storyOf(ts).process(ts, args[0])
 	dir := filepath.Join("/proc", strconv.Itoa(p.PID()))
 	sockets, err := socketsOf(dir)
 	ts.Check(err)

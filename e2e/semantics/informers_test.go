@@ -70,7 +70,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // follow runs an informer and makes it see an object come, change and go.
-func follow(t *testing.T, informer cache.SharedIndexInformer, s shelf) {
+func follow(t *testing.T, informer cache.SharedIndexInformer, s collection) {
 	t.Helper()
 	told := make(chan string, 100)
 	tell := func(what string, o any) {
@@ -158,7 +158,7 @@ func TestInformers(t *testing.T) {
 		}
 	})
 	for name, c := range map[string]struct {
-		of       func(*testing.T, string) shelf
+		of       func(*testing.T, string) collection
 		resource schema.GroupVersionResource
 	}{
 		"informed-metadata": {configMaps, configMap},

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// everyStorage is a shelf for each way of storing: with a watch cache, without one, and custom.
-var everyStorage = map[string]func(*testing.T, string) shelf{"configmaps": configMaps, "events": events, "gems": gems}
+// everyStorage is a collection for each way of storing: with a watch cache, without one, and custom.
+var everyStorage = map[string]func(*testing.T, string) collection{"configmaps": configMaps, "events": events, "gems": gems}
 
 // The pages of a list are those of the moment when the first was read, whatever is written meanwhile.
 func TestPagesAreOfOneMoment(t *testing.T) {

@@ -22,29 +22,29 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// laneTo is a lane to one server, whatever host is asked for.
-type laneTo struct {
+// toServer is a connection to one server, whatever host is asked for.
+type toServer struct {
 	http.RoundTripper
 	host string
 }
 
-func (l laneTo) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l toServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.URL.Host = l.host
 	return l.RoundTripper.RoundTrip(r)
 }
 
-func serve(t *testing.T, h http.HandlerFunc) laneTo {
+func serve(t *testing.T, h http.HandlerFunc) toServer {
 	t.Helper()
 	server := httptest.NewTLSServer(h)
 	t.Cleanup(server.Close)
-	return laneTo{server.Client().Transport, strings.TrimPrefix(server.URL, "https://")}
+	return toServer{server.Client().Transport, strings.TrimPrefix(server.URL, "https://")}
 }
 
 func TestProbeIsKubeAggregatorsRequest(t *testing.T) {
 	got := make(chan *http.Request, 1)
-	lane := serve(t, func(w http.ResponseWriter, r *http.Request) { got <- r })
-	o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://server.metrics.svc:443/apis/metrics.k8s.io/v1", endpoints: 1})
+	rt := serve(t, func(w http.ResponseWriter, r *http.Request) { got <- r })
+	o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://server.metrics.svc:443/apis/metrics.k8s.io/v1", endpoints: 1})
 	if o.failure != nil {
 		t.Fatal(o.failure.text("it"))
 	}
@@ -75,12 +75,12 @@ func TestDiscoveryPath(t *testing.T) {
 func TestProbeJudgesByTheStatusAlone(t *testing.T) {
 	for status, passes := range map[int]bool{200: true, 204: true, 299: true, 301: false, 304: false, 400: false, 401: false, 403: false, 404: false, 500: false, 503: false} {
 		var asked atomic.Int64
-		lane := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		rt := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			asked.Add(1)
 			w.Header().Set("Location", "/elsewhere")
 			w.WriteHeader(status)
 		})
-		o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1})
+		o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 1})
 		if (o.failure == nil) != passes {
 			t.Errorf("status %d: failure is %+v", status, o.failure)
 		}
@@ -92,12 +92,12 @@ func TestProbeJudgesByTheStatusAlone(t *testing.T) {
 
 func TestProbeReadsLittleAndLeavesTheConnectionUsable(t *testing.T) {
 	connections := make(chan string, 3)
-	lane := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	rt := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		connections <- r.RemoteAddr
 		_, _ = io.WriteString(w, strings.Repeat("x", 64<<10))
 	})
 	for range 3 {
-		if o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1}); o.failure != nil {
+		if o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 1}); o.failure != nil {
 			t.Fatal(o.failure)
 		}
 	}
@@ -108,7 +108,7 @@ func TestProbeReadsLittleAndLeavesTheConnectionUsable(t *testing.T) {
 
 func TestProbeDoesNotWaitForABodyThatNeverEnds(t *testing.T) {
 	release := make(chan struct{})
-	lane := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	rt := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
 		select {
@@ -118,13 +118,13 @@ func TestProbeDoesNotWaitForABodyThatNeverEnds(t *testing.T) {
 	})
 	defer close(release)
 	start := time.Now()
-	o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1})
+	o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 1})
 	if o.failure != nil || time.Since(start) > probeTimeout/2 {
 		t.Errorf("failure %+v after %v", o.failure, time.Since(start))
 	}
 }
 
-// script is a lane whose answers are given: one function for each request, the last for all that follow.
+// script is a transport whose answers are given: one function for each request, the last for all that follow.
 type script struct {
 	answers chan func(ctx context.Context) (int, error)
 	asked   chan time.Time
@@ -158,11 +158,11 @@ func status(code int) func(context.Context) (int, error) {
 
 func TestProbeAsksAnotherEndpointWhenOneIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lane := newScript()
-		lane.answers <- hang
-		lane.answers <- status(200)
+		rt := newScript()
+		rt.answers <- hang
+		rt.answers <- status(200)
 		start := time.Now()
-		o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 2})
+		o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 2})
 		if o.failure != nil || time.Since(start) != hedgeDelay {
 			t.Errorf("failure %+v after %v", o.failure, time.Since(start))
 		}
@@ -172,11 +172,11 @@ func TestProbeAsksAnotherEndpointWhenOneIsSilent(t *testing.T) {
 func TestProbeAsksEachEndpointBeforeItGivesUp(t *testing.T) {
 	for endpoints, attempts := range map[int]int{1: 1, 2: 2, 3: 3, 50: maxAttempts} {
 		synctest.Test(t, func(t *testing.T) {
-			lane := newScript()
-			lane.answers <- status(500)
-			o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: endpoints})
-			if o.failure == nil || len(lane.asked) != attempts {
-				t.Errorf("%d endpoints: %d attempts, failure %+v", endpoints, len(lane.asked), o.failure)
+			rt := newScript()
+			rt.answers <- status(500)
+			o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: endpoints})
+			if o.failure == nil || len(rt.asked) != attempts {
+				t.Errorf("%d endpoints: %d attempts, failure %+v", endpoints, len(rt.asked), o.failure)
 			}
 		})
 	}
@@ -184,10 +184,10 @@ func TestProbeAsksEachEndpointBeforeItGivesUp(t *testing.T) {
 
 func TestProbeTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lane := newScript()
-		lane.answers <- hang
+		rt := newScript()
+		rt.answers <- hang
 		start := time.Now()
-		o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1})
+		o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 1})
 		if o.failure == nil || !o.failure.slow || time.Since(start) > probeTimeout+hedgeDelay {
 			t.Errorf("failure %+v after %v", o.failure, time.Since(start))
 		}
@@ -198,15 +198,15 @@ func TestProbesUnderWayAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		p := newProber()
-		lane := newScript()
-		lane.answers <- hang
+		rt := newScript()
+		rt.answers <- hang
 		done := make(chan outcome)
 		for range 2 * maxProbes {
-			go func() { done <- p.probe(ctx, probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1}) }()
+			go func() { done <- p.probe(ctx, probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 1}) }()
 		}
 		synctest.Wait()
-		if len(lane.asked) != maxProbes {
-			t.Errorf("%d probes at a time, the bound is %d", len(lane.asked), maxProbes)
+		if len(rt.asked) != maxProbes {
+			t.Errorf("%d probes at a time, the bound is %d", len(rt.asked), maxProbes)
 		}
 		cancel()
 		for range 2 * maxProbes {

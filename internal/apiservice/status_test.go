@@ -16,19 +16,19 @@ import (
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 )
 
-// writerEnv is a scribe in a bubble, with a store in the place of an API server, and one remote APIService.
+// writerEnv is a statusWriter in a synctest bubble, with a store in the place of an API server, and one remote APIService.
 type writerEnv struct {
-	t       *testing.T
-	scribe  *statusWriter
-	store   cache.Indexer
-	route   atomic.Pointer[Route]
-	council *replicas
-	writes  atomic.Int64
+	t        *testing.T
+	writer   *statusWriter
+	store    cache.Indexer
+	route    atomic.Pointer[Route]
+	replicas *replicas
+	writes   atomic.Int64
 }
 
 func newWriterEnv(t *testing.T, peers Peers, store cache.Indexer) *writerEnv {
 	t.Helper()
-	d := &writerEnv{t: t, store: store, council: newReplicas(peers, "own", zaptest.NewLogger(t))}
+	d := &writerEnv{t: t, store: store, replicas: newReplicas(peers, "own", zaptest.NewLogger(t))}
 	d.route.Store(routed(1, "True", reasonPassed, "all checks passed"))
 	client := aggregatorfake.NewClientset()
 	client.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -36,18 +36,18 @@ func newWriterEnv(t *testing.T, peers Peers, store cache.Indexer) *writerEnv {
 		o := a.(clienttesting.UpdateAction).GetObject()
 		return true, o, d.store.Update(o)
 	})
-	d.scribe = &statusWriter{
+	d.writer = &statusWriter{
 		client: client.ApiregistrationV1().APIServices(), lister: aggregatorlisters.NewAPIServiceLister(store),
 		table:    func() *Table { return NewTable([]*Route{d.route.Load()}, true) },
-		replicas: d.council, events: newEventRecorder(nil, "own", zaptest.NewLogger(t)), log: zaptest.NewLogger(t),
+		replicas: d.replicas, events: newEventRecorder(nil, "own", zaptest.NewLogger(t)), log: zaptest.NewLogger(t),
 		messageWritten: make(map[string]time.Time),
 	}
-	d.scribe.prepare()
+	d.writer.prepare()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		d.scribe.run(ctx)
+		d.writer.run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -57,8 +57,8 @@ func newWriterEnv(t *testing.T, peers Peers, store cache.Indexer) *writerEnv {
 	return d
 }
 
-// shelf holds the APIService that routed(1, ...) is about.
-func shelf(t *testing.T) cache.Indexer {
+// indexer holds the APIService that routed(1, ...) is about.
+func indexer(t *testing.T) cache.Indexer {
 	t.Helper()
 	r := routed(1, "True", reasonPassed, "")
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
@@ -82,10 +82,10 @@ func (d *writerEnv) sees(status, reason string) {
 
 // listen is what the controller does when another replica says something.
 func (d *writerEnv) listen() {
-	if d.council.peers != nil {
-		d.council.update()
+	if d.replicas.peers != nil {
+		d.replicas.update()
 	}
-	d.scribe.queue.Add("v1.g1.io")
+	d.writer.queue.Add("v1.g1.io")
 	synctest.Wait()
 }
 
@@ -113,7 +113,7 @@ func TestASingleReplicaWritesItsVerdictAtOnce(t *testing.T) {
 	for name, peers := range map[string]Peers{"without peers": nil, "with nobody there": newPeerGroup().join("own")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := newWriterEnv(t, peers, shelf(t))
+				d := newWriterEnv(t, peers, indexer(t))
 				for _, status := range []string{"False", "True", "False"} {
 					d.sees(status, "A")
 					if got := d.stands(apiregistrationv1.Available); got != status {
@@ -133,7 +133,7 @@ func TestUnavailableIsDebouncedWithSeveralReplicas(t *testing.T) {
 		c := newPeerGroup()
 		own, other := c.join("own"), c.join("other")
 		other.thinks(t, "True", reasonPassed)
-		d := newWriterEnv(t, own, shelf(t))
+		d := newWriterEnv(t, own, indexer(t))
 		if got := d.stands(availableOnAllReplicas); got != "True" {
 			t.Fatalf("all reach it, but it stands at %q", got)
 		}
@@ -195,7 +195,7 @@ func TestOnlyTheLeaderWritesAndItsSuccessorContinuesTheDebounce(t *testing.T) {
 		c := newPeerGroup()
 		leader, own := c.join("leader"), c.join("own")
 		leader.thinks(t, "True", reasonPassed)
-		store := shelf(t)
+		store := indexer(t)
 		d := newWriterEnv(t, own, store)
 		if d.writes.Load() != 0 {
 			t.Fatal("a replica that does not lead wrote")

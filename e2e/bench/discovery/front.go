@@ -42,10 +42,10 @@ const (
 
 // backend is reached where its mood has it.
 type backend struct {
-	group string
-	plan  *plan
-	mood  atomic.Int32
-	lane  *http.Transport
+	group     string
+	plan      *plan
+	mood      atomic.Int32
+	transport *http.Transport
 }
 
 func newBackend(p *plan, group string) (*backend, error) {
@@ -54,7 +54,7 @@ func newBackend(p *plan, group string) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.lane = &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableCompression: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	b.transport = &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableCompression: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, b.address())
 	}}
 	return b, nil
@@ -66,7 +66,7 @@ func (b *backend) Probe() http.RoundTripper { return b }
 func (b *backend) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.URL.Host, r.Host = b.group, b.group
-	return b.lane.RoundTrip(r)
+	return b.transport.RoundTrip(r)
 }
 
 func (b *backend) address() string {
@@ -81,7 +81,7 @@ func (b *backend) address() string {
 
 func (b *backend) become(m mood) {
 	b.mood.Store(int32(m))
-	b.lane.CloseIdleConnections()
+	b.transport.CloseIdleConnections()
 }
 
 // front is the rooms under test, with the table in the hands of the benchmark.

@@ -63,14 +63,14 @@ func (s *simulation) step() {
 		s.serial++
 		op.Value = fmt.Sprintf("value %d", s.serial)
 	}
-	fate := s.random.IntN(20)
-	if fate == 0 { // a conflict
+	outcome := s.random.IntN(20)
+	if outcome == 0 { // a conflict
 		op.Outcome = Refused
 	}
-	if fate == 1 || fate == 2 {
+	if outcome == 1 || outcome == 2 {
 		op.Outcome = Unknown
 	}
-	if fate > 1 {
+	if outcome > 1 {
 		s.store(&op, there)
 	}
 	if op.Outcome != Acknowledged || op.Verb == Delete {

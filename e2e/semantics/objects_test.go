@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// shelf is a collection of small objects that a scene makes and changes.
-type shelf struct {
+// collection is a collection of small objects that a test makes and changes.
+type collection struct {
 	t    *testing.T
 	path string // of the collection
 	kind string
@@ -21,21 +21,21 @@ type shelf struct {
 }
 
 // configMaps are served from a watch cache.
-func configMaps(t *testing.T, namespace string) shelf {
+func configMaps(t *testing.T, namespace string) collection {
 	makeNamespace(t, namespace)
 	t.Cleanup(func() { call(t, http.MethodDelete, "/api/v1/namespaces/"+namespace, nil).want(http.StatusOK) })
-	return shelf{t, "/api/v1/namespaces/" + namespace + "/configmaps", "ConfigMap", "v1"}
+	return collection{t, "/api/v1/namespaces/" + namespace + "/configmaps", "ConfigMap", "v1"}
 }
 
 // events have no watch cache: they are read from etcd.
-func events(t *testing.T, namespace string) shelf {
+func events(t *testing.T, namespace string) collection {
 	s := configMaps(t, namespace)
 	s.path, s.kind = strings.Replace(s.path, "configmaps", "events", 1), "Event"
 	return s
 }
 
 // gems are custom resources.
-func gems(t *testing.T, namespace string) shelf {
+func gems(t *testing.T, namespace string) collection {
 	configMaps(t, namespace)
 	define(t, strings.ReplaceAll(`
 apiVersion: apiextensions.k8s.io/v1
@@ -48,10 +48,10 @@ spec:
   versions:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `, "NAME", namespace))
-	return shelf{t, "/apis/" + namespace + ".example.com/v1/namespaces/" + namespace + "/gems", "Gem", namespace + ".example.com/v1"}
+	return collection{t, "/apis/" + namespace + ".example.com/v1/namespaces/" + namespace + "/gems", "Gem", namespace + ".example.com/v1"}
 }
 
-func (s shelf) put(name string) *unstructured.Unstructured {
+func (s collection) put(name string) *unstructured.Unstructured {
 	s.t.Helper()
 	o := map[string]any{"apiVersion": s.gv, "kind": s.kind, "metadata": map[string]any{"name": name, "labels": map[string]any{"on": "shelf"}}}
 	if s.kind == "Event" {
@@ -61,19 +61,19 @@ func (s shelf) put(name string) *unstructured.Unstructured {
 }
 
 // touch changes an object.
-func (s shelf) touch(name string, n int) *unstructured.Unstructured {
+func (s collection) touch(name string, n int) *unstructured.Unstructured {
 	s.t.Helper()
 	body := fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}}}`, n)
 	return call(s.t, http.MethodPatch, s.path+"/"+name, body, "Content-Type", mergePatch).want(http.StatusOK).object()
 }
 
-func (s shelf) remove(name string) {
+func (s collection) remove(name string) {
 	s.t.Helper()
 	call(s.t, http.MethodDelete, s.path+"/"+name, nil).want(http.StatusOK)
 }
 
 // list is a list that must succeed; pairs are its query.
-func (s shelf) list(pairs ...string) *unstructured.UnstructuredList {
+func (s collection) list(pairs ...string) *unstructured.UnstructuredList {
 	s.t.Helper()
 	list := &unstructured.UnstructuredList{}
 	a := call(s.t, http.MethodGet, s.path+query(pairs...), nil).want(http.StatusOK)
