@@ -57,7 +57,7 @@ func (h *parts) wireControllers() error {
 	}
 	c := h.cfg
 	h.controllers = lifecycle.New(lifecycle.Config{
-		Client: h.clients, Founding: h.startClients, Namespaces: h.informers.Core().V1().Namespaces(), Election: h.election, Choice: choice,
+		Client: h.clients, Founding: h.startClients, Namespaces: h.informers.Namespaces(), Election: h.election, Choice: choice,
 		Finalization: namespaces.Config{
 			Metadata: everywhere, Served: h.served, Defined: h.core.DefinedResources,
 			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.debts,
@@ -69,8 +69,8 @@ func (h *parts) wireControllers() error {
 			GroupHeaders: c.RequestHeaderGroupHeaders, ExtraHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
 			AllowedNames: c.RequestHeaderAllowedNames,
 		},
-		ClusterRoles: h.informers.Rbac().V1().ClusterRoles(), FrontDoor: h.frontDoor(),
-		ServiceRanges: h.publishedRanges(), ServiceCIDRs: h.informers.Networking().V1().ServiceCIDRs(),
+		ClusterRoles: h.informers.ClusterRoles(), FrontDoor: h.frontDoor(),
+		ServiceRanges: h.publishedRanges(), ServiceCIDRs: h.informers.ServiceCIDRs(),
 		RepairAllocations: h.core.RepairAllocations, AllocationsAbandoned: h.core.AllocationsAbandoned, Discovery: kinds, Logger: h.log,
 	})
 	return nil
@@ -293,7 +293,7 @@ func (h *parts) quotas() (quotas.Config, error) {
 	}
 	measurer := &quota.Measurer{Client: h.clients, Metadata: local, Served: h.servedHere}
 	return quotas.Config{
-		Quotas: h.informers.Core().V1().ResourceQuotas(), Measure: measurer.Measure, Kinds: h.limitedKinds,
+		Quotas: h.informers.ResourceQuotas(), Measure: measurer.Measure, Kinds: h.limitedKinds,
 		Metadata: local, Changed: h.core.Changed, Sync: h.cfg.Services.QuotaSync,
 	}, nil
 }

@@ -24,7 +24,7 @@ func (h *parts) members() *run.Group {
 	add("bootstrap", bootstrapped, bootstrap)
 	synced, follow := h.followState()
 	add("informers", synced, follow)
-	add("rbac", h.rbac.Ready(), func(ctx context.Context) error { return h.rbac.Run(ctx, h.informers.Rbac().V1()) })
+	add("rbac", h.rbac.Ready(), func(ctx context.Context) error { return h.rbac.Run(ctx, h.rbacInformers()) })
 	if h.fairness != nil {
 		add("fairness", h.fairness.Ready(), h.fairness.Run)
 	}

@@ -173,7 +173,7 @@ func (h *parts) frontDoor() lifecycle.FrontDoor {
 	return lifecycle.FrontDoor{
 		Address: allocation.FirstAddress(h.cfg.Services.ranges()[0]), Port: int32(h.port()),
 		Replicas: h.alive, Changed: h.replicas.Changed,
-		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),
+		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(),
 	}
 }
 

@@ -33,7 +33,7 @@ type serviceResolver struct{ parts *parts }
 func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
 	from := s.parts.informers
 	ways := apiservice.Services{
-		Services: from.Core().V1().Services().Lister(), EndpointSlices: from.Discovery().V1().EndpointSlices().Lister(),
+		Services: from.Services().Lister(), EndpointSlices: from.EndpointSlices().Lister(),
 		EndpointRouting: s.parts.cfg.EnableAggregatorRouting,
 	}
 	address, err := ways.Address(namespace, name, port)

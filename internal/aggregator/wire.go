@@ -4,7 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
-	"k8s.io/client-go/informers"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
@@ -62,7 +61,7 @@ type parts struct {
 	clients      *clients.Client
 	startClients *clients.Client // for what the start waits for: no webhook and no policy can hold it up
 	aggregator   *aggregatorclient.Clientset
-	informers    informers.SharedInformerFactory
+	informers    *clients.Informers
 	services     aggregatorinformers.SharedInformerFactory
 
 	// backendEvents is how transport, router and apiservices tell apiservices, discovery and openapi of backends.
@@ -143,7 +142,7 @@ func (h *parts) wireRoutes() (err error) {
 	h.debts = debts.NewStore(h.store, h.log)
 	h.apiservices = apiservice.New(apiservice.Config{
 		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
-		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),
+		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(),
 		Transport: h.transport, Local: h.core.BuiltIn(), CRDs: h.core.CRDs(), EndpointRouting: c.EnableAggregatorRouting,
 		Peers: h.replicas, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
 		DocumentProblem: func(apiService string) string { return h.openapi.Problem(apiService) },

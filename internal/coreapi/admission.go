@@ -41,9 +41,10 @@ func (s *Server) newAdmission(all *storages) (*admission.Chain, error) {
 		return nil, fmt.Errorf("client of policy parameters: %w", err)
 	}
 	namespace := currentNamespace(all.namespaces)
+	informers := clients.NewInformers(client, withoutManagers)
 	return admission.New(config, admission.Deps{
-		Client: client, Dynamic: parameters,
-		Informers:  clients.NewInformers(client, withoutManagers),
+		Client: client, Informers: informers, LibraryClient: clients.ForLibrary(client), LibraryInformers: informers.ForLibrary(),
+		Dynamic:    parameters,
 		Served:     all.resources().Has,
 		Authorizer: s.cfg.Authorizer,
 		RESTMapper: s.mapper(),

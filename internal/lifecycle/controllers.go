@@ -12,8 +12,8 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/namespaces"
 	"portico.dev/internal/lifecycle/quotas"
 	"portico.dev/internal/lifecycle/reconcile"
@@ -24,10 +24,10 @@ import (
 // Config is what the controllers need. Every field without a default is required.
 type Config struct {
 	// Client writes what the controllers write. Its rate limits are the caller's.
-	Client kubernetes.Interface
+	Client clients.Interface
 	// Founding writes what the start waits for, and calls no webhook: the webhook could be behind an extension server,
 	// which is not reachable before this server is ready. Default Client.
-	Founding kubernetes.Interface
+	Founding clients.Interface
 	// Namespaces is shared with the rest of the server, which runs it.
 	Namespaces coreinformers.NamespaceInformer
 	// Election says whether this replica leads. Default nil: there is no other.

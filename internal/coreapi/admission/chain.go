@@ -51,7 +51,7 @@ func New(c Config, d Deps) (*Chain, error) {
 	chain := &Chain{stop: make(chan struct{}), ready: make(chan struct{})}
 	d.Stopped = chain.stop
 	chain.deps = d
-	chain.reading = &readings{SharedInformerFactory: d.Informers, stop: chain.stop}
+	chain.reading = &readings{SharedInformerFactory: d.LibraryInformers, stop: chain.stop}
 	registry := admission.NewPlugins()
 	foreign := map[string]bool{}
 	for _, p := range c.Plugins {
@@ -81,7 +81,7 @@ func New(c Config, d Deps) (*Chain, error) {
 func (c *Chain) initializers() admission.PluginInitializers {
 	d := c.deps
 	return admission.PluginInitializers{
-		initializer.New(d.Client, d.Dynamic, c.reading, d.Authorizer, utilfeature.DefaultFeatureGate,
+		initializer.New(d.LibraryClient, d.Dynamic, c.reading, d.Authorizer, utilfeature.DefaultFeatureGate,
 			compatibility.DefaultBuildEffectiveVersion(), d.Stopped, d.RESTMapper),
 		webhookinitializer.NewPluginInitializer(d.Webhooks.Wrapper(), d.Webhooks.Resolver()),
 		unasked{},
@@ -121,10 +121,10 @@ func (c *Chain) Abandon() { c.end.Do(func() { close(c.stop) }) }
 // Run starts the informers, and returns after ctx has ended and they have. What the policies of the library started ends
 // by itself a moment later: nobody can wait for it.
 func (c *Chain) Run(ctx context.Context) error {
-	c.deps.Informers.Start(ctx.Done())
-	defer c.deps.Informers.Shutdown()
+	c.deps.LibraryInformers.Start(ctx.Done())
+	defer c.deps.LibraryInformers.Shutdown()
 	defer c.Abandon() // first: a policy with a parameter of a built-in kind has started an informer that ends with it
-	c.deps.Informers.WaitForCacheSync(ctx.Done())
+	c.deps.LibraryInformers.WaitForCacheSync(ctx.Done())
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/coreapi/hooks"
 )
 
@@ -35,10 +36,13 @@ type Plugin struct {
 type Deps struct {
 	// Client and Dynamic reach the local groups in process, as the server itself, and are answered before the server is
 	// ready. Dynamic speaks JSON.
-	Client  kubernetes.Interface
+	Client  clients.Interface
 	Dynamic dynamic.Interface
 	// Informers are started by Run, those that were asked for in New.
-	Informers informers.SharedInformerFactory
+	Informers *clients.Informers
+	// LibraryClient and LibraryInformers are Client and Informers for the library's plugins.
+	LibraryClient    kubernetes.Interface
+	LibraryInformers informers.SharedInformerFactory
 	// Served says whether a built-in resource exists here.
 	Served func(schema.GroupVersionResource) bool
 	// Authorizer decides what authors of requests may.

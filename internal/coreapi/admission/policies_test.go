@@ -28,7 +28,7 @@ func TestPoliciesAreReadWithoutWaiting(t *testing.T) {
 		chain, err := New(Config{Plugins: []Plugin{
 			{Name: "ValidatingAdmissionPolicy", Default: true, New: func(_ Deps, c io.Reader) (admission.Interface, error) { return validating.NewPlugin(c) }},
 		}}, Deps{
-			Client: client, Dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme), Informers: informers.NewSharedInformerFactory(client, 0),
+			LibraryClient: client, Dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme), LibraryInformers: informers.NewSharedInformerFactory(client, 0),
 			Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(), RESTMapper: meta.NewDefaultRESTMapper(nil),
 			Webhooks: hooks.Webhooks{}, Logger: zap.NewNop(),
 		})

@@ -16,15 +16,16 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	limits "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
 	quota "k8s.io/apiserver/pkg/quota/v1"
-	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"portico.dev/internal/clients"
 )
 
 // Admission is the plugin ResourceQuota. It belongs behind all others, so that nothing is charged for what is refused.
 type Admission struct {
 	*admission.Handler
 	quotas corelisters.ResourceQuotaLister
-	client kubernetes.Interface
+	client clients.Interface
 	// limited is what may be used only where a quota covers it.
 	limited []limits.LimitedResource
 	turns   *turns
@@ -34,7 +35,7 @@ var _ admission.ValidationInterface = (*Admission)(nil)
 
 // New enforces the quotas that lister knows. client reads and writes them past any cache. Of what is limited nothing may be
 // used where no quota covers it.
-func New(lister corelisters.ResourceQuotaLister, client kubernetes.Interface, limited []limits.LimitedResource) *Admission {
+func New(lister corelisters.ResourceQuotaLister, client clients.Interface, limited []limits.LimitedResource) *Admission {
 	return &Admission{admission.NewHandler(admission.Create, admission.Update), lister, client, limited, newTurns()}
 }
 

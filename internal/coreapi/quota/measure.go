@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quota "k8s.io/apiserver/pkg/quota/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+
+	"portico.dev/internal/clients"
 )
 
 // pageSize bounds what is read at a time of what has to be looked at and not only counted.
@@ -24,7 +25,7 @@ const pageSize = 500
 type Measurer struct {
 	// Client reads pods, services and volume claims; Metadata counts the rest. Both reach what is served here, and nothing
 	// else.
-	Client   kubernetes.Interface
+	Client   clients.Interface
 	Metadata metadata.Interface
 	// Served finds the version in which a kind is served here; false: it is not.
 	Served func(schema.GroupResource) (schema.GroupVersionResource, bool)

@@ -14,9 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/contents"
 )
 
@@ -33,7 +33,7 @@ var errReplaced = errors.New("the namespace was replaced")
 
 // contentDeleter deletes the contents of a namespace and counts what is left.
 type contentDeleter struct {
-	client         kubernetes.Interface
+	client         clients.Interface
 	metadata       metadata.Interface
 	knownResources *knownResources
 	emptyVersions  *emptyVersions

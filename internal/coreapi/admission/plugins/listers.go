@@ -29,7 +29,7 @@ import (
 func limitRanger(d admission.Deps) library.Interface {
 	p := limits.Plugin{}
 	if d.Served(corev1.SchemeGroupVersion.WithResource("limitranges")) {
-		p.Limits = d.Informers.Core().V1().LimitRanges().Lister()
+		p.Limits = d.Informers.LimitRanges().Lister()
 		p.List = func(ctx context.Context, namespace string) ([]corev1.LimitRange, error) {
 			list, err := d.Client.CoreV1().LimitRanges(namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
@@ -43,7 +43,7 @@ func limitRanger(d admission.Deps) library.Interface {
 
 func serviceAccount(d admission.Deps) library.Interface {
 	return accounts.Plugin{
-		Accounts: d.Informers.Core().V1().ServiceAccounts().Lister(),
+		Accounts: d.Informers.ServiceAccounts().Lister(),
 		Get: func(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 			return d.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
@@ -53,7 +53,7 @@ func serviceAccount(d admission.Deps) library.Interface {
 func podPriority(d admission.Deps) library.Interface {
 	p := priority.Plugin{}
 	if d.Served(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")) {
-		p.Classes = d.Informers.Scheduling().V1().PriorityClasses().Lister()
+		p.Classes = d.Informers.PriorityClasses().Lister()
 		p.Get = func(ctx context.Context, name string) (*schedulingv1.PriorityClass, error) {
 			return d.Client.SchedulingV1().PriorityClasses().Get(ctx, name, metav1.GetOptions{})
 		}
@@ -64,7 +64,7 @@ func podPriority(d admission.Deps) library.Interface {
 func runtimeClass(d admission.Deps) library.Interface {
 	p := runtimeclass.Plugin{}
 	if d.Served(nodev1.SchemeGroupVersion.WithResource("runtimeclasses")) {
-		p.Classes = d.Informers.Node().V1().RuntimeClasses().Lister()
+		p.Classes = d.Informers.RuntimeClasses().Lister()
 		p.Get = func(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
 			return d.Client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
 		}
@@ -75,7 +75,7 @@ func runtimeClass(d admission.Deps) library.Interface {
 func storageClass(d admission.Deps) library.Interface {
 	p := classes.Storage{}
 	if d.Served(storagev1.SchemeGroupVersion.WithResource("storageclasses")) {
-		p.Classes = d.Informers.Storage().V1().StorageClasses().Lister()
+		p.Classes = d.Informers.StorageClasses().Lister()
 	}
 	return p
 }
@@ -83,7 +83,7 @@ func storageClass(d admission.Deps) library.Interface {
 func claimResize(d admission.Deps) library.Interface {
 	p := classes.Resize{}
 	if d.Served(storagev1.SchemeGroupVersion.WithResource("storageclasses")) {
-		p.Classes = d.Informers.Storage().V1().StorageClasses().Lister()
+		p.Classes = d.Informers.StorageClasses().Lister()
 	}
 	return p
 }
@@ -92,14 +92,14 @@ func podTopology(d admission.Deps) library.Interface {
 	if !d.Served(corev1.SchemeGroupVersion.WithResource("nodes")) {
 		return nil
 	}
-	return nodes.Topology{Nodes: d.Informers.Core().V1().Nodes().Lister()}
+	return nodes.Topology{Nodes: d.Informers.Nodes().Lister()}
 }
 
 func podResize(d admission.Deps) library.Interface {
 	if !d.Served(corev1.SchemeGroupVersion.WithResource("nodes")) {
 		return nil
 	}
-	return nodes.Resize{Nodes: d.Informers.Core().V1().Nodes().Lister()}
+	return nodes.Resize{Nodes: d.Informers.Nodes().Lister()}
 }
 
 func podSecurity(d admission.Deps, config io.Reader) (library.Interface, error) {
@@ -109,7 +109,7 @@ func podSecurity(d admission.Deps, config io.Reader) (library.Interface, error) 
 func ingressClass(d admission.Deps) library.Interface {
 	p := classes.Ingress{}
 	if d.Served(networkingv1.SchemeGroupVersion.WithResource("ingressclasses")) {
-		p.Classes = d.Informers.Networking().V1().IngressClasses().Lister()
+		p.Classes = d.Informers.IngressClasses().Lister()
 	}
 	return p
 }
@@ -126,5 +126,5 @@ func resourceQuota(d admission.Deps, config io.Reader) (library.Interface, error
 		}
 		return nil, nil
 	}
-	return quota.New(d.Informers.Core().V1().ResourceQuotas().Lister(), d.Client, limited), nil
+	return quota.New(d.Informers.ResourceQuotas().Lister(), d.Client, limited), nil
 }

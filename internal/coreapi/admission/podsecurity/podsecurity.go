@@ -16,7 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/warning"
-	"k8s.io/client-go/kubernetes"
 	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	podsecurity "k8s.io/pod-security-admission/admission"
@@ -25,6 +24,8 @@ import (
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/metrics"
 	"k8s.io/pod-security-admission/policy"
+
+	"portico.dev/internal/clients"
 )
 
 // Plugin refuses pods by the label pod-security.kubernetes.io/enforce, and warns and annotates audit events by warn and
@@ -39,7 +40,7 @@ var _ admission.ValidationInterface = Plugin{}
 //
 // It reads each namespace from etcd where upstream asks an informer: whoever has labelled a namespace and was told so may
 // rely on it with the next pod. Pods are listed only to warn of those that a new label would refuse.
-func New(config io.Reader, namespace func(ctx context.Context, name string) (*corev1.Namespace, error), pods kubernetes.Interface) (Plugin, error) {
+func New(config io.Reader, namespace func(ctx context.Context, name string) (*corev1.Namespace, error), pods clients.Interface) (Plugin, error) {
 	read, err := load.LoadFromReader(config)
 	if err != nil {
 		return Plugin{}, err
@@ -50,7 +51,7 @@ func New(config io.Reader, namespace func(ctx context.Context, name string) (*co
 	}
 	decide := &podsecurity.Admission{
 		Configuration: read, Evaluator: checks, Metrics: recorder(), PodSpecExtractor: podsecurity.DefaultPodSpecExtractor{},
-		NamespaceGetter: namespaceGetter(namespace), PodLister: podsecurity.PodListerFromClient(pods),
+		NamespaceGetter: namespaceGetter(namespace), PodLister: podsecurity.PodListerFromClient(clients.ForLibrary(pods)),
 	}
 	if err := errors.Join(decide.CompleteConfiguration(), decide.ValidateConfiguration()); err != nil {
 		return Plugin{}, err

@@ -7,7 +7,8 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+
+	"portico.dev/internal/clients"
 )
 
 // systemClasses exist in every cluster; what runs a node or a cluster names them. Their values are above everything that
@@ -24,7 +25,7 @@ var systemClasses = []schedulingv1.PriorityClass{
 }
 
 // EnsureSystemClasses creates those that are missing.
-func EnsureSystemClasses(ctx context.Context, client kubernetes.Interface) error {
+func EnsureSystemClasses(ctx context.Context, client clients.Interface) error {
 	classes := client.SchedulingV1().PriorityClasses()
 	for i := range systemClasses {
 		name := systemClasses[i].Name
