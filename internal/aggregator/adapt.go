@@ -127,13 +127,9 @@ func (h *parts) ownAddresses() []string { return []string{h.listener.Addr().Stri
 // localDocuments are the OpenAPI documents of the local groups, prepared when the program was built, and those of custom
 // resources, which come and go.
 func (h *parts) localDocuments() []openapi.Document {
-	prepared, custom := h.core.PreparedDocuments(), h.core.Documents()
-	out := make([]openapi.Document, 0, len(prepared)+len(custom))
-	for _, d := range prepared {
-		out = append(out, openapi.Document{Path: d.Path, Hash: d.Hash, Packed: d.Packed})
-	}
-	for _, d := range custom {
-		out = append(out, openapi.Document{Path: d.Path, Hash: d.Hash, Packed: d.Packed})
+	var out []openapi.Document
+	for _, d := range slices.Concat(h.core.PreparedDocuments(), h.core.Documents()) {
+		out = append(out, openapi.Document(d))
 	}
 	return out
 }
@@ -141,7 +137,7 @@ func (h *parts) localDocuments() []openapi.Document {
 // localSwagger is the same in version 2, which is built when somebody reads it.
 func (h *parts) localSwagger() []openapi.Source {
 	d := h.core.PreparedSwagger()
-	sources := []openapi.Source{openapi.Prepared(openapi.Document{Hash: d.Hash, Packed: d.Packed})}
+	sources := []openapi.Source{openapi.Prepared(openapi.Document(d))}
 	custom, err := h.core.Swagger()
 	if err != nil {
 		h.log.Error("leaving custom resources out of the OpenAPI v2 document", zap.Error(err))

@@ -10,7 +10,6 @@ import (
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/admission/plugins"
-	"portico.dev/internal/coreapi/admission/priority"
 	"portico.dev/internal/lifecycle"
 )
 
@@ -49,5 +48,5 @@ func (h *parts) writeStartObjects(ctx context.Context) error {
 	if !h.core.GroupVersions().Has(schedulingv1.SchemeGroupVersion) {
 		return nil
 	}
-	return priority.EnsureSystemClasses(ctx, h.startClients)
+	return plugins.EnsureSystemPriorityClasses(ctx, h.startClients)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"portico.dev/internal/apiservice"
-	"portico.dev/internal/coreapi/hooks"
+	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/transport"
 )
 
@@ -21,8 +21,8 @@ const (
 )
 
 // webhooks is the way to the webhooks that objects of the API name.
-func (h *parts) webhooks() hooks.Webhooks {
-	return hooks.Webhooks{Services: serviceResolver{h}, Dial: dialWebhook}
+func (h *parts) webhooks() admission.Webhooks {
+	return admission.Webhooks{Services: serviceResolver{h}, Dial: dialWebhook}
 }
 
 // serviceResolver leads to a Service as the front door reaches those of extension servers. The local groups are wired before

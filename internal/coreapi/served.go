@@ -11,6 +11,7 @@ import (
 
 	"portico.dev/internal/coreapi/crds"
 	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/openapidocs"
 )
 
 // served is what the local groups and the definitions of custom resources serve at one moment. It is not changed any
@@ -79,7 +80,7 @@ func (s *Server) GroupVersions() sets.Set[schema.GroupVersion] { return s.served
 func (s *Server) Discovery() Discovery { return s.served.Load().discovery }
 
 // Documents are the OpenAPI documents of custom resources, once Ready. Those of what is built in are in openapidocs.
-func (s *Server) Documents() []crds.Document {
+func (s *Server) Documents() []openapidocs.Document {
 	select {
 	case <-s.ready:
 		return s.custom.Documents()

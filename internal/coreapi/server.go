@@ -23,7 +23,6 @@ import (
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/coreapi/crds"
-	"portico.dev/internal/coreapi/hooks"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/store"
 )
@@ -63,7 +62,7 @@ type Config struct {
 	// EventTTL is how long Events are kept. Default an hour.
 	EventTTL time.Duration
 	// Webhooks is how webhooks are reached: those of admission, and those that convert custom resources. Default: by URL.
-	Webhooks hooks.Webhooks
+	Webhooks admission.Webhooks
 	// Admission says what every write passes after authorization. Default NamespaceLifecycle alone.
 	Admission admission.Config
 	// RESTMapper knows the kinds that backends serve too, and asks nobody. Nil, or nil when asked: only the kinds that are

@@ -3,19 +3,21 @@ package admission
 import (
 	"context"
 	"io"
+	"strings"
 
 	"go.uber.org/zap"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
 	"portico.dev/internal/clients"
-	"portico.dev/internal/coreapi/hooks"
 )
 
 // Plugin is a row of the table.
@@ -55,8 +57,57 @@ type Deps struct {
 	// gone, or has become another of the same name.
 	NamespaceOfCreate func(ctx context.Context, name string) (*corev1.Namespace, error)
 	// Webhooks is how webhooks are reached.
-	Webhooks hooks.Webhooks
+	Webhooks Webhooks
 	// Stopped is closed when nothing is admitted any more.
 	Stopped <-chan struct{}
 	Logger  *zap.Logger
+}
+
+// MapperFunc is a RESTMapper that is looked up anew for each question: kinds come and go while the server runs.
+type MapperFunc func() meta.RESTMapper
+
+var _ meta.RESTMapper = MapperFunc(nil)
+
+func (f MapperFunc) KindFor(resource schema.GroupVersionResource) (schema.GroupVersionKind, error) {
+	return f().KindFor(resource)
+}
+
+func (f MapperFunc) KindsFor(resource schema.GroupVersionResource) ([]schema.GroupVersionKind, error) {
+	return f().KindsFor(resource)
+}
+
+func (f MapperFunc) ResourceFor(input schema.GroupVersionResource) (schema.GroupVersionResource, error) {
+	return f().ResourceFor(input)
+}
+
+func (f MapperFunc) ResourcesFor(input schema.GroupVersionResource) ([]schema.GroupVersionResource, error) {
+	return f().ResourcesFor(input)
+}
+
+func (f MapperFunc) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	return f().RESTMapping(gk, versions...)
+}
+
+func (f MapperFunc) RESTMappings(gk schema.GroupKind, versions ...string) ([]*meta.RESTMapping, error) {
+	return f().RESTMappings(gk, versions...)
+}
+
+func (f MapperFunc) ResourceSingularizer(resource string) (string, error) {
+	return f().ResourceSingularizer(resource)
+}
+
+// MayUseSigner asks whether u may use verb on a signer of certificates: on the resource "signers", which is not served, for
+// the signer by name and then for all of its domain.
+func MayUseSigner(ctx context.Context, a authorizer.UnconditionalAuthorizer, u user.Info, verb, signer string) bool {
+	domain, _, _ := strings.Cut(signer, "/")
+	for _, name := range []string{signer, domain + "/*"} {
+		decision, _, err := a.Authorize(ctx, authorizer.AttributesRecord{
+			User: u, Verb: verb, Name: name, ResourceRequest: true,
+			APIGroup: certificatesv1.GroupName, APIVersion: "*", Resource: "signers",
+		})
+		if err == nil && decision == authorizer.DecisionAllow {
+			return true
+		}
+	}
+	return false
 }

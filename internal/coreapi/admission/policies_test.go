@@ -16,8 +16,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
-
-	"portico.dev/internal/coreapi/hooks"
 )
 
 // The library's policies are ready with what they read, and not when somebody next looks. Time stands still in a bubble
@@ -30,7 +28,7 @@ func TestPoliciesAreReadWithoutWaiting(t *testing.T) {
 		}}, Deps{
 			LibraryClient: client, Dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme), LibraryInformers: informers.NewSharedInformerFactory(client, 0),
 			Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(), RESTMapper: meta.NewDefaultRESTMapper(nil),
-			Webhooks: hooks.Webhooks{}, Logger: zap.NewNop(),
+			Webhooks: Webhooks{}, Logger: zap.NewNop(),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -1,10 +1,7 @@
 package crds
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
-	"crypto/sha512"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -16,53 +13,44 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 
 	"go.uber.org/zap"
+
+	"portico.dev/internal/coreapi/openapidocs"
 )
 
-// maxDocument is the largest document that is kept, in bytes of JSON.
+// maxDocument is the largest document that is published, in bytes of JSON.
 const maxDocument = 16 << 20
 
-// Document is the OpenAPI v3 document of a group-version that definitions serve.
-type Document struct {
-	// Path is where it belongs in the index, "apis/example.com/v1".
-	Path string
-	// Hash is SHA-512 of the JSON, in upper-case hex.
-	Hash string
-	// Packed is the JSON, compressed with gzip.
-	Packed []byte
-}
+// Documents returns the current OpenAPI v3 documents, by path. They follow a change of Served after the time that building
+// takes: milliseconds for each definition that changed.
+func (d *Definitions) Documents() []openapidocs.Document { return *d.documents.Load() }
 
-// Documents are those of the moment, by path. After a change of Served they follow within the time it takes to build
-// them: milliseconds for each definition that changed.
-func (d *Definitions) Documents() []Document { return *d.documents.Load() }
+// builtDocuments are the documents of all group-versions, each with what it was built from.
+type builtDocuments map[schema.GroupVersion]builtDocument
 
-// library is the documents that were built, each with what it was built from. It holds as many as there are
-// group-versions, packed.
-type library map[schema.GroupVersion]volume
-
-type volume struct {
+type builtDocument struct {
 	source   string
-	document *Document // nil: it cannot be built from this source
+	document *openapidocs.Document // nil: it cannot be built from this source
 }
 
-// describe builds the documents that are missing or no longer true.
+// describe builds the documents that are missing or outdated.
 func (d *Definitions) describe(ctx context.Context) error {
 	crds, err := d.established()
 	if err != nil {
 		return err
 	}
-	next, changed := library{}, false
+	next, changed := builtDocuments{}, false
 	for gv, defined := range byGroupVersion(crds, d.cfg.BuiltIn) {
 		if ctx.Err() != nil {
 			return nil
 		}
-		// After a start there may be seconds of work here, and a definition that comes meanwhile should not wait for it.
-		if len(d.news) > 0 {
+		// After a start this loop can take seconds, and a definition that is created meanwhile should not wait for it.
+		if len(d.changed) > 0 {
 			if err := d.publish(); err != nil {
 				return err
 			}
 		}
 		source := sourceOf(defined)
-		if held, ok := d.known[gv]; ok && held.source == source {
+		if held, ok := d.built[gv]; ok && held.source == source {
 			next[gv] = held
 			continue
 		}
@@ -70,14 +58,14 @@ func (d *Definitions) describe(ctx context.Context) error {
 		if err != nil {
 			d.log.Warn("no OpenAPI document for a group-version of custom resources", zap.Stringer("groupVersion", gv), zap.Error(err))
 		}
-		next[gv], changed = volume{source, document}, true
+		next[gv], changed = builtDocument{source, document}, true
 	}
-	changed = changed || len(next) != len(d.known)
-	d.known = next
+	changed = changed || len(next) != len(d.built)
+	d.built = next
 	if !changed {
 		return nil
 	}
-	var all []Document
+	var all []openapidocs.Document
 	for _, gv := range slices.SortedFunc(maps.Keys(next), byPreference) {
 		if document := next[gv].document; document != nil {
 			all = append(all, *document)
@@ -101,7 +89,7 @@ func byGroupVersion(crds []*apiextensionsv1.CustomResourceDefinition, builtIn fu
 	return out
 }
 
-// sourceOf changes when a document built from the definitions would change.
+// sourceOf returns a text that changes when a document built from the definitions would change.
 func sourceOf(crds []*apiextensionsv1.CustomResourceDefinition) string {
 	var source []byte
 	for _, crd := range crds {
@@ -110,7 +98,7 @@ func sourceOf(crds []*apiextensionsv1.CustomResourceDefinition) string {
 	return string(source)
 }
 
-func build(gv schema.GroupVersion, crds []*apiextensionsv1.CustomResourceDefinition) (*Document, error) {
+func build(gv schema.GroupVersion, crds []*apiextensionsv1.CustomResourceDefinition) (*openapidocs.Document, error) {
 	var parts []*spec3.OpenAPI
 	for _, crd := range crds {
 		part, err := builder.BuildOpenAPIV3(crd, gv.Version, builder.Options{IncludeSelectableFields: true})
@@ -130,21 +118,6 @@ func build(gv schema.GroupVersion, crds []*apiextensionsv1.CustomResourceDefinit
 	if len(body) > maxDocument {
 		return nil, fmt.Errorf("the document has %d bytes, more than %d", len(body), maxDocument)
 	}
-	packed, err := pack(body)
-	if err != nil {
-		return nil, fmt.Errorf("compress: %w", err)
-	}
-	return &Document{Path: "apis/" + gv.String(), Hash: fmt.Sprintf("%X", sha512.Sum512(body)), Packed: packed}, nil
-}
-
-func pack(body []byte) ([]byte, error) {
-	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
-	if _, err := w.Write(body); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return packed.Bytes(), nil
+	document := openapidocs.New("apis/"+gv.String(), body)
+	return &document, nil
 }

@@ -1,0 +1,49 @@
+package plugins
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// seconds that a pod stays on a node which is not ready or not reachable, unless it says something else. Upstream's
+// default.
+const defaultSeconds int64 = 300
+
+// Plugin gives every pod the two tolerations that let it outlive a short failure of its node.
+type defaultTolerationSeconds struct{}
+
+var _ admission.MutationInterface = defaultTolerationSeconds{}
+
+func (defaultTolerationSeconds) Handles(operation admission.Operation) bool {
+	return operation == admission.Create || operation == admission.Update
+}
+
+func (defaultTolerationSeconds) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	pod, ok := a.GetObject().(*corev1.Pod)
+	if !ok || a.GetResource().GroupResource() != corev1.Resource("pods") || a.GetSubresource() != "" {
+		return nil
+	}
+	given := pod.Spec.Tolerations
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		if tolerates(given, taint) {
+			continue
+		}
+		wait := defaultSeconds
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
+			Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &wait,
+		})
+	}
+	return nil
+}
+
+// tolerates goes by key and effect alone, as upstream does: whoever named a taint has thought of it.
+func tolerates(given []corev1.Toleration, taint string) bool {
+	for _, t := range given {
+		if (t.Key == taint || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "") {
+			return true
+		}
+	}
+	return false
+}
