@@ -1,8 +1,14 @@
 package clients
 
 import (
+	"context"
+	"reflect"
+
 	admissionregistrationapi "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/admissionregistration"
 	admissionregistrationv1 "k8s.io/client-go/informers/admissionregistration/v1"
@@ -10,45 +16,47 @@ import (
 	corev1 "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/informers/flowcontrol"
 	flowcontrolv1 "k8s.io/client-go/informers/flowcontrol/v1"
+	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	flowcontrolclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
 	admissionregistrationlisters "k8s.io/client-go/listers/admissionregistration/v1"
+	"k8s.io/client-go/tools/cache"
 )
 
 // ForLibrary returns c for library functions that take a whole kubernetes.Interface: the admission plugins for policies and
-// webhooks, which read namespaces with it, and PodSecurity, which lists pods. Groups that Interface does not list are nil in it; linking all of them costs
-// 4.7 MB (see ARCHITECTURE.md). TestLibrariesCallOnlyWhatIsLinked reads every linked package for calls of them.
+// webhooks, which read namespaces and the OpenAPI documents, and PodSecurity, which lists pods. It has only the groups that
+// these use. Other groups are nil; linking all of them costs 4.7 MB (see ARCHITECTURE.md).
+// TestLibrariesCallOnlyWhatIsLinked reads every linked package for calls of them.
 func ForLibrary(c Interface) kubernetes.Interface {
 	if whole, ok := c.(kubernetes.Interface); ok {
 		return whole
 	}
-	return libraryClient{Interface: c}
+	return libraryClient{of: c}
 }
 
-type (
-	// libraryClient takes methods of Interface, which is embedded less deep, before those of unlistedGroups.
-	libraryClient struct {
-		Interface
-		unlistedGroups
-	}
-	unlistedGroups struct{ kubernetes.Interface } // nil
-)
+type libraryClient struct {
+	kubernetes.Interface // nil
+	of                   Interface
+}
+
+func (l libraryClient) Discovery() discovery.DiscoveryInterfaces { return l.of.Discovery() }
+func (l libraryClient) CoreV1() coreclient.CoreV1Interface       { return l.of.CoreV1() }
+func (l libraryClient) FlowcontrolV1() flowcontrolclient.FlowcontrolV1Interface {
+	return l.of.FlowcontrolV1()
+}
 
 // ForLibrary returns i for library functions that take a whole informer factory: the admission plugins for policies and
-// webhooks, and the controller of API Priority and Fairness. It has the kinds that these read; all others are nil, and
-// linking them costs 7.5 MB. The same test guards it.
-func (i *Informers) ForLibrary() informers.SharedInformerFactory {
-	return libraryInformers{Informers: i}
-}
+// webhooks, and the controller of API Priority and Fairness. It has the kinds that these read. Others are nil; linking all
+// of them costs 7.5 MB. The same test guards it.
+func (i *Informers) ForLibrary() informers.SharedInformerFactory { return libraryInformers{of: i} }
 
+// The adapters below do not embed Informers: each embedded method would be linked once more.
 type (
 	libraryInformers struct {
-		*Informers
-		unlistedInformers
+		informers.SharedInformerFactory // nil
+		of                              *Informers
 	}
-	unlistedInformers struct {
-		informers.SharedInformerFactory
-	} // nil
-
 	libraryAdmissionregistration struct {
 		admissionregistration.Interface // nil
 		of                              *Informers
@@ -71,13 +79,28 @@ type (
 	}
 )
 
+func (l libraryInformers) InformerName() *cache.InformerName { return l.of.InformerName() }
+func (l libraryInformers) InformerFor(object runtime.Object, newInformer internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	return l.of.InformerFor(object, newInformer)
+}
+func (l libraryInformers) ForResource(r schema.GroupVersionResource) (informers.GenericInformer, error) {
+	return l.of.ForResource(r)
+}
+func (l libraryInformers) Start(stop <-chan struct{})           { l.of.Start(stop) }
+func (l libraryInformers) StartWithContext(ctx context.Context) { l.of.StartWithContext(ctx) }
+func (l libraryInformers) Shutdown()                            { l.of.Shutdown() }
+func (l libraryInformers) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
+	return l.of.WaitForCacheSync(stop)
+}
+func (l libraryInformers) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
+	return l.of.WaitForCacheSyncWithContext(ctx)
+}
+
 func (l libraryInformers) Admissionregistration() admissionregistration.Interface {
-	return libraryAdmissionregistration{of: l.Informers}
+	return libraryAdmissionregistration{of: l.of}
 }
-func (l libraryInformers) Core() core.Interface { return libraryCore{of: l.Informers} }
-func (l libraryInformers) Flowcontrol() flowcontrol.Interface {
-	return libraryFlowcontrol{of: l.Informers}
-}
+func (l libraryInformers) Core() core.Interface               { return libraryCore{of: l.of} }
+func (l libraryInformers) Flowcontrol() flowcontrol.Interface { return libraryFlowcontrol{of: l.of} }
 
 func (g libraryAdmissionregistration) V1() admissionregistrationv1.Interface {
 	return libraryAdmissionregistrationV1{of: g.of}
