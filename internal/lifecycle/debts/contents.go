@@ -1,6 +1,4 @@
-// Package contents lists and deletes the objects of a namespace at any API server, and bounds what a backend can do to its
-// caller: the duration of a response, its size, and the number of pages.
-package contents
+package debts
 
 import (
 	"context"
@@ -13,6 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 )
+
+// Here the objects of a namespace are listed and deleted at any API server, within bounds for what a backend can do to its
+// caller: the duration of a response, its size, and the number of pages.
 
 const (
 	// CallTimeout bounds each request. A backend that does not answer in time is retried later, so that one that hangs costs
@@ -30,14 +31,14 @@ type unreachableError struct{ err error }
 func (e *unreachableError) Error() string { return e.err.Error() }
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// Unreachable reports whether an error of Bounded means that the backend could not be reached.
-func Unreachable(err error) bool {
+// IsUnreachable reports whether an error of CallBackend means that the backend could not be reached.
+func IsUnreachable(err error) bool {
 	var u *unreachableError
 	return errors.As(err, &u)
 }
 
-// Bounded makes one call within CallTimeout.
-func Bounded(ctx context.Context, call func(context.Context) error) error {
+// CallBackend makes one call within CallTimeout.
+func CallBackend(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	err := call(ctx)
@@ -58,12 +59,12 @@ func Bounded(ctx context.Context, call func(context.Context) error) error {
 	return err
 }
 
-// Each lists all objects page by page, calls visit for each, and stops at the first error.
-func Each(ctx context.Context, client metadata.ResourceInterface, visit func(*metav1.PartialObjectMetadata) error) error {
+// EachObject lists all objects page by page, calls visit for each, and stops at the first error.
+func EachObject(ctx context.Context, client metadata.ResourceInterface, visit func(*metav1.PartialObjectMetadata) error) error {
 	options := metav1.ListOptions{Limit: PageSize}
 	for range maxPages {
 		var list *metav1.PartialObjectMetadataList
-		err := Bounded(ctx, func(ctx context.Context) (err error) {
+		err := CallBackend(ctx, func(ctx context.Context) (err error) {
 			list, err = client.List(ctx, options)
 			return err
 		})
@@ -86,11 +87,11 @@ func Each(ctx context.Context, client metadata.ResourceInterface, visit func(*me
 	return fmt.Errorf("list: the backend has not come to an end after %d pages", maxPages)
 }
 
-// Delete deletes one object with background propagation. An object that is gone is no error, nor one that does not match
+// DeleteObject deletes one object with background propagation. An object that is gone is no error, nor one that does not match
 // the preconditions, if given.
-func Delete(ctx context.Context, client metadata.ResourceInterface, o *metav1.PartialObjectMetadata, preconditions *metav1.Preconditions) error {
+func DeleteObject(ctx context.Context, client metadata.ResourceInterface, o *metav1.PartialObjectMetadata, preconditions *metav1.Preconditions) error {
 	background := metav1.DeletePropagationBackground
-	err := Bounded(ctx, func(ctx context.Context) error {
+	err := CallBackend(ctx, func(ctx context.Context) error {
 		return client.Delete(ctx, o.Name, metav1.DeleteOptions{PropagationPolicy: &background, Preconditions: preconditions})
 	})
 	if err == nil || apierrors.IsNotFound(err) || preconditions != nil && apierrors.IsConflict(err) {

@@ -29,7 +29,7 @@ func services(list lister) *evaluator {
 		usage: func(obj runtime.Object) (corev1.ResourceList, error) {
 			s, ok := obj.(*corev1.Service)
 			if !ok {
-				return nil, unexpected("Service", obj)
+				return nil, unexpectedType("Service", obj)
 			}
 			return serviceUsage(s), nil
 		},
@@ -51,7 +51,7 @@ func serviceUsage(s *corev1.Service) corev1.ResourceList {
 	}
 	return corev1.ResourceList{
 		serviceCount: one(), corev1.ResourceServices: one(),
-		corev1.ResourceServicesNodePorts: number(published), corev1.ResourceServicesLoadBalancers: number(balancers),
+		corev1.ResourceServicesNodePorts: quantity(published), corev1.ResourceServicesLoadBalancers: quantity(balancers),
 	}
 }
 
@@ -64,7 +64,7 @@ func volumeClaims(list lister) *evaluator {
 		usage: func(obj runtime.Object) (corev1.ResourceList, error) {
 			c, ok := obj.(*corev1.PersistentVolumeClaim)
 			if !ok {
-				return nil, unexpected("PersistentVolumeClaim", obj)
+				return nil, unexpectedType("PersistentVolumeClaim", obj)
 			}
 			return claimUsage(c), nil
 		},
@@ -125,7 +125,7 @@ func wholeBytes(q resource.Quantity) resource.Quantity {
 func claimInScope(s corev1.ScopedResourceSelectorRequirement, obj runtime.Object) (bool, error) {
 	c, ok := obj.(*corev1.PersistentVolumeClaim)
 	if !ok {
-		return false, unexpected("PersistentVolumeClaim", obj)
+		return false, unexpectedType("PersistentVolumeClaim", obj)
 	}
 	if s.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {
 		return false, nil

@@ -13,7 +13,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/authz"
 	"portico.dev/internal/auth/oidc"
+	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/auth/tokenwebhook"
 	"portico.dev/internal/pki"
@@ -192,4 +194,33 @@ func (h *parts) followAuthentication(ctx context.Context) error {
 		g.Go(func() error { return h.webhook.Run(ctx) })
 	}
 	return g.Wait()
+}
+
+func defaultAuthorization() authz.Config {
+	return authz.Config{
+		WebhookVersion: authz.DefaultWebhookVersion,
+		AuthorizedTTL:  authz.DefaultAuthorizedTTL, UnauthorizedTTL: authz.DefaultUnauthorizedTTL,
+	}
+}
+
+func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
+	a := &c.Authorization
+	fs.StringSliceVar(&a.Modes, "authorization-mode", a.Modes, "who decides, in order: AlwaysAllow, AlwaysDeny, RBAC, Webhook; default RBAC")
+	fs.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a server that is asked by SubjectAccessReview, for the mode Webhook")
+	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion, "version of the SubjectAccessReview that it speaks: v1 or v1beta1")
+	fs.DurationVar(&a.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.AuthorizedTTL, "how long it is remembered that it allowed; 0 remembers nothing")
+	fs.DurationVar(&a.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.UnauthorizedTTL, "how long it is remembered that it did not allow; 0 remembers nothing")
+	fs.StringVar(&a.File, "authorization-config", a.File, "AuthorizationConfiguration of apiserver.config.k8s.io: who decides, in order, instead of the flags above; followed while in use")
+}
+
+// wireAuthorization is everything that answers may they.
+func (h *parts) wireAuthorization() (err error) {
+	h.rbac = rbac.New(h.log.Named("rbac"))
+	c := h.cfg.Authorization
+	c.RBAC, c.Metrics, c.Logger = h.rbac, h.metrics.Authorization, h.log.Named("authorization")
+	if h.authz, err = authz.New(c); err != nil {
+		return err
+	}
+	h.metrics.Auth.Trust("authorization-config", h.authz.Stale)
+	return nil
 }
