@@ -21,13 +21,13 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// AuthenticationConfig is whose tokens count beside static ones and those of service accounts.
+// AuthenticationConfig configures tokens of issuers and of a webhook, beside static tokens and those of service accounts.
 type AuthenticationConfig struct {
-	// ConfigFile is an AuthenticationConfiguration: issuers, and who may be anonymous. It is followed. Default none.
+	// ConfigFile is an AuthenticationConfiguration: issuers, and who may be anonymous. It is reloaded when it changes. Default none.
 	ConfigFile string
 	// OIDC is one issuer by flags. It and ConfigFile exclude each other.
 	OIDC oidc.Flags
-	// Webhook* are a server that is asked about tokens that nobody else knows. Default none.
+	// Webhook* configure a server that authenticates tokens that no other authenticator knows. Default none.
 	WebhookConfigFile string
 	WebhookVersion    string
 	WebhookCacheTTL   time.Duration
@@ -81,7 +81,7 @@ func (a *AuthenticationConfig) validate() error {
 	return err
 }
 
-// longestToken is the longest life that a TokenRequest may ask for.
+// longestToken is the longest lifetime that a TokenRequest may request.
 const longestToken = serviceaccount.MaxExpirationSeconds * time.Second
 
 // warnOfExtendedTokens says, in kube-apiserver's words, what does not go well with --service-account-max-token-expiration.
@@ -99,7 +99,7 @@ func (a *AuthenticationConfig) warnOfExtendedTokens(log *zap.Logger) {
 	}
 }
 
-// checkPrivateKeys refuses keys that operators gave us and left open. Those that we make are ours to look after.
+// checkPrivateKeys refuses key files of the operator that others can read. Keys in DataDir are checked elsewhere.
 func (c *Config) checkPrivateKeys() error {
 	var errs []error
 	for _, key := range []struct{ flag, file string }{
@@ -117,7 +117,7 @@ func (c *Config) checkPrivateKeys() error {
 	return errors.Join(errs...)
 }
 
-// wireAuthentication is everything that answers who.
+// wireAuthentication builds what identifies the user of a request.
 func (h *parts) wireAuthentication() (err error) {
 	c := h.cfg
 	c.Authentication.warnOfExtendedTokens(h.log.Named("authentication"))
@@ -148,12 +148,12 @@ func (h *parts) wireAuthentication() (err error) {
 	if err != nil {
 		return err
 	}
-	h.watchTrust()
+	h.registerTrustMetrics()
 	return nil
 }
 
-// wireOtherTokens is whose tokens count beside our own, in the order in which they are asked: the webhook last, because
-// it sees every token that nobody before it knew.
+// wireOtherTokens returns the authenticators of tokens that are not our own, in order. The webhook is last, because it
+// receives every token that the others do not know.
 func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 	a := h.cfg.Authentication
 	h.issuers, err = oidc.New(oidc.Config{
@@ -174,19 +174,19 @@ func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 	return append(others, h.webhook), err
 }
 
-// watchTrust says in a metric what readyz says in words.
-func (h *parts) watchTrust() {
+// registerTrustMetrics exports as metrics which files are stale. /readyz reports the same.
+func (h *parts) registerTrustMetrics() {
 	for file, stale := range map[string]func() error{
 		"client-ca-file": h.clientCA.Stale, "requestheader-client-ca-file": h.frontProxy.Stale,
-		"tls-cert-file": h.shown.Stale, "proxy-client-cert-file": h.presented.Stale,
+		"tls-cert-file": h.servingCert.Stale, "proxy-client-cert-file": h.proxyClientCert.Stale,
 		"authentication": h.authn.Stale, "authentication-config": h.issuers.Stale,
 	} {
 		h.metrics.Auth.Trust(file, stale)
 	}
 }
 
-// followAuthentication follows the files that identities rest on, and the keys of issuers.
-func (h *parts) followAuthentication(ctx context.Context) error {
+// watchAuthentication reloads the files that identities depend on, and the keys of issuers.
+func (h *parts) watchAuthentication(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.authn.Run(ctx) })
 	g.Go(func() error { return h.issuers.Run(ctx) })
@@ -213,7 +213,7 @@ func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.File, "authorization-config", a.File, "AuthorizationConfiguration of apiserver.config.k8s.io: who decides, in order, instead of the flags above; followed while in use")
 }
 
-// wireAuthorization is everything that answers may they.
+// wireAuthorization builds what decides whether the user may do what a request asks.
 func (h *parts) wireAuthorization() (err error) {
 	h.rbac = rbac.New(h.log.Named("rbac"))
 	c := h.cfg.Authorization

@@ -32,11 +32,11 @@ func (h *parts) wireClients() (err error) {
 	if h.clients, err = clients.New(config); err != nil {
 		return fmt.Errorf("client of the local groups: %w", err)
 	}
-	founding := unthrottled(h.core.FoundingConfig(self))
-	if h.startClients, err = clients.New(founding); err != nil {
+	bootstrapConfig := unthrottled(h.core.BootstrapConfig(self))
+	if h.bootstrapClients, err = clients.New(bootstrapConfig); err != nil {
 		return fmt.Errorf("client of what every cluster starts with: %w", err)
 	}
-	if h.aggregator, err = aggregatorclient.NewForConfig(founding); err != nil {
+	if h.aggregator, err = aggregatorclient.NewForConfig(bootstrapConfig); err != nil {
 		return fmt.Errorf("client of apiservices: %w", err)
 	}
 	h.informers = clients.NewInformers(h.clients, trimInformerObjects())

@@ -38,7 +38,7 @@ func Dev(ctx context.Context, c Config, out io.Writer, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	d := &demo{config: c, front: front, log: log.Named("dev"), ready: make(chan struct{})}
+	d := &devExtserver{config: c, front: front, log: log.Named("dev"), ready: make(chan struct{})}
 	g := &run.Group{}
 	// First in the list is last to stop: a backend that went before the front door would be reported as an outage.
 	g.Add(run.Member{Name: "demonstration", Run: d.run})
@@ -49,7 +49,7 @@ func Dev(ctx context.Context, c Config, out io.Writer, log *zap.Logger) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if err := banner(out, front.URL(), c.AdminKubeconfig(), time.Since(started)); err != nil {
+		if err := printInstructions(out, front.URL(), c.AdminKubeconfig(), time.Since(started)); err != nil {
 			return err
 		}
 		<-ctx.Done()
@@ -58,7 +58,7 @@ func Dev(ctx context.Context, c Config, out io.Writer, log *zap.Logger) error {
 	return g.Run(ctx)
 }
 
-func banner(out io.Writer, url, kubeconfig string, took time.Duration) error {
+func printInstructions(out io.Writer, url, kubeconfig string, took time.Duration) error {
 	path, err := filepath.Abs(kubeconfig)
 	if err != nil {
 		return err
@@ -85,8 +85,8 @@ func shellQuote(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// demo is the extension server of `aggregator dev`, and what an administrator would do for one.
-type demo struct {
+// devExtserver is the extension server of `aggregator dev`, and what an administrator would do for one.
+type devExtserver struct {
 	config Config
 	front  *Aggregator
 	log    *zap.Logger
@@ -95,7 +95,7 @@ type demo struct {
 
 const prepareTimeout = 30 * time.Second
 
-func (d *demo) run(ctx context.Context) error {
+func (d *devExtserver) run(ctx context.Context) error {
 	select {
 	case <-d.front.Ready():
 	case <-ctx.Done():
@@ -105,11 +105,11 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
 	}
-	node, err := hostNode()
+	node, err := newDevNode()
 	if err != nil {
 		return err
 	}
-	token := &accountToken{admin: admin, file: filepath.Join(d.config.DataDir, "extserver.token"), log: d.log}
+	token := &tokenFile{admin: admin, file: filepath.Join(d.config.DataDir, "extserver.token"), log: d.log}
 	if err := d.prepare(ctx, admin, node, token); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	server, err := extserver.New(extserver.Options{
 		Client: client, BindAddress: "127.0.0.1", Port: 0, NodeName: node.Name, Register: true,
-		ServiceNamespace: demoNamespace, ServiceName: demoName, Logger: d.log.Named("extserver"),
+		ServiceNamespace: devNamespace, ServiceName: devName, Logger: d.log.Named("extserver"),
 	})
 	if err != nil {
 		return err
@@ -141,30 +141,30 @@ func (d *demo) run(ctx context.Context) error {
 
 // prepare does what an administrator does before an extension server is started: the Node it speaks of, an identity,
 // and the rights that `extserver manifests --create-registration` prints.
-func (d *demo) prepare(ctx context.Context, admin *rest.Config, node *hostObject, token *accountToken) error {
+func (d *devExtserver) prepare(ctx context.Context, admin *rest.Config, node *devNode, token *tokenFile) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 	if err := node.ensure(ctx, admin); err != nil {
 		return err
 	}
-	if err := grant(ctx, admin); err != nil {
+	if err := applyRights(ctx, admin); err != nil {
 		return err
 	}
-	if err := awaitRights(ctx, admin); err != nil {
+	if err := waitForRights(ctx, admin); err != nil {
 		return err
 	}
 	return token.write(ctx)
 }
 
-func (d *demo) writeKubeconfig(tokenFile string) (string, error) {
+func (d *devExtserver) writeKubeconfig(tokenFile string) (string, error) {
 	token, err := filepath.Abs(tokenFile)
 	if err != nil {
 		return "", err
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters[contextName] = &clientcmdapi.Cluster{Server: d.front.URL(), CertificateAuthorityData: d.front.keys.Cluster.PEM()}
-	config.AuthInfos[demoName] = &clientcmdapi.AuthInfo{TokenFile: token}
-	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: contextName, AuthInfo: demoName}
+	config.AuthInfos[devName] = &clientcmdapi.AuthInfo{TokenFile: token}
+	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: contextName, AuthInfo: devName}
 	config.CurrentContext = contextName
 	data, err := clientcmd.Write(*config)
 	if err != nil {
@@ -174,14 +174,14 @@ func (d *demo) writeKubeconfig(tokenFile string) (string, error) {
 	return file, pki.WriteFile(file, data, os.FileMode(0o600))
 }
 
-// hostObject is the Node that stands for this machine in `aggregator dev`. Nothing runs on it; it is what
+// devNode is the Node that stands for this machine in `aggregator dev`. Nothing runs on it; it is what
 // `kubectl top nodes` takes its percentages of.
-type hostObject struct {
+type devNode struct {
 	Name   string
 	status corev1.NodeStatus
 }
 
-func hostNode() (*hostObject, error) {
+func newDevNode() (*devNode, error) {
 	name, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("name of this machine: %w", err)
@@ -203,7 +203,7 @@ func hostNode() (*hostObject, error) {
 		corev1.ResourcePods:   *resource.NewQuantity(0, resource.DecimalSI),
 	}
 	name = strings.ToLower(name)
-	return &hostObject{Name: name, status: corev1.NodeStatus{
+	return &devNode{Name: name, status: corev1.NodeStatus{
 		Capacity:    capacity,
 		Allocatable: capacity,
 		Addresses: []corev1.NodeAddress{
@@ -249,7 +249,7 @@ func readText(name string) string {
 }
 
 // ensure creates the Node, or brings the one of an earlier start up to date.
-func (n *hostObject) ensure(ctx context.Context, admin *rest.Config) error {
+func (n *devNode) ensure(ctx context.Context, admin *rest.Config) error {
 	client, err := clients.New(admin)
 	if err != nil {
 		return fmt.Errorf("client of an administrator: %w", err)

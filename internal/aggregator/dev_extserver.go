@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	demoNamespace = "kube-system"
-	demoName      = "portico-extserver"
+	devNamespace = "kube-system"
+	devName      = "portico-extserver"
 	// fieldManager owns what `aggregator dev` applies.
 	fieldManager = "portico-dev"
 )
 
-// grant applies the identity and the rights that `extserver manifests --create-registration` prints: which port is free
+// applyRights applies the identity and the rights that `extserver manifests --create-registration` prints: which port is free
 // is only known to the running server, so that it has to write its own Service and APIServices. It may write no others.
-func grant(ctx context.Context, admin *rest.Config) error {
-	rights, err := extserver.Rights(extserver.Options{ServiceNamespace: demoNamespace, ServiceName: demoName, CreateRegistration: true})
+func applyRights(ctx context.Context, admin *rest.Config) error {
+	rights, err := extserver.Rights(extserver.Options{ServiceNamespace: devNamespace, ServiceName: devName, CreateRegistration: true})
 	if err != nil {
 		return err
 	}
@@ -61,15 +61,15 @@ func grant(ctx context.Context, admin *rest.Config) error {
 	return nil
 }
 
-// awaitRights waits until the rights have come round by the informers: an extension server that may not read whom to trust
+// waitForRights waits until the rights have come round by the informers: an extension server that may not read whom to trust
 // ends at once, as it should when nobody is about to grant it that.
-func awaitRights(ctx context.Context, admin *rest.Config) error {
+func waitForRights(ctx context.Context, admin *rest.Config) error {
 	client, err := clients.New(admin)
 	if err != nil {
 		return fmt.Errorf("client of an administrator: %w", err)
 	}
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: serviceaccount.MakeUsername(demoNamespace, demoName),
+		User: serviceaccount.MakeUsername(devNamespace, devName),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: "get", Version: "v1", Resource: "configmaps", Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication",
 		},
@@ -82,7 +82,7 @@ func awaitRights(ctx context.Context, admin *rest.Config) error {
 		return answer.Status.Allowed, nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait for the rights of service account %s/%s: %w", demoNamespace, demoName, err)
+		return fmt.Errorf("wait for the rights of service account %s/%s: %w", devNamespace, devName, err)
 	}
 	return nil
 }
@@ -96,8 +96,8 @@ func toUnstructured(m registration.Manifest) (*unstructured.Unstructured, error)
 	return object, object.UnmarshalJSON(text)
 }
 
-// accountToken is a file that holds a token of the extension server's service account, as a pod would have one.
-type accountToken struct {
+// tokenFile is a file that holds a token of the extension server's service account, as a pod would have one.
+type tokenFile struct {
 	admin *rest.Config
 	file  string
 	log   *zap.Logger
@@ -109,7 +109,7 @@ const (
 	tokenRetry = time.Minute
 )
 
-func (t *accountToken) write(ctx context.Context) error {
+func (t *tokenFile) write(ctx context.Context) error {
 	client, err := clients.New(t.admin)
 	if err != nil {
 		return fmt.Errorf("client of an administrator: %w", err)
@@ -117,15 +117,15 @@ func (t *accountToken) write(ctx context.Context) error {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: ptr.To(int64(tokenLife / time.Second)),
 	}}
-	answer, err := client.CoreV1().ServiceAccounts(demoNamespace).CreateToken(ctx, demoName, request, metav1.CreateOptions{})
+	answer, err := client.CoreV1().ServiceAccounts(devNamespace).CreateToken(ctx, devName, request, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("token of service account %s/%s: %w", demoNamespace, demoName, err)
+		return fmt.Errorf("token of service account %s/%s: %w", devNamespace, devName, err)
 	}
 	return pki.WriteFile(t.file, []byte(strings.TrimSpace(answer.Status.Token)), 0o600)
 }
 
 // renew writes a new token long before the old one expires, until ctx ends.
-func (t *accountToken) renew(ctx context.Context) error {
+func (t *tokenFile) renew(ctx context.Context) error {
 	wait := tokenRenew
 	for {
 		timer := time.NewTimer(wait)

@@ -31,7 +31,8 @@ func (c *Config) addAdmissionFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.File, "admission-control-config-file", a.File, "AdmissionConfiguration of apiserver.config.k8s.io: what single admission plugins are configured with")
 }
 
-// knownKinds are those that were last known, of dead backends too. Nil while nothing is known yet.
+// knownKinds maps all kinds in the merged discovery documents, including last-known ones of dead backends. Nil before the
+// first document.
 func (h *parts) knownKinds() meta.RESTMapper {
 	if h.discovery == nil {
 		return nil
@@ -43,20 +44,19 @@ func (h *parts) knownKinds() meta.RESTMapper {
 	return snapshot.RESTMapper()
 }
 
-// writeStartObjects brings what every cluster starts with: namespaces, roles and bindings, and the priority classes of the system.
-// Webhooks and policies are not asked about it. They may be behind an extension server, which nobody can reach before this
-// is done.
-func (h *parts) writeStartObjects(ctx context.Context) error {
-	if err := lifecycle.EnsureNamespaces(ctx, h.startClients); err != nil {
+// writeBootstrapObjects creates the namespaces, roles, bindings and priority classes of every cluster. Webhooks and policies
+// are not called: they could be behind an extension server, which is not reachable before this is done.
+func (h *parts) writeBootstrapObjects(ctx context.Context) error {
+	if err := lifecycle.EnsureNamespaces(ctx, h.bootstrapClients); err != nil {
 		return err
 	}
-	if err := rbac.EnsureBootstrap(ctx, h.startClients); err != nil {
+	if err := rbac.EnsureBootstrap(ctx, h.bootstrapClients); err != nil {
 		return err
 	}
 	if !h.core.GroupVersions().Has(schedulingv1.SchemeGroupVersion) {
 		return nil
 	}
-	return plugins.EnsureSystemPriorityClasses(ctx, h.startClients)
+	return plugins.EnsureSystemPriorityClasses(ctx, h.bootstrapClients)
 }
 
 const (
@@ -65,13 +65,13 @@ const (
 	hookKeepAlive   = 30 * time.Second
 )
 
-// webhooks is the way to the webhooks that objects of the API name.
+// webhooks says how webhooks that objects of the API name are reached.
 func (h *parts) webhooks() admission.Webhooks {
 	return admission.Webhooks{Services: serviceResolver{h}, Dial: dialWebhook}
 }
 
-// serviceResolver leads to a Service as the front door reaches those of extension servers. The local groups are wired before
-// the informers that it reads, and call nobody before those run.
+// serviceResolver resolves Services of webhooks in the same way as those of extension servers. The local groups are wired
+// before the informers that it reads, but call no webhook before these run.
 type serviceResolver struct{ parts *parts }
 
 // ResolveEndpoint implements [k8s.io/apiserver/pkg/util/webhook.ServiceResolver].
@@ -88,8 +88,8 @@ func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*u
 	return &url.URL{Scheme: "https", Host: address}, nil
 }
 
-// dialWebhook connects to any address but those that no front door dials: whoever may write a webhook's URL must not reach
-// a cloud's metadata service by it. Loopback passes, because webhooks beside the front door are usual.
+// dialWebhook refuses the addresses of transport.CheckAddress: whoever may write a webhook's URL must not reach a cloud's
+// metadata service by it. Loopback is allowed, because webhooks on the same machine are common.
 func dialWebhook(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{
 		Timeout: hookDialTimeout, KeepAlive: hookKeepAlive,

@@ -62,12 +62,12 @@ func withoutManagers(obj any) (any, error) {
 	return obj, nil
 }
 
-// FoundingConfig is ClientConfig for what the house brings itself, and brings while nothing behind the front door can be
-// up: webhooks and policies are not asked.
-func (s *Server) FoundingConfig(u user.Info) *rest.Config {
+// BootstrapConfig is ClientConfig for the objects that the server itself creates at a start, when no webhook can be up yet:
+// webhooks and policies are not called.
+func (s *Server) BootstrapConfig(u user.Info) *rest.Config {
 	served := s.Handler()
 	return inProcessConfig(asUser(u, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		served.ServeHTTP(w, r.WithContext(admission.Founding(r.Context())))
+		served.ServeHTTP(w, r.WithContext(admission.WithBootstrap(r.Context())))
 	}), s.awaitReady))
 }
 

@@ -386,7 +386,7 @@ webhooks:
 `)
 	})
 	h := startIn(t, dir, everyPlugin)
-	client, founder := h.typed(t, admin), clientFor(t, h.FoundingConfig(admin))
+	client, founder := h.typed(t, admin), clientFor(t, h.BootstrapConfig(admin))
 	ctx := within(t)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "founded"}}
 	if _, err := founder.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {

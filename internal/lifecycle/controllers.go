@@ -28,9 +28,9 @@ import (
 type Config struct {
 	// Client writes what the controllers write. Its rate limits are the caller's.
 	Client clients.Interface
-	// Founding writes what the start waits for, and calls no webhook: the webhook could be behind an extension server,
-	// which is not reachable before this server is ready. Default Client.
-	Founding clients.Interface
+	// BootstrapClient writes the objects that the start waits for. It calls no webhook, which could be behind an extension
+	// server that is not reachable before this server is ready. Default Client.
+	BootstrapClient clients.Interface
 	// Namespaces is shared with the rest of the server, which runs it.
 	Namespaces coreinformers.NamespaceInformer
 	// Election says whether this replica leads. Default nil: there is no other.
@@ -86,8 +86,8 @@ type controller struct {
 func New(cfg Config) *Controllers {
 	cfg.Namespaces.Informer()
 	log, runs := cfg.Logger.Named("lifecycle"), cfg.Choice.Runs
-	if cfg.Founding == nil {
-		cfg.Founding = cfg.Client
+	if cfg.BootstrapClient == nil {
+		cfg.BootstrapClient = cfg.Client
 	}
 	c := &Controllers{tokens: newTokenUse(cfg.Client, log), ready: make(chan struct{}), log: log}
 	add := func(name string, run func(context.Context) error, ensure ...func(context.Context) error) {
@@ -124,7 +124,7 @@ func New(cfg Config) *Controllers {
 	}
 	if len(cfg.ServiceRanges) > 0 {
 		cfg.ServiceCIDRs.Informer()
-		cidrs := &serviceCIDRs{client: cfg.Founding, cidrs: cfg.ServiceCIDRs, ranges: cfg.ServiceRanges, election: cfg.Election, log: log}
+		cidrs := &serviceCIDRs{client: cfg.BootstrapClient, cidrs: cfg.ServiceCIDRs, ranges: cfg.ServiceRanges, election: cfg.Election, log: log}
 		add("service-cidrs", cidrs.run, cidrs.ensure)
 	}
 	if cfg.FrontDoor.Address.IsValid() {

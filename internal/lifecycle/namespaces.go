@@ -81,19 +81,19 @@ const defaultServiceAccount = "default"
 
 // defaultServiceAccounts keeps a ServiceAccount called default in every active namespace.
 type defaultServiceAccounts struct {
-	client     clients.Interface
-	founding   clients.Interface // for ensure
-	namespaces coreinformers.NamespaceInformer
-	accounts   cache.SharedIndexInformer
-	log        *zap.Logger
-	election   reconcile.Election
+	client          clients.Interface
+	bootstrapClient clients.Interface // for ensure
+	namespaces      coreinformers.NamespaceInformer
+	accounts        cache.SharedIndexInformer
+	log             *zap.Logger
+	election        reconcile.Election
 }
 
 func newDefaultServiceAccounts(cfg Config, log *zap.Logger) *defaultServiceAccounts {
 	return &defaultServiceAccounts{
-		client:     cfg.Client,
-		founding:   cfg.Founding,
-		namespaces: cfg.Namespaces,
+		client:          cfg.Client,
+		bootstrapClient: cfg.BootstrapClient,
+		namespaces:      cfg.Namespaces,
 		// One object of each namespace, not every account of the cluster.
 		accounts: reconcile.NewInformer(cfg.Client, cfg.Client.CoreV1().ServiceAccounts(metav1.NamespaceAll), &corev1.ServiceAccount{}, defaultServiceAccount),
 		log:      log,
@@ -104,9 +104,9 @@ func newDefaultServiceAccounts(cfg Config, log *zap.Logger) *defaultServiceAccou
 // ensure creates those of the system namespaces, reading storage: pods need one as soon as the server is ready.
 func (s *defaultServiceAccounts) ensure(ctx context.Context) error {
 	for _, namespace := range systemNames {
-		_, err := s.founding.CoreV1().ServiceAccounts(namespace).Get(ctx, defaultServiceAccount, metav1.GetOptions{})
+		_, err := s.bootstrapClient.CoreV1().ServiceAccounts(namespace).Get(ctx, defaultServiceAccount, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			err = createAccount(ctx, s.founding, namespace)
+			err = createAccount(ctx, s.bootstrapClient, namespace)
 		}
 		if err != nil {
 			return fmt.Errorf("the default service account of namespace %s: %w", namespace, err)

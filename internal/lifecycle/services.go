@@ -64,7 +64,7 @@ type frontDoor struct {
 
 func newFrontDoor(cfg Config, log *zap.Logger) *frontDoor {
 	return &frontDoor{
-		FrontDoor: cfg.FrontDoor, client: cfg.Founding, election: cfg.Election, log: log,
+		FrontDoor: cfg.FrontDoor, client: cfg.BootstrapClient, election: cfg.Election, log: log,
 		endpoints: reconcile.NewInformer(cfg.Client, cfg.Client.CoreV1().Endpoints(metav1.NamespaceDefault), &corev1.Endpoints{}, frontDoorName),
 	}
 }

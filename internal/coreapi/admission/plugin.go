@@ -24,17 +24,17 @@ import (
 type Plugin struct {
 	// Name is upstream's.
 	Name string
-	// Default says that it is on unless it is disabled.
+	// Default: it is enabled unless it is disabled by name.
 	Default bool
-	// Foreign plugins ask webhooks or policies, which the founding of the house does not wait for.
-	Foreign bool
-	// Check says what is wrong with its part of the admission control configuration. Nil: it takes none.
+	// SkipBootstrap: it is not called for bootstrap objects, because it calls webhooks or policies.
+	SkipBootstrap bool
+	// Check validates its part of the admission control configuration. Nil: it takes none.
 	Check func(config io.Reader) error
 	// New makes it. config is its part of the admission control configuration, nil when there is none.
 	New func(d Deps, config io.Reader) (admission.Interface, error)
 }
 
-// Deps is what plugins are made of. All of it is there.
+// Deps are the dependencies of plugins. All are set.
 type Deps struct {
 	// Client and Dynamic reach the local groups in process, as the server itself, and are answered before the server is
 	// ready. Dynamic speaks JSON.
@@ -45,25 +45,25 @@ type Deps struct {
 	// LibraryClient and LibraryInformers are Client and Informers for the library's plugins.
 	LibraryClient    kubernetes.Interface
 	LibraryInformers informers.SharedInformerFactory
-	// Served says whether a built-in resource exists here.
+	// Served reports whether a built-in resource is served here.
 	Served func(schema.GroupVersionResource) bool
-	// Authorizer decides what authors of requests may.
+	// Authorizer decides what the user of a request may do.
 	Authorizer authorizer.Authorizer
-	// RESTMapper knows every kind that is served or was last known to be, and asks nobody.
+	// RESTMapper knows every kind that is served or was last known to be, without requests.
 	RESTMapper meta.RESTMapper
 	// Namespace reads a namespace from storage as it is now.
 	Namespace func(ctx context.Context, name string) (*corev1.Namespace, error)
-	// NamespaceOfCreate is the namespace that the request in hand may create in, as far as is known. An error says that it has
-	// gone, or has become another of the same name.
+	// NamespaceOfCreate returns the namespace that the request of ctx creates in. It fails if the namespace is gone or was
+	// replaced by another of the same name since the request began.
 	NamespaceOfCreate func(ctx context.Context, name string) (*corev1.Namespace, error)
-	// Webhooks is how webhooks are reached.
+	// Webhooks says how webhooks are reached.
 	Webhooks Webhooks
-	// Stopped is closed when nothing is admitted any more.
+	// Stopped is closed when the chain ends.
 	Stopped <-chan struct{}
 	Logger  *zap.Logger
 }
 
-// MapperFunc is a RESTMapper that is looked up anew for each question: kinds come and go while the server runs.
+// MapperFunc is a RESTMapper that gets the current one for each call: kinds change while the server runs.
 type MapperFunc func() meta.RESTMapper
 
 var _ meta.RESTMapper = MapperFunc(nil)

@@ -41,7 +41,7 @@ func TestPoliciesAreReadWithoutWaiting(t *testing.T) {
 		if took := time.Since(began); took > 0 {
 			t.Errorf("somebody slept: ready after %s", took)
 		}
-		if read := len(chain.reading.all); read != 2 {
+		if read := len(chain.policies.all); read != 2 {
 			t.Errorf("%d informers were watched, want those of policies and of bindings", read)
 		}
 		for _, w := range chain.waiters {

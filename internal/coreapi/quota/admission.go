@@ -186,8 +186,8 @@ type keyedMutex struct {
 }
 
 type keyMutex struct {
-	free    chan struct{} // holds one token while the key is unlocked
-	users   int           // those who hold the lock or wait for it
+	free  chan struct{} // holds one token while the key is unlocked
+	users int           // those who hold the lock or wait for it
 }
 
 func newKeyedMutex() *keyedMutex { return &keyedMutex{keys: map[string]*keyMutex{}} }

@@ -124,7 +124,7 @@ func parseCertificateRequest(data []byte) (*x509.CertificateRequest, error) {
 	return x509.ParseCertificateRequest(block.Bytes)
 }
 
-// Attesting asks for the verb "attest" on the signer of whoever says whom pods are to trust in the signer's name.
+// clusterTrustBundleAttest asks for the verb "attest" on the signer of whoever says whom pods are to trust in the signer's name.
 type clusterTrustBundleAttest struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 }
@@ -146,7 +146,7 @@ func (p clusterTrustBundleAttest) Validate(ctx context.Context, a admission.Attr
 	return nil
 }
 
-// unlabelled says that an update changes only what the garbage collector changes. Labels count: pods choose bundles by them.
+// keepsSigner says that an update changes only what the garbage collector changes. Labels count: pods choose bundles by them.
 func keepsSigner(bundle *certificatesv1.ClusterTrustBundle, old any) bool {
 	before, replaces := old.(*certificatesv1.ClusterTrustBundle)
 	if !replaces {

@@ -19,7 +19,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Plugin fills in what containers do not ask for, and refuses what asks for too much, too little, or in a ratio that is
+// limitRanger fills in what containers do not ask for, and refuses what asks for too much, too little, or in a ratio that is
 // not allowed.
 type limitRanger struct {
 	// Limits is nil where there are no LimitRanges.
@@ -77,7 +77,7 @@ func (p limitRanger) each(ctx context.Context, a admission.Attributes, do func(*
 	return nil
 }
 
-// concerns leaves out updates of pods: what their containers ask for cannot be changed but by the subresource resize.
+// isLimited leaves out updates of pods: what their containers ask for cannot be changed but by the subresource resize.
 func isLimited(a admission.Attributes) bool {
 	switch a.GetResource().GroupResource() {
 	case corev1.Resource("pods"):
@@ -91,7 +91,7 @@ func isLimited(a admission.Attributes) bool {
 	return a.GetSubresource() == ""
 }
 
-// isLeaving spares what is being deleted: its finalizers must be able to go.
+// isTerminating spares what is being deleted: its finalizers must be able to go.
 func isTerminating(a admission.Attributes) bool {
 	if a.GetOldObject() == nil {
 		return false
@@ -174,7 +174,7 @@ func withoutDuplicates(errs []error) []error {
 // annotation tells what was filled in.
 const annotation = "kubernetes.io/limit-ranger"
 
-// fill gives containers the requests and limits that they do not name.
+// applyDefaults gives containers the requests and limits that they do not name.
 func applyDefaults(pod *corev1.Pod, limits *corev1.LimitRange) {
 	requests, most := corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range limits.Spec.Limits {
@@ -207,7 +207,7 @@ func applyDefaults(pod *corev1.Pod, limits *corev1.LimitRange) {
 	pod.Annotations[annotation] = "LimitRanger plugin set: " + strings.Join(told, "; ")
 }
 
-// fillIn returns the names of what it added, sorted.
+// applyDefaultList returns the names of what it added, sorted.
 func applyDefaultList(to *corev1.ResourceList, from corev1.ResourceList) []string {
 	var set []string
 	for name, value := range from {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// Plugin refuses new content in a namespace that is missing or on its way out, and the deletion of those that the system
+// namespaceLifecycle refuses new content in a namespace that is missing or on its way out, and the deletion of those that the system
 // cannot do without: the rules and the messages of upstream.
 //
 // It goes by what etcd says where upstream asks an informer, and so refuses early what would be refused in the end: storage
@@ -72,7 +72,7 @@ func isAccessReview(a admission.Attributes) bool {
 	return resource.Group == "authorization.k8s.io" && resource.Resource == "localsubjectaccessreviews"
 }
 
-// Terminating refuses to create an object in a namespace that is being deleted. It carries the cause by which controllers
+// NamespaceTerminating refuses to create an object in a namespace that is being deleted. It carries the cause by which controllers
 // know that it is no use to try again.
 func NamespaceTerminating(resource schema.GroupResource, name, namespace string) error {
 	err := apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))

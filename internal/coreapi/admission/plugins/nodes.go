@@ -16,7 +16,7 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// Resize refuses to make a pod larger than its node, or to change one where nobody can.
+// podResizeValidator refuses to make a pod larger than its node, or to change one where nobody can.
 type podResizeValidator struct {
 	Nodes corelisters.NodeLister
 }
@@ -80,7 +80,7 @@ func resizeForbidden(a admission.Attributes, cause metav1.CauseType, why error) 
 	return err
 }
 
-// Topology gives pods the labels of their node that say where it is, so that the downward API can tell them.
+// podTopologyLabels gives pods the labels of their node that say where it is, so that the downward API can tell them.
 type podTopologyLabels struct {
 	Nodes corelisters.NodeLister
 }
@@ -132,7 +132,7 @@ func (p podTopologyLabels) label(labels *map[string]string, name string) error {
 	return nil
 }
 
-// Taint keeps pods from a new node until a node controller has seen it ready and takes the taint away.
+// taintNodesByCondition keeps pods from a new node until a node controller has seen it ready and takes the taint away.
 type taintNodesByCondition struct{}
 
 var _ admission.MutationInterface = taintNodesByCondition{}

@@ -55,13 +55,13 @@ func All() []admission.Plugin {
 		{Name: "DenyServiceExternalIPs", New: withoutConfig(func(admission.Deps) library.Interface { return denyServiceExternalIPs{} })},
 		{Name: "PodTopologyLabels", Default: true, New: withoutConfig(newPodTopologyLabels)},
 		{Name: "PodResizeValidator", Default: true, New: withoutConfig(newPodResizeValidator)},
-		{Name: "MutatingAdmissionPolicy", Default: true, Foreign: true, Check: checkedByMaking(staticMutating, mutatingPolicy),
+		{Name: "MutatingAdmissionPolicy", Default: true, SkipBootstrap: true, Check: checkedByMaking(staticMutating, mutatingPolicy),
 			New: ifServed("mutatingadmissionpolicies", mutatingPolicy)},
-		{Name: "MutatingAdmissionWebhook", Default: true, Foreign: true, Check: checkedByMaking(staticWebhooks, mutatingWebhook),
+		{Name: "MutatingAdmissionWebhook", Default: true, SkipBootstrap: true, Check: checkedByMaking(staticWebhooks, mutatingWebhook),
 			New: ifServed("mutatingwebhookconfigurations", mutatingWebhook)},
-		{Name: "ValidatingAdmissionPolicy", Default: true, Foreign: true, Check: checkedByMaking(staticValidating, validatingPolicy),
+		{Name: "ValidatingAdmissionPolicy", Default: true, SkipBootstrap: true, Check: checkedByMaking(staticValidating, validatingPolicy),
 			New: ifServed("validatingadmissionpolicies", validatingPolicy)},
-		{Name: "ValidatingAdmissionWebhook", Default: true, Foreign: true, Check: checkedByMaking(staticWebhooks, validatingWebhook),
+		{Name: "ValidatingAdmissionWebhook", Default: true, SkipBootstrap: true, Check: checkedByMaking(staticWebhooks, validatingWebhook),
 			New: ifServed("validatingwebhookconfigurations", validatingWebhook)},
 		{Name: "ResourceQuota", Default: true, Check: quota.CheckConfiguration, New: newResourceQuota},
 	}
@@ -77,12 +77,12 @@ func namespaceLifecycleRow() admission.Plugin {
 	})}
 }
 
-// plain is for a plugin that takes no configuration and cannot fail.
+// withoutConfig is for a plugin that takes no configuration and cannot fail.
 func withoutConfig(f func(admission.Deps) library.Interface) func(admission.Deps, io.Reader) (library.Interface, error) {
 	return func(d admission.Deps, _ io.Reader) (library.Interface, error) { return f(d), nil }
 }
 
-// made checks a configuration by making a plugin of it, which nobody starts. static finds the directory of manifests in it:
+// checkedByMaking checks a configuration by making a plugin of it, which nobody starts. static finds the directory of manifests in it:
 // those are not read here, and whoever relies on them must be told.
 func checkedByMaking(static func(io.Reader) (string, error), f func(io.Reader) (library.Interface, error)) func(io.Reader) error {
 	return func(config io.Reader) error {

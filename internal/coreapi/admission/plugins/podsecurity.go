@@ -27,7 +27,7 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// Plugin refuses pods by the label pod-security.kubernetes.io/enforce, and warns and annotates audit events by warn and
+// podSecurity refuses pods by the label pod-security.kubernetes.io/enforce, and warns and annotates audit events by warn and
 // audit. The standards, their versions and the words are the library's.
 type podSecurity struct {
 	decide *podsecurity.Admission
@@ -58,7 +58,7 @@ func newPodSecurity(config io.Reader, namespace func(ctx context.Context, name s
 	return podSecurity{decide}, nil
 }
 
-// Check says what is wrong with a PodSecurityConfiguration.
+// checkPodSecurity says what is wrong with a PodSecurityConfiguration.
 func checkPodSecurity(config io.Reader) error {
 	read, err := load.LoadFromReader(config)
 	if err != nil {
@@ -67,7 +67,7 @@ func checkPodSecurity(config io.Reader) error {
 	return validation.ValidatePodSecurityConfiguration(read).ToAggregate()
 }
 
-// recorder counts under upstream's names, where the library keeps its own counts. That registry is one for the process:
+// podSecurityRecorder counts under upstream's names, where the library keeps its own counts. That registry is one for the process:
 // what a second server in it counts is not shown.
 func podSecurityRecorder() metrics.Recorder {
 	counts := metrics.NewPrometheusRecorder(api.GetAPIVersion())
@@ -109,7 +109,7 @@ func (p podSecurity) Validate(ctx context.Context, a admission.Attributes, _ adm
 	return podSecurityForbidden(a, answer)
 }
 
-// refusal says what the library says, which is 403 for a pod and 422 for a label, and 403 where it says nothing.
+// podSecurityForbidden says what the library says, which is 403 for a pod and 422 for a label, and 403 where it says nothing.
 func podSecurityForbidden(a admission.Attributes, answer *admissionv1.AdmissionResponse) error {
 	err := admission.NewForbidden(a, errors.New("not allowed by PodSecurity"))
 	var status *apierrors.StatusError
@@ -132,7 +132,7 @@ func podSecurityForbidden(a admission.Attributes, answer *admissionv1.AdmissionR
 	return status
 }
 
-// attributes are those of a request as the library wants them. Objects here are v1 already.
+// podSecurityAttributes are those of a request as the library wants them. Objects here are v1 already.
 type podSecurityAttributes struct{ admission.Attributes }
 
 var _ api.Attributes = podSecurityAttributes{}

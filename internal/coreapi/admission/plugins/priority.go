@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// Plugin makes the name of a priority class the number that schedulers go by, and lets one class be the default.
+// podPriority makes the name of a priority class the number that schedulers go by, and lets one class be the default.
 type podPriority struct {
 	// Classes is nil where there are none: a pod that names one is then refused, like one that names one which does not
 	// exist.
@@ -65,7 +65,7 @@ func (p podPriority) Admit(ctx context.Context, a admission.Attributes, _ admiss
 	return nil
 }
 
-// keep spares those who send a whole pod, made from what they once created, the two fields that they never wrote.
+// keepPriority spares those who send a whole pod, made from what they once created, the two fields that they never wrote.
 func keepPriority(pod *corev1.Pod, old any) {
 	before, ok := old.(*corev1.Pod)
 	if !ok {
@@ -144,7 +144,7 @@ func (p podPriority) defaultClass() (*schedulingv1.PriorityClass, error) {
 	return found, nil
 }
 
-// systemClasses exist in every cluster; what runs a node or a cluster names them. Their values are above everything that
+// systemPriorityClasses exist in every cluster; what runs a node or a cluster names them. Their values are above everything that
 // users may give.
 var systemPriorityClasses = []schedulingv1.PriorityClass{
 	{
@@ -157,7 +157,7 @@ var systemPriorityClasses = []schedulingv1.PriorityClass{
 	},
 }
 
-// EnsureSystemClasses creates those that are missing.
+// EnsureSystemPriorityClasses creates those that are missing.
 func EnsureSystemPriorityClasses(ctx context.Context, client clients.Interface) error {
 	classes := client.SchedulingV1().PriorityClasses()
 	for i := range systemPriorityClasses {

@@ -15,7 +15,7 @@ import (
 	nodelisters "k8s.io/client-go/listers/node/v1"
 )
 
-// Plugin gives a new pod the overhead, the node selector and the tolerations of its class.
+// runtimeClass gives a new pod the overhead, the node selector and the tolerations of its class.
 type runtimeClass struct {
 	// Classes is nil where there are none: a pod that names one is then refused.
 	Classes nodelisters.RuntimeClassLister
@@ -110,7 +110,7 @@ func (p runtimeClass) classOf(ctx context.Context, a admission.Attributes) (*cor
 	return pod, class, nil
 }
 
-// merge returns both lists as one, in their order, without what another of them covers, as upstream does. Of equal ones
+// mergeTolerations returns both lists as one, in their order, without what another of them covers, as upstream does. Of equal ones
 // the first stays.
 func mergeTolerations(own, added []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(own, added)
@@ -127,7 +127,7 @@ func mergeTolerations(own, added []corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
-// covered reports whether by tolerates everything that t does.
+// isCovered reports whether by tolerates everything that t does.
 func isCovered(t, by corev1.Toleration) bool {
 	if apiequality.Semantic.DeepEqual(t, by) {
 		return true

@@ -24,7 +24,7 @@ func newClass(name string) *nodev1.RuntimeClass {
 	return &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: "x"}
 }
 
-// plugin knows the class "full" of old, and "fresh" only from storage.
+// runtimeClassPlugin knows the class "full" of old, and "fresh" only from storage.
 func runtimeClassPlugin(t *testing.T) runtimeClass {
 	t.Helper()
 	full := newClass("full")

@@ -21,12 +21,12 @@ const (
 	defaultAccount = "default"
 	// enforceMountable is the annotation of an account whose pods may use the secrets that it lists and no others.
 	enforceMountable = "kubernetes.io/enforce-mountable-secrets"
-	// patience is how often the account "default" is looked for. A controller makes it after the namespace, and people
+	// accountAttempts is how often the account "default" is looked for. A controller makes it after the namespace, and people
 	// create both in one command.
 	accountAttempts = 10
 )
 
-// Plugin gives each pod a service account and its token, and sees to it that the account exists.
+// serviceAccount gives each pod a service account and its token, and sees to it that the account exists.
 type serviceAccount struct {
 	Accounts corelisters.ServiceAccountLister
 	// Get reads an account from storage that the lister does not have yet.

@@ -77,7 +77,7 @@ func volumeUsesSecret(v corev1.Volume) bool {
 
 func named(ref *corev1.LocalObjectReference) bool { return ref != nil && ref.Name != "" }
 
-// use is a secret that a container names, and how it says so.
+// secretUse is a secret that a container names, and how it says so.
 type secretUse struct{ how, secret string }
 
 func secretsOf(c *corev1.Container) []secretUse {

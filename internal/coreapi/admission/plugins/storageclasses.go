@@ -23,13 +23,13 @@ const (
 	ingressClassAnnotation            = "kubernetes.io/ingress.class"
 )
 
-// Storage gives claims their class.
+// defaultStorageClass gives claims their class.
 type defaultStorageClass struct {
 	// Classes is nil where there are none.
 	Classes storagelisters.StorageClassLister
 }
 
-// Ingress gives ingresses theirs.
+// defaultIngressClass gives ingresses theirs.
 type defaultIngressClass struct {
 	// Classes is nil where there are none.
 	Classes networkinglisters.IngressClassLister
@@ -101,7 +101,7 @@ func newestDefault[T metav1.Object](all []T, isDefault func(T) bool) string {
 	}).GetName()
 }
 
-// Resize lets claims grow only where their class says that their volumes can.
+// persistentVolumeClaimResize lets claims grow only where their class says that their volumes can.
 type persistentVolumeClaimResize struct {
 	// Classes is nil where there are none: then nothing grows.
 	Classes storagelisters.StorageClassLister

@@ -7,11 +7,11 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// seconds that a pod stays on a node which is not ready or not reachable, unless it says something else. Upstream's
+// defaultSeconds that a pod stays on a node which is not ready or not reachable, unless it says something else. Upstream's
 // default.
 const defaultSeconds int64 = 300
 
-// Plugin gives every pod the two tolerations that let it outlive a short failure of its node.
+// defaultTolerationSeconds gives every pod the two tolerations that let it outlive a short failure of its node.
 type defaultTolerationSeconds struct{}
 
 var _ admission.MutationInterface = defaultTolerationSeconds{}
