@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What a claim is refused with.
+// The errors of claims.
 var (
-	// ErrTaken says that somebody else has it, or had it a moment ago.
+	// ErrTaken: another owner has it, or had it a moment ago.
 	ErrTaken = errors.New("taken")
-	// errFull says that everything is taken.
+	// errFull: everything is taken.
 	errFull = errors.New("range is full")
 )
 
@@ -33,28 +33,28 @@ func ownerOf(s *corev1.Service) Owner {
 
 // Held is a claim that exists.
 type Held struct {
-	// Owner is the Service; empty when it is none. Its UID is known of ports only.
+	// Owner is the Service, empty if there is none. Its UID is known for ports only.
 	Owner Owner
-	// ID tells this claim from another of the same thing, earlier or later.
+	// ID distinguishes this claim from earlier and later ones of the same address or port.
 	ID string
-	// Foreign claims were not made here, and are nobody's business here but their owner's.
+	// Foreign claims were made by others, who release them.
 	Foreign bool
 }
 
-// Claims keeps who has which T, for all replicas.
+// Claims stores the claims on addresses or ports, for all replicas.
 type Claims[T comparable] interface {
-	// Claim makes what the owner's, or answers ErrTaken. After any other error it may or may not be the owner's.
+	// Claim claims what for the owner, or returns ErrTaken. After any other error it may or may not be claimed.
 	Claim(ctx context.Context, what T, owner Owner) error
-	// Release ends the owner's claim. One that does not exist, or is somebody else's, is no error and stays.
+	// Release ends the owner's claim. A claim of another owner stays, which is no error; nor is a missing one.
 	Release(ctx context.Context, what T, owner Owner) error
-	// ReleaseHeld ends this claim, and no other of the same thing. One that has gone is no error.
+	// ReleaseHeld ends this claim, and no later one of the same address or port. A missing one is no error.
 	ReleaseHeld(ctx context.Context, what T, held Held) error
-	// Taken reads all claims as they are now.
+	// Taken reads all current claims from etcd.
 	Taken(ctx context.Context) (map[T]Held, error)
 }
 
-// claimAny claims the first candidate that is free. Most of a range is free most of the time, so that it looks at all
-// claims only after it has met a taken one.
+// claimAny claims the first free candidate. Since most of a range is usually free, it reads all claims only after a candidate
+// was taken.
 func claimAny[T comparable](ctx context.Context, claims Claims[T], owner Owner, candidates iter.Seq[T]) (T, error) {
 	var (
 		none  T
@@ -80,8 +80,8 @@ func claimAny[T comparable](ctx context.Context, claims Claims[T], owner Owner, 
 	return none, errFull
 }
 
-// freeOne is a candidate that is free now, for a request that must not claim it.
-func freeOne[T comparable](ctx context.Context, claims Claims[T], candidates iter.Seq[T], besides map[T]bool) (T, error) {
+// findFree returns a candidate that is free now, for a dry run.
+func findFree[T comparable](ctx context.Context, claims Claims[T], candidates iter.Seq[T], besides map[T]bool) (T, error) {
 	var none T
 	taken, err := claims.Taken(ctx)
 	if err != nil {
