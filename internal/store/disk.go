@@ -28,9 +28,9 @@ const (
 	diskMinimum = 32 << 20
 	// diskFirstStart is what must be free before a first start: two segments of the log, the reserve, and a little.
 	diskFirstStart = 256 << 20
-	// diskPollInterval is how old the last look at the disk may be.
+	// diskPollInterval is how long a measurement of the disk is used.
 	diskPollInterval = 100 * time.Millisecond
-	// roomInterval is how often it is looked at while etcd cannot run for want of room.
+	// roomInterval is how often the disk is measured while etcd cannot run on a full disk.
 	roomInterval = time.Second
 )
 
@@ -83,7 +83,8 @@ func freeBytes(dir string) (int64, error) {
 	return int64(fs.Bavail) * fs.Bsize, nil
 }
 
-// measure asks the file system, at most once in an interval. When it cannot be asked it counts as free: etcd will tell.
+// measure asks the file system, at most once in diskPollInterval. If that fails, the disk counts as free, and etcd reports the
+// error.
 func (d *disk) measure() (free int64, low bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,7 +108,7 @@ func (d *disk) measure() (free int64, low bool) {
 	return d.free, d.low
 }
 
-// checkWrite is why nothing may be written now. essential is for what makes room, or keeps this process alive.
+// checkWrite returns why a write is refused now. essential writes are those that free space or keep this process alive.
 func (d *disk) checkWrite(essential bool) error {
 	free, low := d.measure()
 	if !low || essential && free >= diskMinimum {
@@ -120,7 +121,7 @@ func (d *disk) fullError(free int64, cause error) error {
 	return &DiskFullError{Dir: d.dir, Free: free, Cause: cause}
 }
 
-// awaitRoom blocks for a pause, and then until writes would be accepted; false when ctx ended first.
+// awaitRoom waits for a pause, and then until writes would be accepted. It returns false if ctx ended first.
 func (d *disk) awaitRoom(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -144,19 +145,19 @@ func (d *disk) awaitRoom(ctx context.Context, pause time.Duration) bool {
 }
 
 const (
-	// roomTimeout bounds what a start asks of etcd about space.
+	// roomTimeout bounds the defragmentation at a start.
 	roomTimeout = 2 * time.Minute
-	// worthwhile is how many bytes that hold nothing make a defragmentation worth its time, if they are also half of the
-	// file.
+	// worthwhile is from how many unused bytes a start defragments, if they are also half of the file.
 	worthwhile = 64 << 20
-	// spare is the part of the quota that has to be free again before the embedded etcd is told to accept writes.
+	// spare is the part of the quota that must be free before the NOSPACE alarm of the embedded etcd is disarmed.
 	spare = 0.1
 )
 
-// ErrFull is why CheckSpace fails: writes are refused until somebody makes room.
+// ErrFull: etcd refuses writes until space is freed.
 var ErrFull = errors.New("etcd has raised its NOSPACE alarm and refuses writes: delete objects, compact, defragment, and disarm the alarm")
 
-// CheckSpace asks etcd whether it is full, and the disk of an embedded one. One member that answers is enough, because all of them know of an alarm.
+// CheckSpace checks whether etcd is full, or the disk of the embedded one. One member that responds is enough, because all
+// members know of an alarm.
 func (s *Store) CheckSpace(ctx context.Context) error {
 	client := s.Client()
 	if client == nil {
@@ -188,7 +189,7 @@ func isFull(status *clientv3.StatusResponse) bool {
 	return false
 }
 
-// status asks one member after another, each for a part of the time that there is.
+// status asks one member after another, each for a part of the remaining time.
 func (s *Store) status(ctx context.Context, client *kubernetes.Client) (*clientv3.StatusResponse, error) {
 	members := client.Endpoints()
 	if len(members) == 0 {
@@ -213,11 +214,10 @@ func (s *Store) status(ctx context.Context, client *kubernetes.Client) (*clientv
 	return nil, errors.Join(errs...)
 }
 
-// makeRoom is what an operator would do to an embedded etcd that nobody uses yet: give back to the file system what
-// compaction has freed, when it is much or etcd is full, and accept writes again when that, or a larger quota, has made
-// room. What fails here is told and no reason not to start: reads and deletions work in any case.
+// makeRoom defragments the embedded etcd at a start if much space is unused or etcd is full, and disarms its alarm if there is
+// space again. Errors are logged and do not stop the start: reads and deletions work in any case.
 //
-// Defragmentation cannot be interrupted; it rewrites the file at some hundred MB a second.
+// A defragmentation cannot be interrupted. It rewrites some hundred MB a second.
 func (s *Store) makeRoom(ctx context.Context, client *kubernetes.Client, files interface{ Defrag() error }) {
 	ctx, cancel := context.WithTimeout(ctx, roomTimeout)
 	defer cancel()

@@ -13,14 +13,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// Our own keys are apart from the objects of the API, so that neither an API client nor a prefix scan can meet them, and
-// apart from those of a front door that keeps its objects below another prefix of the same etcd.
+// Our own keys are outside the prefix of API objects, so that neither API clients nor prefix scans see them, and separate from
+// those of a front door with another object prefix in the same etcd.
 const (
 	ownPrefix   = "/portico/"
 	otherPrefix = "/portico-of/"
 )
 
-// ownRoot is where the own keys are that go with the objects below prefix.
+// ownRoot returns the prefix of our own keys that belong to the objects below prefix.
 func ownRoot(prefix string) string {
 	if prefix == DefaultPrefix {
 		return ownPrefix
@@ -28,13 +28,13 @@ func ownRoot(prefix string) string {
 	return otherPrefix + url.PathEscape(prefix) + "/"
 }
 
-// OwnKey is where one of our own keys is in etcd, for those who need more of etcd than Get and Put.
+// OwnKey returns the full name of one of our own keys in etcd, for callers that need more than Get and Put.
 func (s *Store) OwnKey(key string) string { return s.own + key }
 
 // pageSize bounds what one List call asks of etcd at a time; a value may be as large as a discovery document.
 const pageSize = 100
 
-// Get reads one of our own keys. ok is false when there is none.
+// Get reads one of our own keys. ok is false if it does not exist.
 func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err error) {
 	client := s.Client()
 	if client == nil {
@@ -52,7 +52,7 @@ func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err
 	return resp.Kvs[0].Value, true, nil
 }
 
-// Put writes one of our own keys. It has been stored when the error is nil; after an error it may have been.
+// Put writes one of our own keys. After an error it may have been stored.
 func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	client := s.Client()
 	if client == nil {
@@ -66,7 +66,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
-// Delete removes one of our own keys. A key that is not there is no error.
+// Delete removes one of our own keys. A missing key is no error.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	client := s.Client()
 	if client == nil {
@@ -108,15 +108,15 @@ func (s *Store) List(ctx context.Context, prefix string) (map[string][]byte, err
 	}
 }
 
-// LiveKey is where, in etcd, the key of a replica is for as long as its process lives, and its lease after that.
+// LiveKey returns the full name of the key of a replica, which exists until its process has ended and its lease expired.
 func (s *Store) LiveKey(name string) string { return s.OwnKey(liveKeys + name) }
 
-// followRetry is the pause before what was lost is read again from the start.
+// followRetry is the pause before keys are read again after a watch was lost.
 const followRetry = time.Second
 
 // Follow calls changed with every one of our own keys that begins with prefix, and then with each that is written, until
-// ctx ends. For one key the calls are in the order of the writes; some may be left out when others follow them, and some
-// may come twice. Keys that are deleted are not told. changed must not block.
+// ctx ends. For one key the calls are in the order of the writes; some may be skipped when others follow, and some
+// may be repeated. Deletions are not reported. changed must not block.
 func (s *Store) Follow(ctx context.Context, prefix string, changed func(key string, value []byte)) {
 	s.follow(ctx, prefix, func(kept map[string][]byte) {
 		for key, value := range kept {
@@ -149,11 +149,11 @@ func (s *Store) Mirror(ctx context.Context, prefix string, replaced func(map[str
 // nameOf is the own key of an event, as callers know it.
 func (s *Store) nameOf(e *clientv3.Event) string { return strings.TrimPrefix(string(e.Kv.Key), s.own) }
 
-// follow calls began with what there is, then next with every event, and begins again when it loses sight of them.
+// follow calls began with all keys and then next with every event. It starts again when the watch ends.
 func (s *Store) follow(ctx context.Context, prefix string, began func(map[string][]byte), next func(*clientv3.Event)) {
 	for ctx.Err() == nil {
 		if err := s.followOnce(ctx, prefix, began, next); err != nil && ctx.Err() == nil {
-			s.log.Warn("lost sight of own keys, reading them again", zap.String("prefix", prefix), zap.Error(err))
+			s.log.Warn("watch of own keys ended, reading them again", zap.String("prefix", prefix), zap.Error(err))
 		}
 		timer := time.NewTimer(followRetry)
 		select {
@@ -171,7 +171,7 @@ func (s *Store) followOnce(ctx context.Context, prefix string, began func(map[st
 	if client == nil {
 		return ErrNotReady
 	}
-	// The watch begins after a revision that is asked for first, so that the list cannot miss what the watch does not tell.
+	// The watch starts after a revision that is read before the list, so that no change is missed between the two.
 	revision, err := s.revision(ctx, client.KV, prefix)
 	if err != nil {
 		return err

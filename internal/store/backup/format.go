@@ -15,8 +15,8 @@ import (
 	"portico.dev/internal/version"
 )
 
-// WriteFile writes what produce writes, a backup, to a file of that name: encrypted for recipients, if there are any, open
-// to its owner alone, and either all of it or not at all. A file that was there is replaced when the new one is complete.
+// WriteFile writes the backup that produce writes to a file, encrypted for recipients if there are any, with mode 0600. An
+// existing file is replaced when the new one is complete.
 func WriteFile(name string, recipients []age.Recipient, produce func(io.Writer) error) (m Manifest, size int64, err error) {
 	dir := filepath.Dir(name)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(name)+".*") // with mode 0600
@@ -71,8 +71,8 @@ func syncDirectory(dir string) error {
 // tailSize is enough for the manifest and for the table of contents, which are last.
 const tailSize = 2 * maxManifest
 
-// tail keeps the end of what is written to it. By that it is known whether a backup is all there, and what it says of
-// itself, also if it is encrypted for somebody else.
+// tail keeps the end of what is written to it. It shows whether a backup is complete, and its manifest, even if the backup is
+// encrypted for others.
 type tail struct {
 	kept []byte
 	size int64
@@ -126,9 +126,9 @@ const (
 	maxFiles    = 1000
 )
 
-// Manifest is what a backup says of itself.
+// Manifest describes a backup.
 type Manifest struct {
-	// FormatVersion is raised when older programs could not restore a backup any more.
+	// FormatVersion is incremented when older programs cannot restore a backup any more.
 	FormatVersion int `json:"formatVersion"`
 	// Time is when the backup began.
 	Time time.Time `json:"time"`
@@ -136,18 +136,18 @@ type Manifest struct {
 	Portico    string `json:"porticoVersion"`
 	Kubernetes string `json:"kubernetesVersion"`
 	Etcd       Etcd   `json:"etcd"`
-	// EncryptedAtRest says that objects were stored by an EncryptionConfiguration, without which they cannot be read.
+	// EncryptedAtRest: objects were stored with an EncryptionConfiguration, without which they cannot be read.
 	EncryptedAtRest bool `json:"encryptedAtRest"`
-	// IncludesKeys says that there are files below keys/.
+	// IncludesKeys: there are files below keys/.
 	IncludesKeys bool   `json:"includesKeys"`
 	Files        []File `json:"files"`
 }
 
-// Etcd is where the snapshot is from.
+// Etcd describes the etcd of the snapshot.
 type Etcd struct {
 	// ClusterID is in hexadecimal digits, as in etcd's log.
 	ClusterID string `json:"clusterID"`
-	// Revision was etcd's just before: all that was written until then is in the backup.
+	// Revision is etcd's revision just before: everything written until then is in the backup.
 	Revision       int64  `json:"revision"`
 	Prefix         string `json:"prefix"`
 	ServerVersion  string `json:"serverVersion"`
@@ -161,7 +161,7 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Snapshot is the entry that etcd is restored from.
+// Snapshot returns the entry from which etcd is restored.
 func (m *Manifest) Snapshot() File {
 	for _, f := range m.Files {
 		if f.Name == etcdName {
@@ -171,7 +171,7 @@ func (m *Manifest) Snapshot() File {
 	return File{}
 }
 
-// check refuses what this program cannot restore, or would read wrongly.
+// check refuses backups that this program cannot restore.
 func (m *Manifest) check() error {
 	if m.FormatVersion < 1 || m.FormatVersion > formatVersion {
 		return fmt.Errorf("it has format version %d, and this program knows versions up to %d: restore it with Portico %s or later", m.FormatVersion, formatVersion, m.Portico)
