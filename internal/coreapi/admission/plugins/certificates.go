@@ -54,7 +54,7 @@ func (p certificateApproval) Validate(ctx context.Context, a admission.Attribute
 	if !isSigningRequest(a, "approval") {
 		return nil
 	}
-	// The old object: the signer cannot be changed by the way.
+	// The old object counts: the request must not change the signer.
 	old, ok := a.GetOldObject().(*certificatesv1.CertificateSigningRequest)
 	if !ok {
 		return unexpectedObject(a, a.GetOldObject())
@@ -124,7 +124,7 @@ func parseCertificateRequest(data []byte) (*x509.CertificateRequest, error) {
 	return x509.ParseCertificateRequest(block.Bytes)
 }
 
-// clusterTrustBundleAttest asks for the verb "attest" on the signer of whoever says whom pods are to trust in the signer's name.
+// clusterTrustBundleAttest requires the verb "attest" on the signer for writing a bundle of its trust anchors.
 type clusterTrustBundleAttest struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 }
@@ -146,7 +146,8 @@ func (p clusterTrustBundleAttest) Validate(ctx context.Context, a admission.Attr
 	return nil
 }
 
-// keepsSigner says that an update changes only what the garbage collector changes. Labels count: pods choose bundles by them.
+// keepsSigner reports whether an update changes only metadata that the garbage collector changes. Labels are checked, because
+// pods select bundles by them.
 func keepsSigner(bundle *certificatesv1.ClusterTrustBundle, old any) bool {
 	before, replaces := old.(*certificatesv1.ClusterTrustBundle)
 	if !replaces {

@@ -19,13 +19,12 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// limitRanger fills in what containers do not ask for, and refuses what asks for too much, too little, or in a ratio that is
-// not allowed.
+// limitRanger sets default requests and limits of containers, and refuses requests and limits outside of the minimum, maximum
+// and ratio of a LimitRange.
 type limitRanger struct {
-	// Limits is nil where there are no LimitRanges.
+	// Limits is nil if LimitRanges are not served.
 	Limits corelisters.LimitRangeLister
-	// List reads those of a namespace from storage, when the lister has none: the first may have been created by the same
-	// command a moment ago.
+	// List reads those of a namespace from storage if the lister has none: they may have been created a moment ago.
 	List func(ctx context.Context, namespace string) ([]corev1.LimitRange, error)
 }
 
@@ -38,7 +37,7 @@ func (limitRanger) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Update
 }
 
-// Admit fills in the defaults of new pods. Those of a claim are no business of ours: it must ask for something.
+// Admit sets the defaults of new pods. Claims have none: they must request something.
 func (p limitRanger) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	return p.each(ctx, a, func(limits *corev1.LimitRange) error {
 		if pod, ok := a.GetObject().(*corev1.Pod); ok {
@@ -77,7 +76,7 @@ func (p limitRanger) each(ctx context.Context, a admission.Attributes, do func(*
 	return nil
 }
 
-// isLimited leaves out updates of pods: what their containers ask for cannot be changed but by the subresource resize.
+// isLimited leaves out updates of pods: their requests can be changed only by the subresource resize.
 func isLimited(a admission.Attributes) bool {
 	switch a.GetResource().GroupResource() {
 	case corev1.Resource("pods"):
@@ -91,7 +90,7 @@ func isLimited(a admission.Attributes) bool {
 	return a.GetSubresource() == ""
 }
 
-// isTerminating spares what is being deleted: its finalizers must be able to go.
+// isTerminating reports whether an object is being deleted. Such objects are not checked, so that finalizers can be removed.
 func isTerminating(a admission.Attributes) bool {
 	if a.GetOldObject() == nil {
 		return false
@@ -131,7 +130,7 @@ func checkPod(pod *corev1.Pod, limits *corev1.LimitRange) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// checkClaim goes by requests alone: that is all a claim has to say.
+// checkClaim checks requests only: claims have no limits.
 func checkClaim(claim *corev1.PersistentVolumeClaim, limits *corev1.LimitRange) error {
 	var errs []error
 	requests := claim.Spec.Resources.Requests
@@ -171,10 +170,10 @@ func withoutDuplicates(errs []error) []error {
 	return errs
 }
 
-// annotation tells what was filled in.
+// annotation names the defaults that were set.
 const annotation = "kubernetes.io/limit-ranger"
 
-// applyDefaults gives containers the requests and limits that they do not name.
+// applyDefaults sets the requests and limits that containers leave out.
 func applyDefaults(pod *corev1.Pod, limits *corev1.LimitRange) {
 	requests, most := corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range limits.Spec.Limits {
@@ -224,16 +223,16 @@ func applyDefaultList(to *corev1.ResourceList, from corev1.ResourceList) []strin
 	return set
 }
 
-// totals of a pod: what its containers ask for together, or an init container alone where that is more, unless the pod
-// says itself.
+// totals returns the requests and limits of a pod: its own, or else the sum of its containers or the largest init container,
+// whichever is more.
 func totals(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
 	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	return resourcehelper.PodRequests(pod, options), resourcehelper.PodLimits(pod, options)
 }
 
-// The messages are upstream's to the letter: people look them up.
+// The messages are exactly upstream's, because people search for them.
 
-// sorted yields a list by name, so that several complaints come in the same order each time.
+// sorted yields a list by name, so that several errors have a fixed order.
 func sorted(list corev1.ResourceList) iter.Seq2[corev1.ResourceName, resource.Quantity] {
 	return func(yield func(corev1.ResourceName, resource.Quantity) bool) {
 		for _, name := range slices.Sorted(maps.Keys(list)) {

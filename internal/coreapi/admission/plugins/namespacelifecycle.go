@@ -14,18 +14,18 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// namespaceLifecycle refuses new content in a namespace that is missing or on its way out, and the deletion of those that the system
-// cannot do without: the rules and the messages of upstream.
+// namespaceLifecycle refuses new objects in a namespace that is missing or terminating, and the deletion of system namespaces,
+// with upstream's rules and messages.
 //
-// It goes by what etcd says where upstream asks an informer, and so refuses early what would be refused in the end: storage
-// lets nothing be created in a namespace that has begun to go since (namespacetxn.go of coreapi).
+// It reads the namespace from etcd, where upstream asks an informer. It only refuses early: storage creates nothing in a
+// namespace that has begun to terminate since (namespacetxn.go of coreapi).
 type namespaceLifecycle struct {
 	namespace func(ctx context.Context, name string) (*corev1.Namespace, error)
 }
 
 var _ admission.MutationInterface = (*namespaceLifecycle)(nil)
 
-// New takes what reads the namespace that a request is to create in.
+// newNamespaceLifecycle takes a function that reads the namespace in which a request creates.
 func newNamespaceLifecycle(namespace func(ctx context.Context, name string) (*corev1.Namespace, error)) *namespaceLifecycle {
 	return &namespaceLifecycle{namespace}
 }
@@ -38,7 +38,7 @@ func (p *namespaceLifecycle) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Delete
 }
 
-// Admit runs with the mutating plugins although it changes nothing, so that no webhook is asked in vain.
+// Admit runs with the mutating plugins although it changes nothing, so that no webhook is called for a request that is refused anyway.
 func (p *namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetKind().GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind() {
 		if a.GetOperation() == admission.Delete && isSystemNamespace(a.GetName()) {
@@ -53,7 +53,7 @@ func (p *namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, 
 	namespace, err := p.namespace(ctx, a.GetNamespace())
 	if err != nil {
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-			return err // what storage has said of itself, such as that it cannot answer now, is no error of this server
+			return err // storage may be unavailable, which is no error of this server
 		}
 		return apierrors.NewInternalError(err)
 	}
@@ -72,8 +72,8 @@ func isAccessReview(a admission.Attributes) bool {
 	return resource.Group == "authorization.k8s.io" && resource.Resource == "localsubjectaccessreviews"
 }
 
-// NamespaceTerminating refuses to create an object in a namespace that is being deleted. It carries the cause by which controllers
-// know that it is no use to try again.
+// NamespaceTerminating refuses to create an object in a namespace that is being deleted. Its cause tells controllers
+// not to retry.
 func NamespaceTerminating(resource schema.GroupResource, name, namespace string) error {
 	err := apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{

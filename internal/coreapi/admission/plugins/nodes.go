@@ -16,14 +16,14 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// podResizeValidator refuses to make a pod larger than its node, or to change one where nobody can.
+// podResizeValidator refuses to resize a pod beyond its node, or on a node that does not support it.
 type podResizeValidator struct {
 	Nodes corelisters.NodeLister
 }
 
 var _ admission.ValidationInterface = podResizeValidator{}
 
-// Why a resize was refused, for programs.
+// The machine-readable causes of refusals.
 const (
 	causeCapacity metav1.CauseType = "NodeCapacity"
 	causePlatform metav1.CauseType = "UnsupportedPlatform"
@@ -36,7 +36,7 @@ func (podResizeValidator) Handles(operation admission.Operation) bool {
 func (p podResizeValidator) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	old, replaces := a.GetOldObject().(*corev1.Pod)
-	// A generation that stays is a spec that stays.
+	// The same generation means the same spec.
 	if !ok || !replaces || a.GetSubresource() != "resize" || pod.Spec.NodeName == "" || pod.Generation == old.Generation {
 		return nil
 	}
@@ -80,7 +80,7 @@ func resizeForbidden(a admission.Attributes, cause metav1.CauseType, why error) 
 	return err
 }
 
-// podTopologyLabels gives pods the labels of their node that say where it is, so that the downward API can tell them.
+// podTopologyLabels copies the topology labels of the node to the pod, for the downward API.
 type podTopologyLabels struct {
 	Nodes corelisters.NodeLister
 }
@@ -91,7 +91,7 @@ func (podTopologyLabels) Handles(operation admission.Operation) bool {
 	return operation == admission.Create
 }
 
-// Admit labels a pod that is created on its node, and the binding of any other: bindings pass their labels on.
+// Admit labels a pod that is created with a node, and otherwise its binding, whose labels the pod gets.
 func (p podTopologyLabels) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != corev1.Resource("pods") {
 		return nil
@@ -114,7 +114,7 @@ func (p podTopologyLabels) Admit(_ context.Context, a admission.Attributes, _ ad
 func (p podTopologyLabels) label(labels *map[string]string, name string) error {
 	node, err := p.Nodes.Get(name)
 	if apierrors.IsNotFound(err) {
-		return nil // pods may be placed on nodes that come later
+		return nil // the node may be created later
 	}
 	if err != nil {
 		return fmt.Errorf("node %q: %w", name, err)
@@ -132,7 +132,7 @@ func (p podTopologyLabels) label(labels *map[string]string, name string) error {
 	return nil
 }
 
-// taintNodesByCondition keeps pods from a new node until a node controller has seen it ready and takes the taint away.
+// taintNodesByCondition taints a new node as not ready, until a node controller removes the taint.
 type taintNodesByCondition struct{}
 
 var _ admission.MutationInterface = taintNodesByCondition{}

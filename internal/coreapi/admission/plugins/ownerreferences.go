@@ -28,8 +28,8 @@ type ownerReferencesPermission struct {
 
 var _ admission.ValidationInterface = (*ownerReferencesPermission)(nil)
 
-// New takes a mapper that answers without asking a backend: an owner whose backend is down must not hold up those who
-// create what it owns.
+// newOwnerReferencesPermission takes a mapper that needs no backend: a dead backend of an owner must not delay the creation of
+// dependents.
 func newOwnerReferencesPermission(a authorizer.UnconditionalAuthorizer, mapper meta.RESTMapper) *ownerReferencesPermission {
 	return &ownerReferencesPermission{a, mapper}
 }
@@ -47,7 +47,7 @@ func (p *ownerReferencesPermission) Validate(ctx context.Context, a admission.At
 	if sameOwners(now, before) {
 		return nil
 	}
-	// Whoever creates an object could have left it uncreated; that it goes with its owner is theirs to say.
+	// A creator decides freely about the lifetime of the new object.
 	if a.GetOperation() != admission.Create {
 		if err := p.mayDelete(ctx, a); err != nil {
 			return err
@@ -77,7 +77,7 @@ func (p *ownerReferencesPermission) mayDelete(ctx context.Context, a admission.A
 	return nil
 }
 
-// mayFinalizeAnything spares those who may everything the look at what the owners are.
+// mayFinalizeAnything skips the lookup of owners for users who may do everything.
 func (p *ownerReferencesPermission) mayFinalizeAnything(ctx context.Context, a admission.Attributes) bool {
 	decision, _, _ := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User: a.GetUserInfo(), Verb: "update", Name: "*", ResourceRequest: true,
@@ -86,7 +86,7 @@ func (p *ownerReferencesPermission) mayFinalizeAnything(ctx context.Context, a a
 	return decision == authorizer.DecisionAllow
 }
 
-// mayBlock asks about every resource that the kind of an owner may stand for.
+// mayBlock checks every resource that the kind of an owner may mean.
 func (p *ownerReferencesPermission) mayBlock(ctx context.Context, a admission.Attributes, ref metav1.OwnerReference) error {
 	mappings, err := p.mappings(ref)
 	if err != nil {
@@ -116,7 +116,7 @@ func (p *ownerReferencesPermission) mappings(ref metav1.OwnerReference) ([]*meta
 	return p.mapper.RESTMappings(schema.GroupKind{Group: gv.Group, Kind: ref.Kind}, gv.Version)
 }
 
-// ownersOf is empty for nil, and for what has no metadata.
+// ownersOf returns the owners of an object, none for nil or an object without metadata.
 func ownersOf(obj runtime.Object) []metav1.OwnerReference {
 	if obj == nil {
 		return nil
@@ -132,7 +132,7 @@ func sameOwners(a, b []metav1.OwnerReference) bool {
 	return len(a) == len(b) && (len(a) == 0 || apiequality.Semantic.DeepEqual(a, b))
 }
 
-// newlyBlocking are the owners that would have to wait for the object and did not before.
+// newlyBlocking returns the owners that are blocked now and were not before.
 func newlyBlocking(now, before []metav1.OwnerReference) []metav1.OwnerReference {
 	blocked := map[types.UID]bool{}
 	for _, ref := range before {

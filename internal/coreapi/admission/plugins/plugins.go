@@ -20,8 +20,8 @@ import (
 	"portico.dev/internal/coreapi/quota"
 )
 
-// All returns the table, in upstream's order: webhooks and policies see what every plugin before them made of an object,
-// and nothing is counted that was refused.
+// All returns the table, in upstream's order: webhooks and policies see the changes of all plugins before them, and quotas
+// count no refused request.
 func All() []admission.Plugin {
 	return []admission.Plugin{
 		namespaceLifecycleRow(),
@@ -67,8 +67,7 @@ func All() []admission.Plugin {
 	}
 }
 
-// NamespaceLifecycle is the table of a server that has nothing else. Without this plugin there is no way to have
-// namespaces that end.
+// NamespaceLifecycle is the smallest table: without this plugin, namespaces could not be deleted safely.
 func NamespaceLifecycle() []admission.Plugin { return []admission.Plugin{namespaceLifecycleRow()} }
 
 func namespaceLifecycleRow() admission.Plugin {
@@ -82,8 +81,8 @@ func withoutConfig(f func(admission.Deps) library.Interface) func(admission.Deps
 	return func(d admission.Deps, _ io.Reader) (library.Interface, error) { return f(d), nil }
 }
 
-// checkedByMaking checks a configuration by making a plugin of it, which nobody starts. static finds the directory of manifests in it:
-// those are not read here, and whoever relies on them must be told.
+// checkedByMaking validates a configuration by making a plugin that is not started. static returns its staticManifestsDir,
+// which is not supported and therefore an error.
 func checkedByMaking(static func(io.Reader) (string, error), f func(io.Reader) (library.Interface, error)) func(io.Reader) error {
 	return func(config io.Reader) error {
 		data, err := io.ReadAll(config)
@@ -126,8 +125,7 @@ func staticMutating(config io.Reader) (string, error) {
 	return c.StaticManifestsDir, nil
 }
 
-// ifServed makes a plugin of the library's, which take what they need by its initializers, unless what it goes by is
-// not served here.
+// ifServed makes a plugin of the library, which gets its dependencies from the initializers, if its resource is served here.
 func ifServed(resource string, f func(io.Reader) (library.Interface, error)) func(admission.Deps, io.Reader) (library.Interface, error) {
 	return func(d admission.Deps, config io.Reader) (library.Interface, error) {
 		if !d.Served(admissionregistrationv1.SchemeGroupVersion.WithResource(resource)) {

@@ -27,18 +27,18 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// podSecurity refuses pods by the label pod-security.kubernetes.io/enforce, and warns and annotates audit events by warn and
-// audit. The standards, their versions and the words are the library's.
+// podSecurity enforces the Pod Security Standards that the labels pod-security.kubernetes.io/enforce, warn and audit of a
+// namespace select. The checks and messages are the library's.
 type podSecurity struct {
 	decide *podsecurity.Admission
 }
 
 var _ admission.ValidationInterface = podSecurity{}
 
-// New takes a PodSecurityConfiguration, nil for upstream's default: privileged wherever no label says otherwise.
+// newPodSecurity takes a PodSecurityConfiguration, nil for upstream's default: privileged unless a label says otherwise.
 //
-// It reads each namespace from etcd where upstream asks an informer: whoever has labelled a namespace and was told so may
-// rely on it with the next pod. Pods are listed only to warn of those that a new label would refuse.
+// It reads namespaces from etcd, where upstream asks an informer, so that a label counts from the next pod on. Pods are listed
+// only to warn about those that a new label would refuse.
 func newPodSecurity(config io.Reader, namespace func(ctx context.Context, name string) (*corev1.Namespace, error), pods clients.Interface) (podSecurity, error) {
 	read, err := load.LoadFromReader(config)
 	if err != nil {
@@ -58,7 +58,7 @@ func newPodSecurity(config io.Reader, namespace func(ctx context.Context, name s
 	return podSecurity{decide}, nil
 }
 
-// checkPodSecurity says what is wrong with a PodSecurityConfiguration.
+// checkPodSecurity validates a PodSecurityConfiguration.
 func checkPodSecurity(config io.Reader) error {
 	read, err := load.LoadFromReader(config)
 	if err != nil {
@@ -67,8 +67,8 @@ func checkPodSecurity(config io.Reader) error {
 	return validation.ValidatePodSecurityConfiguration(read).ToAggregate()
 }
 
-// podSecurityRecorder counts under upstream's names, where the library keeps its own counts. That registry is one for the process:
-// what a second server in it counts is not shown.
+// podSecurityRecorder registers upstream's metrics in the library's registry. This registry is global: counts of a second server
+// in the process are not exported.
 func podSecurityRecorder() metrics.Recorder {
 	counts := metrics.NewPrometheusRecorder(api.GetAPIVersion())
 	counts.MustRegister(func(all ...basemetrics.Registerable) {
@@ -85,12 +85,12 @@ func (g namespaceGetter) GetNamespace(ctx context.Context, name string) (*corev1
 	return g(ctx, name)
 }
 
-// Handles what makes pods what they are.
+// Handles implements admission.Interface.
 func (podSecurity) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Update
 }
 
-// Validate asks about namespaces, whose labels must mean something, pods, and what makes pods.
+// Validate checks the labels of namespaces, pods, and objects with pod templates.
 func (p podSecurity) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	resource := a.GetResource().GroupResource()
 	if resource != corev1.Resource("namespaces") && !p.decide.PodSpecExtractor.HasPodSpec(resource) {
@@ -109,7 +109,7 @@ func (p podSecurity) Validate(ctx context.Context, a admission.Attributes, _ adm
 	return podSecurityForbidden(a, answer)
 }
 
-// podSecurityForbidden says what the library says, which is 403 for a pod and 422 for a label, and 403 where it says nothing.
+// podSecurityForbidden returns the library's status, which is 403 for a pod and 422 for a label, and 403 if there is none.
 func podSecurityForbidden(a admission.Attributes, answer *admissionv1.AdmissionResponse) error {
 	err := admission.NewForbidden(a, errors.New("not allowed by PodSecurity"))
 	var status *apierrors.StatusError
@@ -132,7 +132,7 @@ func podSecurityForbidden(a admission.Attributes, answer *admissionv1.AdmissionR
 	return status
 }
 
-// podSecurityAttributes are those of a request as the library wants them. Objects here are v1 already.
+// podSecurityAttributes converts attributes to the library's type. Objects are v1 already.
 type podSecurityAttributes struct{ admission.Attributes }
 
 var _ api.Attributes = podSecurityAttributes{}

@@ -15,10 +15,9 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// podPriority makes the name of a priority class the number that schedulers go by, and lets one class be the default.
+// podPriority resolves the priority class of a pod to its value, and allows only one default class.
 type podPriority struct {
-	// Classes is nil where there are none: a pod that names one is then refused, like one that names one which does not
-	// exist.
+	// Classes is nil if priority classes are not served: pods that name one are then refused.
 	Classes schedulinglisters.PriorityClassLister
 	// Get reads a class from storage that the lister does not have: it may have been created by the same command a moment
 	// ago. Upstream refuses the pod then.
@@ -65,7 +64,7 @@ func (p podPriority) Admit(ctx context.Context, a admission.Attributes, _ admiss
 	return nil
 }
 
-// keepPriority spares those who send a whole pod, made from what they once created, the two fields that they never wrote.
+// keepPriority copies the two fields from the old pod for clients that update with their original manifest.
 func keepPriority(pod *corev1.Pod, old any) {
 	before, ok := old.(*corev1.Pod)
 	if !ok {
@@ -95,7 +94,7 @@ func (p podPriority) Validate(_ context.Context, a admission.Attributes, _ admis
 	return nil
 }
 
-// classFor returns a copy whose fields may be pointed at.
+// classFor returns a copy of the class, which the caller may change.
 func (p podPriority) classFor(ctx context.Context, a admission.Attributes, name string) (schedulingv1.PriorityClass, error) {
 	if name == "" {
 		class, err := p.defaultClass()
@@ -125,8 +124,7 @@ func (p podPriority) classFor(ctx context.Context, a admission.Attributes, name 
 	return *class.DeepCopy(), nil
 }
 
-// defaultClass is nil when there is none. Two that were made at the same moment can both be the default; the lower one
-// counts.
+// defaultClass returns the default class, nil if there is none. If two were created concurrently, the lower one counts.
 func (p podPriority) defaultClass() (*schedulingv1.PriorityClass, error) {
 	if p.Classes == nil {
 		return nil, nil
@@ -144,8 +142,7 @@ func (p podPriority) defaultClass() (*schedulingv1.PriorityClass, error) {
 	return found, nil
 }
 
-// systemPriorityClasses exist in every cluster; what runs a node or a cluster names them. Their values are above everything that
-// users may give.
+// systemPriorityClasses exist in every cluster, for system pods. Their values are above those that users may use.
 var systemPriorityClasses = []schedulingv1.PriorityClass{
 	{
 		ObjectMeta: metav1.ObjectMeta{Name: "system-node-critical"}, Value: 2000001000,

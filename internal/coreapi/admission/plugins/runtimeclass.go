@@ -15,9 +15,9 @@ import (
 	nodelisters "k8s.io/client-go/listers/node/v1"
 )
 
-// runtimeClass gives a new pod the overhead, the node selector and the tolerations of its class.
+// runtimeClass sets the overhead, node selector and tolerations of a new pod from its RuntimeClass.
 type runtimeClass struct {
-	// Classes is nil where there are none: a pod that names one is then refused.
+	// Classes is nil if RuntimeClasses are not served: pods that name one are then refused.
 	Classes nodelisters.RuntimeClassLister
 	// Get reads a class from storage that the lister does not have: it may have been created a moment ago.
 	Get func(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
@@ -67,7 +67,7 @@ func (p runtimeClass) Admit(ctx context.Context, a admission.Attributes, _ admis
 	return nil
 }
 
-// Validate asks again: webhooks and policies may have written an overhead of their own.
+// Validate checks again, because webhooks and policies may have set an overhead.
 func (p runtimeClass) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, class, err := p.classOf(ctx, a)
 	switch {
@@ -110,8 +110,8 @@ func (p runtimeClass) classOf(ctx context.Context, a admission.Attributes) (*cor
 	return pod, class, nil
 }
 
-// mergeTolerations returns both lists as one, in their order, without what another of them covers, as upstream does. Of equal ones
-// the first stays.
+// mergeTolerations returns both lists in order, without tolerations that another one covers, as upstream does. Of equal ones the
+// first stays.
 func mergeTolerations(own, added []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(own, added)
 	var merged []corev1.Toleration

@@ -19,14 +19,14 @@ import (
 
 const (
 	defaultAccount = "default"
-	// enforceMountable is the annotation of an account whose pods may use the secrets that it lists and no others.
+	// enforceMountable is the annotation of an account whose pods may use only the secrets that it lists.
 	enforceMountable = "kubernetes.io/enforce-mountable-secrets"
-	// accountAttempts is how often the account "default" is looked for. A controller makes it after the namespace, and people
-	// create both in one command.
+	// accountAttempts is how often the account "default" is looked up. A controller creates it after the namespace, and one
+	// command may create a namespace and a pod.
 	accountAttempts = 10
 )
 
-// serviceAccount gives each pod a service account and its token, and sees to it that the account exists.
+// serviceAccount sets the service account of a pod, mounts its token, and refuses pods whose account does not exist.
 type serviceAccount struct {
 	Accounts corelisters.ServiceAccountLister
 	// Get reads an account from storage that the lister does not have yet.
@@ -42,7 +42,7 @@ func (serviceAccount) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Update
 }
 
-// Admit fills in what a new pod leaves out.
+// Admit sets the fields that a new pod leaves out.
 func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	pod := podOf(a)
 	if pod == nil || a.GetOperation() != admission.Create {
@@ -68,7 +68,7 @@ func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o adm
 	return p.Validate(ctx, a, o)
 }
 
-// Validate refuses a pod whose account does not exist, or whose secrets its account does not list where it must.
+// Validate refuses a pod whose account does not exist, or does not list the pod's secrets if enforceMountable is set.
 func (p serviceAccount) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod := podOf(a)
 	if pod == nil {
@@ -100,7 +100,7 @@ func (p serviceAccount) Validate(ctx context.Context, a admission.Attributes, _ 
 	return nil
 }
 
-// podOf is nil for what is none of our business.
+// podOf returns the pod of a request, nil for requests that this plugin does not check.
 func podOf(a admission.Attributes) *corev1.Pod {
 	if a.GetResource().GroupResource() != corev1.Resource("pods") {
 		return nil
@@ -112,13 +112,13 @@ func podOf(a admission.Attributes) *corev1.Pod {
 	return pod
 }
 
-// isMirror says that the pod stands for one that a kubelet runs from a file.
+// isMirror reports whether the pod represents a static pod of a kubelet.
 func isMirror(pod *corev1.Pod) bool {
 	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return ok
 }
 
-// mounts goes by what the pod says, else by what the account says, else yes.
+// mounts reports whether the token is mounted: by the pod's setting, else by the account's, else true.
 func mounts(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	for _, wish := range []*bool{pod.Spec.AutomountServiceAccountToken, account.AutomountServiceAccountToken} {
 		if wish != nil {
@@ -178,7 +178,7 @@ const (
 	expiration int64 = 60*60 + 7
 )
 
-// mountToken gives every container the token, unless it has something of its own in that place.
+// mountToken mounts the token into every container that has no other mount at that path.
 func mountToken(pod *corev1.Pod) {
 	at := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, volumePrefix) })
 	there := at >= 0
@@ -206,7 +206,7 @@ func mountToken(pod *corev1.Pod) {
 	}
 }
 
-// tokenVolume is what client libraries look for in that place: the token, whom to believe, and where one is.
+// tokenVolume has the files that client libraries expect: token, CA bundle and namespace.
 func tokenVolume() *corev1.ProjectedVolumeSource {
 	mode, seconds := corev1.ProjectedVolumeSourceDefaultMode, expiration
 	return &corev1.ProjectedVolumeSource{DefaultMode: &mode, Sources: []corev1.VolumeProjection{

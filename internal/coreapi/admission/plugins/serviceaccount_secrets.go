@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// checkMirror refuses what a mirror would let a node reach: whoever writes a file on a node is not asked for rights in a
-// namespace.
+// checkMirror refuses service accounts and secrets in mirror pods: whoever writes a static pod on a node was not authorized in
+// the namespace.
 func checkMirror(a admission.Attributes, pod *corev1.Pod) error {
 	var problem error
 	switch {
@@ -32,7 +32,7 @@ func projectsToken(v corev1.Volume) bool {
 	})
 }
 
-// usesSecrets reports any way in which a pod names a secret.
+// usesSecrets reports whether a pod names a secret in any field.
 func usesSecrets(spec *corev1.PodSpec) bool {
 	containers := slices.Concat(spec.InitContainers, spec.Containers)
 	for _, c := range spec.EphemeralContainers {

@@ -23,15 +23,15 @@ const (
 	ingressClassAnnotation            = "kubernetes.io/ingress.class"
 )
 
-// defaultStorageClass gives claims their class.
+// defaultStorageClass sets the class of claims that name none to the one that is marked as default.
 type defaultStorageClass struct {
-	// Classes is nil where there are none.
+	// Classes is nil if they are not served.
 	Classes storagelisters.StorageClassLister
 }
 
-// defaultIngressClass gives ingresses theirs.
+// defaultIngressClass sets the class of ingresses that name none to the one that is marked as default.
 type defaultIngressClass struct {
-	// Classes is nil where there are none.
+	// Classes is nil if they are not served.
 	Classes networkinglisters.IngressClassLister
 }
 
@@ -52,7 +52,7 @@ func (p defaultStorageClass) Admit(_ context.Context, a admission.Attributes, _ 
 	if !ok || a.GetSubresource() != "" || p.Classes == nil {
 		return nil
 	}
-	// A class that is named and empty is a wish too: none.
+	// An empty class name means no class.
 	if _, named := claim.Annotations[corev1.BetaStorageClassAnnotation]; named || claim.Spec.StorageClassName != nil {
 		return nil
 	}
@@ -88,8 +88,8 @@ func (p defaultIngressClass) Admit(_ context.Context, a admission.Attributes, _ 
 	return nil
 }
 
-// newestDefault is the name of the default that was created last, of two of the same second the first by name, or
-// empty. More than one default is a mistake, and upstream's answer to it.
+// newestDefault returns the name of the newest default, the first by name if several have the same second, or empty. Upstream
+// resolves several defaults in this way.
 func newestDefault[T metav1.Object](all []T, isDefault func(T) bool) string {
 	marked := slices.DeleteFunc(slices.Clone(all), func(c T) bool { return !isDefault(c) })
 	if len(marked) == 0 {
@@ -101,9 +101,9 @@ func newestDefault[T metav1.Object](all []T, isDefault func(T) bool) string {
 	}).GetName()
 }
 
-// persistentVolumeClaimResize lets claims grow only where their class says that their volumes can.
+// persistentVolumeClaimResize lets claims grow only if their class allows volume expansion.
 type persistentVolumeClaimResize struct {
-	// Classes is nil where there are none: then nothing grows.
+	// Classes is nil if storage classes are not served: then no claim can grow.
 	Classes storagelisters.StorageClassLister
 }
 
@@ -144,7 +144,7 @@ func (p persistentVolumeClaimResize) grows(class, before string) bool {
 	return err == nil && c.AllowVolumeExpansion != nil && *c.AllowVolumeExpansion
 }
 
-// classOf is the class that a claim names, by the annotation of old first.
+// storageClassOf returns the class of a claim, from the old annotation first.
 func storageClassOf(claim *corev1.PersistentVolumeClaim) string {
 	if name, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return name

@@ -7,11 +7,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// defaultSeconds that a pod stays on a node which is not ready or not reachable, unless it says something else. Upstream's
-// default.
+// defaultSeconds is how long a pod stays on a node that is not ready or not reachable. It is upstream's default.
 const defaultSeconds int64 = 300
 
-// defaultTolerationSeconds gives every pod the two tolerations that let it outlive a short failure of its node.
+// defaultTolerationSeconds adds the tolerations by which a pod survives a short failure of its node.
 type defaultTolerationSeconds struct{}
 
 var _ admission.MutationInterface = defaultTolerationSeconds{}
@@ -38,7 +37,7 @@ func (defaultTolerationSeconds) Admit(_ context.Context, a admission.Attributes,
 	return nil
 }
 
-// tolerates goes by key and effect alone, as upstream does: whoever named a taint has thought of it.
+// tolerates compares key and effect only, as upstream does.
 func tolerates(given []corev1.Toleration, taint string) bool {
 	for _, t := range given {
 		if (t.Key == taint || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "") {
