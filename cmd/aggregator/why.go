@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
 
 	"portico.dev/internal/auth/rbac"
@@ -89,7 +88,7 @@ func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) erro
 }
 
 // ask reads the arguments. A resource may be written as for kubectl: short, singular, with its group or without.
-func (o *whyOptions) ask(client kubernetes.Interface, args []string) error {
+func (o *whyOptions) ask(client clients.Interface, args []string) error {
 	q := &o.question
 	q.User, q.Verb = args[0], args[1]
 	q.Groups = append([]string{"system:authenticated"}, o.groups...)
@@ -125,7 +124,7 @@ func (o *whyOptions) ask(client kubernetes.Interface, args []string) error {
 	return nil
 }
 
-func (o *whyOptions) answer(ctx context.Context, client kubernetes.Interface) (a whyAnswer, err error) {
+func (o *whyOptions) answer(ctx context.Context, client clients.Interface) (a whyAnswer, err error) {
 	q := o.question
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: q.User, Groups: q.Groups}}
 	if q.Path != "" {
@@ -151,7 +150,7 @@ func (o *whyOptions) answer(ctx context.Context, client kubernetes.Interface) (a
 	return a, nil
 }
 
-func rolesAndBindings(ctx context.Context, client kubernetes.Interface) (p rbac.Objects, err error) {
+func rolesAndBindings(ctx context.Context, client clients.Interface) (p rbac.Objects, err error) {
 	for _, list := range []func() error{
 		func() error {
 			return into(ctx, &p.Roles, client.RbacV1().Roles("").List, func(l *rbacv1.RoleList) []rbacv1.Role { return l.Items })

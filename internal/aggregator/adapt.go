@@ -50,8 +50,8 @@ func remoteRoute(r *apiservice.Route) remote.Route {
 	return route
 }
 
-// revisionOf changes when an APIService is pointed at another backend, which may rightly serve less than the one before.
-// A new CA bundle is not such a change.
+// revisionOf changes when an APIService names another Service, which may serve less than the one before. A new CA bundle is no
+// such change.
 func revisionOf(r *apiservice.Route) string {
 	s := r.Service
 	if s == nil {
@@ -82,13 +82,13 @@ func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []namespaces.Res
 	return out
 }
 
-// lastKnown stores the documents that backends last served in etcd, for all replicas and the next start.
-type lastKnown struct {
+// documentStorage stores the documents that backends last served in etcd, for all replicas and the next start.
+type documentStorage struct {
 	store  *store.Store
 	prefix string
 }
 
-func (l lastKnown) Load(ctx context.Context) (map[string][]byte, error) {
+func (l documentStorage) Load(ctx context.Context) (map[string][]byte, error) {
 	values, err := l.store.List(ctx, l.prefix)
 	if err != nil {
 		return nil, err
@@ -100,20 +100,20 @@ func (l lastKnown) Load(ctx context.Context) (map[string][]byte, error) {
 	return out, nil
 }
 
-func (l lastKnown) Save(ctx context.Context, name string, value []byte) error {
+func (l documentStorage) Save(ctx context.Context, name string, value []byte) error {
 	return l.store.Put(ctx, l.prefix+name, value)
 }
 
-func (l lastKnown) Delete(ctx context.Context, name string) error {
+func (l documentStorage) Delete(ctx context.Context, name string) error {
 	return l.store.Delete(ctx, l.prefix+name)
 }
 
 // Follow calls saved with what any replica stores, so that all replicas soon serve the same documents.
-func (l lastKnown) Follow(ctx context.Context, saved func(name string, value []byte)) {
+func (l documentStorage) Follow(ctx context.Context, saved func(name string, value []byte)) {
 	l.store.Follow(ctx, l.prefix, func(key string, value []byte) { saved(strings.TrimPrefix(key, l.prefix), value) })
 }
 
-// replicaName is how people tell this process from the others: the machine, and what sets a restart of it apart.
+// replicaName returns the host name with a random suffix, which differs after a restart.
 func replicaName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -124,24 +124,19 @@ func replicaName() string {
 
 func (h *parts) ownAddresses() []string { return []string{h.listener.Addr().String()} }
 
-// localDocuments are the OpenAPI documents of the local groups, prepared when the program was built, and those of custom
-// resources, which come and go.
+// localDocuments returns the OpenAPI v3 documents of the local groups, prepared at build time, and of custom resources.
 func (h *parts) localDocuments() []openapi.Document {
-	prepared, custom := h.core.PreparedDocuments(), h.core.Documents()
-	out := make([]openapi.Document, 0, len(prepared)+len(custom))
-	for _, d := range prepared {
-		out = append(out, openapi.Document{Path: d.Path, Hash: d.Hash, Packed: d.Packed})
-	}
-	for _, d := range custom {
-		out = append(out, openapi.Document{Path: d.Path, Hash: d.Hash, Packed: d.Packed})
+	var out []openapi.Document
+	for _, d := range slices.Concat(h.core.PreparedDocuments(), h.core.Documents()) {
+		out = append(out, openapi.Document(d))
 	}
 	return out
 }
 
-// localSwagger is the same in version 2, which is built when somebody reads it.
+// localSwagger returns the version 2 documents of the same. That of custom resources is built when it is read.
 func (h *parts) localSwagger() []openapi.Source {
 	d := h.core.PreparedSwagger()
-	sources := []openapi.Source{openapi.Prepared(openapi.Document{Hash: d.Hash, Packed: d.Packed})}
+	sources := []openapi.Source{openapi.Prepared(openapi.Document(d))}
 	custom, err := h.core.Swagger()
 	if err != nil {
 		h.log.Error("leaving custom resources out of the OpenAPI v2 document", zap.Error(err))

@@ -19,15 +19,15 @@ import (
 	"portico.dev/internal/store/backup"
 )
 
-// BackupConfig is scheduled backups.
+// BackupConfig configures scheduled backups.
 type BackupConfig struct {
-	// Dir is where they are written. Default none: no backups are made.
+	// Dir is the directory of backups. Default none: no backups are made.
 	Dir string
 	// Interval is between two of them. Default 12 hours.
 	Interval time.Duration
 	// Retention is how many are kept. Default 5.
 	Retention int
-	// IncludeKeys takes the keys along. They are then encrypted, for RecipientsFile.
+	// IncludeKeys includes the keys. Backups are then encrypted for RecipientsFile.
 	IncludeKeys bool
 	// RecipientsFile has the public keys of age that backups are encrypted for. Default none: they are not encrypted.
 	RecipientsFile string
@@ -65,7 +65,7 @@ func (c *Config) validateBackup(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// wireBackup reads who scheduled backups are for.
+// wireBackup builds the handler of backups, and the schedule if there is one.
 func (h *parts) wireBackup() error {
 	h.backups = &backups{parts: h}
 	c := h.cfg.Backup
@@ -91,20 +91,20 @@ func (h *parts) wireBackup() error {
 	return nil
 }
 
-// backups answers those who ask for a backup of this front door.
+// backups serves backups of this front door.
 type backups struct {
 	parts *parts
-	mu    sync.Mutex // held while one is answered: each keeps pages of etcd, and reads all of it
+	mu    sync.Mutex // held while one is served: each pins pages of etcd, and reads all of it
 }
 
 const (
-	// backupTimeout bounds one answer, backupStall how long its client may read nothing: until then etcd keeps the pages of
-	// that moment.
+	// backupTimeout bounds one response, backupStall how long its client may read nothing: meanwhile etcd keeps the pages of
+	// the snapshot.
 	backupTimeout = time.Hour
 	backupStall   = time.Minute
 )
 
-// contents begins a backup, whose snapshot the caller closes.
+// contents begins a backup. The caller closes its snapshot.
 func (b *backups) contents(ctx context.Context, includeKeys bool) (backup.Contents, error) {
 	h := b.parts
 	c := backup.Contents{EtcdPrefix: h.store.Prefix(), EncryptedAtRest: h.encryption.Enabled()}
@@ -118,7 +118,7 @@ func (b *backups) contents(ctx context.Context, includeKeys bool) (backup.Conten
 	return c, err
 }
 
-// keyFiles are all files with keys, and with the trust that goes with them, that this front door was started with.
+// keyFiles reads all files with keys and CA bundles that this front door was started with.
 func (h *parts) keyFiles() ([]backup.KeyFile, error) {
 	keys, err := backup.DirectoryKeys(h.cfg.pkiDir())
 	if err != nil {
@@ -158,8 +158,8 @@ func (h *parts) keyFiles() ([]backup.KeyFile, error) {
 	return keys, nil
 }
 
-// ServeHTTP answers with a backup, with keys if the path ends so. Who may is authorised by the path: no role that we ship
-// has it, except the one of system:masters for everything.
+// ServeHTTP serves a backup, with keys if the path ends in /keys. It is authorized by its path, which no shipped role has but
+// cluster-admin.
 func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !b.mu.TryLock() {
 		respond.Error(w, r, apierrors.NewTooManyRequests("another backup of this front door is under way; try again when it is done", 10))
@@ -178,7 +178,7 @@ func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer contents.Snapshot.Close()
 	stalled := time.AfterFunc(backupStall, func() {
 		cancel()
-		_ = contents.Snapshot.Close() // etcd must not keep its pages for who does not read
+		_ = contents.Snapshot.Close() // etcd must not keep its pages for a client that does not read
 	})
 	defer stalled.Stop()
 	w.Header().Set("Content-Type", "application/zip")

@@ -32,19 +32,19 @@ func (h *parts) wireClients() (err error) {
 	if h.clients, err = clients.New(config); err != nil {
 		return fmt.Errorf("client of the local groups: %w", err)
 	}
-	founding := unthrottled(h.core.BootstrapConfig(self))
-	if h.startClients, err = clients.New(founding); err != nil {
+	bootstrapConfig := unthrottled(h.core.BootstrapConfig(self))
+	if h.bootstrapClients, err = clients.New(bootstrapConfig); err != nil {
 		return fmt.Errorf("client of what every cluster starts with: %w", err)
 	}
-	if h.aggregator, err = aggregatorclient.NewForConfig(founding); err != nil {
+	if h.aggregator, err = aggregatorclient.NewForConfig(bootstrapConfig); err != nil {
 		return fmt.Errorf("client of apiservices: %w", err)
 	}
 	h.informers = clients.NewInformers(h.clients, trimInformerObjects())
 	h.services = aggregatorinformers.NewSharedInformerFactoryWithOptions(h.aggregator, 0, aggregatorinformers.WithTransform(trimInformerObjects()))
-	core := h.informers.Core().V1()
+	shared := h.informers
 	h.tokenLookup.LiveLookup = serviceaccount.LiveLookup{
-		ServiceAccounts: core.ServiceAccounts().Lister(), Pods: core.Pods().Lister(),
-		Secrets: core.Secrets().Lister(), Nodes: core.Nodes().Lister(), Client: h.clients.CoreV1(),
+		ServiceAccounts: shared.ServiceAccounts().Lister(), Pods: shared.Pods().Lister(),
+		Secrets: shared.Secrets().Lister(), Nodes: shared.Nodes().Lister(), Client: h.clients.CoreV1(),
 	}
 	h.requestInformers()
 	return nil
@@ -52,17 +52,25 @@ func (h *parts) wireClients() (err error) {
 
 // requestInformers requests every informer before the factories start, because these start only what was requested.
 func (h *parts) requestInformers() {
-	core, roles := h.informers.Core().V1(), h.informers.Rbac().V1()
+	shared := h.informers
 	for _, informer := range []interface {
 		Informer() cache.SharedIndexInformer
 	}{
-		core.Namespaces(), core.ServiceAccounts(), core.Pods(), core.Secrets(), core.Nodes(), core.Services(),
-		core.ResourceQuotas(),
-		h.informers.Discovery().V1().EndpointSlices(),
-		roles.Roles(), roles.RoleBindings(), roles.ClusterRoles(), roles.ClusterRoleBindings(),
+		shared.Namespaces(), shared.ServiceAccounts(), shared.Pods(), shared.Secrets(), shared.Nodes(), shared.Services(),
+		shared.ResourceQuotas(),
+		shared.EndpointSlices(),
+		shared.Roles(), shared.RoleBindings(), shared.ClusterRoles(), shared.ClusterRoleBindings(),
 		h.services.Apiregistration().V1().APIServices(),
 	} {
 		informer.Informer()
+	}
+}
+
+// rbacInformers are the shared informers of roles and bindings.
+func (h *parts) rbacInformers() rbac.Informers {
+	return rbac.Informers{
+		ClusterRoles: h.informers.ClusterRoles(), ClusterRoleBindings: h.informers.ClusterRoleBindings(),
+		Roles: h.informers.Roles(), RoleBindings: h.informers.RoleBindings(),
 	}
 }
 

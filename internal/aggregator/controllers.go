@@ -34,9 +34,9 @@ import (
 // wireControllers builds the controllers, with a client that reaches backends too.
 func (h *parts) wireControllers() error {
 	inside := server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), h.router)
-	everywhere, err := metadata.NewForConfig(&rest.Config{
+	allGroups, err := metadata.NewForConfig(&rest.Config{
 		Host: "https://portico.invalid", Transport: jsonDeletions(coreapi.InProcess(inside)), QPS: -1,
-		WarningHandler: rest.NoWarnings{}, // that a kind is deprecated is nothing to those who serve it
+		WarningHandler: rest.NoWarnings{}, // warnings about deprecated kinds are for clients outside
 	})
 	if err != nil {
 		return fmt.Errorf("client of all groups: %w", err)
@@ -49,7 +49,7 @@ func (h *parts) wireControllers() error {
 	}
 	choice := lifecycle.Choice(h.cfg.Controllers)
 	if choice.Runs(lifecycle.GarbageCollector) {
-		h.collector = h.newCollector(everywhere)
+		h.collector = h.newCollector(allGroups)
 	}
 	quotas, err := h.quotas()
 	if err != nil {
@@ -57,9 +57,9 @@ func (h *parts) wireControllers() error {
 	}
 	c := h.cfg
 	h.controllers = lifecycle.New(lifecycle.Config{
-		Client: h.clients, Founding: h.startClients, Namespaces: h.informers.Core().V1().Namespaces(), Election: h.election, Choice: choice,
+		Client: h.clients, BootstrapClient: h.bootstrapClients, Namespaces: h.informers.Namespaces(), Election: h.election, Choice: choice,
 		Finalization: namespaces.Config{
-			Metadata: everywhere, Served: h.served, Defined: h.core.DefinedResources,
+			Metadata: allGroups, Served: h.served, Defined: h.core.DefinedResources,
 			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.debts,
 		},
 		Quotas: quotas, RootCA: h.rootCA.PEM,
@@ -69,8 +69,8 @@ func (h *parts) wireControllers() error {
 			GroupHeaders: c.RequestHeaderGroupHeaders, ExtraHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
 			AllowedNames: c.RequestHeaderAllowedNames,
 		},
-		ClusterRoles: h.informers.Rbac().V1().ClusterRoles(), FrontDoor: h.frontDoor(),
-		ServiceRanges: h.publishedRanges(), ServiceCIDRs: h.informers.Networking().V1().ServiceCIDRs(),
+		ClusterRoles: h.informers.ClusterRoles(), FrontDoor: h.frontDoor(),
+		ServiceRanges: h.publishedRanges(), ServiceCIDRs: h.informers.ServiceCIDRs(),
 		RepairAllocations: h.core.RepairAllocations, AllocationsAbandoned: h.core.AllocationsAbandoned, Discovery: kinds, Logger: h.log,
 	})
 	return nil
@@ -140,9 +140,9 @@ func (h *parts) knownResources(gv schema.GroupVersion) []string {
 }
 
 // newCollector builds the garbage collector. Its client reaches backends too.
-func (h *parts) newCollector(everywhere metadata.Interface) *garbage.Collector {
+func (h *parts) newCollector(allGroups metadata.Interface) *garbage.Collector {
 	return garbage.New(garbage.Config{
-		Client: everywhere,
+		Client: allGroups,
 		Discovery: (&collectorView{
 			snapshot: func() *discovery.Snapshot { return h.discovery.Current() },
 			table:    func() *apiservice.Table { return h.apiservices.Table() },
@@ -293,7 +293,7 @@ func (h *parts) quotas() (quotas.Config, error) {
 	}
 	measurer := &quota.Measurer{Client: h.clients, Metadata: local, Served: h.servedHere}
 	return quotas.Config{
-		Quotas: h.informers.Core().V1().ResourceQuotas(), Measure: measurer.Measure, Kinds: h.limitedKinds,
+		Quotas: h.informers.ResourceQuotas(), Measure: measurer.Measure, Kinds: h.limitedKinds,
 		Metadata: local, Changed: h.core.Changed, Sync: h.cfg.Services.QuotaSync,
 	}, nil
 }

@@ -6,17 +6,27 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/retry"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/extension/extserver"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
+	"portico.dev/internal/version"
 )
 
 // Dev runs a front door and, behind it, an extension server for the metrics of this machine, and prints how to use
@@ -28,7 +38,7 @@ func Dev(ctx context.Context, c Config, out io.Writer, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	d := &demo{config: c, front: front, log: log.Named("dev"), ready: make(chan struct{})}
+	d := &devExtserver{config: c, front: front, log: log.Named("dev"), ready: make(chan struct{})}
 	g := &run.Group{}
 	// First in the list is last to stop: a backend that went before the front door would be reported as an outage.
 	g.Add(run.Member{Name: "demonstration", Run: d.run})
@@ -39,7 +49,7 @@ func Dev(ctx context.Context, c Config, out io.Writer, log *zap.Logger) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if err := banner(out, front.URL(), c.AdminKubeconfig(), time.Since(started)); err != nil {
+		if err := printInstructions(out, front.URL(), c.AdminKubeconfig(), time.Since(started)); err != nil {
 			return err
 		}
 		<-ctx.Done()
@@ -48,7 +58,7 @@ func Dev(ctx context.Context, c Config, out io.Writer, log *zap.Logger) error {
 	return g.Run(ctx)
 }
 
-func banner(out io.Writer, url, kubeconfig string, took time.Duration) error {
+func printInstructions(out io.Writer, url, kubeconfig string, took time.Duration) error {
 	path, err := filepath.Abs(kubeconfig)
 	if err != nil {
 		return err
@@ -75,8 +85,8 @@ func shellQuote(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// demo is the extension server of `aggregator dev`, and what an administrator would do for one.
-type demo struct {
+// devExtserver is the extension server of `aggregator dev`, and what an administrator would do for one.
+type devExtserver struct {
 	config Config
 	front  *Aggregator
 	log    *zap.Logger
@@ -85,7 +95,7 @@ type demo struct {
 
 const prepareTimeout = 30 * time.Second
 
-func (d *demo) run(ctx context.Context) error {
+func (d *devExtserver) run(ctx context.Context) error {
 	select {
 	case <-d.front.Ready():
 	case <-ctx.Done():
@@ -95,11 +105,11 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
 	}
-	node, err := hostNode()
+	node, err := newDevNode()
 	if err != nil {
 		return err
 	}
-	token := &accountToken{admin: admin, file: filepath.Join(d.config.DataDir, "extserver.token"), log: d.log}
+	token := &tokenFile{admin: admin, file: filepath.Join(d.config.DataDir, "extserver.token"), log: d.log}
 	if err := d.prepare(ctx, admin, node, token); err != nil {
 		return err
 	}
@@ -113,7 +123,7 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	server, err := extserver.New(extserver.Options{
 		Client: client, BindAddress: "127.0.0.1", Port: 0, NodeName: node.Name, Register: true,
-		ServiceNamespace: demoNamespace, ServiceName: demoName, Logger: d.log.Named("extserver"),
+		ServiceNamespace: devNamespace, ServiceName: devName, Logger: d.log.Named("extserver"),
 	})
 	if err != nil {
 		return err
@@ -131,30 +141,30 @@ func (d *demo) run(ctx context.Context) error {
 
 // prepare does what an administrator does before an extension server is started: the Node it speaks of, an identity,
 // and the rights that `extserver manifests --create-registration` prints.
-func (d *demo) prepare(ctx context.Context, admin *rest.Config, node *hostObject, token *accountToken) error {
+func (d *devExtserver) prepare(ctx context.Context, admin *rest.Config, node *devNode, token *tokenFile) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 	if err := node.ensure(ctx, admin); err != nil {
 		return err
 	}
-	if err := grant(ctx, admin); err != nil {
+	if err := applyRights(ctx, admin); err != nil {
 		return err
 	}
-	if err := awaitRights(ctx, admin); err != nil {
+	if err := waitForRights(ctx, admin); err != nil {
 		return err
 	}
 	return token.write(ctx)
 }
 
-func (d *demo) writeKubeconfig(tokenFile string) (string, error) {
+func (d *devExtserver) writeKubeconfig(tokenFile string) (string, error) {
 	token, err := filepath.Abs(tokenFile)
 	if err != nil {
 		return "", err
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters[contextName] = &clientcmdapi.Cluster{Server: d.front.URL(), CertificateAuthorityData: d.front.keys.Cluster.PEM()}
-	config.AuthInfos[demoName] = &clientcmdapi.AuthInfo{TokenFile: token}
-	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: contextName, AuthInfo: demoName}
+	config.AuthInfos[devName] = &clientcmdapi.AuthInfo{TokenFile: token}
+	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: contextName, AuthInfo: devName}
 	config.CurrentContext = contextName
 	data, err := clientcmd.Write(*config)
 	if err != nil {
@@ -162,4 +172,106 @@ func (d *demo) writeKubeconfig(tokenFile string) (string, error) {
 	}
 	file := filepath.Join(d.config.DataDir, "extserver.kubeconfig")
 	return file, pki.WriteFile(file, data, os.FileMode(0o600))
+}
+
+// devNode is the Node that stands for this machine in `aggregator dev`. Nothing runs on it; it is what
+// `kubectl top nodes` takes its percentages of.
+type devNode struct {
+	Name   string
+	status corev1.NodeStatus
+}
+
+func newDevNode() (*devNode, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("name of this machine: %w", err)
+	}
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return nil, fmt.Errorf("procfs of this machine: %w", err)
+	}
+	memory, err := fs.Meminfo()
+	if err != nil {
+		return nil, fmt.Errorf("memory of this machine: %w", err)
+	}
+	if memory.MemTotal == nil {
+		return nil, fmt.Errorf("memory of this machine: procfs does not say MemTotal")
+	}
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(int64(*memory.MemTotal)<<10, resource.BinarySI),
+		corev1.ResourcePods:   *resource.NewQuantity(0, resource.DecimalSI),
+	}
+	name = strings.ToLower(name)
+	return &devNode{Name: name, status: corev1.NodeStatus{
+		Capacity:    capacity,
+		Allocatable: capacity,
+		Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeHostName, Address: name},
+			{Type: corev1.NodeInternalIP, Address: "127.0.0.1"},
+		},
+		Conditions: []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "PorticoDev",
+			Message:           "this machine, for its metrics only: no kubelet runs here",
+			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+		}},
+		NodeInfo: nodeInfo(),
+	}}, nil
+}
+
+func nodeInfo() corev1.NodeSystemInfo {
+	info := corev1.NodeSystemInfo{
+		OperatingSystem: runtime.GOOS,
+		Architecture:    runtime.GOARCH,
+		KubeletVersion:  version.Get().GitVersion,
+	}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		info.KernelVersion = unix.ByteSliceToString(u.Release[:])
+	}
+	for line := range strings.Lines(readText("/etc/os-release")) {
+		if value, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
+			info.OSImage = strings.Trim(strings.TrimSpace(value), `"`)
+		}
+	}
+	info.MachineID = strings.TrimSpace(readText("/etc/machine-id"))
+	info.BootID = strings.TrimSpace(readText("/proc/sys/kernel/random/boot_id"))
+	return info
+}
+
+// readText is a file's content, empty when it cannot be read: these facts are of use, not needed.
+func readText(name string) string {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// ensure creates the Node, or brings the one of an earlier start up to date.
+func (n *devNode) ensure(ctx context.Context, admin *rest.Config) error {
+	client, err := clients.New(admin)
+	if err != nil {
+		return fmt.Errorf("client of an administrator: %w", err)
+	}
+	nodes := client.CoreV1().Nodes()
+	wanted := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{
+		corev1.LabelHostname: n.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
+	}}}
+	if _, err := nodes.Create(ctx, wanted, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create node %s: %w", n.Name, err)
+	}
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		node, err := nodes.Get(ctx, n.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		node.Status = n.status
+		_, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("update status of node %s: %w", n.Name, err)
+	}
+	return nil
 }

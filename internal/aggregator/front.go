@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/version"
 )
 
-// wireFront builds what requests pass: listener, chain, router, health.
+// wireFront builds what serves requests: listener, chain, router, health.
 func (h *parts) wireFront() error {
 	c := h.cfg
 	h.wireProfiling()
@@ -85,7 +85,7 @@ func (h *parts) wireFront() error {
 	if err != nil {
 		return err
 	}
-	offered := pki.ServerConfig(h.shown)
+	offered := pki.ServerConfig(h.servingCert)
 	if err := pki.Restrict(offered, c.TLSMinVersion, c.TLSCipherSuites); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (h *parts) accessLog() *zap.Logger {
 	return h.log.Named("access")
 }
 
-// tracer is nil, and then the chain does without, unless there is somebody to send spans to.
+// tracer returns nil, without which the chain traces nothing, if tracing is off.
 func (h *parts) tracer() trace.Tracer {
 	if h.tracing == nil {
 		return nil
@@ -112,7 +112,7 @@ func (h *parts) tracer() trace.Tracer {
 	return h.tracing.Tracer()
 }
 
-// wireAudit leaves auditor nil when events would go nowhere.
+// wireAudit leaves h.audit nil if no audit backend is configured.
 func (h *parts) wireAudit() (err error) {
 	c := h.cfg.Audit
 	if !c.Enabled() {
@@ -123,7 +123,7 @@ func (h *parts) wireAudit() (err error) {
 	return err
 }
 
-// auditor is nil, and then the chain does without, unless events go somewhere.
+// auditor returns nil, without which the chain audits nothing, if auditing is off.
 func (h *parts) auditor() server.Auditor {
 	if h.audit == nil {
 		return nil
@@ -150,13 +150,13 @@ func (c *Config) validateFairness(bad func(flag, format string, args ...any)) {
 // seats is what the priority levels share, as upstream.
 func (c *Config) seats() int { return c.MaxRequestsInFlight + c.MaxMutatingRequestsInFlight }
 
-// wireFairness leaves fairness nil when it is switched off.
+// wireFairness leaves h.fairness nil if fairness is off.
 func (h *parts) wireFairness() (err error) {
 	if !h.cfg.EnablePriorityAndFairness {
 		return nil
 	}
 	h.fairness, err = fairness.New(fairness.Config{
-		Client: h.startClients, Seats: h.cfg.seats(), Metrics: h.metrics.Fairness, Logger: h.log.Named("fairness"),
+		Client: h.bootstrapClients, Seats: h.cfg.seats(), Metrics: h.metrics.Fairness, Logger: h.log.Named("fairness"),
 	})
 	return err
 }
@@ -166,48 +166,48 @@ func (c *Config) addProfilingFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "record blocking events for /debug/pprof/block; needs --profiling, and costs a little on every wait")
 }
 
-// wireProfiling has the runtime record what it does not record by itself. It records for the whole process.
+// wireProfiling enables block profiling, for the whole process.
 func (h *parts) wireProfiling() {
 	if h.cfg.Profiling && h.cfg.ContentionProfiling {
 		runtime.SetBlockProfileRate(1)
 	}
 }
 
-// checks are what /readyz asks. /livez asks none of them: what they find is not mended by a restart. None depends on an
-// extension server.
+// checks are those of /readyz. /livez has none of them, because a restart would not help. None depends on an extension
+// server.
 func (h *parts) checks() []server.Check {
 	return append(h.storageChecks(), []server.Check{
-		{Name: "local-groups", Ask: closed(h.core.Ready())},
-		{Name: "rbac", Ask: closed(h.rbac.Ready())},
-		{Name: "apiservice-routes", Ask: closed(h.apiservices.Ready())},
-		{Name: "discovery", Ask: closed(h.discovery.Ready())},
+		{Name: "local-groups", Ask: isClosed(h.core.Ready())},
+		{Name: "rbac", Ask: isClosed(h.rbac.Ready())},
+		{Name: "apiservice-routes", Ask: isClosed(h.apiservices.Ready())},
+		{Name: "discovery", Ask: isClosed(h.discovery.Ready())},
 		{Name: "client-ca-file", Ask: func(context.Context) error { return h.clientCA.Stale() }},
 		{Name: "authentication", Ask: func(context.Context) error { return errors.Join(h.authn.Stale(), h.issuers.Stale()) }},
 		{Name: "authorization", Ask: func(context.Context) error { return h.authz.Stale() }},
 		{Name: "requestheader-client-ca-file", Ask: func(context.Context) error { return h.frontProxy.Stale() }},
-		{Name: "tls-cert-file", Ask: func(context.Context) error { return h.shown.Stale() }},
-		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.presented.Stale() }},
+		{Name: "tls-cert-file", Ask: func(context.Context) error { return h.servingCert.Stale() }},
+		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.proxyClientCert.Stale() }},
 	}...)
 }
 
-var errStarting = errors.New("not there yet")
+var errNotReady = errors.New("not there yet")
 
-func closed(ready <-chan struct{}) func(context.Context) error {
+func isClosed(ready <-chan struct{}) func(context.Context) error {
 	return func(context.Context) error {
 		select {
 		case <-ready:
 			return nil
 		default:
-			return errStarting
+			return errNotReady
 		}
 	}
 }
 
-// notReady is why API requests cannot be answered yet. The listener opens last, so this speaks only of what may still
-// be missing then.
+// notReady returns why API requests cannot be served yet. The listener opens last, so it checks only what may still be missing
+// then.
 func (h *parts) notReady() error {
 	for _, ready := range []<-chan struct{}{h.core.Ready(), h.rbac.Ready()} {
-		if err := closed(ready)(context.Background()); err != nil {
+		if err := isClosed(ready)(context.Background()); err != nil {
 			return err
 		}
 	}

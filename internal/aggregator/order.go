@@ -13,8 +13,8 @@ func (h *parts) members() *run.Group {
 	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
 		g.Add(run.Member{Name: name, Ready: ready, Run: f})
 	}
-	add("keys", nil, h.followKeys)
-	add("authentication", nil, h.followAuthentication)
+	add("keys", nil, h.watchKeys)
+	add("authentication", nil, h.watchAuthentication)
 	add("authorization", nil, h.authz.Run)
 	add("store", h.store.Ready(), h.store.Run)
 	add("replicas", h.replicas.Ready(), h.replicas.Run)
@@ -22,9 +22,9 @@ func (h *parts) members() *run.Group {
 	add("local groups", h.core.Ready(), h.core.Run)
 	bootstrapped, bootstrap := h.bootstrap()
 	add("bootstrap", bootstrapped, bootstrap)
-	synced, follow := h.followState()
+	synced, follow := h.runInformers()
 	add("informers", synced, follow)
-	add("rbac", h.rbac.Ready(), func(ctx context.Context) error { return h.rbac.Run(ctx, h.informers.Rbac().V1()) })
+	add("rbac", h.rbac.Ready(), func(ctx context.Context) error { return h.rbac.Run(ctx, h.rbacInformers()) })
 	if h.fairness != nil {
 		add("fairness", h.fairness.Ready(), h.fairness.Run)
 	}
@@ -62,7 +62,7 @@ func (h *parts) bootstrap() (<-chan struct{}, func(context.Context) error) {
 	return done, func(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, bootstrapTimeout)
 		defer cancel()
-		if err := h.writeStartObjects(bounded); err != nil {
+		if err := h.writeBootstrapObjects(bounded); err != nil {
 			return err
 		}
 		close(done)
@@ -71,8 +71,8 @@ func (h *parts) bootstrap() (<-chan struct{}, func(context.Context) error) {
 	}
 }
 
-// followState runs the informers.
-func (h *parts) followState() (<-chan struct{}, func(context.Context) error) {
+// runInformers runs the informers.
+func (h *parts) runInformers() (<-chan struct{}, func(context.Context) error) {
 	synced := make(chan struct{})
 	return synced, func(ctx context.Context) error {
 		h.informers.Start(ctx.Done())

@@ -12,26 +12,27 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// prepared is what a start needs from the machine before any room is built: keys, trust and a bound port. Mistakes in
-// settings show here, one clear line each, before anything has started.
+// prepared is what a start needs from the machine before any part is built: keys, trust and a bound port. Invalid settings
+// are reported here, one line each, before anything has started.
 type prepared struct {
 	listener net.Listener
 	url      string
 	serving  pki.Leaf
 
-	keys       *pki.Directory
-	shown      *pki.KeyPair // what we show to clients
-	presented  *pki.KeyPair // what we present to extension servers
-	clientCA   *pki.Bundle
-	frontProxy *pki.Bundle
-	rootCA     *pki.Bundle // what workloads verify us with
+	keys            *pki.Directory
+	servingCert     *pki.KeyPair // for clients
+	proxyClientCert *pki.KeyPair // for extension servers
+	clientCA        *pki.Bundle
+	frontProxy      *pki.Bundle
+	rootCA          *pki.Bundle // with which workloads verify this server
 
 	signingKey string
 	issuer     string
 }
 
 func prepare(c Config) (*prepared, error) {
-	// What the front door, its etcd and `aggregator dev` keep there. Keys that others could read or replace would make them us.
+	// These are the files of the front door, its etcd and `aggregator dev`. Whoever could read or replace the keys could
+	// impersonate this server.
 	if err := pki.PrepareDataDir(c.DataDir, "pki", "etcd", "admin.kubeconfig", "extserver.kubeconfig", "extserver.token"); err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func listen(c Config) (net.Listener, error) {
 }
 
 func (p *prepared) load(c Config) error {
-	host, port := reachableHost(c.BindAddress), p.listener.Addr().(*net.TCPAddr).Port
+	host, port := dialableHost(c.BindAddress), p.listener.Addr().(*net.TCPAddr).Port
 	p.url = "https://" + net.JoinHostPort(host, strconv.Itoa(port))
 	p.serving = servingLeaf(c, host)
 	var err error
@@ -70,10 +71,10 @@ func (p *prepared) load(c Config) error {
 	if err := c.checkPrivateKeys(); err != nil {
 		return err
 	}
-	if p.shown, err = pki.LoadKeyPair(p.file(c.TLSCertFile, "serving.crt"), p.file(c.TLSPrivateKeyFile, "serving.key")); err != nil {
+	if p.servingCert, err = pki.LoadKeyPair(p.file(c.TLSCertFile, "serving.crt"), p.file(c.TLSPrivateKeyFile, "serving.key")); err != nil {
 		return err
 	}
-	if p.presented, err = pki.LoadKeyPair(p.file(c.ProxyClientCertFile, "front-proxy-client.crt"), p.file(c.ProxyClientKeyFile, "front-proxy-client.key")); err != nil {
+	if p.proxyClientCert, err = pki.LoadKeyPair(p.file(c.ProxyClientCertFile, "front-proxy-client.crt"), p.file(c.ProxyClientKeyFile, "front-proxy-client.key")); err != nil {
 		return err
 	}
 	if p.clientCA, err = pki.LoadBundle(p.file(c.ClientCAFile, "client-ca.crt")); err != nil {
@@ -101,7 +102,7 @@ func (p *prepared) file(given, own string) string {
 	return p.keys.Path(own)
 }
 
-// servingLeaf is what the front door is called by its clients, inside a cluster and on this machine.
+// servingLeaf has the names by which clients reach the front door, inside a cluster and on this machine.
 func servingLeaf(c Config, host string) pki.Leaf {
 	leaf := pki.Leaf{
 		CommonName: "portico",
@@ -123,8 +124,8 @@ func servingLeaf(c Config, host string) pki.Leaf {
 	return leaf
 }
 
-// reachableHost is the address that a client on this machine uses for a listener.
-func reachableHost(bind string) string {
+// dialableHost returns the address by which a client on this machine reaches a listener.
+func dialableHost(bind string) string {
 	ip := net.ParseIP(bind)
 	switch {
 	case ip.IsUnspecified() && ip.To4() != nil:

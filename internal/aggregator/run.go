@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/version"
 )
 
-// Aggregator is a front door.
+// Aggregator is a front API server.
 type Aggregator struct {
 	cfg   Config
 	log   *zap.Logger
@@ -30,10 +30,10 @@ func New(c Config, log *zap.Logger) (*Aggregator, error) {
 	return &Aggregator{cfg: c, log: log, ready: make(chan struct{})}, nil
 }
 
-// Ready is closed when requests are answered and the administrator's kubeconfig is written.
+// Ready is closed when requests are served and the administrator's kubeconfig is written.
 func (a *Aggregator) Ready() <-chan struct{} { return a.ready }
 
-// URL is where the front door is reached from this machine, once Ready.
+// URL is the address for clients on this machine, once Ready.
 func (a *Aggregator) URL() string { return a.url }
 
 // Run starts the front door, serves until ctx ends, drains, and returns when everything has stopped.
@@ -42,7 +42,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer p.listener.Close() // the server has closed it, unless the start did not get that far
+	defer p.listener.Close() // the server closes it, unless the start failed before
 	h, err := wire(a.cfg, p, a.log)
 	if err != nil {
 		return err
@@ -54,20 +54,20 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	return members.Run(ctx)
 }
 
-// followKeys renews our own certificates as they age and reads again what changes on disk.
-func (h *parts) followKeys(ctx context.Context) error {
+// watchKeys rotates our own certificates and reloads files that change on disk.
+func (h *parts) watchKeys(ctx context.Context) error {
 	log := h.log.Named("keys")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.keys.Run(ctx, h.serving, log) })
 	for _, follow := range []func(context.Context, *zap.Logger) error{
-		h.shown.Run, h.presented.Run, h.clientCA.Run, h.frontProxy.Run, h.rootCA.Run,
+		h.servingCert.Run, h.proxyClientCert.Run, h.clientCA.Run, h.frontProxy.Run, h.rootCA.Run,
 	} {
 		g.Go(func() error { return follow(ctx, log) })
 	}
 	return g.Wait()
 }
 
-// announce comes when all is open: the front door answers, so the kubeconfig is written and Ready is closed.
+// announce writes the kubeconfig and closes Ready when all parts have started.
 func (h *parts) announce(a *Aggregator) run.Member {
 	return run.Member{Name: "announcement", Ready: a.ready, Run: func(ctx context.Context) error {
 		if err := a.writeAdminKubeconfig(); err != nil {

@@ -17,19 +17,19 @@ import (
 	"portico.dev/internal/lifecycle/quotas"
 )
 
-// ServicesConfig is what Services get, and how the front door is one itself.
+// ServicesConfig configures addresses and ports of Services, and the Service kubernetes.
 type ServicesConfig struct {
-	// ClusterIPRanges are one range or one of each family. Default 10.0.0.0/24, kube-apiserver's. Danger: a range that is
-	// replaced leaves Services outside of the new one, and its own first address is not the Service kubernetes's any more.
+	// ClusterIPRanges are one range, or one of each family. Default 10.0.0.0/24, kube-apiserver's. Danger: after a change,
+	// existing Services keep addresses outside of the new range, and the Service kubernetes has another address.
 	ClusterIPRanges []string
 	// NodePorts default to 30000-32767.
 	NodePorts allocation.PortRange
-	// AdvertiseAddress is where workloads reach this replica. Default BindAddress, or where that is loopback or every
-	// address, that of the interface of the default route.
+	// AdvertiseAddress is the address by which workloads reach this replica. Default BindAddress; if that is loopback or
+	// unspecified, the address of the interface of the default route.
 	AdvertiseAddress string
 	// EventTTL is how long Events are kept. Default an hour.
 	EventTTL time.Duration
-	// QuotaSync is how often what quotas limit is counted anew without a reason. Default 5 minutes.
+	// QuotaSync is how often the usage of quotas is counted again without a change. Default 5 minutes.
 	QuotaSync time.Duration
 }
 
@@ -88,7 +88,7 @@ func (c *ServicesConfig) validate(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// ranges are the ranges as addresses; validate has refused what is none.
+// ranges parses the ranges, which validate has checked.
 func (c *ServicesConfig) ranges() []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range c.ClusterIPRanges {
@@ -103,7 +103,7 @@ func (c *ServicesConfig) network() coreapi.ServiceNetwork {
 	return coreapi.ServiceNetwork{ClusterIPRanges: c.ranges(), NodePorts: c.NodePorts}
 }
 
-// advertised is the address by which workloads reach this server. It may have none: a machine without a network has none.
+// advertised returns the address by which workloads reach this server. It is invalid on a machine without a network.
 //
 // On loopback it is kube-apiserver's choice, the address of this machine, although nobody listens there: the API refuses
 // loopback addresses in endpoints, because to a workload they mean itself.
@@ -119,7 +119,7 @@ func (c *Config) advertised() netip.Addr {
 	return a.Unmap()
 }
 
-// clusterNames are what workloads call the front door by, beside its name: its own address and that of its Service.
+// clusterNames returns the addresses by which workloads reach the front door: its own and that of its Service.
 func (c *Config) clusterNames() []string {
 	var names []string
 	if a := c.advertised(); a.IsValid() {
@@ -131,22 +131,22 @@ func (c *Config) clusterNames() []string {
 	return names
 }
 
-// reachedAt follows a replica's name with where it is reached, so that those who know that it is alive know that too.
-const reachedAt = "@"
+// addressSeparator separates the name of a replica from its address, so that other replicas learn both.
+const addressSeparator = "@"
 
-// replicaAddress is this replica's name with where workloads reach it.
+// replicaAddress returns this replica's name with the address by which workloads reach it.
 func (h *parts) replicaAddress() string {
 	name := replicaName()
 	if a := h.cfg.advertised(); a.IsValid() {
-		name += reachedAt + netip.AddrPortFrom(a, h.port()).String()
+		name += addressSeparator + netip.AddrPortFrom(a, h.port()).String()
 	}
 	return name
 }
 
 func (h *parts) port() uint16 { return uint16(h.listener.Addr().(*net.TCPAddr).Port) }
 
-// alive are where the replicas are reached that are alive.
-func (h *parts) alive() []netip.AddrPort {
+// replicaAddresses returns the addresses of the live replicas.
+func (h *parts) replicaAddresses() []netip.AddrPort {
 	others, _ := h.replicas.Received()
 	names := []string{h.replicas.Name()}
 	for name := range others {
@@ -154,7 +154,7 @@ func (h *parts) alive() []netip.AddrPort {
 	}
 	var all []netip.AddrPort
 	for _, name := range names {
-		_, at, _ := strings.Cut(name, reachedAt)
+		_, at, _ := strings.Cut(name, addressSeparator)
 		if a, err := netip.ParseAddrPort(at); err == nil {
 			all = append(all, a)
 		}
@@ -162,7 +162,7 @@ func (h *parts) alive() []netip.AddrPort {
 	return all
 }
 
-// election says whether this replica writes for all.
+// election reports whether this replica leads.
 func (h *parts) election() (bool, <-chan struct{}) {
 	changed := h.replicas.Changed() // first, as it asks
 	_, leads := h.replicas.Received()
@@ -172,12 +172,12 @@ func (h *parts) election() (bool, <-chan struct{}) {
 func (h *parts) frontDoor() lifecycle.FrontDoor {
 	return lifecycle.FrontDoor{
 		Address: allocation.FirstAddress(h.cfg.Services.ranges()[0]), Port: int32(h.port()),
-		Replicas: h.alive, Changed: h.replicas.Changed,
-		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),
+		Replicas: h.replicaAddresses, Changed: h.replicas.Changed,
+		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(),
 	}
 }
 
-// publishedRanges are what ServiceCIDRs are made of: nothing where --runtime-config keeps them from being served.
+// publishedRanges returns the ranges for ServiceCIDRs: none if --runtime-config turns these off.
 func (h *parts) publishedRanges() []netip.Prefix {
 	if !slices.Contains(h.core.BuiltIn(), networkingv1.SchemeGroupVersion) {
 		return nil

@@ -17,22 +17,21 @@ import (
 	"portico.dev/internal/store"
 )
 
-// StorageConfig is how objects are stored in etcd.
+// StorageConfig configures how objects are stored in etcd.
 type StorageConfig struct {
 	// MediaType that objects are written in: protobuf, JSON or YAML. Default protobuf.
 	MediaType string
-	// CompactionInterval is how often old versions are removed from etcd. Default 5 minutes; 0: somebody else does it.
+	// CompactionInterval is how often old versions are removed from etcd. Default 5 minutes; 0: never, etcd is compacted otherwise.
 	CompactionInterval time.Duration
-	// QuotaBackendBytes is how large the embedded etcd may grow before it refuses writes. Default 8 GiB, the most that
-	// etcd recommends.
+	// QuotaBackendBytes is the size at which the embedded etcd refuses writes. Default 8 GiB, etcd's recommended maximum.
 	QuotaBackendBytes int64
 	// EncryptionConfigFile is an EncryptionConfiguration. It holds keys. Default none: objects are stored in the clear.
 	EncryptionConfigFile string
-	// ReloadEncryptionConfig follows that file.
+	// ReloadEncryptionConfig reloads that file when it changes.
 	ReloadEncryptionConfig bool
 }
 
-// leastQuota leaves etcd room to work in. Below it a fresh front door would be full before it is ready.
+// leastQuota is the smallest quota with which a new front door becomes ready.
 const leastQuota = 4 << 20
 
 func defaultStorage() StorageConfig {
@@ -68,7 +67,7 @@ func (c *Config) validateStorage(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// wireStore is etcd, and what stands between it and objects.
+// wireStore builds etcd, the replicas, and encryption at rest.
 func (h *parts) wireStore() (err error) {
 	c := h.cfg
 	h.store, err = store.New(store.Config{
@@ -92,16 +91,15 @@ func (h *parts) wireStore() (err error) {
 	return nil
 }
 
-// storedAs is how the local groups are to store objects.
-func (h *parts) storedAs() coreapi.Storage {
+// coreStorage configures how the local groups store objects.
+func (h *parts) coreStorage() coreapi.Storage {
 	return coreapi.Storage{
 		MediaType: h.cfg.Storage.MediaType, CompactionInterval: h.cfg.Storage.CompactionInterval, Encryption: h.encryption,
 	}
 }
 
-// storageChecks are what /readyz asks of what is below the local groups. None of them is asked by /livez: an etcd without a
-// leader, a full one or a key service that is away would be the same after a restart, which would also end the proxied
-// requests that need none of them.
+// storageChecks are the checks of /readyz for storage. /livez has none of them: a restart does not help when etcd is full or
+// has no leader, or when a key service is unavailable, and would end proxied requests, which need neither.
 func (h *parts) storageChecks() []server.Check {
 	checks := []server.Check{
 		{Name: "etcd", Ask: h.store.Check},

@@ -4,7 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
-	"k8s.io/client-go/informers"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
@@ -43,7 +42,7 @@ type parts struct {
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
 	memory   overload.Limit
-	overload *overload.Monitor // nil: memory has no limit, and nobody is refused for it
+	overload *overload.Monitor // nil: memory has no limit
 
 	store       *store.Store
 	replicas    *store.Replicas
@@ -51,21 +50,21 @@ type parts struct {
 	tokens      *serviceaccount.Tokens
 	tokenLookup *tokenLookup
 	issuers     *oidc.Issuers
-	webhook     *tokenwebhook.Webhook // nil: no server is asked about tokens
+	webhook     *tokenwebhook.Webhook // nil: no token webhook
 	authn       *authn.Authenticator
 	rbac        *rbac.RBAC
 	authz       *authz.Authorizer
 	core        *coreapi.Server
-	fairness    *fairness.Fairness // nil: requests are bounded, and take no turns
+	fairness    *fairness.Fairness // nil: only MaxRequestsInFlight bounds requests
 
-	// The two clients of our own: clients reaches the local groups, everywhere reaches backends too.
-	clients      *clients.Client
-	startClients *clients.Client // for what the start waits for: no webhook and no policy can hold it up
-	aggregator   *aggregatorclient.Clientset
-	informers    informers.SharedInformerFactory
-	services     aggregatorinformers.SharedInformerFactory
+	// The in-process clients reach the local groups only. Those that reach backends too are in controllers.go.
+	clients          *clients.Client
+	bootstrapClients *clients.Client // for bootstrap objects: webhooks and policies are not called
+	aggregator       *aggregatorclient.Clientset
+	informers        *clients.Informers
+	services         aggregatorinformers.SharedInformerFactory
 
-	// backendEvents is how transport, router and apiservices tell apiservices, discovery and openapi of backends.
+	// backendEvents passes events about backends from transport, router and apiservices to apiservices, discovery and openapi.
 	backendEvents transport.Events
 	transport     *transport.Set
 	debts         *debts.Store
@@ -73,17 +72,17 @@ type parts struct {
 	discovery     *discovery.Merger
 	openapi       *openapi.Publisher
 	controllers   *lifecycle.Controllers
-	collector     *garbage.Collector // nil: somebody else collects
+	collector     *garbage.Collector // nil: --controllers turns it off
 	debtCleaner   *debts.Cleaner
 
 	proxy   *proxy.Proxy
 	router  *server.Router
 	health  *server.Health
 	drainer *server.Drainer
-	tracing *tracing.Provider // nil: no request is traced
-	audit   *audit.Auditor    // nil: nothing is written down
+	tracing *tracing.Provider // nil: tracing is off
+	audit   *audit.Auditor    // nil: no audit events
 	backups *backups
-	// schedule makes backups by itself; nil: nobody asked for them.
+	// schedule makes periodic backups; nil: there are none.
 	schedule *backup.Schedule
 	server   *server.Server
 }
@@ -123,7 +122,7 @@ func (h *parts) wireState() (err error) {
 	}
 	h.core, err = coreapi.New(coreapi.Config{
 		Store: h.store, Replica: h.replicas.Name(), Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
-		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.webhooks(), Storage: h.storedAs(), Logger: h.log.Named("local"),
+		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.webhooks(), Storage: h.coreStorage(), Logger: h.log.Named("local"),
 		Admission: h.cfg.Admission, RESTMapper: h.knownKinds, Groups: localGroups(), RuntimeConfig: h.cfg.runtimeConfig(),
 		ServiceNetwork: h.cfg.Services.network(), EventTTL: h.cfg.Services.EventTTL,
 		MaxTokenExpiration: h.cfg.Authentication.MaxTokenExpiration, DenyPrivileged: !h.cfg.AllowPrivileged,
@@ -135,7 +134,7 @@ func (h *parts) wireState() (err error) {
 func (h *parts) wireRoutes() (err error) {
 	c := h.cfg
 	h.transport = transport.New(transport.Options{
-		Certificate: h.presented, OwnAddresses: h.ownAddresses, OnFailure: h.backendEvents.Failed,
+		Certificate: h.proxyClientCert, OwnAddresses: h.ownAddresses, OnFailure: h.backendEvents.Failed,
 		OnSuccess:      h.backendEvents.Answered,
 		MaxReplayTotal: h.memory.Share(transport.MaxReplayTotal, 16),
 		Engine:         c.BackendEngine, Zone: c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
@@ -143,7 +142,7 @@ func (h *parts) wireRoutes() (err error) {
 	h.debts = debts.NewStore(h.store, h.log)
 	h.apiservices = apiservice.New(apiservice.Config{
 		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
-		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),
+		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(),
 		Transport: h.transport, Local: h.core.BuiltIn(), CRDs: h.core.CRDs(), EndpointRouting: c.EnableAggregatorRouting,
 		Peers: h.replicas, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
 		DocumentProblem: func(apiService string) string { return h.openapi.Problem(apiService) },
@@ -153,7 +152,7 @@ func (h *parts) wireRoutes() (err error) {
 	})
 	h.discovery, err = discovery.New(discovery.Config{
 		Local: h.localDiscovery, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
-		Storage: lastKnown{h.store, "discovery/"}, BackendEvents: &h.backendEvents, Address: h.listener.Addr().String(),
+		Storage: documentStorage{h.store, "discovery/"}, BackendEvents: &h.backendEvents, Address: h.listener.Addr().String(),
 		Metrics: h.metrics.Discovery, Logger: h.log.Named("discovery"),
 	})
 	if err != nil {
@@ -161,7 +160,7 @@ func (h *parts) wireRoutes() (err error) {
 	}
 	h.openapi, err = openapi.New(openapi.Config{
 		Local: h.localDocuments, LocalV2: h.localSwagger, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
-		Storage: lastKnown{h.store, "openapi/"}, BackendEvents: &h.backendEvents, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
+		Storage: documentStorage{h.store, "openapi/"}, BackendEvents: &h.backendEvents, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
 	})
 	return err
 }

@@ -1,3 +1,9 @@
+// Package clients has the typed clients and informers of Kubernetes' own groups that this program uses, and no others: a call
+// of a group or kind that is not listed does not compile. Some libraries look methods up by name, so the linker cannot leave
+// out unused methods: client-go's clientset and informer factory would add 12 MB to the binary (see ARCHITECTURE.md).
+//
+// Library code that takes a kubernetes.Interface or an informers.SharedInformerFactory gets one from [ForLibrary] and
+// [Informers.ForLibrary].
 package clients
 
 import (
@@ -6,7 +12,6 @@ import (
 	"net/http"
 
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/kubernetes"
 	admissionregistrationv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -20,11 +25,23 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Client is a kubernetes.Interface of the groups below. It has no others: a call of one ends in a nil pointer, and a test
-// reads every package that is linked to see that there is none.
-type Client struct {
-	kubernetes.Interface // nil
+// Interface is the part of kubernetes.Interface that this program uses. [Client] implements it, and so do client-go's
+// clientset and its fake.
+type Interface interface {
+	Discovery() discovery.DiscoveryInterfaces
+	AdmissionregistrationV1() admissionregistrationv1.AdmissionregistrationV1Interface
+	AuthorizationV1() authorizationv1.AuthorizationV1Interface
+	CoreV1() corev1.CoreV1Interface
+	DiscoveryV1() discoveryv1.DiscoveryV1Interface
+	FlowcontrolV1() flowcontrolv1.FlowcontrolV1Interface
+	NetworkingV1() networkingv1.NetworkingV1Interface
+	NodeV1() nodev1.NodeV1Interface
+	RbacV1() rbacv1.RbacV1Interface
+	SchedulingV1() schedulingv1.SchedulingV1Interface
+}
 
+// Client is a typed client of the groups of [Interface].
+type Client struct {
 	discovery             *discovery.DiscoveryClient
 	admissionregistration *admissionregistrationv1.AdmissionregistrationV1Client
 	authorization         *authorizationv1.AuthorizationV1Client
@@ -37,7 +54,9 @@ type Client struct {
 	scheduling            *schedulingv1.SchedulingV1Client
 }
 
-// New returns a client that shares one transport among its groups, as kubernetes.NewForConfig does.
+var _ Interface = (*Client)(nil)
+
+// New returns a client whose groups share one transport, as kubernetes.NewForConfig does.
 func New(config *rest.Config) (*Client, error) {
 	c := *config
 	if c.UserAgent == "" {
@@ -47,38 +66,38 @@ func New(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("transport: %w", err)
 	}
-	return NewOver(&c, shared)
+	return NewForHTTPClient(&c, shared)
 }
 
-// NewOver returns a client over a transport that is there already. The limit of QPS is one for all groups.
-func NewOver(config *rest.Config, over *http.Client) (*Client, error) {
+// NewForHTTPClient returns a client that uses an existing HTTP client. All groups share one QPS limit.
+func NewForHTTPClient(config *rest.Config, httpClient *http.Client) (*Client, error) {
 	c := *config
 	if c.RateLimiter == nil && c.QPS > 0 {
 		if c.Burst <= 0 {
-			return nil, errors.New("a limit of requests per second needs a burst of at least one")
+			return nil, errors.New("a QPS limit needs a burst of at least one")
 		}
 		c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, c.Burst)
 	}
 	made := &Client{}
 	if err := errors.Join(
-		group(&made.discovery, discovery.NewDiscoveryClientForConfigAndClient, &c, over),
-		group(&made.admissionregistration, admissionregistrationv1.NewForConfigAndClient, &c, over),
-		group(&made.authorization, authorizationv1.NewForConfigAndClient, &c, over),
-		group(&made.core, corev1.NewForConfigAndClient, &c, over),
-		group(&made.endpoints, discoveryv1.NewForConfigAndClient, &c, over),
-		group(&made.flowcontrol, flowcontrolv1.NewForConfigAndClient, &c, over),
-		group(&made.networking, networkingv1.NewForConfigAndClient, &c, over),
-		group(&made.node, nodev1.NewForConfigAndClient, &c, over),
-		group(&made.rbac, rbacv1.NewForConfigAndClient, &c, over),
-		group(&made.scheduling, schedulingv1.NewForConfigAndClient, &c, over),
+		group(&made.discovery, discovery.NewDiscoveryClientForConfigAndClient, &c, httpClient),
+		group(&made.admissionregistration, admissionregistrationv1.NewForConfigAndClient, &c, httpClient),
+		group(&made.authorization, authorizationv1.NewForConfigAndClient, &c, httpClient),
+		group(&made.core, corev1.NewForConfigAndClient, &c, httpClient),
+		group(&made.endpoints, discoveryv1.NewForConfigAndClient, &c, httpClient),
+		group(&made.flowcontrol, flowcontrolv1.NewForConfigAndClient, &c, httpClient),
+		group(&made.networking, networkingv1.NewForConfigAndClient, &c, httpClient),
+		group(&made.node, nodev1.NewForConfigAndClient, &c, httpClient),
+		group(&made.rbac, rbacv1.NewForConfigAndClient, &c, httpClient),
+		group(&made.scheduling, schedulingv1.NewForConfigAndClient, &c, httpClient),
 	); err != nil {
 		return nil, err
 	}
 	return made, nil
 }
 
-func group[T any](client **T, newFor func(*rest.Config, *http.Client) (*T, error), config *rest.Config, over *http.Client) (err error) {
-	*client, err = newFor(config, over)
+func group[T any](client **T, newFor func(*rest.Config, *http.Client) (*T, error), config *rest.Config, httpClient *http.Client) (err error) {
+	*client, err = newFor(config, httpClient)
 	return err
 }
 

@@ -7,18 +7,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/internalinterfaces"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
 
-// Informers is an informers.SharedInformerFactory of all namespaces, without resynchronization, of the groups of Client.
-// It has no others, as Client has not.
+// Informers is a factory of shared informers for all namespaces, without resynchronization. A method for each kind is in
+// kinds.go.
 type Informers struct {
-	informers.SharedInformerFactory // nil
-
-	client    kubernetes.Interface
+	client    Interface
 	transform cache.TransformFunc
 	running   sync.WaitGroup
 
@@ -28,35 +24,35 @@ type Informers struct {
 	shutDown bool
 }
 
-// NewInformers returns a factory that has made nothing. Transform, unless nil, is applied to what comes in.
-func NewInformers(client kubernetes.Interface, transform cache.TransformFunc) *Informers {
+// NewInformers returns a factory without informers. If transform is not nil, informers apply it to what they receive.
+func NewInformers(client Interface, transform cache.TransformFunc) *Informers {
 	return &Informers{
 		client: client, transform: transform,
 		made: map[reflect.Type]cache.SharedIndexInformer{}, started: map[reflect.Type]bool{},
 	}
 }
 
-// InformerName is nil: no metrics are kept of informers.
+// InformerName is nil: informers have no metrics.
 func (i *Informers) InformerName() *cache.InformerName { return nil }
 
-// InformerFor is the informer of objects of this Go type; make makes it when it is asked for first.
-func (i *Informers) InformerFor(object runtime.Object, make internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+// InformerFor returns the informer of objects of this Go type. The first call makes it with newInformer.
+func (i *Informers) InformerFor(object runtime.Object, newInformer internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	kind := reflect.TypeOf(object)
 	if informer, ok := i.made[kind]; ok {
 		return informer
 	}
-	informer := make(i.client, 0)
+	informer := newInformer(ForLibrary(i.client), 0)
 	if i.transform != nil {
-		// An informer that was just made takes it; it refuses only once it runs.
+		// It fails only for an informer that runs already.
 		_ = informer.SetTransform(i.transform)
 	}
 	i.made[kind] = informer
 	return informer
 }
 
-// Start runs, until stop is closed, what was asked for and does not run yet.
+// Start runs every requested informer that does not run yet, until stop is closed.
 func (i *Informers) Start(stop <-chan struct{}) { i.StartWithContext(wait.ContextForChannel(stop)) }
 
 // StartWithContext is Start until ctx ends.
@@ -74,7 +70,7 @@ func (i *Informers) StartWithContext(ctx context.Context) {
 	}
 }
 
-// Shutdown starts nothing any more and returns when all that was started has ended.
+// Shutdown makes later calls of Start do nothing, and returns when all informers have ended.
 func (i *Informers) Shutdown() {
 	i.mu.Lock()
 	i.shutDown = true
@@ -82,7 +78,7 @@ func (i *Informers) Shutdown() {
 	i.running.Wait()
 }
 
-// WaitForCacheSync returns once everything that was started has its first list, or stop is closed; and says which have.
+// WaitForCacheSync waits until every started informer has its first list, or stop is closed. It says which have.
 func (i *Informers) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
 	return i.WaitForCacheSyncWithContext(wait.ContextForChannel(stop)).Synced
 }

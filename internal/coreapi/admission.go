@@ -40,9 +40,10 @@ func (s *Server) newAdmission(all *storages) (*admission.Chain, error) {
 		return nil, fmt.Errorf("client of policy parameters: %w", err)
 	}
 	namespace := currentNamespace(all.namespaces)
+	informers := clients.NewInformers(client, withoutManagers)
 	return admission.New(config, admission.Deps{
-		Client: client, Dynamic: parameters,
-		Informers:  clients.NewInformers(client, withoutManagers),
+		Client: client, Informers: informers, LibraryClient: clients.ForLibrary(client), LibraryInformers: informers.ForLibrary(),
+		Dynamic:    parameters,
 		Served:     all.resources().Has,
 		Authorizer: s.cfg.Authorizer,
 		RESTMapper: s.mapper(),
@@ -65,7 +66,7 @@ func withoutManagers(obj any) (any, error) {
 func (s *Server) BootstrapConfig(u user.Info) *rest.Config {
 	served := s.Handler()
 	return inProcessConfig(asUser(u, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		served.ServeHTTP(w, r.WithContext(admission.Founding(r.Context())))
+		served.ServeHTTP(w, r.WithContext(admission.WithBootstrap(r.Context())))
 	}), s.awaitReady))
 }
 

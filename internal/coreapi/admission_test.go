@@ -27,8 +27,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/admission/plugins"
-	"portico.dev/internal/coreapi/hooks"
 	"portico.dev/internal/pki"
 )
 
@@ -140,7 +140,7 @@ type host struct {
 func startHost(t *testing.T) *host {
 	t.Helper()
 	g := newGuest(t)
-	h := start(t, everyPlugin, func(c *Config) { c.Webhooks = hooks.Webhooks{Services: g} })
+	h := start(t, everyPlugin, func(c *Config) { c.Webhooks = admission.Webhooks{Services: g} })
 	host := &host{seaOver(t, h), h.typed(t, admin), g}
 	namespace(t, host.client, "ns")
 	return host

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"portico.dev/internal/coreapi/crds"
+	"portico.dev/internal/coreapi/openapidocs"
 )
 
 // Discovery is what is served here, in the form of aggregated discovery v2: verbs, names, scopes, response kinds and
@@ -100,7 +101,7 @@ func (s *Server) GroupVersions() sets.Set[schema.GroupVersion] { return s.served
 func (s *Server) Discovery() Discovery { return s.served.Load().discovery }
 
 // Documents are the OpenAPI documents of custom resources, once Ready. Those of what is built in are in openapidocs.
-func (s *Server) Documents() []crds.Document {
+func (s *Server) Documents() []openapidocs.Document {
 	select {
 	case <-s.ready:
 		return s.custom.Documents()

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/value"
 
-	"portico.dev/internal/coreapi/admission/lifecycle"
+	"portico.dev/internal/coreapi/admission/plugins"
 	"portico.dev/internal/coreapi/allocation"
 )
 
@@ -122,7 +122,7 @@ func (t *namespaceTxn) create(ctx context.Context, namespace, name, key string, 
 	case start.revision == 0:
 		return kubernetes.PutResponse{}, namespaceNotFound(namespace)
 	case start.terminating:
-		return kubernetes.PutResponse{}, lifecycle.Terminating(t.resource, name, namespace)
+		return kubernetes.PutResponse{}, plugins.NamespaceTerminating(t.resource, name, namespace)
 	}
 	known := start.revision
 	for range createAttempts {
@@ -141,7 +141,7 @@ func (t *namespaceTxn) create(ctx context.Context, namespace, name, key string, 
 			return kubernetes.PutResponse{}, err
 		}
 		if isTerminatingNamespace(ns) {
-			return kubernetes.PutResponse{}, lifecycle.Terminating(t.resource, name, namespace)
+			return kubernetes.PutResponse{}, plugins.NamespaceTerminating(t.resource, name, namespace)
 		}
 		known = a.namespace.ModRevision
 	}

@@ -3,7 +3,6 @@ package coreapi
 import (
 	"bytes"
 	"compress/gzip"
-	"crypto/sha512"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -150,8 +149,7 @@ func (c RuntimeConfig) trim(d openapidocs.Document) openapidocs.Document {
 		}
 	}
 	document["paths"] = encoded(paths)
-	body = encoded(document)
-	return openapidocs.Document{Path: d.Path, Hash: fmt.Sprintf("%X", sha512.Sum512(body)), Packed: packed(body)}
+	return openapidocs.New(d.Path, encoded(document))
 }
 
 func encoded(v map[string]json.RawMessage) json.RawMessage {
@@ -160,14 +158,6 @@ func encoded(v map[string]json.RawMessage) json.RawMessage {
 		panic(err) // every value was JSON before
 	}
 	return body
-}
-
-func packed(body []byte) []byte {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, _ = w.Write(body) // a buffer takes everything
-	_ = w.Close()
-	return out.Bytes()
 }
 
 // servesPath reads the paths of documents: /apis/<group>/, /apis/<group>/<version>/, and those of resources below.

@@ -34,7 +34,7 @@ func withLimited(config string) func(*Config) {
 				if config != "" {
 					limited, err = quota.LimitedResources(strings.NewReader(config))
 				}
-				return quota.New(d.Informers.Core().V1().ResourceQuotas().Lister(), d.Client, limited), err
+				return quota.New(d.Informers.ResourceQuotas().Lister(), d.Client, limited), err
 			},
 		}}
 	}

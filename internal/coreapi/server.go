@@ -24,7 +24,6 @@ import (
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/coreapi/crds"
-	"portico.dev/internal/coreapi/hooks"
 	"portico.dev/internal/coreapi/kinds"
 	"portico.dev/internal/coreapi/openapidocs"
 	"portico.dev/internal/coreapi/registry"
@@ -67,7 +66,7 @@ type Config struct {
 	// EventTTL is how long Events are kept. Default an hour.
 	EventTTL time.Duration
 	// Webhooks is how webhooks are reached: those of admission, and those that convert custom resources. Default: by URL.
-	Webhooks hooks.Webhooks
+	Webhooks admission.Webhooks
 	// Admission says what every write passes after authorization. Default NamespaceLifecycle alone.
 	Admission admission.Config
 	// RESTMapper knows the kinds that backends serve too, and asks nobody. Nil, or nil when asked: only the kinds that are

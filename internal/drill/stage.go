@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/clients"
@@ -35,7 +34,7 @@ type Stage struct {
 	target             Target
 	id                 string
 	subject, bystander *actor
-	client             kubernetes.Interface
+	client             clients.Interface
 	traffic            *traffic
 	record             *recorder
 	progress           func(string)
@@ -63,7 +62,7 @@ func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, erro
 	if err != nil {
 		return nil, fmt.Errorf("address of %s: %w", t.Name, err)
 	}
-	client, err := clients.NewOver(config, httpClient)
+	client, err := clients.NewForHTTPClient(config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", t.Name, err)
 	}

@@ -16,7 +16,6 @@ import (
 	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 
 	"portico.dev/internal/clients"
 	"portico.dev/internal/metrics"
@@ -25,7 +24,7 @@ import (
 // Config is what Fairness needs.
 type Config struct {
 	// Client reaches the flowcontrol objects, but not through the chain whose requests wait for seats.
-	Client kubernetes.Interface
+	Client clients.Interface
 	// Seats is how many seats the priority levels share. It must be positive.
 	Seats int
 	// Stats says how many objects of a resource are stored and how large they are, which is how wide a list is. Nil:
@@ -100,7 +99,7 @@ func (f *Fairness) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	fcmetrics.Register() // before the library looks up its gauges: later they would be slow ones
-	factory := clients.NewInformers(f.cfg.Client, nil)
+	factory := clients.NewInformers(f.cfg.Client, nil).ForLibrary()
 	defer factory.Shutdown()
 	defer cancel()
 	ensurer, err := newEnsurer(f.cfg.Client.FlowcontrolV1(), factory.Flowcontrol().V1())

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	rbacapply "k8s.io/client-go/applyconfigurations/rbac/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/reconcile"
 )
 
@@ -30,7 +30,7 @@ const aggregateDelay = 50 * time.Millisecond
 
 // clusterRoleAggregator writes into each ClusterRole with an aggregationRule the rules of those that it selects.
 type clusterRoleAggregator struct {
-	client   kubernetes.Interface
+	client   clients.Interface
 	roles    rbacinformers.ClusterRoleInformer
 	election reconcile.Election
 	log      *zap.Logger

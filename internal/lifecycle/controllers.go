@@ -2,7 +2,10 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,8 +15,8 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/namespaces"
 	"portico.dev/internal/lifecycle/quotas"
 	"portico.dev/internal/lifecycle/reconcile"
@@ -24,10 +27,10 @@ import (
 // Config is what the controllers need. Every field without a default is required.
 type Config struct {
 	// Client writes what the controllers write. Its rate limits are the caller's.
-	Client kubernetes.Interface
-	// Founding writes what the start waits for, and calls no webhook: the webhook could be behind an extension server,
-	// which is not reachable before this server is ready. Default Client.
-	Founding kubernetes.Interface
+	Client clients.Interface
+	// BootstrapClient writes the objects that the start waits for. It calls no webhook, which could be behind an extension
+	// server that is not reachable before this server is ready. Default Client.
+	BootstrapClient clients.Interface
 	// Namespaces is shared with the rest of the server, which runs it.
 	Namespaces coreinformers.NamespaceInformer
 	// Election says whether this replica leads. Default nil: there is no other.
@@ -83,8 +86,8 @@ type controller struct {
 func New(cfg Config) *Controllers {
 	cfg.Namespaces.Informer()
 	log, runs := cfg.Logger.Named("lifecycle"), cfg.Choice.Runs
-	if cfg.Founding == nil {
-		cfg.Founding = cfg.Client
+	if cfg.BootstrapClient == nil {
+		cfg.BootstrapClient = cfg.Client
 	}
 	c := &Controllers{tokens: newTokenUse(cfg.Client, log), ready: make(chan struct{}), log: log}
 	add := func(name string, run func(context.Context) error, ensure ...func(context.Context) error) {
@@ -121,7 +124,7 @@ func New(cfg Config) *Controllers {
 	}
 	if len(cfg.ServiceRanges) > 0 {
 		cfg.ServiceCIDRs.Informer()
-		cidrs := &serviceCIDRs{client: cfg.Founding, cidrs: cfg.ServiceCIDRs, ranges: cfg.ServiceRanges, election: cfg.Election, log: log}
+		cidrs := &serviceCIDRs{client: cfg.BootstrapClient, cidrs: cfg.ServiceCIDRs, ranges: cfg.ServiceRanges, election: cfg.Election, log: log}
 		add("service-cidrs", cidrs.run, cidrs.ensure)
 	}
 	if cfg.FrontDoor.Address.IsValid() {
@@ -179,4 +182,55 @@ func (c *Controllers) ensureAll(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// The controllers that a kube-controller-manager has too, by its names for them. The others here are kube-apiserver's own.
+const (
+	NamespaceController      = "namespace-controller"
+	GarbageCollector         = "garbage-collector-controller"
+	ServiceAccountController = "serviceaccount-controller"
+	RootCAPublisher          = "root-ca-certificate-publisher-controller"
+	ClusterRoleAggregation   = "clusterrole-aggregation-controller"
+	ResourceQuotaController  = "resourcequota-controller"
+	PolicyStatusController   = "validatingadmissionpolicy-status-controller"
+)
+
+var choosable = []string{
+	NamespaceController, GarbageCollector, ServiceAccountController, RootCAPublisher, ClusterRoleAggregation,
+	ResourceQuotaController, PolicyStatusController,
+}
+
+// Choice selects the controllers that run here instead of in a kube-controller-manager, in the syntax of its --controllers:
+// "*" is all, "name" is that one, "-name" is not that one. The first match decides; a controller that is not named runs if
+// there is a "*". Nil selects all of them; an empty Choice none.
+type Choice []string
+
+// EveryController is the default: all controllers run here.
+func EveryController() Choice { return Choice{"*"} }
+
+// Runs reports whether a controller runs.
+func (c Choice) Runs(name string) bool {
+	if c == nil {
+		return true
+	}
+	for _, word := range c {
+		switch word {
+		case name:
+			return true
+		case "-" + name:
+			return false
+		}
+	}
+	return slices.Contains(c, "*")
+}
+
+// Check returns an error that lists the unknown controllers.
+func (c Choice) Check() error {
+	for _, word := range c {
+		if word != "*" && !slices.Contains(choosable, strings.TrimPrefix(word, "-")) {
+			return fmt.Errorf("%q is not one of the controllers that can be left out; they are %s, and * is all of them",
+				word, strings.Join(choosable, ", "))
+		}
+	}
+	return nil
 }

@@ -11,9 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/reconcile"
 )
 
@@ -24,14 +24,14 @@ var systemNames = []string{
 
 // systemNamespaces creates the namespaces of every cluster.
 type systemNamespaces struct {
-	client     kubernetes.Interface
+	client     clients.Interface
 	namespaces coreinformers.NamespaceInformer
 	log        *zap.Logger
 	election   reconcile.Election
 }
 
 // EnsureNamespaces creates the namespaces of every cluster, before anything is written into one of them.
-func EnsureNamespaces(ctx context.Context, client kubernetes.Interface) error {
+func EnsureNamespaces(ctx context.Context, client clients.Interface) error {
 	return (&systemNamespaces{client: client}).ensure(ctx)
 }
 
@@ -81,21 +81,21 @@ const defaultServiceAccount = "default"
 
 // defaultServiceAccounts keeps a ServiceAccount called default in every active namespace.
 type defaultServiceAccounts struct {
-	client     kubernetes.Interface
-	founding   kubernetes.Interface // for ensure
-	namespaces coreinformers.NamespaceInformer
-	accounts   cache.SharedIndexInformer
-	log        *zap.Logger
-	election   reconcile.Election
+	client          clients.Interface
+	bootstrapClient clients.Interface // for ensure
+	namespaces      coreinformers.NamespaceInformer
+	accounts        cache.SharedIndexInformer
+	log             *zap.Logger
+	election        reconcile.Election
 }
 
 func newDefaultServiceAccounts(cfg Config, log *zap.Logger) *defaultServiceAccounts {
 	return &defaultServiceAccounts{
-		client:     cfg.Client,
-		founding:   cfg.Founding,
-		namespaces: cfg.Namespaces,
+		client:          cfg.Client,
+		bootstrapClient: cfg.BootstrapClient,
+		namespaces:      cfg.Namespaces,
 		// One object of each namespace, not every account of the cluster.
-		accounts: coreinformers.NewFilteredServiceAccountInformer(cfg.Client, metav1.NamespaceAll, 0, reconcile.ByNamespace, reconcile.Named(defaultServiceAccount)),
+		accounts: reconcile.NewInformer(cfg.Client, cfg.Client.CoreV1().ServiceAccounts(metav1.NamespaceAll), &corev1.ServiceAccount{}, defaultServiceAccount),
 		log:      log,
 		election: cfg.Election,
 	}
@@ -104,9 +104,9 @@ func newDefaultServiceAccounts(cfg Config, log *zap.Logger) *defaultServiceAccou
 // ensure creates those of the system namespaces, reading storage: pods need one as soon as the server is ready.
 func (s *defaultServiceAccounts) ensure(ctx context.Context) error {
 	for _, namespace := range systemNames {
-		_, err := s.founding.CoreV1().ServiceAccounts(namespace).Get(ctx, defaultServiceAccount, metav1.GetOptions{})
+		_, err := s.bootstrapClient.CoreV1().ServiceAccounts(namespace).Get(ctx, defaultServiceAccount, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			err = createAccount(ctx, s.founding, namespace)
+			err = createAccount(ctx, s.bootstrapClient, namespace)
 		}
 		if err != nil {
 			return fmt.Errorf("the default service account of namespace %s: %w", namespace, err)
@@ -115,7 +115,7 @@ func (s *defaultServiceAccounts) ensure(ctx context.Context) error {
 	return nil
 }
 
-func createAccount(ctx context.Context, client kubernetes.Interface, namespace string) error {
+func createAccount(ctx context.Context, client clients.Interface, namespace string) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: defaultServiceAccount, Namespace: namespace}}
 	_, err := client.CoreV1().ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) && !reconcile.IsNamespaceGone(err) {

@@ -14,11 +14,10 @@ import (
 	"k8s.io/apiserver/pkg/cel/openapi/resolver"
 	admissionregistrationapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 	"k8s.io/client-go/discovery/cached/memory"
-	admissionregistrationinformers "k8s.io/client-go/informers/admissionregistration/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/run"
 )
@@ -29,7 +28,7 @@ const policyManager = "validatingadmissionpolicy-status"
 // policyStatus writes the type errors of a ValidatingAdmissionPolicy's expressions into its status. They are warnings: a
 // kind may be defined later, or in another version.
 type policyStatus struct {
-	client   kubernetes.Interface
+	client   clients.Interface
 	policies cache.SharedIndexInformer
 	types    *validating.TypeChecker
 	election reconcile.Election
@@ -41,7 +40,7 @@ func newPolicyStatus(cfg Config, log *zap.Logger) *policyStatus {
 	kinds := memory.NewMemCacheClient(cfg.Discovery)
 	return &policyStatus{
 		client:   cfg.Client,
-		policies: admissionregistrationinformers.NewValidatingAdmissionPolicyInformer(cfg.Client, 0, nil),
+		policies: reconcile.NewInformer(cfg.Client, cfg.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), &admissionregistrationv1.ValidatingAdmissionPolicy{}, ""),
 		types: &validating.TypeChecker{
 			SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: cfg.Discovery},
 			RestMapper:     restmapper.NewDeferredDiscoveryRESTMapper(kinds),

@@ -23,9 +23,9 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/run"
 )
@@ -56,7 +56,7 @@ type FrontDoor struct {
 // frontDoor reconciles the Service, its EndpointSlices, and its Endpoints.
 type frontDoor struct {
 	FrontDoor
-	client    kubernetes.Interface
+	client    clients.Interface
 	endpoints cache.SharedIndexInformer
 	election  reconcile.Election
 	log       *zap.Logger
@@ -64,8 +64,8 @@ type frontDoor struct {
 
 func newFrontDoor(cfg Config, log *zap.Logger) *frontDoor {
 	return &frontDoor{
-		FrontDoor: cfg.FrontDoor, client: cfg.Founding, election: cfg.Election, log: log,
-		endpoints: coreinformers.NewFilteredEndpointsInformer(cfg.Client, metav1.NamespaceDefault, 0, reconcile.ByNamespace, reconcile.Named(frontDoorName)),
+		FrontDoor: cfg.FrontDoor, client: cfg.BootstrapClient, election: cfg.Election, log: log,
+		endpoints: reconcile.NewInformer(cfg.Client, cfg.Client.CoreV1().Endpoints(metav1.NamespaceDefault), &corev1.Endpoints{}, frontDoorName),
 	}
 }
 
@@ -283,7 +283,7 @@ const (
 // serviceCIDRs creates the ServiceCIDR kubernetes from the flags, sets the Ready condition of others, and removes the
 // finalizer of deleted ones when none of their addresses is in use.
 type serviceCIDRs struct {
-	client   kubernetes.Interface
+	client   clients.Interface
 	cidrs    networkinginformers.ServiceCIDRInformer
 	ranges   []netip.Prefix
 	election reconcile.Election

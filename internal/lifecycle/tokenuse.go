@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/run"
 )
@@ -34,7 +34,7 @@ const (
 // remove unused tokens need both. It runs in every replica, because each sees other requests. The start of the recording is
 // written once; if it is deleted, no tokens are removed until the next start.
 type tokenUse struct {
-	client kubernetes.Interface
+	client clients.Interface
 	used   chan use
 	noted  *lru.Cache[types.UID, time.Time]
 	log    *zap.Logger
@@ -45,7 +45,7 @@ type use struct {
 	uid types.UID
 }
 
-func newTokenUse(client kubernetes.Interface, log *zap.Logger) *tokenUse {
+func newTokenUse(client clients.Interface, log *zap.Logger) *tokenUse {
 	noted, _ := lru.New[types.UID, time.Time](rememberedUses) // fails only for a size that is not positive
 	return &tokenUse{client: client, used: make(chan use, usesAtOnce), noted: noted, log: log}
 }

@@ -4,10 +4,17 @@ package logging
 import (
 	"fmt"
 	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/go-logr/zapr"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+	"go.uber.org/zap/buffer"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
 )
@@ -74,4 +81,134 @@ func (o Options) encoder() (zapcore.Encoder, error) {
 		return singleLineEncoder{zapcore.NewJSONEncoder(c)}, nil
 	}
 	return nil, fmt.Errorf("--logging-format: %q is neither console nor json", o.Format)
+}
+
+// maxFieldBytes bounds each message and each field: text of clients, backends and libraries must not fill a disk.
+const maxFieldBytes = 4 << 10
+
+// singleLineEncoder is an encoder whose entries are one line each, whatever is in them (attack row E3: CVE-2021-25743).
+// Both formats escape fields; the console one writes the message as it is, and libraries put text of peers there.
+type singleLineEncoder struct{ zapcore.Encoder }
+
+// Clone implements zapcore.Encoder.
+func (e singleLineEncoder) Clone() zapcore.Encoder { return singleLineEncoder{e.Encoder.Clone()} }
+
+// EncodeEntry implements zapcore.Encoder.
+func (e singleLineEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*buffer.Buffer, error) {
+	entry.Message = bounded(escaped(entry.Message))
+	kept := fields
+	for i, f := range fields {
+		text, ok := textOf(f)
+		if !ok || len(text) <= maxFieldBytes {
+			continue
+		}
+		if &kept[0] == &fields[0] {
+			kept = append([]zapcore.Field(nil), fields...) // the caller's are the caller's
+		}
+		kept[i] = zap.String(f.Key, bounded(text))
+	}
+	return e.Encoder.EncodeEntry(entry, kept)
+}
+
+// textOf is the text of a field, for the kinds that have no bound.
+func textOf(f zapcore.Field) (string, bool) {
+	switch f.Type {
+	case zapcore.StringType:
+		return f.String, true
+	case zapcore.ErrorType, zapcore.StringerType, zapcore.ReflectType, zapcore.ArrayMarshalerType:
+		return fmt.Sprint(f.Interface), true
+	}
+	return "", false
+}
+
+func bounded(s string) string {
+	if len(s) <= maxFieldBytes {
+		return s
+	}
+	cut := maxFieldBytes
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "..."
+}
+
+// escaped spells out what would end a line or control a terminal.
+func escaped(s string) string {
+	if strings.IndexFunc(s, unicode.IsControl) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsControl(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// quotingPrefix is how k8s.io/apiserver begins a message about an error of its own that is no Status. Such an error
+// comes of a body that cannot be applied, and quotes the value that cannot: of a Secret, the secret. The client is
+// told.
+const quotingPrefix = "apiserver received an error that is not an metav1.Status"
+
+// clientMistakePrefix is how the library begins an error message about an invalid selector of a client. The client is
+// told, and nobody else can do anything about it.
+const clientMistakePrefix = "Couldn't parse request"
+
+// redactingCore writes what the Kubernetes libraries log, without the parts of errors that quote what a client sent.
+type redactingCore struct{ zapcore.Core }
+
+func newRedactingCore(c zapcore.Core) zapcore.Core { return redactingCore{c} }
+
+// With implements zapcore.Core.
+func (d redactingCore) With(fields []zapcore.Field) zapcore.Core {
+	return redactingCore{d.Core.With(fields)}
+}
+
+// Check implements zapcore.Core.
+func (d redactingCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if strings.HasPrefix(e.Message, clientMistakePrefix) {
+		e.Level = zapcore.DebugLevel
+	}
+	if !d.Enabled(e.Level) {
+		return checked
+	}
+	return checked.AddCore(e, d)
+}
+
+// Write implements zapcore.Core.
+func (d redactingCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	e.Message = redact(e.Message)
+	for i, f := range fields {
+		if text, ok := textOf(f); ok && redact(text) != text {
+			fields = slices.Clone(fields)
+			fields[i] = zap.String(f.Key, redact(text))
+		}
+	}
+	return d.Core.Write(e, fields)
+}
+
+func redact(text string) string {
+	if before, _, ok := strings.Cut(text, quotingPrefix); ok {
+		return before + quotingPrefix + "; what it was is told to the client alone"
+	}
+	return text
+}
+
+// PanicFields are the log fields of a panic: its kind and its stack, and not its value, which may be made of what a
+// client sent (attack row E1). Values of the runtime's own errors hold types and numbers only.
+func PanicFields(p any) []zap.Field {
+	kind, stack := fmt.Sprintf("%T", p), debug.Stack()
+	switch p := p.(type) {
+	case runtime.Error:
+		kind = p.Error()
+	case string:
+		// k8s.io/apiserver carries a panic from one goroutine to another as text with the stack of the first.
+		if _, there, ok := strings.Cut(p, "\ngoroutine "); ok {
+			stack = append([]byte("goroutine "+there+"\n"), stack...)
+		}
+	}
+	return []zap.Field{zap.String("panic", kind), zap.ByteString("stack", stack)}
 }

@@ -2,11 +2,16 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -23,9 +28,9 @@ const (
 	diskMinimum = 32 << 20
 	// diskFirstStart is what must be free before a first start: two segments of the log, the reserve, and a little.
 	diskFirstStart = 256 << 20
-	// diskPollInterval is how old the last look at the disk may be.
+	// diskPollInterval is how long a measurement of the disk is used.
 	diskPollInterval = 100 * time.Millisecond
-	// roomInterval is how often it is looked at while etcd cannot run for want of room.
+	// roomInterval is how often the disk is measured while etcd cannot run on a full disk.
 	roomInterval = time.Second
 )
 
@@ -78,7 +83,8 @@ func freeBytes(dir string) (int64, error) {
 	return int64(fs.Bavail) * fs.Bsize, nil
 }
 
-// measure asks the file system, at most once in an interval. When it cannot be asked it counts as free: etcd will tell.
+// measure asks the file system, at most once in diskPollInterval. If that fails, the disk counts as free, and etcd reports the
+// error.
 func (d *disk) measure() (free int64, low bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,7 +108,7 @@ func (d *disk) measure() (free int64, low bool) {
 	return d.free, d.low
 }
 
-// checkWrite is why nothing may be written now. essential is for what makes room, or keeps this process alive.
+// checkWrite returns why a write is refused now. essential writes are those that free space or keep this process alive.
 func (d *disk) checkWrite(essential bool) error {
 	free, low := d.measure()
 	if !low || essential && free >= diskMinimum {
@@ -115,7 +121,7 @@ func (d *disk) fullError(free int64, cause error) error {
 	return &DiskFullError{Dir: d.dir, Free: free, Cause: cause}
 }
 
-// awaitRoom blocks for a pause, and then until writes would be accepted; false when ctx ended first.
+// awaitRoom waits for a pause, and then until writes would be accepted. It returns false if ctx ended first.
 func (d *disk) awaitRoom(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -136,4 +142,120 @@ func (d *disk) awaitRoom(ctx context.Context, pause time.Duration) bool {
 			}
 		}
 	}
+}
+
+const (
+	// roomTimeout bounds the defragmentation at a start.
+	roomTimeout = 2 * time.Minute
+	// worthwhile is from how many unused bytes a start defragments, if they are also half of the file.
+	worthwhile = 64 << 20
+	// spare is the part of the quota that must be free before the NOSPACE alarm of the embedded etcd is disarmed.
+	spare = 0.1
+)
+
+// ErrFull: etcd refuses writes until space is freed.
+var ErrFull = errors.New("etcd has raised its NOSPACE alarm and refuses writes: delete objects, compact, defragment, and disarm the alarm")
+
+// CheckSpace checks whether etcd is full, or the disk of the embedded one. One member that responds is enough, because all
+// members know of an alarm.
+func (s *Store) CheckSpace(ctx context.Context) error {
+	client := s.Client()
+	if client == nil {
+		return ErrNotReady
+	}
+	if s.disk != nil {
+		if err := s.disk.checkWrite(false); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	status, err := s.status(ctx, client)
+	if err != nil {
+		return fmt.Errorf("ask etcd for its size: %w", err)
+	}
+	if isFull(status) {
+		return fmt.Errorf("%w (%d bytes of %d, %d of them in use)", ErrFull, status.DbSize, status.DbSizeQuota, status.DbSizeInUse)
+	}
+	return nil
+}
+
+func isFull(status *clientv3.StatusResponse) bool {
+	for _, trouble := range status.Errors {
+		if strings.Contains(trouble, pb.AlarmType_NOSPACE.String()) {
+			return true
+		}
+	}
+	return false
+}
+
+// status asks one member after another, each for a part of the remaining time.
+func (s *Store) status(ctx context.Context, client *kubernetes.Client) (*clientv3.StatusResponse, error) {
+	members := client.Endpoints()
+	if len(members) == 0 {
+		members = []string{""} // embedded: the one there is
+	}
+	var errs []error
+	for i, member := range members {
+		status, err := func() (*clientv3.StatusResponse, error) {
+			share := time.Minute
+			if deadline, ok := ctx.Deadline(); ok {
+				share = time.Until(deadline) / time.Duration(len(members)-i)
+			}
+			ctx, cancel := context.WithTimeout(ctx, share)
+			defer cancel()
+			return client.Status(ctx, member)
+		}()
+		if err == nil {
+			return status, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// makeRoom defragments the embedded etcd at a start if much space is unused or etcd is full, and disarms its alarm if there is
+// space again. Errors are logged and do not stop the start: reads and deletions work in any case.
+//
+// A defragmentation cannot be interrupted. It rewrites some hundred MB a second.
+func (s *Store) makeRoom(ctx context.Context, client *kubernetes.Client, files interface{ Defrag() error }) {
+	ctx, cancel := context.WithTimeout(ctx, roomTimeout)
+	defer cancel()
+	if err := s.tryMakeRoom(ctx, client, files); err != nil && ctx.Err() == nil {
+		s.log.Warn("no room was made in the embedded etcd", zap.Error(err))
+	}
+}
+
+func (s *Store) tryMakeRoom(ctx context.Context, client *kubernetes.Client, files interface{ Defrag() error }) error {
+	status, err := client.Status(ctx, "")
+	if err != nil {
+		return fmt.Errorf("ask etcd for its size: %w", err)
+	}
+	full, unused := isFull(status), status.DbSize-status.DbSizeInUse
+	if full || unused > worthwhile && unused > status.DbSize/2 {
+		began := time.Now()
+		// Not by the client: etcd's handler of that call expects a gRPC server around it.
+		if err := files.Defrag(); err != nil {
+			return fmt.Errorf("defragment: %w", err)
+		}
+		before := status.DbSize
+		if status, err = client.Status(ctx, ""); err != nil {
+			return fmt.Errorf("ask etcd for its size: %w", err)
+		}
+		s.log.Info("the embedded etcd was defragmented", zap.Int64("before", before), zap.Int64("after", status.DbSize), zap.Duration("took", time.Since(began)))
+	}
+	if !full {
+		return nil
+	}
+	if float64(status.DbSize) > float64(s.cfg.QuotaBytes)*(1-spare) {
+		s.log.Error("the embedded etcd is full and refuses writes; delete objects and restart, or raise its quota",
+			zap.Int64("bytes", status.DbSize), zap.Int64("quota", s.cfg.QuotaBytes))
+		return nil
+	}
+	alarm := &clientv3.AlarmMember{MemberID: status.Header.MemberId, Alarm: pb.AlarmType_NOSPACE}
+	if _, err := client.AlarmDisarm(ctx, alarm); err != nil {
+		return fmt.Errorf("disarm the alarm: %w", err)
+	}
+	s.log.Info("there is room again: the embedded etcd accepts writes", zap.Int64("bytes", status.DbSize), zap.Int64("quota", s.cfg.QuotaBytes))
+	return nil
 }

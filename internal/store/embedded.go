@@ -24,16 +24,17 @@ import (
 const (
 	// startTimeout bounds a start of the embedded etcd. Reading a database and a log of gigabytes takes seconds for each.
 	startTimeout = 5 * time.Minute
-	// progressLogInterval is how often a start says how far it is.
+	// progressLogInterval is how often a start logs its progress.
 	progressLogInterval = 5 * time.Second
-	// maxAttempts is how often a start is tried on a disk that is nearly full. etcd allocates the end of its log anew, and at the
-	// same time the next segment: the second can do without, and the first cannot, so that it depends on which comes first.
+	// maxAttempts bounds attempts to start on a disk that is nearly full. etcd allocates the rest of its log and the next
+	// segment at the same time. It fails only if the first does not fit, so that success depends on which comes first.
 	maxAttempts = 6
-	// stableTime is how long after a failure the next one is no reason to wait for room on the disk before a restart.
+	// stableTime: after a failure that comes later than this after the one before, etcd is restarted without waiting for
+	// free space on the disk.
 	stableTime = 5 * time.Minute
 )
 
-// errStillWrites is why the data directory is not given up: etcd may still write to it.
+// errStillWrites is why the data directory stays locked: etcd may still write to it.
 var errStillWrites = errors.New("the embedded etcd still holds its files")
 
 // runEmbedded owns the data directory from lock to close.
@@ -57,7 +58,7 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 	return errors.Join(err, lock.release())
 }
 
-// runMembers runs one member after another in the directory: the next one when a disk failed the one before.
+// runMembers runs a member in the directory, and another one whenever a disk error has ended it.
 func (s *Store) runMembers(ctx context.Context, members *memberSwitch, client *kubernetes.Client, closeClient func()) error {
 	abandoned, attempts := 0, 1
 	var failed time.Time // the last one
@@ -161,7 +162,7 @@ func (s *Store) isReady() bool {
 	}
 }
 
-// failedStart is what a person is told when etcd could not be started.
+// failedStart is the error for an operator when etcd could not be started.
 func failedStart(dir string, err error) error {
 	if isDiskFull(err) {
 		return fmt.Errorf("etcd cannot start in %s: its disk is full (%w); make room on it, at least %d MiB, and start again", dir, err, diskResume>>20)
@@ -169,8 +170,8 @@ func failedStart(dir string, err error) error {
 	return damaged(dir, err)
 }
 
-// forgetReplicas removes what processes before this one left under leases. The directory belongs to one process at a
-// time, so they have ended; waiting for a lease of one that was killed would only delay this one.
+// forgetReplicas removes what earlier processes left under leases. They have ended, because the directory belongs to one
+// process at a time; waiting until the lease of a killed one expires would only delay this one.
 func (s *Store) forgetReplicas(ctx context.Context, client *kubernetes.Client) error {
 	bounded, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
@@ -184,8 +185,8 @@ func (s *Store) forgetReplicas(ctx context.Context, client *kubernetes.Client) e
 	return nil
 }
 
-// startEmbedded opens the files and starts the member. What etcd panics on in this goroutine is an error that names the
-// directory; what it panics on in others is caught by the member's logger.
+// startEmbedded opens the files and starts the member. A panic of etcd in this goroutine becomes an error that names the
+// directory; panics in other goroutines are caught by the member's logger.
 func startEmbedded(config config.ServerConfig) (server *etcdserver.EtcdServer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -219,8 +220,8 @@ func (m *runningMember) hasFailed() bool {
 	}
 }
 
-// startMember returns when a member has been elected, has failed, or ctx has ended, within startTimeout. It tells how far
-// it is. The member is nil when there is nothing to be stopped.
+// startMember returns when a member has been elected, has failed, or ctx has ended, within startTimeout. It logs its
+// progress. The member is nil when there is nothing to stop.
 func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
 	m := &runningMember{failure: newFailure()}
 	config := embeddedConfig(s.cfg)
@@ -256,8 +257,8 @@ func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
 	}
 }
 
-// awaitElected waits until the member leads itself. It has nobody to wait for, so it is told to stand for election, as a
-// leader that steps down tells another member, once it has read its log; its own patience would be up later.
+// awaitElected waits until the member leads itself. A single member need not wait for the election timeout: once it has read
+// its log, it is told to start its election at once, as a leader that steps down tells another member.
 func (s *Store) awaitElected(ctx context.Context, m *runningMember, deadline, progress <-chan time.Time) error {
 	server := m.server
 	self := uint64(server.MemberID())
@@ -291,9 +292,9 @@ func (s *Store) awaitElected(ctx context.Context, m *runningMember, deadline, pr
 	}
 }
 
-// hasReadItsLog says whether raft itself knows that everything is applied. A moment before it does, etcd may have cut off
-// what it would look at when told to stand, and then it panics. It is asked where etcd publishes it, which is one place for
-// all members in a process; in doubt the answer is no.
+// hasReadItsLog reports whether raft itself knows that everything is applied. Before that, etcd may have truncated entries
+// that it reads when told to start an election, and would panic. etcd publishes it in one place for all members of a process;
+// in doubt the result is false.
 func hasReadItsLog(server *etcdserver.EtcdServer) bool {
 	published, ok := expvar.Get("raft.status").(expvar.Func)
 	if !ok {
@@ -308,7 +309,7 @@ func damaged(dir string, err error) error {
 	return fmt.Errorf("start etcd in %s: %w; %s", dir, err, remedy)
 }
 
-// close waits for etcd to stop, but not for ever: a disk that no longer answers must not hold the process.
+// close waits for etcd to stop, within a limit: a disk that does not respond must not keep the process from ending.
 func (m *runningMember) close() error {
 	closed := make(chan struct{})
 	go func() {
@@ -327,16 +328,16 @@ func (m *runningMember) close() error {
 	}
 }
 
-// lockFile lies beside etcd's files. etcd locks its own database too, but it waits for that lock without end and
-// without a word; ours is tried once, first.
+// lockFile is beside etcd's files. etcd locks its own database too, but waits for that lock forever without a message; ours
+// is tried once, first.
 const lockFile = "portico.lock"
 
-// directoryLock is the claim of one process to a data directory. The kernel drops it with the process, however that ends.
+// directoryLock is the lock of one process on a data directory. The kernel releases it when the process ends in any way.
 type directoryLock struct {
 	file *os.File
 }
 
-// lockDirectory creates dir if it is missing and claims it.
+// lockDirectory creates dir if it is missing, and locks it.
 func lockDirectory(dir string) (*directoryLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
@@ -355,5 +356,5 @@ func lockDirectory(dir string) (*directoryLock, error) {
 	return &directoryLock{file}, nil
 }
 
-// release gives the directory up. The file stays: removing it would let two processes lock two files of one name.
+// release releases the lock. The file stays: if it were removed, two processes could lock two files of the same name.
 func (l *directoryLock) release() error { return l.file.Close() }

@@ -24,8 +24,8 @@ const (
 	dialRetry        = time.Second
 )
 
-// runExternal keeps one connection to the servers open until ctx ends. Servers that do not answer yet are waited for:
-// at the start of a cluster the front door and etcd race.
+// runExternal keeps one connection to the servers open until ctx ends. It waits for servers that do not respond yet, because
+// the front door may start before etcd.
 func (s *Store) runExternal(ctx context.Context) error {
 	config := clientv3.Config{
 		Endpoints:            s.cfg.Servers,

@@ -19,9 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// failure is how a member of etcd ends that cannot go on. etcd says so to its logger, and expects that the process ends.
-// Here the goroutine that said it never goes on, so that nothing is done after what must not be left undone, and the
-// process learns of it and decides.
+// failure is the fatal error of a member of etcd. etcd logs such an error and expects that the logger ends the process. Here
+// the goroutine that logged it is blocked forever, so that it does nothing more, and the process decides what to do.
 type failure struct {
 	once   sync.Once
 	failed chan struct{} // closed when the member has failed
@@ -40,8 +39,7 @@ func (f *failure) logger(l *zap.Logger) *zap.Logger {
 	return l.WithOptions(zap.WithFatalHook(f), zap.WithPanicHook(f))
 }
 
-// OnWrite implements zapcore.CheckWriteHook: it is called after a line was logged that etcd does not survive. It does not
-// return.
+// OnWrite implements zapcore.CheckWriteHook: it is called after etcd has logged a fatal error. It does not return.
 func (f *failure) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	f.once.Do(func() {
 		f.err = errors.New(e.Message)
@@ -65,27 +63,27 @@ func causeIn(fields []zapcore.Field) error {
 	return nil
 }
 
-// isDiskFull is whether an error is that of a disk without room.
+// isDiskFull reports whether an error is that of a full disk.
 func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// isOfDisk is whether an error is that of a disk, which may be gone after another try.
+// isOfDisk reports whether an error is that of a disk, which may not occur again.
 func isOfDisk(err error) bool { return isDiskFull(err) || errors.Is(err, syscall.EIO) }
 
 const (
-	// maxAbandoned is how many members that failed and could not be stopped a process carries: each keeps its memory.
+	// maxAbandoned bounds the failed members that could not be stopped: each keeps its memory.
 	maxAbandoned = 8
-	// abandonTimeout bounds how long a failed member may take to come to rest.
+	// abandonTimeout bounds how long a failed member may take to become idle.
 	abandonTimeout = 30 * time.Second
-	// idleCheckInterval is how often it is looked at; it is at rest when it was so restLooks times in a row.
+	// idleCheckInterval is how often it is checked. It is idle after idleChecks checks in a row.
 	idleCheckInterval = 50 * time.Millisecond
 	idleChecks        = 3
 )
 
-// abandon leaves a member that has failed. Its goroutines that met the failure never go on, and others wait for those, so
-// that it cannot be stopped; what can be stopped of it is. abandon returns when nothing of it runs any more and the locks on its
-// files are gone, so that another member may open them. stopped is whether nothing of it is left.
+// abandon gives up a member that has failed. It cannot be stopped, because its goroutines that met the failure are blocked
+// forever, and others wait for them. abandon stops what can be stopped, and returns when the rest is idle and the locks on
+// its files are released, so that another member can open them. stopped reports whether nothing of it is left.
 func (m *runningMember) abandon(ctx context.Context, dataDir string) (stopped bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
 	defer cancel()
@@ -114,9 +112,8 @@ func (m *runningMember) abandon(ctx context.Context, dataDir string) (stopped bo
 	return false, unlockFiles(filepath.Join(dataDir, memberDir))
 }
 
-// closeDatabase writes what the database holds in memory to its file and closes it, when all that was committed has been
-// applied. It is for a member whose stop waits for a goroutine that failed outside of the database, and so never gets to
-// closing the database itself.
+// closeDatabase flushes and closes the database when all committed entries have been applied. It is for a member whose stop
+// waits for a goroutine that failed outside of the database, and so never closes the database itself.
 func (m *runningMember) closeDatabase(ctx context.Context) {
 	tick := time.NewTicker(idleCheckInterval)
 	defer tick.Stop()
@@ -136,8 +133,8 @@ func (m *runningMember) closeDatabase(ctx context.Context) {
 	_ = m.server.Backend().Close()
 }
 
-// etcdIsIdle is whether no goroutine is at work in etcd's packages: all of them wait for something. The raft goroutine that is
-// left over waits for somebody who would take what it has, before it writes anything.
+// etcdIsIdle reports whether all goroutines in etcd's packages are blocked. A raft goroutine that is left over waits for a
+// receiver before it writes anything.
 func etcdIsIdle() bool {
 	stacks := make([]byte, 1<<20)
 	for {
@@ -160,7 +157,7 @@ func etcdIsIdle() bool {
 	return true
 }
 
-// unlockFiles removes the locks that this process holds on files below dir. Whoever locked them never will.
+// unlockFiles removes the locks that this process holds on files below dir. The goroutines that hold them are blocked forever.
 func unlockFiles(dir string) error {
 	const own = "/proc/self/fd"
 	entries, err := os.ReadDir(own)

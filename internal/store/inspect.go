@@ -27,21 +27,21 @@ import (
 // databaseLockTimeout is how long another process may hold etcd's database before a start gives up.
 const databaseLockTimeout = 5 * time.Second
 
-// remedy ends every error about files that etcd cannot start with.
+// remedy is the end of every error about files with which etcd cannot start.
 const remedy = "restore a backup into an empty data directory with `aggregator restore`, or choose another directory"
 
-// unusable says what is wrong with which file of a member, and what to do.
+// unusable returns an error that names the file, the problem and the remedy.
 func unusable(file, format string, args ...any) error {
 	return fmt.Errorf("etcd cannot start: %s: %s; %s", file, fmt.Sprintf(format, args...), remedy)
 }
 
-// unreadable is for a file that may be all right, but not for this process.
+// unreadable returns an error about a file that this process cannot read.
 func unreadable(err error) error {
 	return fmt.Errorf("etcd cannot start: %w; every file in the data directory has to belong to the user that the front door runs as", err)
 }
 
-// inspection is what the files of a member say before etcd opens them. etcd takes the same mistakes for impossible, and
-// ends the process with a stack trace or waits for an election for ever.
+// inspection is the result of reading the files of a member before etcd opens them. etcd does not expect damaged files: it ends
+// the process with a stack trace, or waits for an election forever.
 type inspection struct {
 	wal       walInspection
 	db        dbInspection
@@ -77,8 +77,8 @@ type dbInspection struct {
 	err  error // why it cannot be used
 }
 
-// inspect reads the files of the member in dir and changes nothing. What is wrong with them is part of the result, the error
-// is about reading them.
+// inspect reads the files of the member in dir and changes nothing. Damage is part of the result; the error is about reading
+// them.
 func inspect(dir string) (*inspection, error) {
 	i := &inspection{}
 	i.wal.dir, i.db.file = filepath.Join(dir, "wal"), filepath.Join(dir, "snap", "db")
@@ -96,8 +96,8 @@ func inspect(dir string) (*inspection, error) {
 	return i, nil
 }
 
-// neverUsed is whether nobody can ever have been told that something is stored here: there is no request in the log and no
-// key in the database, and one of them is not what a complete first start leaves. A start that was cut short left it.
+// neverUsed reports whether no write can have been acknowledged here: the log has no request, the database no key, and one of
+// them is not as a complete first start leaves it. An interrupted start left them.
 func (i *inspection) neverUsed() bool {
 	if i.wal.requests || i.wal.snapshot > 0 || i.snapshots > 0 || i.db.keys {
 		return false
@@ -114,10 +114,10 @@ func (i *inspection) neverUsed() bool {
 	return i.wal.commit == 0 || i.db.err != nil
 }
 
-// leastDatabase is the size of the smallest database that bbolt makes, on pages of 4 KiB.
+// leastDatabase is the size of the smallest database that bbolt makes, with pages of 4 KiB.
 const leastDatabase = 4 * 4096
 
-// check says why etcd could not start from these files, or would lose what was acknowledged.
+// check returns why etcd could not start from these files, or would lose acknowledged writes.
 func (i *inspection) check() error {
 	w, db := &i.wal, &i.db
 	switch {
@@ -148,7 +148,7 @@ func (i *inspection) check() error {
 	return nil
 }
 
-// read reads the log from its first segment on. near is the index of the entry whose term is wanted.
+// read reads the log from its first segment. near is the index of the entry whose term is needed.
 func (w *walInspection) read(near uint64) error {
 	entries, err := os.ReadDir(w.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -189,7 +189,7 @@ func (w *walInspection) read(near uint64) error {
 	return nil
 }
 
-// decode goes through the records as etcd's own verification does, and remembers more.
+// decode reads the records as etcd's own verification does, and records more of them.
 func (w *walInspection) decode(decoder wal.Decoder, near uint64) error {
 	var snapshots []*walpb.Snapshot
 	record := &walpb.Record{}
@@ -234,7 +234,7 @@ func (w *walInspection) decode(decoder wal.Decoder, near uint64) error {
 			snapshots = append(snapshots, snapshot)
 		}
 	}
-	// The end of a write that was cut short was not acknowledged. etcd removes it.
+	// An incomplete write at the end was not acknowledged. etcd removes it.
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return w.corrupt(err)
 	}
@@ -254,7 +254,7 @@ func (w *walInspection) corrupt(err error) error {
 	return unusable(w.dir, "the write-ahead log is damaged after entry %d: %v", w.last, err)
 }
 
-// isClientRequest is whether an entry is more than what etcd writes about its own members.
+// isClientRequest reports whether an entry is a client's request, and not one of etcd about its own members.
 func isClientRequest(entry *raftpb.Entry) bool {
 	if entry.GetType() != raftpb.EntryNormal || len(entry.Data) == 0 {
 		return false
@@ -266,8 +266,8 @@ func isClientRequest(entry *raftpb.Entry) bool {
 	return request.ClusterVersionSet == nil && request.ClusterMemberAttrSet == nil && request.DowngradeInfoSet == nil
 }
 
-// read opens the database for reading. It looks at nothing that lies beyond the end of a file that was cut off: what is
-// mapped into memory there ends the process.
+// read opens the database for reading. It reads nothing beyond the end of a truncated file: access to memory mapped there
+// would end the process.
 func (db *dbInspection) read() error {
 	info, err := os.Stat(db.file)
 	if errors.Is(err, fs.ErrNotExist) {

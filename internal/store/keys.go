@@ -2,21 +2,25 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
-// Our own keys are apart from the objects of the API, so that neither an API client nor a prefix scan can meet them, and
-// apart from those of a front door that keeps its objects below another prefix of the same etcd.
+// Our own keys are outside the prefix of API objects, so that neither API clients nor prefix scans see them, and separate from
+// those of a front door with another object prefix in the same etcd.
 const (
 	ownPrefix   = "/portico/"
 	otherPrefix = "/portico-of/"
 )
 
-// ownRoot is where the own keys are that go with the objects below prefix.
+// ownRoot returns the prefix of our own keys that belong to the objects below prefix.
 func ownRoot(prefix string) string {
 	if prefix == DefaultPrefix {
 		return ownPrefix
@@ -24,13 +28,13 @@ func ownRoot(prefix string) string {
 	return otherPrefix + url.PathEscape(prefix) + "/"
 }
 
-// OwnKey is where one of our own keys is in etcd, for those who need more of etcd than Get and Put.
+// OwnKey returns the full name of one of our own keys in etcd, for callers that need more than Get and Put.
 func (s *Store) OwnKey(key string) string { return s.own + key }
 
 // pageSize bounds what one List call asks of etcd at a time; a value may be as large as a discovery document.
 const pageSize = 100
 
-// Get reads one of our own keys. ok is false when there is none.
+// Get reads one of our own keys. ok is false if it does not exist.
 func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err error) {
 	client := s.Client()
 	if client == nil {
@@ -48,7 +52,7 @@ func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err
 	return resp.Kvs[0].Value, true, nil
 }
 
-// Put writes one of our own keys. It has been stored when the error is nil; after an error it may have been.
+// Put writes one of our own keys. After an error it may have been stored.
 func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	client := s.Client()
 	if client == nil {
@@ -62,7 +66,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
-// Delete removes one of our own keys. A key that is not there is no error.
+// Delete removes one of our own keys. A missing key is no error.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	client := s.Client()
 	if client == nil {
@@ -104,5 +108,98 @@ func (s *Store) List(ctx context.Context, prefix string) (map[string][]byte, err
 	}
 }
 
-// LiveKey is where, in etcd, the key of a replica is for as long as its process lives, and its lease after that.
+// LiveKey returns the full name of the key of a replica, which exists until its process has ended and its lease expired.
 func (s *Store) LiveKey(name string) string { return s.OwnKey(liveKeys + name) }
+
+// followRetry is the pause before keys are read again after a watch was lost.
+const followRetry = time.Second
+
+// Follow calls changed with every one of our own keys that begins with prefix, and then with each that is written, until
+// ctx ends. For one key the calls are in the order of the writes; some may be skipped when others follow, and some
+// may be repeated. Deletions are not reported. changed must not block.
+func (s *Store) Follow(ctx context.Context, prefix string, changed func(key string, value []byte)) {
+	s.follow(ctx, prefix, func(kept map[string][]byte) {
+		for key, value := range kept {
+			changed(key, value)
+		}
+	}, func(e *clientv3.Event) {
+		if e.Type == mvccpb.Event_PUT {
+			changed(s.nameOf(e), e.Kv.Value)
+		}
+	})
+}
+
+// Mirror calls replaced with all of our own keys that begin with prefix, and again after each that is written or deleted,
+// until ctx ends. replaced must not block, and must not change the map or keep it.
+func (s *Store) Mirror(ctx context.Context, prefix string, replaced func(map[string][]byte)) {
+	var now map[string][]byte
+	s.follow(ctx, prefix, func(kept map[string][]byte) {
+		now = kept
+		replaced(now)
+	}, func(e *clientv3.Event) {
+		if e.Type == mvccpb.Event_PUT {
+			now[s.nameOf(e)] = e.Kv.Value
+		} else {
+			delete(now, s.nameOf(e))
+		}
+		replaced(now)
+	})
+}
+
+// nameOf is the own key of an event, as callers know it.
+func (s *Store) nameOf(e *clientv3.Event) string { return strings.TrimPrefix(string(e.Kv.Key), s.own) }
+
+// follow calls began with all keys and then next with every event. It starts again when the watch ends.
+func (s *Store) follow(ctx context.Context, prefix string, began func(map[string][]byte), next func(*clientv3.Event)) {
+	for ctx.Err() == nil {
+		if err := s.followOnce(ctx, prefix, began, next); err != nil && ctx.Err() == nil {
+			s.log.Warn("watch of own keys ended, reading them again", zap.String("prefix", prefix), zap.Error(err))
+		}
+		timer := time.NewTimer(followRetry)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+var errWatchEnded = errors.New("the watch ended")
+
+func (s *Store) followOnce(ctx context.Context, prefix string, began func(map[string][]byte), next func(*clientv3.Event)) error {
+	client := s.Client()
+	if client == nil {
+		return ErrNotReady
+	}
+	// The watch starts after a revision that is read before the list, so that no change is missed between the two.
+	revision, err := s.revision(ctx, client.KV, prefix)
+	if err != nil {
+		return err
+	}
+	kept, err := s.List(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	began(kept)
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	for answer := range client.Watch(watching, s.OwnKey(prefix), clientv3.WithPrefix(), clientv3.WithRev(revision+1)) {
+		if err := answer.Err(); err != nil {
+			return fmt.Errorf("watch %s: %w", prefix, err)
+		}
+		for _, event := range answer.Events {
+			next(event)
+		}
+	}
+	return errWatchEnded
+}
+
+func (s *Store) revision(ctx context.Context, kv clientv3.KV, prefix string) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	resp, err := kv.Get(ctx, s.OwnKey(prefix), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, fmt.Errorf("read revision: %w", err)
+	}
+	return resp.Header.Revision, nil
+}

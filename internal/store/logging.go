@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// harmless are messages that etcd writes as warnings or errors although nothing is wrong and nobody can act on them.
-// Each begins with message; cause, if there is one, is part of its error.
+// harmless are messages that etcd logs as warnings or errors although nothing is wrong. Each begins with message; cause, if
+// set, is part of its error.
 var harmless = []struct{ message, cause string }{
 	// At the first start on an empty directory, before the first entry of its log.
 	{"failed to update storage version", "missing term information"},
@@ -18,8 +18,8 @@ var harmless = []struct{ message, cause string }{
 	{"simple token is not cryptographically signed", ""},      // etcd's own users are not used
 }
 
-// etcdLogger is what etcd may say to l: warnings and worse, what it calls information too when l is at debug, and never the
-// harmless, and nothing without end. What it says at debug holds every request that it applies, and so every secret that is stored.
+// etcdLogger returns the logger of etcd: warnings and errors, information only if l is at debug level, without harmless
+// messages and endless repetitions. etcd's debug messages have every request that it applies, and so every stored Secret.
 func etcdLogger(l *zap.Logger) *zap.Logger {
 	least := zapcore.WarnLevel
 	if l.Core().Enabled(zapcore.DebugLevel) {
@@ -30,11 +30,11 @@ func etcdLogger(l *zap.Logger) *zap.Logger {
 	}))
 }
 
-// Of each message this many are written in a second, and of those beyond one of so many: etcd tries again without a pause
-// what it can not do yet, and a start with much to apply wrote the same warning a thousand times in milliseconds.
+// Of each message, repeats are written in a second, and one in manyRepeats of the rest: etcd retries without a pause, and a
+// start with many entries to apply logged the same warning a thousand times in milliseconds.
 const repeats, manyRepeats = 10, 1000
 
-// filterCore drops the harmless and what is below least, and passes the rest on.
+// filterCore drops harmless messages and those below least.
 type filterCore struct {
 	zapcore.Core
 	least zapcore.Level

@@ -25,15 +25,15 @@ import (
 
 const (
 	memberName = "portico"
-	// peerURL is the member's name in its own cluster of one. Nothing listens there and nothing dials it.
+	// peerURL is the member's address in its cluster of one. Nothing listens there and nothing dials it.
 	peerURL = "http://127.0.0.1:2380"
 	// clusterToken is part of what the identity of the cluster is made of at the first start: etcd's own default.
 	clusterToken = "etcd-cluster"
 
-	// A lone member that is not told to stand for election waits for up to nine ticks. Each tick costs idle CPU.
+	// A single member that is not told to start its election waits for up to nine ticks. Each tick costs idle CPU.
 	tickMilliseconds = 100
 	electionTicks    = 5
-	// electionPollInterval is how often it is looked at, whether it has read its log, and can be told.
+	// electionPollInterval is how often awaitElected checks whether the member has read its log.
 	electionPollInterval = 2 * time.Millisecond
 
 	// progressInterval bounds how old the bookmark of an idle watch can be. It stays well under the five minutes of
@@ -41,8 +41,8 @@ const (
 	progressInterval = time.Minute
 )
 
-// embeddedConfig is a member alone in its cluster. Package embed of etcd, which makes this from flags, links a gateway to
-// JSON, cluster discovery and pages of traces with it; that we agree with its defaults is tested.
+// embeddedConfig returns the configuration of a single member. etcd's package embed, which makes it from flags, also links a
+// JSON gateway, cluster discovery and trace pages; a test compares our values with its defaults.
 func embeddedConfig(cfg Config) config.ServerConfig {
 	log := etcdLogger(cfg.Logger)
 	peer, _ := url.Parse(peerURL) // a constant that parses
@@ -81,14 +81,14 @@ func embeddedConfig(cfg Config) config.ServerConfig {
 const (
 	// memberDir is where etcd keeps the files of its member, below the data directory.
 	memberDir = "member"
-	// newMemberDir is where a member is made before it takes that name. What is there was never used.
+	// newMemberDir is where a member is made before it gets that name. Its content was never used.
 	newMemberDir = "member.new"
-	// unusedMemberDir is where a member goes that a start before left half made. What is there was never used either.
+	// unusedMemberDir is where an incomplete member of an earlier start is moved. Its content was never used either.
 	unusedMemberDir = "member.unused"
 )
 
-// prepareMember leaves a member in the data directory that etcd can start from, or says why there is none. A member that is
-// missing is made; one that a start left half made, before anything could be stored in it, is made anew.
+// prepareMember ensures that the data directory has a member from which etcd can start, or returns why it cannot. It makes a
+// missing member, and replaces an incomplete one of an earlier start in which nothing could have been stored.
 func prepareMember(cfg Config, space *disk) error {
 	for _, leftover := range []string{newMemberDir, unusedMemberDir} {
 		if err := os.RemoveAll(filepath.Join(cfg.DataDir, leftover)); err != nil {
@@ -123,9 +123,9 @@ func prepareMember(cfg Config, space *disk) error {
 	return nil
 }
 
-// makeMember makes the log of a member that is alone in its cluster, with the one entry that says so, committed: what
-// etcd itself has written when a first start has got as far as that. It is made under another name and takes its own in
-// one step, so that a member is there with all that it needs, or is not there.
+// makeMember makes the log of a single member, with one committed entry that adds it to its cluster: what etcd itself has
+// written at that point of a first start. It is made under another name and renamed, so that a member is complete or
+// missing.
 func makeMember(cfg Config, space *disk) (err error) {
 	if free, _ := space.measure(); free < diskFirstStart {
 		return fmt.Errorf("etcd cannot start in %s: a first start needs %d MiB on that disk, and %d MiB are free; make room, or choose another directory",
@@ -186,7 +186,7 @@ func firstEntry(self *membership.Member) (*raftpb.Entry, error) {
 	return &raftpb.Entry{Type: raftpb.EntryConfChange.Enum(), Term: new(uint64(1)), Index: new(uint64(1)), Data: change}, nil
 }
 
-// syncDir makes the names in a directory last over a loss of power.
+// syncDir makes the names in a directory survive a loss of power.
 func syncDir(dir string) error {
 	file, err := os.Open(dir)
 	if err != nil {

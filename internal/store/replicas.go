@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// liveKeys are the own keys that go with the process that wrote them.
+	// liveKeys are the own keys that are removed with the process that wrote them.
 	liveKeys = "live/"
-	// leaseTime is how long a process that died goes on counting as alive. One that ends properly leaves at once.
+	// leaseTime is how long a process that died counts as alive. One that stops normally leaves at once.
 	leaseTime = 6 * time.Second
-	// rejoinInterval is between two attempts to become a replica again.
+	// rejoinInterval is the time between two attempts to become a replica again.
 	rejoinInterval = time.Second
 )
 
-// Replicas is the processes that share one etcd, this one included. Each has a key of its own that lives, by a lease, as
-// long as its process does, and holds the value that the process last published. The one with the oldest key leads: that is etcd's
-// recipe for an election, without keys of its own.
+// Replicas are the processes that share one etcd, including this one. Each has a key under a lease, which exists as long as
+// the process and holds the value that the process last published. The replica with the oldest key leads: this is etcd's
+// recipe for an election, without further keys.
 //
-// Leading is no lock. A process may learn late that another leads by now, so what a leader writes has to carry a
-// precondition of its own, such as a resourceVersion.
+// Leading is no lock. A process may learn late that another one leads, so what a leader writes needs a precondition of its
+// own, such as a resourceVersion.
 type Replicas struct {
 	store *Store
 	name  string
@@ -49,7 +49,7 @@ type Replicas struct {
 	changed chan struct{}
 }
 
-// Replicas makes this process known under a name that no other process has. It does nothing until Run.
+// Replicas returns this process as a replica with a unique name. It does nothing until Run.
 func (s *Store) Replicas(name string) *Replicas {
 	return &Replicas{
 		store:     s,
@@ -65,7 +65,7 @@ func (s *Store) Replicas(name string) *Replicas {
 // Name is the name of this process.
 func (r *Replicas) Name() string { return r.name }
 
-// Ready is closed when this process was one of the replicas for the first time, or etcd was too full to let it be one.
+// Ready is closed when this process has become a replica, or when etcd was too full for that.
 func (r *Replicas) Ready() <-chan struct{} { return r.ready }
 
 // Publish publishes the value of this process. It does not block, and does nothing when value is the last one. Of values
@@ -91,15 +91,15 @@ func (r *Replicas) Received() (others map[string][]byte, leads bool) {
 	return r.others, r.leads && time.Now().Before(r.until)
 }
 
-// Changed returns a channel that is closed when Hear next returns something else. Take it before calling Hear. That a
-// lease ran out unnoticed while etcd was away is told when etcd is back.
+// Changed returns a channel that is closed when Received will return something else. Take it before calling Received. A lease
+// that expired while etcd was unavailable is reported when etcd is back.
 func (r *Replicas) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
 }
 
-// Run makes this process a replica until ctx ends, again and again if need be.
+// Run makes this process a replica until ctx ends, and again whenever its lease is lost.
 func (r *Replicas) Run(ctx context.Context) error {
 	var last string
 	for {
@@ -132,7 +132,7 @@ func (r *Replicas) markReady() {
 	}
 }
 
-// resign gives up leading. The values of the others stay: they may well be alive.
+// resign stops leading. The values of the others stay, because they may be alive.
 func (r *Replicas) resign() {
 	r.mu.Lock()
 	others := r.others
@@ -140,7 +140,7 @@ func (r *Replicas) resign() {
 	r.update(others, false)
 }
 
-// update sets what Hear returns from now on.
+// update sets what Received returns.
 func (r *Replicas) update(others map[string][]byte, leads bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,7 @@ func (r *Replicas) update(others map[string][]byte, leads bool) {
 	r.wake()
 }
 
-// renewed notes that the lease is good for its whole time after at.
+// renewed records that the lease was renewed at a time.
 func (r *Replicas) renewed(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,7 +164,7 @@ func (r *Replicas) renewed(at time.Time) {
 	r.until = at.Add(r.lease)
 }
 
-// wake tells that Hear may return something else. Called with mu held.
+// wake reports that Received may return something else. It is called with mu held.
 func (r *Replicas) wake() {
 	close(r.changed)
 	r.changed = make(chan struct{})
@@ -177,10 +177,10 @@ func (r *Replicas) current() []byte {
 	return r.value
 }
 
-// putInterval is the least time between two writes of a replica's key, so that a storm of changes is a few writes.
+// putInterval is the least time between two writes of a replica's key, so that many changes cause few writes.
 const putInterval = 50 * time.Millisecond
 
-// errKeyGone means that the key has gone: the lease expired while this process, or etcd, stood still.
+// errKeyGone: the key is gone, because the lease expired while this process or etcd was suspended.
 var errKeyGone = errors.New("the replica's key is gone")
 
 // session is the life of one lease.
@@ -198,10 +198,10 @@ type replicaKey struct {
 	created int64
 }
 
-// key is where the replica of that name is in etcd.
+// key returns the key of a replica in etcd.
 func (r *Replicas) key(name string) string { return r.store.OwnKey(liveKeys + name) }
 
-// join joins the replicas and stays one until ctx ends or the lease is lost, which is an error.
+// join makes this process a replica until ctx ends or the lease is lost, which is an error.
 func (r *Replicas) join(ctx context.Context) error {
 	client := r.store.Client()
 	if client == nil {
@@ -222,7 +222,7 @@ func (r *Replicas) join(ctx context.Context) error {
 	return a.run(ctx, revision)
 }
 
-// grant asks for a lease.
+// grant requests a lease.
 func (a *session) grant(ctx context.Context) error {
 	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
@@ -236,14 +236,14 @@ func (a *session) grant(ctx context.Context) error {
 	return nil
 }
 
-// revoke ends the lease, so that nobody waits until it expires.
+// revoke ends the lease, so that other replicas need not wait until it expires.
 func (a *session) revoke(ctx context.Context) {
 	ctx, cancel := a.withTimeout(context.WithoutCancel(ctx))
 	defer cancel()
 	_, _ = a.client.Revoke(ctx, a.id) // it runs out by itself
 }
 
-// withTimeout bounds one call, so that there is time for another before the lease runs out.
+// withTimeout bounds one call, so that there is time for another before the lease expires.
 func (a *session) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, a.lease/3)
 }
@@ -330,7 +330,7 @@ func (a *session) follow(events []*clientv3.Event) error {
 	return a.notify()
 }
 
-// notify passes on the values of the other replicas, and whether this one leads.
+// notify passes the values of the other replicas on, and whether this one leads.
 func (a *session) notify() error {
 	own, alive := a.keys[a.name]
 	if !alive {

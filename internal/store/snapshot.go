@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Snapshot is all of etcd as it was at one moment, in the form in which `etcdctl snapshot save` writes it: the database, and
-// its SHA-256 after it. Whoever has one closes it; until then etcd keeps the pages of that moment.
+// Snapshot is a consistent snapshot of etcd in the format of `etcdctl snapshot save`: the database and its SHA-256. The caller
+// must close it; until then etcd keeps its pages.
 type Snapshot struct {
 	io.Reader
-	// Revision is the one that etcd had just before: what was written until then is in the snapshot.
+	// Revision is etcd's revision just before: everything written until then is in the snapshot.
 	Revision int64
 	// ClusterID is etcd's own name of its cluster.
 	ClusterID uint64
@@ -33,10 +33,10 @@ type Snapshot struct {
 	close func() error
 }
 
-// Close lets etcd reuse the pages of that moment.
+// Close lets etcd reuse the pages of the snapshot.
 func (s *Snapshot) Close() error { return s.close() }
 
-// Snapshot begins to read all of etcd. It is consistent and needs no pause of those who write. It ends with ctx.
+// Snapshot starts to read all of etcd. It does not block writes. It ends with ctx.
 func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 	client := s.Client()
 	if client == nil {
@@ -114,10 +114,10 @@ func snapshotOf(ctx context.Context, client *clientv3.Client, server string, end
 	}, nil
 }
 
-// HoldsEtcd says whether there is an etcd in a data directory, running or not.
+// HoldsEtcd reports whether a data directory has an etcd, running or not.
 func HoldsEtcd(dir string) bool { return wal.Exist(filepath.Join(dir, "member", "wal")) }
 
-// InUse says whether a process has claimed a data directory.
+// InUse reports whether a process has locked a data directory.
 func InUse(dir string) bool {
 	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR, 0)
 	if err != nil {
@@ -127,7 +127,7 @@ func InUse(dir string) bool {
 	return errors.Is(unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// NewSnapshot is a snapshot that was read before, or was made for a test. end is called by Close.
+// NewSnapshot returns a snapshot with this content. Close calls end.
 func NewSnapshot(content io.Reader, revision int64, end func() error) *Snapshot {
 	return &Snapshot{Reader: content, Revision: revision, close: end}
 }
@@ -137,8 +137,8 @@ func NewSnapshot(content io.Reader, revision int64, end func() error) *Snapshot 
 // again with other contents. It is etcd's own recommendation, and more writes than any backup can be late by.
 const RevisionBump = 1_000_000_000
 
-// RestoreSnapshot makes the data directory of an embedded etcd out of a snapshot, as `etcdctl snapshot save` writes it, whose
-// checksum it verifies. dir must not exist. It is there when all of it is on the disk, and not there after an error.
+// RestoreSnapshot makes the data directory of an embedded etcd from a snapshot of `etcdctl snapshot save`, whose checksum it
+// verifies. dir must not exist. It exists afterwards only if all of it is on the disk.
 func RestoreSnapshot(snapshotFile, dir string, log *zap.Logger) (err error) {
 	switch _, err := os.Lstat(dir); {
 	case err == nil:
@@ -191,7 +191,7 @@ func restoreInto(snapshotFile, dir string, log *zap.Logger) (err error) {
 	return nil
 }
 
-// syncTree has a directory and all that is in it written to the disk.
+// syncTree writes a directory and its content to the disk.
 func syncTree(dir string) error {
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {

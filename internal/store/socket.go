@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// socketTimeout is how long calls may take that are under way when we stop.
+	// socketTimeout is how long calls in progress may take after a stop.
 	socketTimeout = 2 * time.Second
-	// socketConnections is how many clients may be connected to the unix socket; one more waits.
+	// socketConnections bounds the clients of the unix socket; further ones wait.
 	socketConnections = 256
-	// socketPingInterval is how often a client may ping at most, as at any etcd; those that do more are cut off.
+	// socketPingInterval is the least interval of a client's pings, as at any etcd; clients that ping more are disconnected.
 	socketPingInterval = 5 * time.Second
 )
 
@@ -57,7 +57,7 @@ func serveSocket(server *etcdserver.EtcdServer, path string) (*socketServer, err
 	return d, nil
 }
 
-// close lets calls end that are under way, but not for ever: a watch has no end.
+// close waits for calls in progress, within a limit: a watch does not end.
 func (d *socketServer) close() {
 	if d.server == nil {
 		return
@@ -78,8 +78,8 @@ func (d *socketServer) close() {
 	<-d.served
 }
 
-// abandon ends the connections to a member that has failed. What is under way may wait for that member for ever,
-// and is not waited for.
+// abandon closes the connections to a member that has failed. It does not wait for calls in progress, which may wait for that
+// member forever.
 func (d *socketServer) abandon() {
 	if d.server == nil {
 		return
@@ -88,8 +88,8 @@ func (d *socketServer) abandon() {
 	<-d.served
 }
 
-// listenOwnerOnly makes a socket that only its owner can open, from the moment that it is there: whoever can open it can
-// read every secret. One that a process before left is removed.
+// listenOwnerOnly makes a socket that only its owner can ever open: whoever can open it can read every Secret. It removes the
+// socket of an earlier process.
 func listenOwnerOnly(path string) (net.Listener, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):

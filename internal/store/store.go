@@ -28,10 +28,10 @@ import (
 // DefaultQuotaBytes is the most that etcd recommends.
 const DefaultQuotaBytes = 8 << 30
 
-// DefaultPrefix is where kube-apiserver keeps its objects, and so where tools look for them.
+// DefaultPrefix is kube-apiserver's prefix of objects, which tools expect.
 const DefaultPrefix = "/registry"
 
-// The store is local or a few milliseconds away: whatever takes longer than these is broken, and the caller should hear.
+// etcd is local or a few milliseconds away: a call that takes longer than these fails.
 const (
 	checkTimeout = 2 * time.Second
 	keyTimeout   = 10 * time.Second
@@ -64,7 +64,7 @@ type Config struct {
 	Logger *zap.Logger
 }
 
-// Store is one etcd, ours or not. It does nothing until Run.
+// Store is one etcd, embedded or external. It does nothing until Run.
 type Store struct {
 	cfg    Config
 	log    *zap.Logger
@@ -159,11 +159,10 @@ func (s *Store) publish(client *kubernetes.Client) {
 // Ready is closed when etcd first answered.
 func (s *Store) Ready() <-chan struct{} { return s.ready }
 
-// Prefix is where the objects of the API live.
+// Prefix returns the prefix of the API objects.
 func (s *Store) Prefix() string { return s.cfg.Prefix }
 
-// Client is the connection that everybody shares. It is nil before Ready and after Run has returned;
-// closing it is the Store's business.
+// Client returns the shared client. It is nil before Ready and after Run has returned. Callers must not close it.
 func (s *Store) Client() *kubernetes.Client { return s.client.Load() }
 
 // Check reads through consensus, so that its success means that etcd has a leader and would accept a write.

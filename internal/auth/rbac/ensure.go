@@ -11,8 +11,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/component-helpers/auth/rbac/validation"
+
+	"portico.dev/internal/clients"
 )
 
 // EnsureBootstrap brings the stored policy up to [Bootstrap]. What is missing is created; what is there gets the rules,
@@ -20,7 +21,7 @@ import (
 // rbac.authorization.kubernetes.io/autoupdate: "false" is left as it is. The namespaces kube-system and kube-public must exist.
 //
 // Several replicas may do this at once.
-func EnsureBootstrap(ctx context.Context, client clientset.Interface) error {
+func EnsureBootstrap(ctx context.Context, client clients.Interface) error {
 	p, api := Bootstrap(), client.RbacV1()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(ensureTogether)

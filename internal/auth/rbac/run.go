@@ -12,6 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
+// Informers are those of the four kinds of RBAC.
+type Informers struct {
+	ClusterRoles        rbacv1informers.ClusterRoleInformer
+	ClusterRoleBindings rbacv1informers.ClusterRoleBindingInformer
+	Roles               rbacv1informers.RoleInformer
+	RoleBindings        rbacv1informers.RoleBindingInformer
+}
+
 // Run compiles the rules that the informers hold, again whenever one changes, until ctx ends. The informers are
 // started by the owner of their factory.
 //
@@ -21,7 +29,7 @@ import (
 // delay before a round that follows a quiet time: a right that was revoked should be gone with the event that says so
 // (attack row B12). While changes never end, as when tens of thousands of bindings are made, a round is followed by a rest
 // of twice its length, or compiling would take a core for itself.
-func (r *RBAC) Run(ctx context.Context, informers rbacv1informers.Interface) error {
+func (r *RBAC) Run(ctx context.Context, informers Informers) error {
 	changed := make(chan struct{}, 1)
 	signal := func() {
 		select {
@@ -36,10 +44,10 @@ func (r *RBAC) Run(ctx context.Context, informers rbacv1informers.Interface) err
 	}
 	var synced []cache.DoneChecker
 	for _, informer := range []cache.SharedIndexInformer{
-		informers.ClusterRoles().Informer(),
-		informers.ClusterRoleBindings().Informer(),
-		informers.Roles().Informer(),
-		informers.RoleBindings().Informer(),
+		informers.ClusterRoles.Informer(),
+		informers.ClusterRoleBindings.Informer(),
+		informers.Roles.Informer(),
+		informers.RoleBindings.Informer(),
 	} {
 		registration, err := informer.AddEventHandler(handler)
 		if err != nil {
@@ -80,12 +88,12 @@ const (
 	maxRest = 500 * time.Millisecond
 )
 
-func list(informers rbacv1informers.Interface) (Policy, error) {
+func list(informers Informers) (Policy, error) {
 	var p Policy
 	var errs [2]error
-	p.ClusterRoles, errs[0] = informers.ClusterRoles().Lister().List(labels.Everything())
-	p.Roles, errs[1] = informers.Roles().Lister().List(labels.Everything())
-	for _, bindings := range []cache.SharedIndexInformer{informers.ClusterRoleBindings().Informer(), informers.RoleBindings().Informer()} {
+	p.ClusterRoles, errs[0] = informers.ClusterRoles.Lister().List(labels.Everything())
+	p.Roles, errs[1] = informers.Roles.Lister().List(labels.Everything())
+	for _, bindings := range []cache.SharedIndexInformer{informers.ClusterRoleBindings.Informer(), informers.RoleBindings.Informer()} {
 		for _, obj := range bindings.GetStore().List() {
 			if b, ok := TransformBinding(obj).(*Binding); ok {
 				p.Bindings = append(p.Bindings, b)

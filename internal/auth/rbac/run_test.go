@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/informers"
+	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 )
@@ -18,6 +19,13 @@ func TestChangesTakeEffect(t *testing.T) {
 		"informers that hold bindings whole": nil, "informers that hold what is needed of them": func(obj any) (any, error) { return TransformBinding(obj), nil },
 	} {
 		t.Run(name, func(t *testing.T) { changesTakeEffect(t, transform) })
+	}
+}
+
+func informersOf(group rbacinformers.Interface) Informers {
+	return Informers{
+		ClusterRoles: group.ClusterRoles(), ClusterRoleBindings: group.ClusterRoleBindings(),
+		Roles: group.Roles(), RoleBindings: group.RoleBindings(),
 	}
 }
 
@@ -33,7 +41,7 @@ func changesTakeEffect(t *testing.T, transform cache.TransformFunc) {
 	rbac.Roles().Informer()
 	rbac.RoleBindings().Informer()
 	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx, rbac) }()
+	go func() { done <- r.Run(ctx, informersOf(rbac)) }()
 	stop := make(chan struct{})
 	t.Cleanup(func() {
 		cancel()

@@ -19,20 +19,21 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// Chain is the plugins that are on, in their order.
+// Chain is the enabled plugins, in order.
 type Chain struct {
 	admission.Interface
 
-	deps    Deps
-	reading *readings
-	waiters []waiter
-	stop    chan struct{}
-	end     sync.Once // closes stop
-	ready   chan struct{}
+	deps     Deps
+	policies *policyInformers
+	waiters  []readinessWaiter
+	stop     chan struct{}
+	end      sync.Once // closes stop
+	ready    chan struct{}
 }
 
-// waiter is what the library's plugins are: they say within ten seconds whether they know what to enforce.
-type waiter interface {
+// readinessWaiter is implemented by the library's plugins. WaitForReady waits up to ten seconds until they have read what to
+// enforce.
+type readinessWaiter interface {
 	WaitForReady() bool
 }
 
@@ -41,8 +42,8 @@ var (
 	_ admission.ValidationInterface = (*Chain)(nil)
 )
 
-// New makes the plugins that c turns on. Deps.Stopped is the Chain's to give. The library's policies begin to wait for
-// their informers at once: whoever does not call Run must call Abandon.
+// New makes the plugins that c enables. It sets Deps.Stopped. The library's policies start to wait for their informers at
+// once, so a caller that does not call Run must call Abandon.
 func New(c Config, d Deps) (*Chain, error) {
 	configured, err := c.read()
 	if err != nil {
@@ -51,20 +52,20 @@ func New(c Config, d Deps) (*Chain, error) {
 	chain := &Chain{stop: make(chan struct{}), ready: make(chan struct{})}
 	d.Stopped = chain.stop
 	chain.deps = d
-	chain.reading = &readings{SharedInformerFactory: d.Informers, stop: chain.stop}
+	chain.policies = &policyInformers{SharedInformerFactory: d.LibraryInformers, stop: chain.stop}
 	registry := admission.NewPlugins()
-	foreign := map[string]bool{}
+	skip := map[string]bool{}
 	for _, p := range c.Plugins {
-		foreign[p.Name] = p.Foreign
+		skip[p.Name] = p.SkipBootstrap
 		registry.Register(p.Name, func(config io.Reader) (admission.Interface, error) { return p.New(d, config) })
 	}
 	decorate := admission.DecoratorFunc(func(plugin admission.Interface, name string) admission.Interface {
-		if w, ok := plugin.(waiter); ok {
+		if w, ok := plugin.(readinessWaiter); ok {
 			chain.waiters = append(chain.waiters, w)
 		}
 		measured := metrics.WithControllerMetrics(plugin, name)
-		if foreign[name] {
-			return afterFounding{measured}
+		if skip[name] {
+			return skipBootstrap{measured}
 		}
 		return measured
 	})
@@ -77,22 +78,22 @@ func New(c Config, d Deps) (*Chain, error) {
 	return chain, nil
 }
 
-// initializers give plugins what they ask for in the library's way.
+// initializers give the library's plugins their dependencies.
 func (c *Chain) initializers() admission.PluginInitializers {
 	d := c.deps
 	return admission.PluginInitializers{
-		initializer.New(d.Client, d.Dynamic, c.reading, d.Authorizer, utilfeature.DefaultFeatureGate,
+		initializer.New(d.LibraryClient, d.Dynamic, c.policies, d.Authorizer, utilfeature.DefaultFeatureGate,
 			compatibility.DefaultBuildEffectiveVersion(), d.Stopped, d.RESTMapper),
 		webhookinitializer.NewPluginInitializer(d.Webhooks.Wrapper(), d.Webhooks.Resolver()),
-		unasked{},
+		excludeReviews{},
 	}
 }
 
-// unasked keeps policies and webhooks away from what is answered and never stored: who may read a token review could
-// otherwise be decided by whoever writes policies, and authorization would wait for webhooks.
-type unasked struct{}
+// excludeReviews excludes reviews, which are answered and never stored, from policies and webhooks. Otherwise authors of
+// policies could decide on token reviews, and authorization would wait for webhooks.
+type excludeReviews struct{}
 
-func (unasked) Initialize(plugin admission.Interface) {
+func (excludeReviews) Initialize(plugin admission.Interface) {
 	if p, ok := plugin.(initializer.WantsExcludedAdmissionResources); ok {
 		p.SetExcludedAdmissionResources([]schema.GroupResource{
 			authenticationv1.Resource("selfsubjectreviews"), authenticationv1.Resource("tokenreviews"),
@@ -102,44 +103,44 @@ func (unasked) Initialize(plugin admission.Interface) {
 	}
 }
 
-// Admit lets the plugins that change things change a.
+// Admit calls the mutating plugins.
 func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	return c.Interface.(admission.MutationInterface).Admit(ctx, a, o)
 }
 
-// Validate lets the plugins that refuse things refuse a.
+// Validate calls the validating plugins.
 func (c *Chain) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	return c.Interface.(admission.ValidationInterface).Validate(ctx, a, o)
 }
 
-// Ready is closed when every plugin knows what to enforce.
+// Ready is closed when every plugin has read what it enforces.
 func (c *Chain) Ready() <-chan struct{} { return c.ready }
 
-// Abandon ends what New began, for a chain that is not run or not any more.
+// Abandon ends what New started, for a chain whose Run is not called or has returned.
 func (c *Chain) Abandon() { c.end.Do(func() { close(c.stop) }) }
 
-// Run starts the informers, and returns after ctx has ended and they have. What the policies of the library started ends
-// by itself a moment later: nobody can wait for it.
+// Run starts the informers, and returns after ctx and the informers have ended. The goroutines of the library's policies end
+// a moment later; the library offers no way to wait for them.
 func (c *Chain) Run(ctx context.Context) error {
-	c.deps.Informers.Start(ctx.Done())
-	defer c.deps.Informers.Shutdown()
+	c.deps.LibraryInformers.Start(ctx.Done())
+	defer c.deps.LibraryInformers.Shutdown()
 	defer c.Abandon() // first: a policy with a parameter of a built-in kind has started an informer that ends with it
-	c.deps.Informers.WaitForCacheSync(ctx.Done())
+	c.deps.LibraryInformers.WaitForCacheSync(ctx.Done())
 	if ctx.Err() != nil {
 		return nil
 	}
-	if err := c.awaitPlugins(ctx); err != nil {
+	if err := c.waitForPlugins(ctx); err != nil {
 		return err
 	}
 	close(c.ready)
-	c.deps.Logger.Debug("admission knows what to enforce")
+	c.deps.Logger.Debug("admission plugins are ready")
 	<-ctx.Done()
 	return nil
 }
 
-// awaitPlugins asks all at once, when the answer should be yes: each that has to say no looks again a tenth of a second later.
-func (c *Chain) awaitPlugins(ctx context.Context) error {
-	c.reading.await(ctx)
+// waitForPlugins calls all plugins at once, when they should be ready: one that is not polls every 100 ms.
+func (c *Chain) waitForPlugins(ctx context.Context) error {
+	c.policies.await(ctx)
 	answers := make([]bool, len(c.waiters))
 	var asked sync.WaitGroup
 	for i, w := range c.waiters {
@@ -153,4 +154,39 @@ func (c *Chain) awaitPlugins(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+type bootstrapKey struct{}
+
+// WithBootstrap marks a request that creates an object of every cluster: a system namespace, role or priority class.
+func WithBootstrap(ctx context.Context) context.Context {
+	return context.WithValue(ctx, bootstrapKey{}, true)
+}
+
+func isBootstrap(ctx context.Context) bool { return ctx.Value(bootstrapKey{}) != nil }
+
+// skipBootstrap calls a plugin for all requests but those of WithBootstrap.
+type skipBootstrap struct {
+	admission.Interface
+}
+
+var (
+	_ admission.MutationInterface   = skipBootstrap{}
+	_ admission.ValidationInterface = skipBootstrap{}
+)
+
+func (p skipBootstrap) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	mutating, ok := p.Interface.(admission.MutationInterface)
+	if !ok || isBootstrap(ctx) {
+		return nil
+	}
+	return mutating.Admit(ctx, a, o)
+}
+
+func (p skipBootstrap) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	validating, ok := p.Interface.(admission.ValidationInterface)
+	if !ok || isBootstrap(ctx) {
+		return nil
+	}
+	return validating.Validate(ctx, a, o)
 }

@@ -20,28 +20,29 @@ import (
 // maxConfigBytes is the largest configuration file that is read.
 const maxConfigBytes = 1 << 20
 
-// Config says which plugins there are and which of them are on.
+// Config selects the admission plugins.
 type Config struct {
-	// Plugins is the table. Empty: everything is admitted that names a namespace which can hold it.
+	// Plugins is the table of plugins. Empty: only NamespaceLifecycle runs.
 	Plugins []Plugin
-	// Enable are names of plugins to have beside those that are on by default.
+	// Enable names plugins to run beside the default ones.
 	Enable []string
-	// Disable are names of plugins to do without. Doing without NamespaceLifecycle leaves orphans behind.
+	// Disable names plugins not to run. Danger: without NamespaceLifecycle, objects can be created in namespaces that are being
+	// deleted.
 	Disable []string
 	// File is an AdmissionConfiguration of apiserver.config.k8s.io/v1: what single plugins are configured with. Default
 	// none.
 	File string
 }
 
-// absent are upstream's plugins that are not here: to disable one is to have what one asked for, to enable one is not.
-var absent = sets.New(
+// unsupported are upstream's plugins that this server does not have: they can be disabled but not enabled.
+var unsupported = sets.New(
 	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "EventRateLimit",
 	"ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision",
 	"NamespaceExists", "NodeDeclaredFeatureValidator", "NodeRestriction", "PodGroupProtection",
 	"PodNodeSelector", "PodTolerationRestriction", "StorageObjectInUseProtection",
 )
 
-// Names of the plugins that are on, in the order of the table.
+// Names returns the enabled plugins, in the order of the table.
 func (c Config) Names() []string {
 	var names []string
 	for _, p := range c.Plugins {
@@ -52,7 +53,7 @@ func (c Config) Names() []string {
 	return names
 }
 
-// known are the names of the table, for whoever has to choose from them.
+// known returns the names of the table.
 func (c Config) known() sets.Set[string] {
 	names := sets.New[string]()
 	for _, p := range c.Plugins {
@@ -61,15 +62,14 @@ func (c Config) known() sets.Set[string] {
 	return names
 }
 
-// Validate reports names that nothing goes by, a file that cannot be read, and configurations of plugins that are wrong or that
-// no plugin would use. bad is told the flag.
+// Validate calls bad for unknown plugins, an unreadable file, and invalid or unused configurations of plugins.
 func (c Config) Validate(bad func(flag, format string, args ...any)) {
 	known := c.known()
 	list := strings.Join(sets.List(known), ", ")
 	for _, name := range c.Enable {
 		switch {
 		case known.Has(name):
-		case absent.Has(name):
+		case unsupported.Has(name):
 			bad("enable-admission-plugins", "%s is a plugin of kube-apiserver that this server does not have; it has %s", name, list)
 		default:
 			bad("enable-admission-plugins", "there is no plugin %q; choose from %s", name, list)
@@ -79,7 +79,7 @@ func (c Config) Validate(bad func(flag, format string, args ...any)) {
 		}
 	}
 	for _, name := range c.Disable {
-		if !known.Has(name) && !absent.Has(name) {
+		if !known.Has(name) && !unsupported.Has(name) {
 			bad("disable-admission-plugins", "there is no plugin %q; choose from %s", name, list)
 		}
 	}
@@ -88,10 +88,10 @@ func (c Config) Validate(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// configurations are what single plugins are configured with, by name.
+// configurations are the configurations of plugins, by name.
 type configurations map[string][]byte
 
-// ConfigFor is nil when there is none, as the library wants it.
+// ConfigFor implements the library's ConfigProvider.
 func (c configurations) ConfigFor(plugin string) (io.Reader, error) {
 	data, ok := c[plugin]
 	if !ok {
@@ -100,7 +100,7 @@ func (c configurations) ConfigFor(plugin string) (io.Reader, error) {
 	return bytes.NewBuffer(data), nil
 }
 
-// read is done here and not by the library, which ends the process over a path that does not exist.
+// read is not left to the library, which ends the process for a path that does not exist.
 func (c Config) read() (configurations, error) {
 	if c.File == "" {
 		return configurations{}, nil
@@ -119,7 +119,7 @@ func (c Config) read() (configurations, error) {
 		configured := p.Configuration != nil || p.Path != ""
 		_, twice := all[p.Name]
 		switch list := strings.Join(sets.List(c.known()), ", "); {
-		case at < 0 && !absent.Has(p.Name):
+		case at < 0 && !unsupported.Has(p.Name):
 			return nil, fmt.Errorf("%s: there is no plugin %q; choose from %s", c.File, p.Name, list)
 		case !configured:
 			continue

@@ -11,23 +11,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// readTimeout bounds the wait for the library's policies; it gives them ten seconds itself.
-const readTimeout = 10 * time.Second
+// policyReadTimeout bounds the wait for the library's policies, like the library's own ten seconds.
+const policyReadTimeout = 10 * time.Second
 
-// readings are informers for the library's policies. Those look ten times a second whether their informers have synced, and
-// are looked at ten times a second in turn, which is most of a start. Here the first look lasts until there is something to
-// see, and we are told when they have looked.
-type readings struct {
+// policyInformers are informers for the library's policies. The library polls ten times a second whether the informers have
+// synced, and callers poll the policies as often, which is most of the start-up time. Here HasSynced waits for the first
+// list, and await for the policies to have read it.
+type policyInformers struct {
 	informers.SharedInformerFactory
 	stop <-chan struct{}
 
 	mu  sync.Mutex // guards what follows
-	all []*watched
+	all []*policyInformer
 }
 
-// await returns when all that were asked for have been read, or might as well be asked.
-func (r *readings) await(ctx context.Context) {
-	bounded, cancel := context.WithTimeout(ctx, readTimeout)
+// await returns when all requested informers have been read, or after policyReadTimeout.
+func (r *policyInformers) await(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, policyReadTimeout)
 	defer cancel()
 	r.mu.Lock()
 	all := r.all
@@ -41,24 +41,24 @@ func (r *readings) await(ctx context.Context) {
 	}
 }
 
-func (r *readings) watch(informer cache.SharedIndexInformer) cache.SharedIndexInformer {
-	w := &watched{SharedIndexInformer: informer, stop: r.stop, read: make(chan struct{})}
+func (r *policyInformers) watch(informer cache.SharedIndexInformer) cache.SharedIndexInformer {
+	w := &policyInformer{SharedIndexInformer: informer, stop: r.stop, read: make(chan struct{})}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = append(r.all, w)
 	return w
 }
 
-// watched is an informer that a policy source waits for, reads, and then follows, in this order.
-type watched struct {
+// policyInformer is an informer that a policy source waits for, reads, and then watches, in this order.
+type policyInformer struct {
 	cache.SharedIndexInformer
 	stop <-chan struct{}
 	once sync.Once
-	read chan struct{} // closed when it is followed
+	read chan struct{} // closed when it is watched
 }
 
 // HasSynced waits for the first list.
-func (w *watched) HasSynced() bool {
+func (w *policyInformer) HasSynced() bool {
 	select {
 	case <-w.HasSyncedChecker().Done():
 	case <-w.stop:
@@ -66,73 +66,75 @@ func (w *watched) HasSynced() bool {
 	return w.SharedIndexInformer.HasSynced()
 }
 
-func (w *watched) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+func (w *policyInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	registration, err := w.SharedIndexInformer.AddEventHandler(h)
 	w.once.Do(func() { close(w.read) })
 	return registration, err
 }
 
 type (
-	readGroup struct {
+	policyGroup struct {
 		admissionregistration.Interface
-		of *readings
+		of *policyInformers
 	}
-	readVersion struct {
+	policyVersion struct {
 		admissionregistrationv1.Interface
-		of *readings
+		of *policyInformers
 	}
-	readMutating struct {
+	mutatingPolicies struct {
 		admissionregistrationv1.TypedMutatingAdmissionPolicyInformer
-		of *readings
+		of *policyInformers
 	}
-	readMutatingBindings struct {
+	mutatingBindings struct {
 		admissionregistrationv1.TypedMutatingAdmissionPolicyBindingInformer
-		of *readings
+		of *policyInformers
 	}
-	readValidating struct {
+	validatingPolicies struct {
 		admissionregistrationv1.TypedValidatingAdmissionPolicyInformer
-		of *readings
+		of *policyInformers
 	}
-	readValidatingBindings struct {
+	validatingBindings struct {
 		admissionregistrationv1.TypedValidatingAdmissionPolicyBindingInformer
-		of *readings
+		of *policyInformers
 	}
 )
 
-func (r *readings) Admissionregistration() admissionregistration.Interface {
-	return readGroup{r.SharedInformerFactory.Admissionregistration(), r}
+func (r *policyInformers) Admissionregistration() admissionregistration.Interface {
+	return policyGroup{r.SharedInformerFactory.Admissionregistration(), r}
 }
 
-func (g readGroup) V1() admissionregistrationv1.Interface { return readVersion{g.Interface.V1(), g.of} }
-
-func (v readVersion) MutatingAdmissionPolicies() admissionregistrationv1.TypedMutatingAdmissionPolicyInformer {
-	return readMutating{v.Interface.MutatingAdmissionPolicies(), v.of}
+func (g policyGroup) V1() admissionregistrationv1.Interface {
+	return policyVersion{g.Interface.V1(), g.of}
 }
 
-func (v readVersion) MutatingAdmissionPolicyBindings() admissionregistrationv1.TypedMutatingAdmissionPolicyBindingInformer {
-	return readMutatingBindings{v.Interface.MutatingAdmissionPolicyBindings(), v.of}
+func (v policyVersion) MutatingAdmissionPolicies() admissionregistrationv1.TypedMutatingAdmissionPolicyInformer {
+	return mutatingPolicies{v.Interface.MutatingAdmissionPolicies(), v.of}
 }
 
-func (v readVersion) ValidatingAdmissionPolicies() admissionregistrationv1.TypedValidatingAdmissionPolicyInformer {
-	return readValidating{v.Interface.ValidatingAdmissionPolicies(), v.of}
+func (v policyVersion) MutatingAdmissionPolicyBindings() admissionregistrationv1.TypedMutatingAdmissionPolicyBindingInformer {
+	return mutatingBindings{v.Interface.MutatingAdmissionPolicyBindings(), v.of}
 }
 
-func (v readVersion) ValidatingAdmissionPolicyBindings() admissionregistrationv1.TypedValidatingAdmissionPolicyBindingInformer {
-	return readValidatingBindings{v.Interface.ValidatingAdmissionPolicyBindings(), v.of}
+func (v policyVersion) ValidatingAdmissionPolicies() admissionregistrationv1.TypedValidatingAdmissionPolicyInformer {
+	return validatingPolicies{v.Interface.ValidatingAdmissionPolicies(), v.of}
 }
 
-func (m readMutating) Informer() cache.SharedIndexInformer {
+func (v policyVersion) ValidatingAdmissionPolicyBindings() admissionregistrationv1.TypedValidatingAdmissionPolicyBindingInformer {
+	return validatingBindings{v.Interface.ValidatingAdmissionPolicyBindings(), v.of}
+}
+
+func (m mutatingPolicies) Informer() cache.SharedIndexInformer {
 	return m.of.watch(m.TypedMutatingAdmissionPolicyInformer.Informer())
 }
 
-func (m readMutatingBindings) Informer() cache.SharedIndexInformer {
+func (m mutatingBindings) Informer() cache.SharedIndexInformer {
 	return m.of.watch(m.TypedMutatingAdmissionPolicyBindingInformer.Informer())
 }
 
-func (m readValidating) Informer() cache.SharedIndexInformer {
+func (m validatingPolicies) Informer() cache.SharedIndexInformer {
 	return m.of.watch(m.TypedValidatingAdmissionPolicyInformer.Informer())
 }
 
-func (m readValidatingBindings) Informer() cache.SharedIndexInformer {
+func (m validatingBindings) Informer() cache.SharedIndexInformer {
 	return m.of.watch(m.TypedValidatingAdmissionPolicyBindingInformer.Informer())
 }

@@ -16,8 +16,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
-
-	"portico.dev/internal/coreapi/hooks"
 )
 
 // The library's policies are ready with what they read, and not when somebody next looks. Time stands still in a bubble
@@ -28,9 +26,9 @@ func TestPoliciesAreReadWithoutWaiting(t *testing.T) {
 		chain, err := New(Config{Plugins: []Plugin{
 			{Name: "ValidatingAdmissionPolicy", Default: true, New: func(_ Deps, c io.Reader) (admission.Interface, error) { return validating.NewPlugin(c) }},
 		}}, Deps{
-			Client: client, Dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme), Informers: informers.NewSharedInformerFactory(client, 0),
+			LibraryClient: client, Dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme), LibraryInformers: informers.NewSharedInformerFactory(client, 0),
 			Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(), RESTMapper: meta.NewDefaultRESTMapper(nil),
-			Webhooks: hooks.Webhooks{}, Logger: zap.NewNop(),
+			Webhooks: Webhooks{}, Logger: zap.NewNop(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +41,7 @@ func TestPoliciesAreReadWithoutWaiting(t *testing.T) {
 		if took := time.Since(began); took > 0 {
 			t.Errorf("somebody slept: ready after %s", took)
 		}
-		if read := len(chain.reading.all); read != 2 {
+		if read := len(chain.policies.all); read != 2 {
 			t.Errorf("%d informers were watched, want those of policies and of bindings", read)
 		}
 		for _, w := range chain.waiters {

@@ -12,7 +12,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// The lower part of a range is left to those who name an address, as far as there is room above it (KEP-3070).
+// The lower part of a range is left to Services that request an address, while the rest has free ones (KEP-3070).
 const (
 	minStaticAddresses, maxStaticAddresses = 16, 256
 	// staticAddressShare of the range.
@@ -30,7 +30,7 @@ func FamilyOf(a netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// parseAddress reads what validation lets through, which includes the leading zeros of old objects.
+// parseAddress accepts what validation accepts, including leading zeros of old objects.
 func parseAddress(s string) (netip.Addr, bool) {
 	a, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(s))
 	return a.Unmap(), ok
@@ -51,10 +51,10 @@ func CheckRange(p netip.Prefix) error {
 	return nil
 }
 
-// FirstAddress of a range is that of the Service kubernetes, and nobody else's.
+// FirstAddress returns the address of the Service kubernetes in a range.
 func FirstAddress(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
 
-// lastAddress may be given away; the broadcast address of IPv4 may not.
+// lastAddress returns the last address that can be allocated. The broadcast address of IPv4 cannot.
 func lastAddress(p netip.Prefix) netip.Addr {
 	bytes := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
@@ -67,13 +67,13 @@ func lastAddress(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// inRange says whether an address may be given away.
+// inRange reports whether an address can be allocated.
 func inRange(p netip.Prefix, a netip.Addr) bool {
 	return a.BitLen() == p.Addr().BitLen() && !a.Less(FirstAddress(p)) && !lastAddress(p).Less(a)
 }
 
-// dynamicAddresses are those of a range in the order in which they are given to those who name none: the upper part from a
-// random place on, then the lower part. The first address is not among them.
+// dynamicAddresses yields the addresses of a range in the order in which they are allocated when none is requested: the upper
+// part from a random one on, then the lower part. The first address is not among them.
 func dynamicAddresses(p netip.Prefix) iter.Seq[netip.Addr] {
 	first, last := FirstAddress(p).Next(), lastAddress(p)
 	size := distance(first, last)
@@ -85,7 +85,7 @@ func dynamicAddresses(p netip.Prefix) iter.Seq[netip.Addr] {
 	}
 	upper := plus(first, static)
 	return func(yield func(netip.Addr) bool) {
-		if !around(upper, last, yield) || !upper.Prev().Less(first) && !around(first, upper.Prev(), yield) {
+		if !rotated(upper, last, yield) || !upper.Prev().Less(first) && !rotated(first, upper.Prev(), yield) {
 			return
 		}
 	}
@@ -101,9 +101,8 @@ func clamp(n *big.Int, least, most int64) *big.Int {
 	return n
 }
 
-// around yields every address from first to last once, beginning at a random one. It returns whether there is a wish
-// for more.
-func around(first, last netip.Addr, yield func(netip.Addr) bool) bool {
+// rotated yields every address from first to last once, beginning at a random one. It returns false if yield did.
+func rotated(first, last netip.Addr, yield func(netip.Addr) bool) bool {
 	size := distance(first, last)
 	size.Add(size, big.NewInt(1))
 	random := new(big.Int).SetUint64(rand.Uint64())

@@ -3,17 +3,21 @@ package allocation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"strconv"
+	"strings"
 
+	"go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What a claim is refused with.
+// The errors of claims.
 var (
-	// ErrTaken says that somebody else has it, or had it a moment ago.
+	// ErrTaken: another owner has it, or had it a moment ago.
 	ErrTaken = errors.New("taken")
-	// errFull says that everything is taken.
+	// errFull: everything is taken.
 	errFull = errors.New("range is full")
 )
 
@@ -29,28 +33,28 @@ func ownerOf(s *corev1.Service) Owner {
 
 // Held is a claim that exists.
 type Held struct {
-	// Owner is the Service; empty when it is none. Its UID is known of ports only.
+	// Owner is the Service, empty if there is none. Its UID is known for ports only.
 	Owner Owner
-	// ID tells this claim from another of the same thing, earlier or later.
+	// ID distinguishes this claim from earlier and later ones of the same address or port.
 	ID string
-	// Foreign claims were not made here, and are nobody's business here but their owner's.
+	// Foreign claims were made by others, who release them.
 	Foreign bool
 }
 
-// Claims keeps who has which T, for all replicas.
+// Claims stores the claims on addresses or ports, for all replicas.
 type Claims[T comparable] interface {
-	// Claim makes what the owner's, or answers ErrTaken. After any other error it may or may not be the owner's.
+	// Claim claims what for the owner, or returns ErrTaken. After any other error it may or may not be claimed.
 	Claim(ctx context.Context, what T, owner Owner) error
-	// Release ends the owner's claim. One that does not exist, or is somebody else's, is no error and stays.
+	// Release ends the owner's claim. A claim of another owner stays, which is no error; nor is a missing one.
 	Release(ctx context.Context, what T, owner Owner) error
-	// ReleaseHeld ends this claim, and no other of the same thing. One that has gone is no error.
+	// ReleaseHeld ends this claim, and no later one of the same address or port. A missing one is no error.
 	ReleaseHeld(ctx context.Context, what T, held Held) error
-	// Taken reads all claims as they are now.
+	// Taken reads all current claims from etcd.
 	Taken(ctx context.Context) (map[T]Held, error)
 }
 
-// claimAny claims the first candidate that is free. Most of a range is free most of the time, so that it looks at all
-// claims only after it has met a taken one.
+// claimAny claims the first free candidate. Since most of a range is usually free, it reads all claims only after a candidate
+// was taken.
 func claimAny[T comparable](ctx context.Context, claims Claims[T], owner Owner, candidates iter.Seq[T]) (T, error) {
 	var (
 		none  T
@@ -76,8 +80,8 @@ func claimAny[T comparable](ctx context.Context, claims Claims[T], owner Owner, 
 	return none, errFull
 }
 
-// freeOne is a candidate that is free now, for a request that must not claim it.
-func freeOne[T comparable](ctx context.Context, claims Claims[T], candidates iter.Seq[T], besides map[T]bool) (T, error) {
+// findFree returns a candidate that is free now, for a dry run.
+func findFree[T comparable](ctx context.Context, claims Claims[T], candidates iter.Seq[T], besides map[T]bool) (T, error) {
 	var none T
 	taken, err := claims.Taken(ctx)
 	if err != nil {
@@ -92,3 +96,91 @@ func freeOne[T comparable](ctx context.Context, claims Claims[T], candidates ite
 }
 
 var _ Claims[int32] = EtcdPorts{}
+
+// EtcdPorts keeps the claims to node ports in keys of our own. kube-apiserver keeps them in one bitmap that does not say
+// who has a port, so that a leak can only be found by reading all Services.
+type EtcdPorts struct {
+	client clientv3.KV
+	keys   string
+}
+
+// NewEtcdPorts keeps claims through client, one key for each claimed port, all of which begin with keys.
+func NewEtcdPorts(client clientv3.KV, keys string) EtcdPorts { return EtcdPorts{client, keys} }
+
+func (p EtcdPorts) key(port int32) string { return p.keys + strconv.Itoa(int(port)) }
+
+func (o Owner) value() string { return o.Namespace + "/" + o.Name + "/" + string(o.UID) }
+
+// Claim creates the key of a port.
+func (p EtcdPorts) Claim(ctx context.Context, port int32, owner Owner) error {
+	key := p.key(port)
+	free := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
+	fence := Fence(ctx)
+	if fence != "" {
+		free = append(free, clientv3.Compare(clientv3.CreateRevision(fence), ">", 0))
+	}
+	answer, err := p.client.Txn(ctx).If(free...).Then(clientv3.OpPut(key, owner.value())).
+		Else(clientv3.OpGet(key, clientv3.WithCountOnly())).Commit()
+	if err != nil {
+		return fmt.Errorf("claim port %d: %w", port, err)
+	}
+	switch {
+	case answer.Succeeded:
+		return nil
+	case answer.Responses[0].GetResponseRange().Count == 0:
+		return ErrFenced
+	}
+	return ErrTaken
+}
+
+// ReleaseHeld removes the key of a port if it is still the one that was read.
+func (p EtcdPorts) ReleaseHeld(ctx context.Context, port int32, held Held) error {
+	made, err := strconv.ParseInt(held.ID, 10, 64)
+	if err != nil {
+		return fmt.Errorf("release port %d: %w", port, err)
+	}
+	key := p.key(port)
+	_, err = p.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", made)).
+		Then(clientv3.OpDelete(key)).Commit()
+	if err != nil {
+		return fmt.Errorf("release port %d: %w", port, err)
+	}
+	return nil
+}
+
+// Release removes the key of a port if it is the owner's.
+func (p EtcdPorts) Release(ctx context.Context, port int32, owner Owner) error {
+	key := p.key(port)
+	_, err := p.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.Value(key), "=", owner.value())).
+		Then(clientv3.OpDelete(key)).Commit()
+	if err != nil {
+		return fmt.Errorf("release port %d: %w", port, err)
+	}
+	return nil
+}
+
+// Taken reads all keys. There are at most as many as there are ports.
+func (p EtcdPorts) Taken(ctx context.Context) (map[int32]Held, error) {
+	found, err := p.client.Get(ctx, p.keys, clientv3.WithPrefix())
+	if err != nil {
+		return nil, fmt.Errorf("read the claims to node ports: %w", err)
+	}
+	taken := make(map[int32]Held, len(found.Kvs))
+	for _, kv := range found.Kvs {
+		port, err := strconv.ParseInt(strings.TrimPrefix(string(kv.Key), p.keys), 10, 32)
+		if err != nil {
+			continue // not one of ours
+		}
+		parts := strings.SplitN(string(kv.Value), "/", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		taken[int32(port)] = Held{
+			Owner: Owner{types.NamespacedName{Namespace: parts[0], Name: parts[1]}, types.UID(parts[2])},
+			ID:    strconv.FormatInt(kv.CreateRevision, 10),
+		}
+	}
+	return taken, nil
+}

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
+	"math/rand/v2"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// allPorts are the ports on nodes that a Service has, with that of its health check.
+// allPorts returns the node ports of a Service, including that of its health check.
 func allPorts(s *corev1.Service) sets.Set[int32] {
 	if s == nil {
 		return nil
@@ -26,7 +30,7 @@ func allPorts(s *corev1.Service) sets.Set[int32] {
 	return ports
 }
 
-// settlePorts gives every port that needs one a node port, and the health check of a load balancer another.
+// settlePorts allocates a node port for every port that needs one, and for the health check of a load balancer.
 func (t *Transaction) settlePorts(ctx context.Context, s, old *corev1.Service) error {
 	has := maps.Clone(allPorts(old)) // and what this attempt has got so far
 	if has == nil {
@@ -41,12 +45,12 @@ func (t *Transaction) settlePorts(ctx context.Context, s, old *corev1.Service) e
 		return nil
 	}
 	if port := s.Spec.HealthCheckNodePort; port != 0 {
-		if err := t.thisPort(ctx, port, has); err != nil {
+		if err := t.claimRequestedPort(ctx, port, has); err != nil {
 			return internal(err, "failed to allocate requested HealthCheck NodePort %v: %w", port, err)
 		}
 		return nil
 	}
-	port, err := t.anyPort(ctx, has)
+	port, err := t.claimFreePort(ctx, has)
 	if err != nil {
 		return internal(err, "failed to allocate a HealthCheck NodePort %v: %w", port, err)
 	}
@@ -61,7 +65,7 @@ func (t *Transaction) nodePorts(ctx context.Context, s, old *corev1.Service, has
 			continue
 		}
 		var refusal refusal
-		if err := t.thisPort(ctx, p.NodePort, has); err != nil && !errors.As(err, &refusal) {
+		if err := t.claimRequestedPort(ctx, p.NodePort, has); err != nil && !errors.As(err, &refusal) {
 			return internal(err, "failed to allocate nodePort %d: %w", p.NodePort, err)
 		} else if err != nil {
 			return invalid(s, field.ErrorList{field.Invalid(path.Index(i).Child("nodePort"), p.NodePort, err.Error())})
@@ -82,7 +86,7 @@ func (t *Transaction) nodePorts(ctx context.Context, s, old *corev1.Service, has
 				continue
 			}
 		}
-		port, err := t.anyPort(ctx, has)
+		port, err := t.claimFreePort(ctx, has)
 		if err != nil {
 			return internal(err, "failed to allocate a nodePort: %w", err)
 		}
@@ -91,7 +95,7 @@ func (t *Transaction) nodePorts(ctx context.Context, s, old *corev1.Service, has
 	return nil
 }
 
-// sharedPort is the node port of the same port by another protocol.
+// sharedPort returns the node port of the same port with another protocol.
 func sharedPort(ports []corev1.ServicePort, p *corev1.ServicePort) int32 {
 	for _, other := range ports {
 		if other.Port == p.Port && other.Protocol != p.Protocol && other.NodePort != 0 {
@@ -103,7 +107,7 @@ func sharedPort(ports []corev1.ServicePort, p *corev1.ServicePort) int32 {
 
 const errPortTaken refusal = "provided port is already allocated"
 
-func (t *Transaction) thisPort(ctx context.Context, port int32, has sets.Set[int32]) error {
+func (t *Transaction) claimRequestedPort(ctx context.Context, port int32, has sets.Set[int32]) error {
 	if has.Has(port) {
 		return nil
 	}
@@ -117,18 +121,18 @@ func (t *Transaction) thisPort(ctx context.Context, port int32, has sets.Set[int
 	if t.dryRun {
 		return refuseTaken(ctx, t.cfg.Ports, port, errPortTaken)
 	}
-	err := tracked[int32]{t.cfg.Ports, t.ports, t.enter}.Claim(ctx, port, t.owner)
+	err := tracked[int32]{t.cfg.Ports, t.ports, t.beginEntry}.Claim(ctx, port, t.owner)
 	if errors.Is(err, ErrTaken) {
 		return errPortTaken
 	}
 	return err
 }
 
-func (t *Transaction) anyPort(ctx context.Context, has sets.Set[int32]) (port int32, err error) {
+func (t *Transaction) claimFreePort(ctx context.Context, has sets.Set[int32]) (port int32, err error) {
 	if t.dryRun {
-		port, err = freeOne(ctx, t.cfg.Ports, t.cfg.NodePorts.dynamic(), mapOf(has))
+		port, err = findFree(ctx, t.cfg.Ports, t.cfg.NodePorts.dynamic(), mapOf(has))
 	} else {
-		port, err = claimAny(ctx, tracked[int32]{t.cfg.Ports, t.ports, t.enter}, t.owner, t.cfg.NodePorts.dynamic())
+		port, err = claimAny(ctx, tracked[int32]{t.cfg.Ports, t.ports, t.beginEntry}, t.owner, t.cfg.NodePorts.dynamic())
 	}
 	if err == nil {
 		has.Insert(port)
@@ -142,4 +146,85 @@ func mapOf(s sets.Set[int32]) map[int32]bool {
 		out[port] = true
 	}
 	return out
+}
+
+// PortRange is a range of node ports. The zero value is DefaultNodePorts.
+type PortRange struct {
+	First, Last int32
+}
+
+// DefaultNodePorts are kube-apiserver's.
+var DefaultNodePorts = PortRange{30000, 32767}
+
+// The lower part is left to Services that request a port (KEP-3668).
+const (
+	minStaticPorts, maxStaticPorts = 16, 128
+	staticPortShare                = 32
+)
+
+// ParsePortRange reads "first-last", "first+size" or one port, as kube-apiserver's flag does.
+func ParsePortRange(s string) (PortRange, error) {
+	bad := func() (PortRange, error) {
+		return PortRange{}, fmt.Errorf("%q is not a range of ports; write first-last, such as %s", s, DefaultNodePorts)
+	}
+	s = strings.TrimSpace(s)
+	from, to, ranged := strings.Cut(s, "-")
+	size := ""
+	if !ranged {
+		from, size, _ = strings.Cut(s, "+")
+	}
+	first, err := strconv.Atoi(from)
+	if err != nil {
+		return bad()
+	}
+	last := first
+	switch {
+	case ranged:
+		last, err = strconv.Atoi(to)
+	case size != "":
+		var n int
+		n, err = strconv.Atoi(size)
+		last = first + n
+	}
+	if err != nil || first < 1 || last > 65535 || last < first {
+		return bad()
+	}
+	return PortRange{int32(first), int32(last)}, nil
+}
+
+// String implements pflag.Value.
+func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// Set implements pflag.Value.
+func (r *PortRange) Set(s string) (err error) {
+	*r, err = ParsePortRange(s)
+	return err
+}
+
+// Type implements pflag.Value.
+func (r *PortRange) Type() string { return "portRange" }
+
+func (r PortRange) contains(port int32) bool { return port >= r.First && port <= r.Last }
+
+// dynamic yields the ports in the order in which they are allocated when none is requested.
+func (r PortRange) dynamic() iter.Seq[int32] {
+	size := r.Last - r.First + 1
+	static := int32(0)
+	if size > minStaticPorts {
+		static = min(max(size/staticPortShare, minStaticPorts), maxStaticPorts)
+	}
+	return func(yield func(int32) bool) {
+		for _, band := range [][2]int32{{r.First + static, r.Last}, {r.First, r.First + static - 1}} {
+			size := band[1] - band[0] + 1
+			if size <= 0 {
+				continue
+			}
+			start := rand.Int32N(size)
+			for i := range size {
+				if !yield(band[0] + (start+i)%size) {
+					return
+				}
+			}
+		}
+	}
 }

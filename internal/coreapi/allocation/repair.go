@@ -56,7 +56,7 @@ func (r *Repairer) Repair(ctx context.Context) error {
 	}
 	// Then the writes that are under way: each entry was made before its claims, and is removed after the Service is stored. So
 	// a claim of nobody who has an entry now has its Service by now, or will never have.
-	pending, err := r.pending(ctx)
+	pending, err := r.ownersWriting(ctx)
 	if err != nil {
 		return err
 	}

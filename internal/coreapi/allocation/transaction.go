@@ -16,62 +16,62 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// releaseTimeout bounds what is given back after a write, when its client may have gone.
+// releaseTimeout bounds the release of claims after a write, when its client may have disconnected.
 const releaseTimeout = 5 * time.Second
 
-// Config is what an Allocator stands on. Every field is required.
+// Config is what an Allocator needs. Every field is required.
 type Config struct {
-	// Ranges are those to take addresses from, that of the first family and of the Service kubernetes first.
+	// Ranges returns the ranges of cluster IPs, that of the first family and of the Service kubernetes first.
 	Ranges func(ctx context.Context) ([]netip.Prefix, error)
 	// Reserved addresses belong to the Service kubernetes.
 	Reserved []netip.Addr
-	// NodePorts are the ports to take.
+	// NodePorts is the range of node ports.
 	NodePorts PortRange
-	// Addresses and Ports keep the claims.
+	// Addresses and Ports store the claims.
 	Addresses Claims[netip.Addr]
 	Ports     Claims[int32]
-	// InFlight keeps which writes are under way.
+	// InFlight stores the writes in progress.
 	InFlight InFlight
 	// Stored reads a Service as it is now in etcd; nil when there is none.
 	Stored func(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	Logger *zap.Logger
 }
 
-// Allocator gives Services what they need.
+// Allocator allocates cluster IPs and node ports.
 type Allocator struct {
 	cfg Config
 }
 
-// New prepares an Allocator, which holds nothing that ends.
+// New returns an Allocator, which needs no Close.
 func New(cfg Config) *Allocator { return &Allocator{cfg} }
 
-// Transaction is one write of one Service, of which there may be several attempts.
+// Transaction is one write of one Service, with one or more attempts.
 type Transaction struct {
 	*Allocator
 	owner     Owner
 	addresses map[netip.Addr]bool // claimed by this transaction
 	ports     map[int32]bool
-	entry     string          // that of InFlight; empty: nothing has been claimed
+	entry     string          // key of the entry in InFlight; empty: nothing was claimed
 	before    *corev1.Service // what the last attempt replaces; nil: nothing
 	dryRun    bool
 }
 
 type transactionKey struct{}
 
-// Begin opens a transaction, which Of finds again further down. Whoever begins has to End.
+// Begin opens a transaction in the returned context, where Of finds it. The caller must call End.
 func (a *Allocator) Begin(ctx context.Context) (context.Context, *Transaction) {
 	t := &Transaction{Allocator: a, addresses: map[netip.Addr]bool{}, ports: map[int32]bool{}}
 	return context.WithValue(ctx, transactionKey{}, t), t
 }
 
-// Of is the transaction that a request is in; nil: none.
+// Of returns the transaction of a context; nil: none.
 func Of(ctx context.Context) *Transaction {
 	t, _ := ctx.Value(transactionKey{}).(*Transaction)
 	return t
 }
 
-// Settle completes the fields of s that are allocated, claims what it has to, and refuses what cannot be. old is what s
-// replaces, nil when it is new. It may be called again, for another attempt at the same write.
+// Settle fills in the allocated fields of s, claims what it needs, and refuses invalid requests. old is what s replaces, nil
+// for a new Service. It may be called again, for another attempt at the same write.
 func (t *Transaction) Settle(ctx context.Context, s, old *corev1.Service, dryRun bool) error {
 	t.dryRun, t.before, t.owner = dryRun, nil, ownerOf(s)
 	ranges, err := t.cfg.Ranges(ctx)
@@ -105,7 +105,7 @@ func invalid(s *corev1.Service, errs field.ErrorList) error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), s.Name, errs)
 }
 
-// settleAddresses gives every family without an address one. Addresses that the Service has already stay as they are.
+// settleAddresses allocates an address for every family that has none.
 func (t *Transaction) settleAddresses(ctx context.Context, s, old *corev1.Service, ranges []netip.Prefix) error {
 	if !usesClusterIP(s) {
 		return nil
@@ -137,10 +137,10 @@ func (t *Transaction) settleAddresses(ctx context.Context, s, old *corev1.Servic
 	return nil
 }
 
-// address claims the one that is asked for, or any.
+// address claims the requested address, or any free one.
 func (t *Transaction) address(ctx context.Context, s *corev1.Service, family corev1.IPFamily, wanted string, ranges []netip.Prefix) (string, error) {
 	if wanted == "" {
-		a, err := t.anyAddress(ctx, family, ranges)
+		a, err := t.claimFreeAddress(ctx, family, ranges)
 		if err != nil {
 			return "", internal(err, "failed to allocate a serviceIP for Service %q: %w", s.Name, err)
 		}
@@ -151,7 +151,7 @@ func (t *Transaction) address(ctx context.Context, s *corev1.Service, family cor
 		return "", apierrors.NewInternalError(fmt.Errorf("failed to parse service IP %q", wanted))
 	}
 	var refusal refusal
-	if err := t.thisAddress(ctx, a, ranges); err != nil && !errors.As(err, &refusal) {
+	if err := t.claimRequestedAddress(ctx, a, ranges); err != nil && !errors.As(err, &refusal) {
 		return "", internal(err, "failed to allocate IP %v: %w", wanted, err)
 	} else if err != nil {
 		return "", invalid(s, field.ErrorList{field.Invalid(addressPath, s.Spec.ClusterIPs,
@@ -160,14 +160,14 @@ func (t *Transaction) address(ctx context.Context, s *corev1.Service, family cor
 	return wanted, nil
 }
 
-// refusal is a reason that the author of a Service can do something about.
+// refusal is an error that the client can correct.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
 const errAddressTaken refusal = "provided IP is already allocated"
 
-// internal is for what nobody can help who wrote the Service. What storage has given a status keeps it.
+// internal returns an internal error, or err itself if it has a status.
 func internal(err error, format string, args ...any) error {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		return err
@@ -175,7 +175,7 @@ func internal(err error, format string, args ...any) error {
 	return apierrors.NewInternalError(fmt.Errorf(format, args...))
 }
 
-func (t *Transaction) thisAddress(ctx context.Context, a netip.Addr, ranges []netip.Prefix) error {
+func (t *Transaction) claimRequestedAddress(ctx context.Context, a netip.Addr, ranges []netip.Prefix) error {
 	if !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return inRange(r, a) }) {
 		return refusal(fmt.Sprintf("the provided IP (%v) is not in the valid range. The range of valid IPs is %s", a, listed(ranges, FamilyOf(a))))
 	}
@@ -192,14 +192,14 @@ func (t *Transaction) claimAddress(ctx context.Context, a netip.Addr) error {
 	if t.dryRun {
 		return refuseTaken(ctx, t.cfg.Addresses, a, errAddressTaken)
 	}
-	err := tracked[netip.Addr]{t.cfg.Addresses, t.addresses, t.enter}.Claim(ctx, a, t.owner)
+	err := tracked[netip.Addr]{t.cfg.Addresses, t.addresses, t.beginEntry}.Claim(ctx, a, t.owner)
 	if errors.Is(err, ErrTaken) {
 		return errAddressTaken
 	}
 	return err
 }
 
-// refuseTaken is a claim by a request that may not change anything.
+// refuseTaken checks a claim of a dry run.
 func refuseTaken[T comparable](ctx context.Context, claims Claims[T], what T, refusal error) error {
 	taken, err := claims.Taken(ctx)
 	if err != nil {
@@ -221,7 +221,7 @@ func listed(ranges []netip.Prefix, family corev1.IPFamily) string {
 	return strings.Join(names, ", ")
 }
 
-func (t *Transaction) anyAddress(ctx context.Context, family corev1.IPFamily, ranges []netip.Prefix) (netip.Addr, error) {
+func (t *Transaction) claimFreeAddress(ctx context.Context, family corev1.IPFamily, ranges []netip.Prefix) (netip.Addr, error) {
 	candidates := func(yield func(netip.Addr) bool) {
 		for _, r := range ranges {
 			if FamilyOf(r.Addr()) != family {
@@ -235,23 +235,23 @@ func (t *Transaction) anyAddress(ctx context.Context, family corev1.IPFamily, ra
 		}
 	}
 	if t.dryRun {
-		return freeOne(ctx, t.cfg.Addresses, candidates, nil)
+		return findFree(ctx, t.cfg.Addresses, candidates, nil)
 	}
-	return claimAny(ctx, tracked[netip.Addr]{t.cfg.Addresses, t.addresses, t.enter}, t.owner, candidates)
+	return claimAny(ctx, tracked[netip.Addr]{t.cfg.Addresses, t.addresses, t.beginEntry}, t.owner, candidates)
 }
 
-// tracked remembers what was claimed before it is certain, so that an answer that got lost loses no claim.
+// tracked records claims before they are certain, so that no claim is lost with a response.
 type tracked[T comparable] struct {
 	Claims[T]
-	claimed map[T]bool
-	enter   func(context.Context) error // called before a claim is made
+	claimed     map[T]bool
+	beforeClaim func(context.Context) error // called before a claim is made
 }
 
 func (c tracked[T]) Claim(ctx context.Context, what T, owner Owner) error {
 	if c.claimed[what] {
 		return ErrTaken // by an earlier attempt, which another field may have been given
 	}
-	if err := c.enter(ctx); err != nil {
+	if err := c.beforeClaim(ctx); err != nil {
 		return err
 	}
 	c.claimed[what] = true
@@ -274,11 +274,11 @@ func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error
 			t.addBefore()
 		}
 		t.release(ctx, stored)
-		t.left(t.leave(ctx))
+		t.left(t.endEntry(ctx))
 		return
 	}
 	// The write may be under way yet: its request ended before etcd answered. Without the entry it will not be stored any more.
-	if err := t.leave(ctx); err != nil {
+	if err := t.endEntry(ctx); err != nil {
 		t.left(err)
 		return
 	}

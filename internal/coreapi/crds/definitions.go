@@ -22,7 +22,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/controller/status"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/admission"
+	library "k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/client-go/tools/cache"
@@ -31,23 +31,24 @@ import (
 
 	"go.uber.org/zap"
 
-	"portico.dev/internal/coreapi/hooks"
+	"portico.dev/internal/coreapi/admission"
+	"portico.dev/internal/coreapi/openapidocs"
 )
 
 const (
-	// storageWait is half of how long the requests in flight keep the storage of a definition that changed: the library
+	// storageWait is half of the time for which requests in flight keep the storage of a changed definition: the library
 	// doubles it.
 	storageWait = 30 * time.Second
-	// documentsRest gathers changes before documents are built: a definition changes five times until it is served, and
-	// installers bring dozens at once. Building for each change cost 5 MB of garbage per definition.
-	documentsRest = 300 * time.Millisecond
-	// workers of the controllers that only set conditions, and of the one that deletes instances, which can take a
-	// minute for each definition.
+	// documentsDelay collects changes before documents are built: a definition changes five times until it is served, and
+	// installers create dozens at once. Building for each change cost 5 MB of garbage per definition.
+	documentsDelay = 300 * time.Millisecond
+	// conditionWorkers is for each controller that only sets conditions, deletionWorkers for the one that deletes
+	// instances, which can take a minute for each definition.
 	conditionWorkers = 1
 	deletionWorkers  = 5
 )
 
-// Config is what custom resources stand on. All of it is required, except where a default is named.
+// Config is what Definitions needs. Every field is required unless it names a default.
 type Config struct {
 	// Client writes definitions, as somebody who may.
 	Client clientset.Interface
@@ -55,18 +56,18 @@ type Config struct {
 	Informers externalversions.SharedInformerFactory
 	// Instances says how the objects of a resource are stored.
 	Instances generic.RESTOptionsGetter
-	Admission admission.Interface
+	Admission library.Interface
 	// Authorizer is asked whether an update that creates may create.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// BuiltIn reports group-versions that are somebody else's: a definition cannot take them.
+	// BuiltIn reports group-versions that are served otherwise: a definition cannot take them.
 	BuiltIn func(schema.GroupVersion) bool
 	// Schemas are those of metadata, by name; Apply needs them beside the schema of a definition.
 	Schemas map[string]*spec.Schema
 	// Webhooks is how conversion webhooks are reached. Default: by URL.
-	Webhooks hooks.Webhooks
-	// Alone says that no other server shares the storage, so that there is nobody to wait for. Default false.
+	Webhooks admission.Webhooks
+	// Alone says that no other server shares the storage, so that no other replica has to be waited for. Default false.
 	Alone bool
-	// Changed is called when Served or Documents say something else. It must not block.
+	// Changed is called when Served or Documents have changed. It must not block.
 	Changed func()
 
 	MinWatchTimeout time.Duration
@@ -83,9 +84,9 @@ type Definitions struct {
 	controllers []func(context.Context)
 
 	served    atomic.Pointer[Served]
-	documents atomic.Pointer[[]Document]
-	known     library
-	news      chan struct{}
+	documents atomic.Pointer[[]openapidocs.Document]
+	built     builtDocuments
+	changed   chan struct{}
 	ready     chan struct{}
 }
 
@@ -100,10 +101,10 @@ func New(cfg Config) (*Definitions, error) {
 	apiextensionsvalidation.RegisterMetrics()
 	d := &Definitions{
 		cfg: cfg, log: cfg.Logger, informer: cfg.Informers.Apiextensions().V1().CustomResourceDefinitions(),
-		known: library{}, news: make(chan struct{}, 1), ready: make(chan struct{}),
+		built: builtDocuments{}, changed: make(chan struct{}, 1), ready: make(chan struct{}),
 	}
 	d.served.Store(&Served{})
-	d.documents.Store(&[]Document{})
+	d.documents.Store(&[]openapidocs.Document{})
 	writer := cfg.Client.ApiextensionsV1()
 	establishing := establish.NewEstablishingController(d.informer, writer)
 	var seen apiextensionsinformers.CustomResourceDefinitionInformer = d.informer
@@ -170,11 +171,11 @@ func (d *Definitions) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-d.news:
+		case <-d.changed:
 			err = d.publish()
 			if described {
 				described = false
-				describe.Reset(documentsRest)
+				describe.Reset(documentsDelay)
 			}
 		case <-describe.C:
 			described = true
@@ -186,15 +187,15 @@ func (d *Definitions) Run(ctx context.Context) error {
 	}
 }
 
-// wake makes Run look again; it need not look once for each event.
+// wake makes Run publish again; several events may share one run.
 func (d *Definitions) wake() {
 	select {
-	case d.news <- struct{}{}:
+	case d.changed <- struct{}{}:
 	default:
 	}
 }
 
-// established is the definitions that are served, by name.
+// established returns the definitions that are served, by name.
 func (d *Definitions) established() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	all, err := d.informer.Lister().List(labels.Everything())
 	if err != nil {

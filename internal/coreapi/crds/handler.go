@@ -1,16 +1,26 @@
 package crds
 
 import (
+	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"portico.dev/internal/respond"
 )
@@ -59,4 +69,57 @@ func instanceInProtobuf(info *apirequest.RequestInfo, r *http.Request) bool {
 // notFound answers for what no definition serves.
 func notFound(w http.ResponseWriter, r *http.Request) {
 	respond.Error(w, r, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", "", 0, false))
+}
+
+// StorageCodec is how kube-apiserver stores definitions: as JSON of v1.
+func StorageCodec() runtime.Codec {
+	return apiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
+}
+
+// Storage opens the storage of definitions, and of their status.
+func Storage(options generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
+	definitions, err := customresourcedefinition.NewREST(apiserver.Scheme, options)
+	if err != nil {
+		return nil, fmt.Errorf("open customresourcedefinitions: %w", err)
+	}
+	return map[string]rest.Storage{
+		"customresourcedefinitions":        definitions,
+		"customresourcedefinitions/status": customresourcedefinition.NewStatusREST(apiserver.Scheme, definitions),
+	}, nil
+}
+
+// justEstablished is how long upstream's handler counts a definition as new. The first instance that is created in that
+// time is held for as long, so that the request which follows does not reach a replica that has not heard of the
+// definition. A server that is alone has no such replica, and a sleep of two seconds in every installation to lose.
+const justEstablished = 2 * time.Second
+
+// settledInformer shows upstream's handler every established definition as if it had been so for long.
+type settledInformer struct {
+	apiextensionsinformers.CustomResourceDefinitionInformer
+}
+
+func (i settledInformer) Lister() apiextensionslisters.CustomResourceDefinitionLister {
+	return settledLister{i.CustomResourceDefinitionInformer.Lister()}
+}
+
+type settledLister struct {
+	apiextensionslisters.CustomResourceDefinitionLister
+}
+
+func (l settledLister) Get(name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	crd, err := l.CustomResourceDefinitionLister.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+		return c.Type == apiextensionsv1.Established
+	})
+	if at < 0 || time.Since(crd.Status.Conditions[at].LastTransitionTime.Time) > justEstablished {
+		return crd, nil
+	}
+	// A copy as deep as the change: the rest is shared with the cache and only read.
+	settled := *crd
+	settled.Status.Conditions = slices.Clone(crd.Status.Conditions)
+	settled.Status.Conditions[at].LastTransitionTime = metav1.Time{}
+	return &settled, nil
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 )
 
-// Served is what definitions serve at one moment. It is not changed any more.
+// Served is what definitions serve at one moment. It is immutable.
 type Served struct {
 	// Groups in the form of aggregated discovery, by name; versions as clients should prefer them.
 	Groups []apidiscoveryv2.APIGroupDiscovery
@@ -24,7 +24,7 @@ type Served struct {
 	resources map[schema.GroupVersion][]metav1.APIResource
 }
 
-// GroupVersions are those that have a resource, in the order of Groups.
+// GroupVersions returns those that have a resource, in the order of Groups.
 func (s *Served) GroupVersions() []schema.GroupVersion {
 	var gvs []schema.GroupVersion
 	for _, g := range s.Groups {
@@ -35,10 +35,10 @@ func (s *Served) GroupVersions() []schema.GroupVersion {
 	return gvs
 }
 
-// Served never returns nil. The caller must not change what it returns.
+// Served returns what is served now, never nil. The caller must not change it.
 func (d *Definitions) Served() *Served { return d.served.Load() }
 
-// publish replaces what is served, and says so, when it is no longer what it was.
+// publish updates what is served, and calls Config.Changed if it differs.
 func (d *Definitions) publish() error {
 	crds, err := d.established()
 	if err != nil {
@@ -53,7 +53,7 @@ func (d *Definitions) publish() error {
 	return nil
 }
 
-// servedBy puts together what definitions, sorted by name, serve.
+// servedBy returns what definitions serve. They are sorted by name.
 func servedBy(crds []*apiextensionsv1.CustomResourceDefinition, builtIn func(schema.GroupVersion) bool) *Served {
 	s := &Served{resources: map[schema.GroupVersion][]metav1.APIResource{}}
 	byVersion := map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery{}
@@ -91,7 +91,7 @@ func isEstablished(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 }
 
-// describeResource is what discovery says of one version of a definition.
+// describeResource returns the entry of one version of a definition in aggregated discovery.
 func describeResource(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) apidiscoveryv2.APIResourceDiscovery {
 	names := crd.Status.AcceptedNames
 	kind := &metav1.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: names.Kind}
@@ -109,21 +109,21 @@ func describeResource(crd *apiextensionsv1.CustomResourceDefinition, v *apiexten
 	if v.Subresources == nil {
 		return resource
 	}
-	door := func(name string, kind *metav1.GroupVersionKind) {
+	add := func(name string, kind *metav1.GroupVersionKind) {
 		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{
 			Subresource: name, ResponseKind: kind, Verbs: []string{"get", "patch", "update"},
 		})
 	}
 	if v.Subresources.Status != nil {
-		door("status", kind)
+		add("status", kind)
 	}
 	if v.Subresources.Scale != nil {
-		door("scale", &metav1.GroupVersionKind{Group: autoscalingv1.GroupName, Version: "v1", Kind: "Scale"})
+		add("scale", &metav1.GroupVersionKind{Group: autoscalingv1.GroupName, Version: "v1", Kind: "Scale"})
 	}
 	return resource
 }
 
-// listed is a resource and its subresources as the document of a group-version lists them, which has one entry for each.
+// listed returns a resource and its subresources as an APIResourceList has them: one entry for each.
 func listed(r apidiscoveryv2.APIResourceDiscovery, storageHash string) []metav1.APIResource {
 	namespaced := r.Scope == apidiscoveryv2.ScopeNamespace
 	out := []metav1.APIResource{{

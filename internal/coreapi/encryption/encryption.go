@@ -25,17 +25,17 @@ import (
 )
 
 const (
-	// askAgain is the pause between two looks at providers that were not well when the start asked them.
+	// askAgain is the pause between two checks of providers that were not healthy at the start.
 	askAgain = time.Second
-	// newWithin is how long the providers of a changed file may take to be well, before the old ones stay.
+	// newWithin is how long the providers of a changed file may take to become healthy. After that the old ones stay.
 	newWithin = 10 * time.Second
 )
 
-// Config says what is encrypted, and how.
+// Config configures encryption at rest.
 type Config struct {
 	// File is an EncryptionConfiguration of apiserver.config.k8s.io/v1. It holds keys. Empty: nothing is encrypted.
 	File string
-	// Reload follows the file. Default: it is read once.
+	// Reload reloads the file when it changes. Default: it is read once.
 	Reload bool
 	// Replica is the name of this process in the library's metrics.
 	Replica string
@@ -43,7 +43,7 @@ type Config struct {
 	Logger *zap.Logger
 }
 
-// Encryption is what is in force. It does nothing until Run.
+// Encryption is the current encryption configuration. It does nothing until Run.
 type Encryption struct {
 	cfg     Config
 	log     *zap.Logger
@@ -57,7 +57,7 @@ type generation struct {
 	transformers encryptionconfig.StaticTransformers
 	checks       []healthz.HealthChecker
 	hash         string
-	// grace is how long requests that began with this version may still need its connections.
+	// grace is how long requests that started with this version may need its connections.
 	grace time.Duration
 	close context.CancelFunc
 }
@@ -70,15 +70,15 @@ func New(cfg Config) *Encryption {
 	return &Encryption{cfg: cfg, log: cfg.Logger, ready: make(chan struct{})}
 }
 
-// Enabled says whether there is a file.
+// Enabled reports whether there is a file.
 func (e *Encryption) Enabled() bool { return e != nil && e.cfg.File != "" }
 
-// Ready is closed when the file is in force and every key service that it names has answered: what is stored cannot be
-// read before, and so nothing be served.
+// Ready is closed when the file is loaded and every key service that it names has responded. Before that, stored objects cannot
+// be read.
 func (e *Encryption) Ready() <-chan struct{} { return e.ready }
 
-// Run reads the file, waits for key services, and follows the file if it is to, until ctx ends. A file that is no good is
-// an error now; later it leaves the last good one in force.
+// Run reads the file, waits for key services, and reloads the file if Config.Reload is set, until ctx ends. An invalid file is
+// an error at the start; later the last valid one stays in use.
 func (e *Encryption) Run(ctx context.Context) error {
 	if !e.Enabled() {
 		close(e.ready)
@@ -130,7 +130,7 @@ func (e *Encryption) load(ctx context.Context) (*generation, error) {
 	return &generation{loaded.Transformers, loaded.HealthChecks, loaded.EncryptionFileContentHash, loaded.KMSCloseGracePeriod, cancel}, nil
 }
 
-// await returns when g is well; false when ctx ended first.
+// await waits until g is healthy. It returns false if ctx ended first.
 func (e *Encryption) await(ctx context.Context, g *generation) bool {
 	var last string
 	for {
@@ -176,7 +176,7 @@ func (e *Encryption) reload(ctx context.Context) (*generation, error) {
 	return old, nil
 }
 
-// retire closes the connections of a generation when nobody can be using them any more.
+// retire closes the connections of a generation when no request can use them any more.
 func retire(ctx context.Context, old *generation) {
 	defer old.close()
 	timer := time.NewTimer(old.grace)
@@ -187,7 +187,7 @@ func retire(ctx context.Context, old *generation) {
 	}
 }
 
-// Check asks the key services that are in use. It remembers what they said for some seconds, as upstream.
+// Check asks the key services in use. It caches their responses for some seconds, as upstream does.
 func (e *Encryption) Check(ctx context.Context) error {
 	g := e.current.Load()
 	if g == nil {
@@ -211,7 +211,7 @@ func (g *generation) check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Stale is why the file as it is now is not what is in force, nil when it is.
+// Stale returns why the current content of the file is not in use, nil if it is.
 func (e *Encryption) Stale() error {
 	if p := e.problem.Load(); p != nil {
 		return *p

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 )
 
-// TransformerFor is what stands between the objects of a resource and etcd, now and after every change of the file. It may
-// be asked for before Ready, and must not be used before.
+// TransformerFor returns the transformer of a resource, which follows every change of the file. It can be requested before
+// Ready, but must not be used before.
 func (e *Encryption) TransformerFor(resource schema.GroupResource) value.Transformer {
 	if !e.Enabled() {
 		return identity.NewEncryptCheckTransformer()
@@ -18,14 +18,14 @@ func (e *Encryption) TransformerFor(resource schema.GroupResource) value.Transfo
 	return &transformer{of: e, resource: resource}
 }
 
-// transformer transforms by the generation in force.
+// transformer transforms with the current generation.
 type transformer struct {
 	of       *Encryption
 	resource schema.GroupResource
 	known    atomic.Pointer[known]
 }
 
-// known is what a generation says about a resource: finding out allocates, and every object of a list asks.
+// known caches the transformer of a resource in a generation: the lookup allocates, and every object of a list needs it.
 type known struct {
 	in          *generation
 	transformer value.Transformer

@@ -3,21 +3,32 @@ package openapidocs
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha512"
 	"fmt"
 	"io"
 )
 
-// Document is the OpenAPI v3 document of one local group-version, or the version 2 document of all of them.
+// Document is the OpenAPI v3 document of one local group-version, prepared or of custom resources, or the version 2 document
+// of all prepared ones.
 type Document struct {
 	// Path is where it is in the index: "api/v1", "apis/rbac.authorization.k8s.io/v1". The version 2 document has none.
 	Path string
 	// Hash is SHA-512 of the JSON, in upper-case hex.
 	Hash string
-	// Packed is the JSON, compressed with gzip. It is part of the binary and must not be changed.
+	// Packed is the JSON, compressed with gzip. That of a prepared document is part of the binary and must not be changed.
 	Packed []byte
 }
 
-// Documents returns every document, by path.
+// New compresses a document.
+func New(path string, asJSON []byte) Document {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write(asJSON) // a buffer accepts every write
+	_ = w.Close()
+	return Document{Path: path, Hash: fmt.Sprintf("%X", sha512.Sum512(asJSON)), Packed: packed.Bytes()}
+}
+
+// Documents returns every prepared document, by path.
 func Documents() []Document { return documents() }
 
 // Swagger returns the OpenAPI v2 document, which describes all the local groups in one.

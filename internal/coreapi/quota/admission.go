@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,26 +17,27 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	limits "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
 	quota "k8s.io/apiserver/pkg/quota/v1"
-	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"portico.dev/internal/clients"
 )
 
-// Admission is the plugin ResourceQuota. It belongs behind all others, so that nothing is charged for what is refused.
+// Admission is the plugin ResourceQuota. It comes after all others, so that no refused request is charged.
 type Admission struct {
 	*admission.Handler
 	quotas corelisters.ResourceQuotaLister
-	client kubernetes.Interface
-	// limited is what may be used only where a quota covers it.
+	client clients.Interface
+	// limited is what may be used only if a quota covers it.
 	limited []limits.LimitedResource
-	turns   *turns
+	locks   *keyedMutex
 }
 
 var _ admission.ValidationInterface = (*Admission)(nil)
 
-// New enforces the quotas that lister knows. client reads and writes them past any cache. Of what is limited nothing may be
-// used where no quota covers it.
-func New(lister corelisters.ResourceQuotaLister, client kubernetes.Interface, limited []limits.LimitedResource) *Admission {
-	return &Admission{admission.NewHandler(admission.Create, admission.Update), lister, client, limited, newTurns()}
+// New returns the plugin for the quotas of lister. client reads and writes quotas past any cache. limited resources may be
+// used only if a quota covers them.
+func New(lister corelisters.ResourceQuotaLister, client clients.Interface, limited []limits.LimitedResource) *Admission {
+	return &Admission{admission.NewHandler(admission.Create, admission.Update), lister, client, limited, newKeyedMutex()}
 }
 
 // Validate charges every quota of the namespace for what the request adds, or refuses the request and charges none.
@@ -53,14 +55,14 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 		return apierrors.NewInternalError(fmt.Errorf("list resourcequotas: %w", err))
 	}
 	if p.covered(known, a, evaluator) != nil {
-		if known, err = p.current(ctx, a.GetNamespace()); err != nil { // the cache may not know yet of a quota that is new
+		if known, err = p.current(ctx, a.GetNamespace()); err != nil { // the cache may lack a new quota
 			return err
 		}
 		if err := p.covered(known, a, evaluator); err != nil {
 			return err
 		}
 	}
-	// Always in one order, so that of two requests that need the last of two quotas one gets both.
+	// Always in the same order: of two requests that need the last of two quotas, one then gets both.
 	slices.SortFunc(known, func(a, b *corev1.ResourceQuota) int {
 		if a.Name < b.Name {
 			return -1
@@ -100,8 +102,8 @@ type charge struct {
 	used  corev1.ResourceList
 }
 
-// fits says what a quota would be after the request, and whether that is another than before.
-func fits(q *corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) (after *corev1.ResourceQuota, changed bool, err error) {
+// checkQuota returns the quota after the request, and whether it differs from before.
+func checkQuota(q *corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) (after *corev1.ResourceQuota, changed bool, err error) {
 	out, err := resourcequota.CheckRequest([]corev1.ResourceQuota{*q.DeepCopy()}, a, e, nil)
 	if err != nil {
 		return nil, false, err
@@ -109,18 +111,18 @@ func fits(q *corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) (a
 	return &out[0], !quota.Equals(out[0].Status.Used, q.Status.Used), nil
 }
 
-// charge adds what the request needs to a quota as it is in etcd. The cached one says only whether it has to be looked at:
-// it may not know yet of room that a deletion has made.
+// charge adds what the request needs to the quota in etcd. The cached quota only shows whether the request concerns it: it
+// may lack room that a deletion has made.
 func (p *Admission) charge(ctx context.Context, cached *corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) (charge, error) {
-	if _, changed, err := fits(cached, a, e); err == nil && !changed {
+	if _, changed, err := checkQuota(cached, a, e); err == nil && !changed {
 		return charge{}, nil
 	}
-	// One at a time in this process: what lost the race would only have to look again.
-	leave, err := p.turns.take(ctx, cached.Namespace+"/"+cached.Name)
+	// One at a time in this process, because a conflict would only be retried.
+	unlock, err := p.locks.lock(ctx, cached.Namespace+"/"+cached.Name)
 	if err != nil {
 		return charge{}, apierrors.NewTimeoutError("the request waited for its turn to be counted by a resource quota", 1)
 	}
-	defer leave()
+	defer unlock()
 	all := p.client.CoreV1().ResourceQuotas(cached.Namespace)
 	for {
 		q, err := all.Get(ctx, cached.Name, metav1.GetOptions{})
@@ -128,9 +130,9 @@ func (p *Admission) charge(ctx context.Context, cached *corev1.ResourceQuota, a 
 			return charge{}, nil
 		}
 		if err != nil {
-			return charge{}, unanswered("read", cached, err)
+			return charge{}, storageError("read", cached, err)
 		}
-		after, changed, err := fits(q, a, e)
+		after, changed, err := checkQuota(q, a, e)
 		if err != nil || !changed || a.IsDryRun() {
 			return charge{}, err
 		}
@@ -141,24 +143,24 @@ func (p *Admission) charge(ctx context.Context, cached *corev1.ResourceQuota, a 
 		case apierrors.IsNotFound(err):
 			return charge{}, nil
 		case !apierrors.IsConflict(err):
-			return charge{}, unanswered("charge", cached, err)
+			return charge{}, storageError("charge", cached, err)
 		}
 	}
 }
 
-func unanswered(verb string, q *corev1.ResourceQuota, err error) error {
+func storageError(verb string, q *corev1.ResourceQuota, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("%s resource quota %s: %v", verb, q.Name, err), 1)
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code > http.StatusInternalServerError {
-		return err // storage is away, which is no error of this server
+		return err // storage is unavailable, which is no error of this server
 	}
 	return apierrors.NewInternalError(fmt.Errorf("%s resource quota %s: %w", verb, q.Name, err))
 }
 
 const refundTimeout = 5 * time.Second
 
-// refund takes charges back. What it cannot take back is found when the namespace is measured next.
+// refund reverts charges. What it cannot revert is corrected when the namespace is measured next.
 func (p *Admission) refund(ctx context.Context, charges []charge) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()
@@ -174,5 +176,48 @@ func (p *Admission) refund(ctx context.Context, charges []charge) {
 				break
 			}
 		}
+	}
+}
+
+// keyedMutex is a mutex for each key. It holds only keys that are locked or waited for.
+type keyedMutex struct {
+	mu   sync.Mutex // guards keys
+	keys map[string]*keyMutex
+}
+
+type keyMutex struct {
+	free  chan struct{} // holds one token while the key is unlocked
+	users int           // those who hold the lock or wait for it
+}
+
+func newKeyedMutex() *keyedMutex { return &keyedMutex{keys: map[string]*keyMutex{}} }
+
+// lock waits for the mutex of a key until ctx ends.
+func (t *keyedMutex) lock(ctx context.Context, key string) (unlock func(), err error) {
+	t.mu.Lock()
+	k := t.keys[key]
+	if k == nil {
+		k = &keyMutex{free: make(chan struct{}, 1)}
+		k.free <- struct{}{}
+		t.keys[key] = k
+	}
+	k.users++
+	t.mu.Unlock()
+	done := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if k.users--; k.users == 0 {
+			delete(t.keys, key)
+		}
+	}
+	select {
+	case <-k.free:
+		return func() {
+			k.free <- struct{}{}
+			done()
+		}, nil
+	case <-ctx.Done():
+		done()
+		return nil, ctx.Err()
 	}
 }

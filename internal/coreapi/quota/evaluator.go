@@ -3,8 +3,11 @@ package quota
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,17 +21,17 @@ import (
 // lister lists the objects of one kind in a namespace.
 type lister = generic.ListFuncByNamespace
 
-// evaluator knows what objects of one kind use, of more than their number.
+// evaluator measures what objects of one kind use, if more than their number counts.
 type evaluator struct {
 	resource schema.GroupResource
-	// charges says which requests may use more than before.
+	// charges reports whether a request may use more than before.
 	charges func(admission.Attributes) bool
-	// names says which of the names in a quota are about this kind.
+	// names reports whether a resource name of a quota is about this kind.
 	names func(corev1.ResourceName) bool
 	usage func(runtime.Object) (corev1.ResourceList, error)
-	// inScope says whether an object is in a scope. Nil: the kind has no scopes, and a quota with one is not about it.
+	// inScope reports whether an object is in a scope. Nil: the kind has no scopes, and quotas with scopes do not count it.
 	inScope func(corev1.ScopedResourceSelectorRequirement, runtime.Object) (bool, error)
-	// requires says what an object has to say for itself where a quota names it. Nil: nothing.
+	// requires checks what an object must specify if a quota limits it. Nil: nothing.
 	requires func(required []corev1.ResourceName, obj runtime.Object) error
 	list     lister // nil in admission
 }
@@ -119,8 +122,65 @@ func matchesSelector(s corev1.ScopedResourceSelectorRequirement, values ...strin
 
 func one() resource.Quantity { return *resource.NewQuantity(1, resource.DecimalSI) }
 
-func number(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
+func quantity(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
-func unexpected(want string, obj runtime.Object) error {
+func unexpectedType(want string, obj runtime.Object) error {
 	return fmt.Errorf("expected a %s, got %T", want, obj)
+}
+
+// legacyNames are those of kinds that quotas could count before "count/" could name any kind.
+var legacyNames = map[schema.GroupResource]corev1.ResourceName{
+	corev1.Resource("configmaps"):             corev1.ResourceConfigMaps,
+	corev1.Resource("resourcequotas"):         corev1.ResourceQuotas,
+	corev1.Resource("replicationcontrollers"): corev1.ResourceReplicationControllers,
+	corev1.Resource("secrets"):                corev1.ResourceSecrets,
+}
+
+// uncounted reports whether quotas do not count a resource: those that are not stored, and events, which expire and are
+// often written by others than the namespace's users.
+func uncounted(r schema.GroupResource) bool {
+	switch r.Group {
+	case "":
+		return r.Resource == "bindings" || r.Resource == "componentstatuses" || r.Resource == "events"
+	case eventsv1.GroupName:
+		return r.Resource == "events"
+	case "authentication.k8s.io", "authorization.k8s.io":
+		return true
+	}
+	return false
+}
+
+// evaluatorFor returns the evaluator of a kind. list is nil in admission.
+func evaluatorFor(r schema.GroupResource, list lister, now func() time.Time) quota.Evaluator {
+	switch r {
+	case corev1.Resource("pods"):
+		return pods(list, now)
+	case corev1.Resource("services"):
+		return services(list)
+	case corev1.Resource("persistentvolumeclaims"):
+		return volumeClaims(list)
+	}
+	return generic.NewObjectCountEvaluator(r, list, legacyNames[r])
+}
+
+// Kinds returns the kinds that a resource name of a quota is about: none if the name is unknown.
+func Kinds(name corev1.ResourceName) []schema.GroupResource {
+	if counted, ok := strings.CutPrefix(string(name), "count/"); ok {
+		r := schema.ParseGroupResource(counted)
+		if r.Resource == "" || uncounted(r) {
+			return nil
+		}
+		return []schema.GroupResource{r}
+	}
+	for r, plain := range legacyNames {
+		if plain == name {
+			return []schema.GroupResource{r}
+		}
+	}
+	for _, e := range []*evaluator{pods(nil, time.Now), services(nil), volumeClaims(nil)} {
+		if e.names(name) {
+			return []schema.GroupResource{e.resource}
+		}
+	}
+	return nil
 }

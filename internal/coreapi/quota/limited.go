@@ -30,14 +30,14 @@ func LimitedResources(config io.Reader) ([]limits.LimitedResource, error) {
 	return read.LimitedResources, errs.ToAggregate()
 }
 
-// CheckConfiguration says what is wrong with a ResourceQuotaConfiguration.
+// CheckConfiguration validates a ResourceQuotaConfiguration.
 func CheckConfiguration(config io.Reader) error {
 	_, err := LimitedResources(config)
 	return err
 }
 
-// limitedResource refuses what would limit nothing. The library takes it in silence: an expression that cannot be evaluated
-// lets every request through.
+// limitedResource refuses an entry that would limit nothing. The library accepts it silently: an expression that cannot be
+// evaluated allows every request.
 func limitedResource(l limits.LimitedResource, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	r := schema.GroupResource{Group: l.APIGroup, Resource: l.Resource}
@@ -57,8 +57,8 @@ func limitedResource(l limits.LimitedResource, path *field.Path) field.ErrorList
 	return errs
 }
 
-// covered returns an error if a request uses what is limited and is covered by none of the quotas. Whether there is room in
-// them is another question.
+// covered returns an error if a request uses a limited resource and no quota covers it. It does not check whether the quotas
+// have room.
 func (p *Admission) covered(quotas []*corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) error {
 	// The library compares the scopes of all kinds with the object, whatever kind it is of.
 	var ofKind []limits.LimitedResource

@@ -13,25 +13,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quota "k8s.io/apiserver/pkg/quota/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+
+	"portico.dev/internal/clients"
 )
 
-// pageSize bounds what is read at a time of what has to be looked at and not only counted.
+// pageSize bounds how many objects are read at a time where more than their number counts.
 const pageSize = 500
 
-// Measurer counts what a namespace uses. It reads from etcd: a cache may not have seen yet what was charged for.
+// Measurer counts what a namespace uses. It reads from etcd, because a cache may lack what was charged for.
 type Measurer struct {
-	// Client reads pods, services and volume claims; Metadata counts the rest. Both reach what is served here, and nothing
-	// else.
-	Client   kubernetes.Interface
+	// Client reads pods, services and volume claims; Metadata counts the rest. Both reach only what is served
+	// here.
+	Client   clients.Interface
 	Metadata metadata.Interface
-	// Served finds the version in which a kind is served here; false: it is not.
+	// Served returns the version in which a kind is served here, and false if it is not.
 	Served func(schema.GroupResource) (schema.GroupVersionResource, bool)
 }
 
-// Measure returns how much a quota's namespace uses of what the quota limits, without what is not served here. Beside an
-// error is what could be measured all the same.
+// Measure returns how much a quota's namespace uses of what the quota limits and this server serves. With an error it returns
+// what could be measured.
 func (m *Measurer) Measure(ctx context.Context, q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	wanted := map[schema.GroupResource][]corev1.ResourceName{}
 	for name := range q.Spec.Hard {
@@ -70,7 +71,7 @@ func (m *Measurer) ofKind(ctx context.Context, q *corev1.ResourceQuota, at schem
 	return quota.Mask(stats.Used, names), nil
 }
 
-// number counts objects of a kind without reading more than one: etcd knows how many follow.
+// number counts objects of a kind and reads only one of them: etcd returns how many follow.
 func (m *Measurer) number(ctx context.Context, q *corev1.ResourceQuota, at schema.GroupVersionResource, names []corev1.ResourceName) (corev1.ResourceList, error) {
 	used := corev1.ResourceList{}
 	var n int64
@@ -92,7 +93,7 @@ func (m *Measurer) count(ctx context.Context, at schema.GroupVersionResource, na
 	for {
 		page, err := m.Metadata.Resource(at).Namespace(namespace).List(ctx, options)
 		if apierrors.IsNotFound(err) {
-			return 0, nil // a definition that has gone meanwhile, with its objects
+			return 0, nil // a CRD that was deleted meanwhile, with its objects
 		}
 		if err != nil {
 			return 0, err
@@ -108,7 +109,7 @@ func (m *Measurer) count(ctx context.Context, at schema.GroupVersionResource, na
 	}
 }
 
-// lister reads the objects of kinds of which more counts than their number; nil: of this kind nothing does.
+// lister reads the objects of kinds of which more than the number counts; nil for others.
 func (m *Measurer) lister(ctx context.Context, at schema.GroupVersionResource) lister {
 	core := m.Client.CoreV1()
 	switch at.GroupResource() {

@@ -42,7 +42,7 @@ func pods(list lister, now func() time.Time) *evaluator {
 		usage: func(obj runtime.Object) (corev1.ResourceList, error) {
 			pod, ok := obj.(*corev1.Pod)
 			if !ok {
-				return nil, unexpected("Pod", obj)
+				return nil, unexpectedType("Pod", obj)
 			}
 			return podUsage(pod, now()), nil
 		},
@@ -84,7 +84,7 @@ func isExtended(name string) bool {
 func podRequires(required []corev1.ResourceName, obj runtime.Object) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
-		return unexpected("Pod", obj)
+		return unexpectedType("Pod", obj)
 	}
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		return nil
@@ -158,7 +158,7 @@ func resourceUsage(requests, limits corev1.ResourceList) corev1.ResourceList {
 func podInScope(s corev1.ScopedResourceSelectorRequirement, obj runtime.Object) (bool, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
-		return false, unexpected("Pod", obj)
+		return false, unexpectedType("Pod", obj)
 	}
 	switch s.ScopeName {
 	case corev1.ResourceQuotaScopeTerminating:

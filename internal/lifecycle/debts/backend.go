@@ -15,8 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
-
-	"portico.dev/internal/lifecycle/contents"
 )
 
 const (
@@ -33,7 +31,7 @@ const (
 // of the backend is behind ours.
 func fetchResources(ctx context.Context, backend http.RoundTripper, gv schema.GroupVersion) (names []string, lag time.Duration, err error) {
 	var list metav1.APIResourceList
-	err = contents.Bounded(ctx, func(ctx context.Context) error {
+	err = CallBackend(ctx, func(ctx context.Context) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, inProcessHost+"/apis/"+gv.String(), nil)
 		if err != nil {
 			return err
@@ -129,12 +127,12 @@ type Resource struct {
 func deleteObjects(ctx context.Context, client metadata.Interface, d Debt, r Resource) error {
 	objects := client.Resource(r.GroupVersionResource).Namespace(d.Namespace)
 	var failures []error
-	err := contents.Each(ctx, objects, func(o *metav1.PartialObjectMetadata) error {
+	err := EachObject(ctx, objects, func(o *metav1.PartialObjectMetadata) error {
 		if d.decide(o) != deleteObject {
 			return nil
 		}
-		err := contents.Delete(ctx, objects, o, &metav1.Preconditions{UID: &o.UID})
-		if contents.Unreachable(err) {
+		err := DeleteObject(ctx, objects, o, &metav1.Preconditions{UID: &o.UID})
+		if IsUnreachable(err) {
 			return err
 		}
 		if err != nil {
@@ -160,7 +158,7 @@ func deleteObjects(ctx context.Context, client metadata.Interface, d Debt, r Res
 // verify lists the objects again: a backend can report a deletion that it did not do.
 func verify(ctx context.Context, objects metadata.ResourceInterface, d Debt) error {
 	left, unsure := 0, 0
-	err := contents.Each(ctx, objects, func(o *metav1.PartialObjectMetadata) error {
+	err := EachObject(ctx, objects, func(o *metav1.PartialObjectMetadata) error {
 		switch d.decide(o) {
 		case deleteObject:
 			left++

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 
-	"portico.dev/internal/lifecycle/contents"
+	"portico.dev/internal/lifecycle/debts"
 )
 
 // finalizerEstimate is how long an object's own finalizers are expected to take.
@@ -79,7 +79,7 @@ func (w *contentDeleter) countObjects(ctx context.Context, client metadata.Resou
 	if t.apiService == "" || !t.List {
 		return 0, nil
 	}
-	err = contents.Each(ctx, client, func(*metav1.PartialObjectMetadata) error {
+	err = debts.EachObject(ctx, client, func(*metav1.PartialObjectMetadata) error {
 		n++
 		return nil
 	})
@@ -89,7 +89,7 @@ func (w *contentDeleter) countObjects(ctx context.Context, client metadata.Resou
 // deleteCollection reports whether the backend reported success.
 func deleteCollection(ctx context.Context, client metadata.ResourceInterface) (bool, error) {
 	background := metav1.DeletePropagationBackground
-	err := contents.Bounded(ctx, func(ctx context.Context) error {
+	err := debts.CallBackend(ctx, func(ctx context.Context) error {
 		return client.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{})
 	})
 	switch {
@@ -103,12 +103,12 @@ func deleteCollection(ctx context.Context, client metadata.ResourceInterface) (b
 
 func deleteEach(ctx context.Context, client metadata.ResourceInterface) error {
 	var failures []error
-	err := contents.Each(ctx, client, func(o *metav1.PartialObjectMetadata) error {
-		err := contents.Delete(ctx, client, o, nil)
+	err := debts.EachObject(ctx, client, func(o *metav1.PartialObjectMetadata) error {
+		err := debts.DeleteObject(ctx, client, o, nil)
 		switch {
 		case err == nil, apierrors.IsMethodNotSupported(err):
 			return nil
-		case contents.Unreachable(err):
+		case debts.IsUnreachable(err):
 			return err
 		}
 		failures = append(failures, err)
@@ -125,7 +125,7 @@ func deleteEach(ctx context.Context, client metadata.ResourceInterface) error {
 func (w *contentDeleter) countLeft(ctx context.Context, client metadata.ResourceInterface, namespace string, t target) (*deletionResult, error) {
 	f := &deletionResult{finalizers: map[string]int{}}
 	held := 0
-	err := contents.Each(ctx, client, func(o *metav1.PartialObjectMetadata) error {
+	err := debts.EachObject(ctx, client, func(o *metav1.PartialObjectMetadata) error {
 		f.remain(t.GroupResource(), 1)
 		if len(o.Finalizers) > 0 {
 			held++
@@ -155,10 +155,10 @@ func (w *contentDeleter) countLeft(ctx context.Context, client metadata.Resource
 // podGrace returns how long the remaining pods may take: the longest remaining grace period of running pods.
 func (w *contentDeleter) podGrace(ctx context.Context, namespace string) (time.Duration, error) {
 	var longest time.Duration
-	options := metav1.ListOptions{Limit: contents.PageSize}
+	options := metav1.ListOptions{Limit: debts.PageSize}
 	for {
 		var page *corev1.PodList
-		err := contents.Bounded(ctx, func(ctx context.Context) (err error) {
+		err := debts.CallBackend(ctx, func(ctx context.Context) (err error) {
 			page, err = w.client.CoreV1().Pods(namespace).List(ctx, options)
 			return err
 		})

@@ -14,16 +14,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
-	"portico.dev/internal/lifecycle/contents"
+	"portico.dev/internal/clients"
+	"portico.dev/internal/lifecycle/debts"
 )
 
 const (
 	// parallelGroups is how many groups of one namespace are processed concurrently.
 	parallelGroups = 8
-	// groupTimeout bounds a group as a whole. contents.CallTimeout bounds each request, but a list could have endless pages.
+	// groupTimeout bounds a group as a whole. debts.CallTimeout bounds each request, but a list could have endless pages.
 	groupTimeout = time.Minute
 )
 
@@ -33,7 +33,7 @@ var errReplaced = errors.New("the namespace was replaced")
 
 // contentDeleter deletes the contents of a namespace and counts what is left.
 type contentDeleter struct {
-	client         kubernetes.Interface
+	client         clients.Interface
 	metadata       metadata.Interface
 	knownResources *knownResources
 	emptyVersions  *emptyVersions
@@ -114,7 +114,7 @@ func (w *contentDeleter) deleteGroup(ctx context.Context, ns *corev1.Namespace, 
 		f.add(left)
 		if err != nil {
 			f.errors = append(f.errors, err)
-			if contents.Unreachable(err) {
+			if debts.IsUnreachable(err) {
 				break
 			}
 		}
@@ -125,7 +125,7 @@ func (w *contentDeleter) deleteGroup(ctx context.Context, ns *corev1.Namespace, 
 // checkNamespace verifies that the namespace has not been replaced.
 func (w *contentDeleter) checkNamespace(ctx context.Context, ns *corev1.Namespace) error {
 	var now *corev1.Namespace
-	err := contents.Bounded(ctx, func(ctx context.Context) (err error) {
+	err := debts.CallBackend(ctx, func(ctx context.Context) (err error) {
 		now, err = w.client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 		return err
 	})
@@ -195,5 +195,5 @@ func (f *deletionResult) err() error {
 
 // unreachableOnly reports whether the only errors are that backends did not answer, which is retried soon.
 func (f *deletionResult) unreachableOnly() bool {
-	return len(f.errors) > 0 && !slices.ContainsFunc(f.errors, func(err error) bool { return !contents.Unreachable(err) })
+	return len(f.errors) > 0 && !slices.ContainsFunc(f.errors, func(err error) bool { return !debts.IsUnreachable(err) })
 }

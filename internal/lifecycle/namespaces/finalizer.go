@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/debts"
 	"portico.dev/internal/lifecycle/reconcile"
 )
@@ -55,7 +55,7 @@ type Finalizer struct {
 // Config is what a Finalizer needs. Every field without a default is required.
 type Config struct {
 	// Client writes namespaces. Deleting one namespace may take a hundred requests.
-	Client kubernetes.Interface
+	Client clients.Interface
 	// Metadata deletes and counts objects of kinds that this program does not know.
 	Metadata metadata.Interface
 	// Namespaces is shared with the rest of the server, which runs it.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
-	"portico.dev/internal/lifecycle/contents"
+	"portico.dev/internal/lifecycle/debts"
 )
 
 const (
@@ -353,8 +353,8 @@ func TestHangingBackendDelaysNobody(t *testing.T) {
 		if err != nil || again != blockedRetry {
 			t.Errorf("again %v, error %v", again, err)
 		}
-		if took := time.Since(start); took != contents.CallTimeout {
-			t.Errorf("one sweep took %v, want one timeout of %v", took, contents.CallTimeout)
+		if took := time.Since(start); took != debts.CallTimeout {
+			t.Errorf("one sweep took %v, want one timeout of %v", took, debts.CallTimeout)
 		}
 		if w.metadata.count(configMaps) != 0 {
 			t.Error("the configmap waited for the hanging backend")

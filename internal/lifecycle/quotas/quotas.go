@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/run"
 )
@@ -44,7 +44,7 @@ const (
 
 // Config is what a Controller needs. Every field without a default is required.
 type Config struct {
-	Client kubernetes.Interface
+	Client clients.Interface
 	// Quotas is shared with the rest of the server, which runs it.
 	Quotas coreinformers.ResourceQuotaInformer
 	// Measure returns what a quota's namespace uses now. With an error it returns what could be measured.

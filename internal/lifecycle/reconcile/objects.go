@@ -1,22 +1,43 @@
 package reconcile
 
 import (
+	"context"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/clients"
 )
 
-// ByNamespace indexes the objects of an informer by namespace.
-var ByNamespace = cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-
-// Named restricts an informer to the objects of one name, in any namespace.
-func Named(name string) func(*metav1.ListOptions) {
-	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	return func(o *metav1.ListOptions) { o.FieldSelector = selector }
+// NewInformer returns an informer, indexed by namespace, of what api lists: the typed client of one kind, of which object is
+// an example. A name restricts it to objects of this name. Client is the client that api is part of.
+func NewInformer[L runtime.Object](client clients.Interface, api interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}, object runtime.Object, name string) cache.SharedIndexInformer {
+	selector := ""
+	if name != "" {
+		selector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	}
+	listWatch := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return api.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return api.Watch(ctx, o)
+		},
+	}
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(listWatch, client), object, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 }
 
 // Active reports whether a namespace exists and is not being deleted.

@@ -15,10 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/reconcile"
 )
 
@@ -57,20 +56,20 @@ type Config struct {
 // It keeps what is there: in a rotation the old and the new CA overlap, and a replica with other settings must not remove
 // what this one has published. Only expired certificates are dropped.
 type Publisher struct {
-	client kubernetes.Interface
+	client clients.Interface
 	config Config
 	now    func() time.Time
 	log    *zap.Logger
 }
 
 // NewPublisher makes a Publisher that does nothing until Run.
-func NewPublisher(client kubernetes.Interface, cfg Config, log *zap.Logger) *Publisher {
+func NewPublisher(client clients.Interface, cfg Config, log *zap.Logger) *Publisher {
 	return &Publisher{client: client, config: cfg, now: time.Now, log: log}
 }
 
 // Run publishes until ctx ends.
 func (p *Publisher) Run(ctx context.Context) error {
-	informer := coreinformers.NewFilteredConfigMapInformer(p.client, metav1.NamespaceSystem, 0, reconcile.ByNamespace, reconcile.Named(configMapName))
+	informer := reconcile.NewInformer(p.client, p.client.CoreV1().ConfigMaps(metav1.NamespaceSystem), &corev1.ConfigMap{}, configMapName)
 	l := &reconcile.Loop{
 		Name: "extension-authentication", Workers: 1, Log: p.log,
 		// The bundles are compared this often: extension servers follow the ConfigMap, so a rotation reaches them at once.

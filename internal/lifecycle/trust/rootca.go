@@ -11,9 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/reconcile"
 )
 
@@ -29,7 +29,7 @@ const (
 // RootCAPublisher keeps a ConfigMap kube-root-ca.crt in every active namespace, and reverts changes to it.
 // Workloads mount it beside their token to know whom to send the token to.
 type RootCAPublisher struct {
-	client     kubernetes.Interface
+	client     clients.Interface
 	namespaces coreinformers.NamespaceInformer
 	published  cache.SharedIndexInformer
 	bundle     func() []byte
@@ -38,11 +38,11 @@ type RootCAPublisher struct {
 }
 
 // NewRootCAPublisher makes a RootCAPublisher that does nothing until Run.
-func NewRootCAPublisher(client kubernetes.Interface, namespaces coreinformers.NamespaceInformer, bundle func() []byte, election reconcile.Election, log *zap.Logger) *RootCAPublisher {
+func NewRootCAPublisher(client clients.Interface, namespaces coreinformers.NamespaceInformer, bundle func() []byte, election reconcile.Election, log *zap.Logger) *RootCAPublisher {
 	return &RootCAPublisher{
 		client:     client,
 		namespaces: namespaces,
-		published:  coreinformers.NewFilteredConfigMapInformer(client, metav1.NamespaceAll, 0, reconcile.ByNamespace, reconcile.Named(rootCAName)),
+		published:  reconcile.NewInformer(client, client.CoreV1().ConfigMaps(metav1.NamespaceAll), &corev1.ConfigMap{}, rootCAName),
 		bundle:     bundle,
 		log:        log,
 		election:   election,

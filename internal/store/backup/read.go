@@ -27,8 +27,8 @@ type Archive struct {
 
 const encryptedPrefix = "age-encryption.org/"
 
-// Open reads the manifest of a backup in a file, which it decrypts with identities if it has to, and refuses what is none,
-// is not all there, or is of a version that this program does not know. What it holds is verified when it is read.
+// Open reads the manifest of a backup file, decrypted with identities if necessary. It refuses files that are no backup, are
+// incomplete, or have an unknown version. Entries are verified when they are read.
 func Open(file string, identities []age.Identity) (*Archive, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -100,7 +100,7 @@ func openArchive(content io.ReaderAt, size int64) (*Archive, error) {
 	return a, a.checkNames()
 }
 
-// checkNames holds the manifest against the table of contents, and refuses names that lead elsewhere.
+// checkNames compares the manifest with the table of contents, and refuses names outside of the directory.
 func (a *Archive) checkNames() error {
 	if len(a.Manifest.Files)+1 != len(a.files) {
 		return fmt.Errorf("its manifest lists %d entries, and it has %d", len(a.Manifest.Files)+1, len(a.files))
@@ -134,7 +134,7 @@ func (a *Archive) checkNames() error {
 // Close closes the file.
 func (a *Archive) Close() error { return a.close() }
 
-// copy writes one entry to w, and verifies that it is what the manifest says.
+// copy writes one entry to w, and verifies it against the manifest.
 func (a *Archive) copy(w io.Writer, f File) error {
 	r, err := a.files[f.Name].Open()
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *Archive) copy(w io.Writer, f File) error {
 	}
 	defer r.Close()
 	sum := sha256.New()
-	// One byte more than it may have, so that more is noticed, and no more than that.
+	// One byte more than expected, so that a longer entry is noticed.
 	n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(bufio.NewReader(r), f.Size+1))
 	if err != nil {
 		return fmt.Errorf("%s in the backup: %w", f.Name, err)
@@ -153,7 +153,7 @@ func (a *Archive) copy(w io.Writer, f File) error {
 	return nil
 }
 
-// Verify reads all of a backup and reports what is not as its manifest says.
+// Verify reads a whole backup and reports what differs from its manifest.
 func (a *Archive) Verify() error {
 	for _, f := range a.Manifest.Files {
 		if err := a.copy(io.Discard, f); err != nil {

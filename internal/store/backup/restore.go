@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// Target is where a backup is restored to.
+// Target says where a backup is restored.
 type Target struct {
 	// DataDir is the data directory of a front door that does not run. What is restored into must not be there yet.
 	DataDir string

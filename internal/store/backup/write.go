@@ -29,7 +29,7 @@ type Contents struct {
 	Keys            []KeyFile
 }
 
-// KeyFile is one of the files that only --include-keys takes along.
+// KeyFile is one of the files that only --include-keys includes.
 type KeyFile struct {
 	// Flag names the file on a command line; empty: it is in the data directory's pki.
 	Flag string
@@ -81,7 +81,7 @@ func ReadKey(flag, file string) (KeyFile, error) {
 	return KeyFile{Flag: flag, Name: filepath.Base(file), Data: data}, nil
 }
 
-// Write writes a backup, whose manifest it returns. After an error, what was written is no backup.
+// Write writes a backup and returns its manifest. After an error, what was written is no backup.
 func Write(w io.Writer, c Contents) (Manifest, error) {
 	info := version.Get()
 	m := Manifest{
@@ -131,7 +131,7 @@ func Write(w io.Writer, c Contents) (Manifest, error) {
 	return m, archive.Close()
 }
 
-// checksum verifies etcd's own sum, which is the end of what is written to it.
+// checksum verifies etcd's own checksum, which is the end of what is written to it.
 type checksum struct {
 	body hash.Hash
 	end  []byte

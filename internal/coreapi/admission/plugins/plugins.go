@@ -1,4 +1,5 @@
-// Package plugins is the table of admission plugins.
+// Package plugins has the admission plugins that upstream keeps in k8s.io/kubernetes, with upstream's rules and messages, and
+// the table of all plugins. A file is named after its plugin, or after what its plugins are about.
 package plugins
 
 import (
@@ -16,81 +17,73 @@ import (
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 
 	"portico.dev/internal/coreapi/admission"
-	"portico.dev/internal/coreapi/admission/certificates"
-	"portico.dev/internal/coreapi/admission/externalips"
-	"portico.dev/internal/coreapi/admission/lifecycle"
-	"portico.dev/internal/coreapi/admission/nodes"
-	"portico.dev/internal/coreapi/admission/owners"
-	"portico.dev/internal/coreapi/admission/podsecurity"
-	"portico.dev/internal/coreapi/admission/tolerations"
 	"portico.dev/internal/coreapi/quota"
 )
 
-// All returns the table, in upstream's order: webhooks and policies see what every plugin before them made of an object,
-// and nothing is counted that was refused.
+// All returns the table, in upstream's order: webhooks and policies see the changes of all plugins before them, and quotas
+// count no refused request.
 func All() []admission.Plugin {
 	return []admission.Plugin{
-		namespaceLifecycle(),
-		{Name: "LimitRanger", Default: true, New: plain(limitRanger)},
-		{Name: "ServiceAccount", Default: true, New: plain(serviceAccount)},
-		{Name: "TaintNodesByCondition", Default: true, New: plain(func(admission.Deps) library.Interface { return nodes.Taint{} })},
-		{Name: "PodSecurity", Default: true, Check: podsecurity.Check, New: podSecurity},
-		{Name: "Priority", Default: true, New: plain(podPriority)},
-		{Name: "DefaultTolerationSeconds", Default: true, New: plain(func(admission.Deps) library.Interface {
-			return tolerations.Plugin{}
+		namespaceLifecycleRow(),
+		{Name: "LimitRanger", Default: true, New: withoutConfig(newLimitRanger)},
+		{Name: "ServiceAccount", Default: true, New: withoutConfig(newServiceAccount)},
+		{Name: "TaintNodesByCondition", Default: true, New: withoutConfig(func(admission.Deps) library.Interface { return taintNodesByCondition{} })},
+		{Name: "PodSecurity", Default: true, Check: checkPodSecurity, New: podSecurityPlugin},
+		{Name: "Priority", Default: true, New: withoutConfig(newPodPriority)},
+		{Name: "DefaultTolerationSeconds", Default: true, New: withoutConfig(func(admission.Deps) library.Interface {
+			return defaultTolerationSeconds{}
 		})},
-		{Name: "DefaultStorageClass", Default: true, New: plain(storageClass)},
-		{Name: "OwnerReferencesPermissionEnforcement", New: plain(func(d admission.Deps) library.Interface {
-			return owners.New(d.Authorizer, d.RESTMapper)
+		{Name: "DefaultStorageClass", Default: true, New: withoutConfig(newDefaultStorageClass)},
+		{Name: "OwnerReferencesPermissionEnforcement", New: withoutConfig(func(d admission.Deps) library.Interface {
+			return newOwnerReferencesPermission(d.Authorizer, d.RESTMapper)
 		})},
-		{Name: "PersistentVolumeClaimResize", Default: true, New: plain(claimResize)},
-		{Name: "RuntimeClass", Default: true, New: plain(runtimeClass)},
-		{Name: "CertificateApproval", Default: true, New: plain(func(d admission.Deps) library.Interface {
-			return certificates.Approval{Authorizer: d.Authorizer}
+		{Name: "PersistentVolumeClaimResize", Default: true, New: withoutConfig(newPersistentVolumeClaimResize)},
+		{Name: "RuntimeClass", Default: true, New: withoutConfig(newRuntimeClass)},
+		{Name: "CertificateApproval", Default: true, New: withoutConfig(func(d admission.Deps) library.Interface {
+			return certificateApproval{Authorizer: d.Authorizer}
 		})},
-		{Name: "CertificateSigning", Default: true, New: plain(func(d admission.Deps) library.Interface {
-			return certificates.Signing{Authorizer: d.Authorizer}
+		{Name: "CertificateSigning", Default: true, New: withoutConfig(func(d admission.Deps) library.Interface {
+			return certificateSigning{Authorizer: d.Authorizer}
 		})},
-		{Name: "ClusterTrustBundleAttest", Default: true, New: plain(func(d admission.Deps) library.Interface {
-			return certificates.Attesting{Authorizer: d.Authorizer}
+		{Name: "ClusterTrustBundleAttest", Default: true, New: withoutConfig(func(d admission.Deps) library.Interface {
+			return clusterTrustBundleAttest{Authorizer: d.Authorizer}
 		})},
-		{Name: "CertificateSubjectRestriction", Default: true, New: plain(func(admission.Deps) library.Interface {
-			return certificates.Subjects{}
+		{Name: "CertificateSubjectRestriction", Default: true, New: withoutConfig(func(admission.Deps) library.Interface {
+			return certificateSubjectRestriction{}
 		})},
-		{Name: "DefaultIngressClass", Default: true, New: plain(ingressClass)},
-		{Name: "DenyServiceExternalIPs", New: plain(func(admission.Deps) library.Interface { return externalips.Plugin{} })},
-		{Name: "PodTopologyLabels", Default: true, New: plain(podTopology)},
-		{Name: "PodResizeValidator", Default: true, New: plain(podResize)},
-		{Name: "MutatingAdmissionPolicy", Default: true, Foreign: true, Check: made(staticMutating, mutatingPolicy),
+		{Name: "DefaultIngressClass", Default: true, New: withoutConfig(newDefaultIngressClass)},
+		{Name: "DenyServiceExternalIPs", New: withoutConfig(func(admission.Deps) library.Interface { return denyServiceExternalIPs{} })},
+		{Name: "PodTopologyLabels", Default: true, New: withoutConfig(newPodTopologyLabels)},
+		{Name: "PodResizeValidator", Default: true, New: withoutConfig(newPodResizeValidator)},
+		{Name: "MutatingAdmissionPolicy", Default: true, SkipBootstrap: true, Check: checkedByMaking(staticMutating, mutatingPolicy),
 			New: ifServed("mutatingadmissionpolicies", mutatingPolicy)},
-		{Name: "MutatingAdmissionWebhook", Default: true, Foreign: true, Check: made(staticWebhooks, mutatingWebhook),
+		{Name: "MutatingAdmissionWebhook", Default: true, SkipBootstrap: true, Check: checkedByMaking(staticWebhooks, mutatingWebhook),
 			New: ifServed("mutatingwebhookconfigurations", mutatingWebhook)},
-		{Name: "ValidatingAdmissionPolicy", Default: true, Foreign: true, Check: made(staticValidating, validatingPolicy),
+		{Name: "ValidatingAdmissionPolicy", Default: true, SkipBootstrap: true, Check: checkedByMaking(staticValidating, validatingPolicy),
 			New: ifServed("validatingadmissionpolicies", validatingPolicy)},
-		{Name: "ValidatingAdmissionWebhook", Default: true, Foreign: true, Check: made(staticWebhooks, validatingWebhook),
+		{Name: "ValidatingAdmissionWebhook", Default: true, SkipBootstrap: true, Check: checkedByMaking(staticWebhooks, validatingWebhook),
 			New: ifServed("validatingwebhookconfigurations", validatingWebhook)},
-		{Name: "ResourceQuota", Default: true, Check: quota.CheckConfiguration, New: resourceQuota},
+		{Name: "ResourceQuota", Default: true, Check: quota.CheckConfiguration, New: newResourceQuota},
 	}
 }
 
-// NamespaceLifecycle is the table of a server that has nothing else. Without this plugin there is no way to have
-// namespaces that end.
-func NamespaceLifecycle() []admission.Plugin { return []admission.Plugin{namespaceLifecycle()} }
+// NamespaceLifecycle is the smallest table: without this plugin, namespaces could not be deleted safely.
+func NamespaceLifecycle() []admission.Plugin { return []admission.Plugin{namespaceLifecycleRow()} }
 
-func namespaceLifecycle() admission.Plugin {
-	return admission.Plugin{Name: "NamespaceLifecycle", Default: true, New: plain(func(d admission.Deps) library.Interface {
-		return lifecycle.New(d.NamespaceOfCreate)
+func namespaceLifecycleRow() admission.Plugin {
+	return admission.Plugin{Name: "NamespaceLifecycle", Default: true, New: withoutConfig(func(d admission.Deps) library.Interface {
+		return newNamespaceLifecycle(d.NamespaceOfCreate)
 	})}
 }
 
-// plain is for a plugin that takes no configuration and cannot fail.
-func plain(f func(admission.Deps) library.Interface) func(admission.Deps, io.Reader) (library.Interface, error) {
+// withoutConfig is for a plugin that takes no configuration and cannot fail.
+func withoutConfig(f func(admission.Deps) library.Interface) func(admission.Deps, io.Reader) (library.Interface, error) {
 	return func(d admission.Deps, _ io.Reader) (library.Interface, error) { return f(d), nil }
 }
 
-// made checks a configuration by making a plugin of it, which nobody starts. static finds the directory of manifests in it:
-// those are not read here, and whoever relies on them must be told.
-func made(static func(io.Reader) (string, error), f func(io.Reader) (library.Interface, error)) func(io.Reader) error {
+// checkedByMaking validates a configuration by making a plugin that is not started. static returns its staticManifestsDir,
+// which is not supported and therefore an error.
+func checkedByMaking(static func(io.Reader) (string, error), f func(io.Reader) (library.Interface, error)) func(io.Reader) error {
 	return func(config io.Reader) error {
 		data, err := io.ReadAll(config)
 		if err != nil {
@@ -132,8 +125,7 @@ func staticMutating(config io.Reader) (string, error) {
 	return c.StaticManifestsDir, nil
 }
 
-// ifServed makes a plugin of the library's, which take what they need by its initializers, unless what it goes by is
-// not served here.
+// ifServed makes a plugin of the library, which gets its dependencies from the initializers, if its resource is served here.
 func ifServed(resource string, f func(io.Reader) (library.Interface, error)) func(admission.Deps, io.Reader) (library.Interface, error) {
 	return func(d admission.Deps, config io.Reader) (library.Interface, error) {
 		if !d.Served(admissionregistrationv1.SchemeGroupVersion.WithResource(resource)) {

@@ -29,7 +29,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"portico.dev/internal/coreapi/admission/certificates"
+	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/columns"
 	"portico.dev/internal/coreapi/defaults"
 	"portico.dev/internal/coreapi/registry"
@@ -62,7 +62,7 @@ func (s podCertificateStatus) ValidateUpdate(ctx context.Context, obj, old runti
 	if !known {
 		return field.ErrorList{field.InternalError(path, errors.New("there is no user whose right to sign could be checked"))}
 	}
-	if !certificates.MayFor(ctx, s.Environment.Authorizer, user, "sign", signer) {
+	if !admission.MayUseSigner(ctx, s.Environment.Authorizer, user, "sign", signer) {
 		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", user.GetName(), signer))}
 	}
 	return nil

@@ -1,0 +1,226 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/authz"
+	"portico.dev/internal/auth/oidc"
+	"portico.dev/internal/auth/rbac"
+	"portico.dev/internal/auth/serviceaccount"
+	"portico.dev/internal/auth/tokenwebhook"
+	"portico.dev/internal/pki"
+)
+
+// AuthenticationConfig configures tokens of issuers and of a webhook, beside static tokens and those of service accounts.
+type AuthenticationConfig struct {
+	// ConfigFile is an AuthenticationConfiguration: issuers, and who may be anonymous. It is reloaded when it changes. Default none.
+	ConfigFile string
+	// OIDC is one issuer by flags. It and ConfigFile exclude each other.
+	OIDC oidc.Flags
+	// Webhook* configure a server that authenticates tokens that no other authenticator knows. Default none.
+	WebhookConfigFile string
+	WebhookVersion    string
+	WebhookCacheTTL   time.Duration
+	// ExtendTokens makes tokens that kubelets ask for good for a year, and counts those in use past their time. Default true.
+	ExtendTokens bool
+	// MaxTokenExpiration is the longest life of tokens of service accounts, an hour at least. Default 0: 2^32 seconds, which is
+	// the most that can be asked for. Tokens that ExtendTokens is about live longer all the same.
+	MaxTokenExpiration time.Duration
+}
+
+func defaultAuthentication() AuthenticationConfig {
+	return AuthenticationConfig{
+		OIDC:           oidc.Flags{UsernameClaim: "sub", SigningAlgs: []string{"RS256"}},
+		WebhookVersion: "v1beta1", WebhookCacheTTL: 2 * time.Minute, ExtendTokens: true,
+	}
+}
+
+func (a *AuthenticationConfig) addFlags(fs *pflag.FlagSet) {
+	o := &a.OIDC
+	fs.StringVar(&a.ConfigFile, "authentication-config", a.ConfigFile, "AuthenticationConfiguration of apiserver.config.k8s.io: OpenID Connect issuers, and where anonymous requests are allowed; reloaded when it changes")
+	fs.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "URL of the OpenID Connect issuer; https only")
+	fs.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "audience that OpenID Connect tokens must have")
+	fs.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "CA certificates of the issuer's server; default the system's")
+	fs.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim that holds the user name")
+	fs.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, `prefix of user names; "-" is no prefix; default the issuer's URL and #, unless the claim is email`)
+	fs.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "claim that holds the groups; default none")
+	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "prefix of group names")
+	fs.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "claim=value that a token must have; may be repeated")
+	fs.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "signing algorithms that are accepted")
+	fs.StringVar(&a.WebhookConfigFile, "authentication-token-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a webhook that reviews tokens by TokenReview, when no other authenticator knows them")
+	fs.StringVar(&a.WebhookVersion, "authentication-token-webhook-version", a.WebhookVersion, "version of TokenReview that the webhook uses: v1 or v1beta1")
+	fs.DurationVar(&a.WebhookCacheTTL, "authentication-token-webhook-cache-ttl", a.WebhookCacheTTL, "how long successful responses of the webhook are cached")
+	fs.BoolVar(&a.ExtendTokens, "service-account-extend-token-expiration", a.ExtendTokens, "make tokens that kubelets request valid for a year, and count uses of them after the lifetime that was requested")
+	fs.DurationVar(&a.MaxTokenExpiration, "service-account-max-token-expiration", a.MaxTokenExpiration, "maximum lifetime of service account tokens; a longer request is shortened, with a warning. Tokens that kubelets request may still be valid for a year: --service-account-extend-token-expiration")
+}
+
+func (a *AuthenticationConfig) validate() error {
+	err := a.OIDC.Validate()
+	if a.ConfigFile != "" && a.OIDC.IssuerURL != "" {
+		err = errors.Join(err, errors.New("--authentication-config: excludes --oidc-issuer-url; move the issuer into the file"))
+	}
+	if a.WebhookVersion != "v1" && a.WebhookVersion != "v1beta1" {
+		err = errors.Join(err, fmt.Errorf("--authentication-token-webhook-version: %q is neither v1 nor v1beta1", a.WebhookVersion))
+	}
+	if a.WebhookCacheTTL < 0 {
+		err = errors.Join(err, fmt.Errorf("--authentication-token-webhook-cache-ttl: %s is negative", a.WebhookCacheTTL))
+	}
+	if most := a.MaxTokenExpiration; most != 0 && (most < time.Hour || most > longestToken) {
+		err = errors.Join(err, errors.New("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"))
+	}
+	return err
+}
+
+// longestToken is the longest lifetime that a TokenRequest may request.
+const longestToken = serviceaccount.MaxExpirationSeconds * time.Second
+
+// warnOfExtendedTokens says, in kube-apiserver's words, what does not go well with --service-account-max-token-expiration.
+func (a *AuthenticationConfig) warnOfExtendedTokens(log *zap.Logger) {
+	if !a.ExtendTokens || a.MaxTokenExpiration == 0 {
+		return
+	}
+	if a.MaxTokenExpiration < serviceaccount.KubeletExpirationSeconds*time.Second {
+		log.Warn(fmt.Sprintf("service-account-extend-token-expiration is true, in order to correctly trigger safe transition logic, "+
+			"service-account-max-token-expiration must be set longer than %d seconds (currently %s)", serviceaccount.KubeletExpirationSeconds, a.MaxTokenExpiration))
+	}
+	if a.MaxTokenExpiration < serviceaccount.ExtendedSeconds*time.Second {
+		log.Warn(fmt.Sprintf("service-account-extend-token-expiration is true, enabling tokens valid up to %d seconds, "+
+			"which is longer than service-account-max-token-expiration set to %s", serviceaccount.ExtendedSeconds, a.MaxTokenExpiration))
+	}
+}
+
+// checkPrivateKeys refuses key files of the operator that others can read. Keys in DataDir are checked elsewhere.
+func (c *Config) checkPrivateKeys() error {
+	var errs []error
+	for _, key := range []struct{ flag, file string }{
+		{"tls-private-key-file", c.TLSPrivateKeyFile},
+		{"proxy-client-key-file", c.ProxyClientKeyFile},
+		{"etcd-keyfile", c.EtcdKeyFile},
+	} {
+		if key.file == "" {
+			continue
+		}
+		if err := pki.CheckPrivate(key.file); err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", key.flag, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// wireAuthentication builds what identifies the user of a request.
+func (h *parts) wireAuthentication() (err error) {
+	c := h.cfg
+	c.Authentication.warnOfExtendedTokens(h.log.Named("authentication"))
+	h.tokenLookup = &tokenLookup{}
+	h.tokens, err = serviceaccount.New(serviceaccount.Config{
+		Issuer: h.issuer, Audiences: c.APIAudiences, ExtendExpiration: c.Authentication.ExtendTokens,
+		SigningKeyFile: h.signingKey, VerifyKeyFiles: c.ServiceAccountKeyFiles, Lookup: h.tokenLookup,
+		Metrics: h.metrics.Auth.ServiceAccounts,
+		Used:    func(s *corev1.Secret) { h.controllers.TokenUsed(s) },
+	})
+	if err != nil {
+		return err
+	}
+	others, err := h.wireOtherTokens()
+	if err != nil {
+		return err
+	}
+	h.authn, err = authn.New(authn.Config{
+		ClientCA: h.clientCA, TokenFile: c.TokenAuthFile, ServiceAccounts: h.tokens, Tokens: others,
+		Anonymous: c.AnonymousAuth, AnonymousRule: h.issuers.Anonymous,
+		RequestHeader: &authn.RequestHeaderConfig{
+			ClientCA: h.frontProxy, AllowedNames: c.RequestHeaderAllowedNames,
+			UsernameHeaders: c.RequestHeaderUsernameHeaders, UIDHeaders: c.RequestHeaderUIDHeaders,
+			GroupHeaders: c.RequestHeaderGroupHeaders, ExtraHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
+		},
+		Metrics: h.metrics.Auth, Logger: h.log.Named("authentication"),
+	})
+	if err != nil {
+		return err
+	}
+	h.registerTrustMetrics()
+	return nil
+}
+
+// wireOtherTokens returns the authenticators of tokens that are not our own, in order. The webhook is last, because it
+// receives every token that the others do not know.
+func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
+	a := h.cfg.Authentication
+	h.issuers, err = oidc.New(oidc.Config{
+		File: a.ConfigFile, Flags: a.OIDC, Audiences: h.tokens.Audiences(), DisallowedIssuers: []string{h.issuer},
+		AnonymousRefused: !h.cfg.AnonymousAuth, Metrics: h.metrics.Auth, Logger: h.log.Named("oidc"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	others = append(others, h.issuers)
+	if a.WebhookConfigFile == "" {
+		return others, nil
+	}
+	h.webhook, err = tokenwebhook.New(tokenwebhook.Config{
+		File: a.WebhookConfigFile, Version: a.WebhookVersion, CacheTTL: a.WebhookCacheTTL,
+		Audiences: h.tokens.Audiences(), Metrics: h.metrics.Auth,
+	})
+	return append(others, h.webhook), err
+}
+
+// registerTrustMetrics exports as metrics which files are stale. /readyz reports the same.
+func (h *parts) registerTrustMetrics() {
+	for file, stale := range map[string]func() error{
+		"client-ca-file": h.clientCA.Stale, "requestheader-client-ca-file": h.frontProxy.Stale,
+		"tls-cert-file": h.servingCert.Stale, "proxy-client-cert-file": h.proxyClientCert.Stale,
+		"authentication": h.authn.Stale, "authentication-config": h.issuers.Stale,
+	} {
+		h.metrics.Auth.Trust(file, stale)
+	}
+}
+
+// watchAuthentication reloads the files that identities depend on, and the keys of issuers.
+func (h *parts) watchAuthentication(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.authn.Run(ctx) })
+	g.Go(func() error { return h.issuers.Run(ctx) })
+	if h.webhook != nil {
+		g.Go(func() error { return h.webhook.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+func defaultAuthorization() authz.Config {
+	return authz.Config{
+		WebhookVersion: authz.DefaultWebhookVersion,
+		AuthorizedTTL:  authz.DefaultAuthorizedTTL, UnauthorizedTTL: authz.DefaultUnauthorizedTTL,
+	}
+}
+
+func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
+	a := &c.Authorization
+	fs.StringSliceVar(&a.Modes, "authorization-mode", a.Modes, "authorizers, in order: AlwaysAllow, AlwaysDeny, RBAC, Webhook; default RBAC")
+	fs.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a webhook that authorizes by SubjectAccessReview, for the mode Webhook")
+	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion, "version of SubjectAccessReview that the webhook uses: v1 or v1beta1")
+	fs.DurationVar(&a.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.AuthorizedTTL, "how long the webhook's allowed responses are cached; 0 disables the cache")
+	fs.DurationVar(&a.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.UnauthorizedTTL, "how long the webhook's other responses are cached; 0 disables the cache")
+	fs.StringVar(&a.File, "authorization-config", a.File, "AuthorizationConfiguration of apiserver.config.k8s.io: authorizers, in order, instead of the flags --authorization-mode and --authorization-webhook-*; reloaded when it changes")
+}
+
+// wireAuthorization builds what decides whether the user may do what a request asks.
+func (h *parts) wireAuthorization() (err error) {
+	h.rbac = rbac.New(h.log.Named("rbac"))
+	c := h.cfg.Authorization
+	c.RBAC, c.Metrics, c.Logger = h.rbac, h.metrics.Authorization, h.log.Named("authorization")
+	if h.authz, err = authz.New(c); err != nil {
+		return err
+	}
+	h.metrics.Auth.Trust("authorization-config", h.authz.Stale)
+	return nil
+}

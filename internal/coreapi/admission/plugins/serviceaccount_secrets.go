@@ -1,0 +1,145 @@
+package plugins
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// checkMirror refuses service accounts and secrets in mirror pods: whoever writes a static pod on a node was not authorized in
+// the namespace.
+func checkMirror(a admission.Attributes, pod *corev1.Pod) error {
+	var problem error
+	switch {
+	case pod.Spec.ServiceAccountName != "":
+		problem = errors.New("a mirror pod may not reference service accounts")
+	case usesSecrets(&pod.Spec):
+		problem = errors.New("a mirror pod may not reference secrets")
+	case slices.ContainsFunc(pod.Spec.Volumes, projectsToken):
+		problem = errors.New("a mirror pod may not use ServiceAccountToken volume projections")
+	default:
+		return nil
+	}
+	return admission.NewForbidden(a, problem)
+}
+
+func projectsToken(v corev1.Volume) bool {
+	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+		return s.ServiceAccountToken != nil
+	})
+}
+
+// usesSecrets reports whether a pod names a secret in any field.
+func usesSecrets(spec *corev1.PodSpec) bool {
+	containers := slices.Concat(spec.InitContainers, spec.Containers)
+	for _, c := range spec.EphemeralContainers {
+		containers = append(containers, corev1.Container(c.EphemeralContainerCommon))
+	}
+	for i := range containers {
+		if len(secretsOf(&containers[i])) > 0 {
+			return true
+		}
+	}
+	return slices.ContainsFunc(spec.ImagePullSecrets, func(r corev1.LocalObjectReference) bool { return r.Name != "" }) ||
+		slices.ContainsFunc(spec.Volumes, volumeUsesSecret)
+}
+
+func volumeUsesSecret(v corev1.Volume) bool {
+	switch s := v.VolumeSource; {
+	case s.AzureFile != nil:
+		return s.AzureFile.SecretName != ""
+	case s.CephFS != nil:
+		return named(s.CephFS.SecretRef)
+	case s.Cinder != nil:
+		return named(s.Cinder.SecretRef)
+	case s.FlexVolume != nil:
+		return named(s.FlexVolume.SecretRef)
+	case s.Projected != nil:
+		return slices.ContainsFunc(s.Projected.Sources, func(p corev1.VolumeProjection) bool { return p.Secret != nil && p.Secret.Name != "" })
+	case s.RBD != nil:
+		return named(s.RBD.SecretRef)
+	case s.Secret != nil:
+		return s.Secret.SecretName != ""
+	case s.ScaleIO != nil:
+		return named(s.ScaleIO.SecretRef)
+	case s.ISCSI != nil:
+		return named(s.ISCSI.SecretRef)
+	case s.StorageOS != nil:
+		return named(s.StorageOS.SecretRef)
+	case s.CSI != nil:
+		return named(s.CSI.NodePublishSecretRef)
+	}
+	return false
+}
+
+func named(ref *corev1.LocalObjectReference) bool { return ref != nil && ref.Name != "" }
+
+// secretUse is a secret that a container names, and how it says so.
+type secretUse struct{ how, secret string }
+
+func secretsOf(c *corev1.Container) []secretUse {
+	var all []secretUse
+	for _, env := range c.Env {
+		if env.ValueFrom != nil && env.ValueFrom.SecretKeyRef != nil {
+			all = append(all, secretUse{"envVar " + env.Name + " referencing", env.ValueFrom.SecretKeyRef.Name})
+		}
+	}
+	for _, from := range c.EnvFrom {
+		if from.SecretRef != nil {
+			all = append(all, secretUse{"envFrom referencing", from.SecretRef.Name})
+		}
+	}
+	return all
+}
+
+// checkSecrets refuses secrets that the account does not list.
+func checkSecrets(account *corev1.ServiceAccount, pod *corev1.Pod) error {
+	for _, v := range pod.Spec.Volumes {
+		if v.Secret != nil && !lists(account, v.Secret.SecretName) {
+			return fmt.Errorf(`volume with secret.secretName="%s" is not allowed because service account %s does not reference that secret`, v.Secret.SecretName, account.Name)
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if err := checkContainer("init container", &pod.Spec.InitContainers[i], account); err != nil {
+			return err
+		}
+	}
+	for i := range pod.Spec.Containers {
+		if err := checkContainer("container", &pod.Spec.Containers[i], account); err != nil {
+			return err
+		}
+	}
+	for i, ref := range pod.Spec.ImagePullSecrets {
+		if !slices.Contains(account.ImagePullSecrets, ref) {
+			return fmt.Errorf(`imagePullSecrets[%d].name="%s" is not allowed because service account %s does not reference that imagePullSecret`, i, ref.Name, account.Name)
+		}
+	}
+	return nil
+}
+
+func checkEphemeral(account *corev1.ServiceAccount, pod *corev1.Pod) error {
+	for i := range pod.Spec.EphemeralContainers {
+		c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		if err := checkContainer("ephemeral container", &c, account); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkContainer(kind string, c *corev1.Container, account *corev1.ServiceAccount) error {
+	for _, u := range secretsOf(c) {
+		if !lists(account, u.secret) {
+			return fmt.Errorf(`%s %s with %s secret.secretName="%s" is not allowed because service account %s does not reference that secret`,
+				kind, c.Name, u.how, u.secret, account.Name)
+		}
+	}
+	return nil
+}
+
+func lists(account *corev1.ServiceAccount, secret string) bool {
+	return slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret })
+}
