@@ -40,10 +40,21 @@ func compact(t *testing.T, s *Store) {
 func TestAFullStore(t *testing.T) {
 	dir := t.TempDir()
 	const quota = 8 << 20
-	s, stop := run(t, Config{DataDir: dir, QuotaBytes: quota})
+	s, stop := run(t, Config{DataDir: dir, QuotaBytes: 32 * quota})
 	if err := s.CheckSpace(within(t)); err != nil {
 		t.Fatalf("of an empty one: %v", err)
 	}
+	// The file of a database grows by 16 MiB at a time, so that etcd may be full with next to nothing in it, and a start would
+	// make room. What is stored here is more than the quota.
+	for range 2 * quota >> 20 {
+		if err := s.Put(within(t), "ballast", bytes.Repeat([]byte{1}, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	s, stop = run(t, Config{DataDir: dir, QuotaBytes: quota})
 	if err := fill(t, s); !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Fatalf("told %v", err)
 	}
