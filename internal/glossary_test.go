@@ -17,7 +17,6 @@ import (
 var glossary = map[string]string{
 	"agenda":   "what is computed, such as probe schedule",
 	"board":    "metrics cache",
-	"briefly":  "TTL cache",
 	"council":  "replica verdicts",
 	"damper":   "debouncer",
 	"discreet": "redacting",
@@ -32,7 +31,6 @@ var glossary = map[string]string{
 	"leaver":   "disconnected client",
 	"outlet":   "sink",
 	"payer":    "debt cleaner",
-	"plainly":  "text",
 	"rota":     "timer queue",
 	"scene":    "request context",
 	"scribe":   "status writer",

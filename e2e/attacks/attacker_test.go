@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	yard "portico.dev/e2e/bench/environment"
+	bench "portico.dev/e2e/bench/environment"
 )
 
 // attackerRole is the role of the child that attacks.
@@ -292,4 +292,4 @@ func brief(err error) string {
 }
 
 // things is a collection; in it, small is an object and the collection itself is 100 KB.
-func things() string { return yard.Path(0) }
+func things() string { return bench.Path(0) }

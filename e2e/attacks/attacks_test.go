@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	yard "portico.dev/e2e/bench/environment"
+	bench "portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
 )
 
@@ -95,7 +95,7 @@ func attackEngine(t *testing.T, engine string, rows []*attackRow) (rest Latencie
 
 // wait lets time pass: what is measured is what happens meanwhile.
 func wait(t *testing.T, d time.Duration) {
-	if err := yard.Pause(t.Context(), d); err != nil {
+	if err := bench.Pause(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 }

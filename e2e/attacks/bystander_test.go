@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	yard "portico.dev/e2e/bench/environment"
+	bench "portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
 )
 
@@ -44,7 +44,7 @@ type Bystander struct {
 // bystander is an innocent client: a GET of a proxied object over HTTP/2 and one over HTTP/1.1 at a fixed rate, each on a
 // connection that it keeps, and a watch.
 type bystander struct {
-	server *yard.Server
+	server *bench.Server
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 
@@ -57,11 +57,11 @@ type bystander struct {
 	event   time.Time                           // of the watch, the last one
 }
 
-func newBystander(ctx context.Context, s *yard.Server) (*bystander, error) {
+func newBystander(ctx context.Context, s *bench.Server) (*bystander, error) {
 	ctx, stop := context.WithCancel(ctx)
 	b := &bystander{server: s, stop: stop, waiting: map[*http.Client]map[time.Time]bool{}}
 	for _, http2 := range []bool{true, false} {
-		asking, err := yard.NewClient(s, http2)
+		asking, err := bench.NewClient(s, http2)
 		if err != nil {
 			stop()
 			return nil, err
@@ -72,7 +72,7 @@ func newBystander(ctx context.Context, s *yard.Server) (*bystander, error) {
 			asking.CloseIdleConnections()
 		})
 	}
-	watching, err := yard.NewClient(s, true)
+	watching, err := bench.NewClient(s, true)
 	if err != nil {
 		stop()
 		return nil, err
@@ -82,7 +82,7 @@ func newBystander(ctx context.Context, s *yard.Server) (*bystander, error) {
 			err := b.watch(ctx, watching)
 			if ctx.Err() == nil {
 				b.failure(fmt.Errorf("watch: %w", err))
-				_ = yard.Pause(ctx, each)
+				_ = bench.Pause(ctx, each)
 			}
 		}
 		watching.CloseIdleConnections()
@@ -141,7 +141,7 @@ func (b *bystander) ask(ctx context.Context, client *http.Client) {
 func (b *bystander) once(ctx context.Context, client *http.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, tooLate)
 	defer cancel()
-	r, err := yard.NewRequest(ctx, b.server, yard.Ask{Method: http.MethodGet, Path: things() + "/small", Token: yard.UserToken}, "")
+	r, err := bench.NewRequest(ctx, b.server, bench.Ask{Method: http.MethodGet, Path: things() + "/small", Token: bench.UserToken}, "")
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (b *bystander) once(ctx context.Context, client *http.Client) error {
 
 // watch reads events, each of which says when it was sent, until it ends.
 func (b *bystander) watch(ctx context.Context, client *http.Client) error {
-	r, err := yard.NewRequest(ctx, b.server, yard.Ask{Method: http.MethodGet, Path: things() + "?watch=1&every=" + each.String(), Token: yard.UserToken}, "")
+	r, err := bench.NewRequest(ctx, b.server, bench.Ask{Method: http.MethodGet, Path: things() + "?watch=1&every=" + each.String(), Token: bench.UserToken}, "")
 	if err != nil {
 		return err
 	}

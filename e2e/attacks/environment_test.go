@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	yard "portico.dev/e2e/bench/environment"
+	bench "portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/programs"
 	"portico.dev/internal/pki"
@@ -29,21 +29,21 @@ import (
 const (
 	attackerName  = "mallory"
 	attackerToken = "attacks-attacker-token"
-	users         = yard.AdminToken + `,root,u-0,"system:masters"` + "\n" + yard.UserToken + `,alice,u-1,"dev,ops"` + "\n" +
+	users         = bench.AdminToken + `,root,u-0,"system:masters"` + "\n" + bench.UserToken + `,alice,u-1,"dev,ops"` + "\n" +
 		attackerToken + "," + attackerName + `,u-2,"dev"` + "\n"
 )
 
 // environment is a front door on one engine, an innocent extension server, and an attacker.
 type environment struct {
 	t      *testing.T
-	front  *yard.Front
+	front  *bench.Front
 	admin  *http.Client
-	child  *yard.Child
+	child  *bench.Child
 	logged func() string
 }
 
 func newEnvironment(t *testing.T, engine string, chosen []*attackRow) *environment {
-	y, err := yard.New(*program)
+	y, err := bench.New(*program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func newEnvironment(t *testing.T, engine string, chosen []*attackRow) *environme
 	if e.front, err = y.Front("front", flags...); err != nil {
 		t.Fatal(err)
 	}
-	if e.admin, err = yard.NewClient(e.front.Server, true); err != nil {
+	if e.admin, err = bench.NewClient(e.front.Server, true); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.admin.CloseIdleConnections)
@@ -90,8 +90,8 @@ func newEnvironment(t *testing.T, engine string, chosen []*attackRow) *environme
 
 // allow gives the attacker the rights that the bystander has.
 func (e *environment) allow(ctx context.Context) {
-	_, err := e.front.Client.RbacV1().RoleBindings(yard.Namespace).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: attackerName, Namespace: yard.Namespace},
+	_, err := e.front.Client.RbacV1().RoleBindings(bench.Namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: attackerName, Namespace: bench.Namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "things"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: attackerName}},
 	}, metav1.CreateOptions{})
@@ -109,7 +109,7 @@ func (e *environment) spawn(ctx context.Context, chosen []*attackRow) {
 	}
 	o := orders{Front: e.front.Address}
 	o.Certificate, o.Key, err = ca.Issue(pki.Leaf{
-		CommonName: "hostile", DNSNames: []string{"*." + yard.Namespace + ".svc"}, Server: true, TTL: 24 * time.Hour,
+		CommonName: "hostile", DNSNames: []string{"*." + bench.Namespace + ".svc"}, Server: true, TTL: 24 * time.Hour,
 	})
 	if err != nil {
 		e.t.Fatal(err)
@@ -119,7 +119,7 @@ func (e *environment) spawn(ctx context.Context, chosen []*attackRow) {
 		if a.nul {
 			service, _ := a.service()
 			o.NULServices = append(o.NULServices, service)
-			names = append(names, service+"."+yard.Namespace+".svc\x00.example.com")
+			names = append(names, service+"."+bench.Namespace+".svc\x00.example.com")
 		}
 	}
 	if len(names) > 0 {
@@ -127,7 +127,7 @@ func (e *environment) spawn(ctx context.Context, chosen []*attackRow) {
 			e.t.Fatal(err)
 		}
 	}
-	if e.child, err = yard.Spawn(attackerRole, o); err != nil {
+	if e.child, err = bench.Spawn(attackerRole, o); err != nil {
 		e.t.Fatal(err)
 	}
 	e.t.Cleanup(func() {
@@ -159,7 +159,7 @@ func (e *environment) spawn(ctx context.Context, chosen []*attackRow) {
 }
 
 func (e *environment) untilAvailable(ctx context.Context, service string) {
-	name := "v1." + yard.GroupOf(service)
+	name := "v1." + bench.GroupOf(service)
 	err := programs.Poll(ctx.Done(), func() error {
 		a, err := e.front.APIService.ApiregistrationV1().APIServices().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -223,7 +223,7 @@ func resetPeak(pid int) error {
 
 // heap asks the front door's metrics.
 func (e *environment) heap(ctx context.Context) (int64, error) {
-	r, err := yard.NewRequest(ctx, e.front.Server, yard.Ask{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain", Token: yard.AdminToken}, "")
+	r, err := bench.NewRequest(ctx, e.front.Server, bench.Ask{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain", Token: bench.AdminToken}, "")
 	if err != nil {
 		return 0, err
 	}

@@ -22,7 +22,7 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	yard "portico.dev/e2e/bench/environment"
+	bench "portico.dev/e2e/bench/environment"
 )
 
 // hostile is the attacker's extension servers: one port of HTTP/2 and one of HTTP/1.1, both by hand. They say what a good one
@@ -113,12 +113,12 @@ func (a *attackRow) number() int {
 // path is the collection behind that Service.
 func (a *attackRow) path() string {
 	service, _ := a.service()
-	return "/apis/" + yard.GroupOf(service) + "/v1/namespaces/" + yard.Namespace + "/" + yard.Resource
+	return "/apis/" + bench.GroupOf(service) + "/v1/namespaces/" + bench.Namespace + "/" + bench.Resource
 }
 
 // document is what a good extension server says; false: there is no such thing.
 func document(service, path, accept string) ([]byte, string, bool) {
-	group := yard.GroupOf(service)
+	group := bench.GroupOf(service)
 	verbs := []string{"get", "create", "list", "watch"}
 	var answer any
 	kind := "application/json"
@@ -126,7 +126,7 @@ func document(service, path, accept string) ([]byte, string, bool) {
 	case path == "/apis/"+group+"/v1":
 		answer = metav1.APIResourceList{
 			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/v1",
-			APIResources: []metav1.APIResource{{Name: yard.Resource, SingularName: "thing", Namespaced: true, Kind: "Thing", Verbs: verbs}},
+			APIResources: []metav1.APIResource{{Name: bench.Resource, SingularName: "thing", Namespaced: true, Kind: "Thing", Verbs: verbs}},
 		}
 	case path == "/apis" && strings.Contains(accept, "APIGroupDiscoveryList"):
 		kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -134,7 +134,7 @@ func document(service, path, accept string) ([]byte, string, bool) {
 			TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
 			Items: []apidiscoveryv2.APIGroupDiscovery{{ObjectMeta: metav1.ObjectMeta{Name: group}, Versions: []apidiscoveryv2.APIVersionDiscovery{{
 				Version: "v1", Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: []apidiscoveryv2.APIResourceDiscovery{{
-					Resource: yard.Resource, SingularResource: "thing", Scope: apidiscoveryv2.ScopeNamespace, Verbs: verbs,
+					Resource: bench.Resource, SingularResource: "thing", Scope: apidiscoveryv2.ScopeNamespace, Verbs: verbs,
 					ResponseKind: &metav1.GroupVersionKind{Group: group, Version: "v1", Kind: "Thing"},
 				}}}}}},
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	yard "portico.dev/e2e/bench/environment"
+	bench "portico.dev/e2e/bench/environment"
 )
 
 var (
@@ -22,7 +22,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	played, err := yard.Play(map[string]func() error{attackerRole: attack})
+	played, err := bench.Play(map[string]func() error{attackerRole: attack})
 	if played {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "attacker:", err)

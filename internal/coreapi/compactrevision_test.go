@@ -16,7 +16,7 @@ type compacted int64
 
 func (c compacted) CompactRevision() int64 { return int64(c) }
 
-func TestTheHorizonIsTenSecondsBehind(t *testing.T) {
+func TestTheCompactRevisionIsTenSecondsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		away := false
@@ -57,7 +57,7 @@ func TestTheHorizonIsTenSecondsBehind(t *testing.T) {
 }
 
 // The library asks the storage behind each cache what has been compacted, and takes the horizon for that.
-func TestStoragesHaveTheHorizon(t *testing.T) {
+func TestStoragesHaveTheCompactRevision(t *testing.T) {
 	h := start(t)
 	s := newStorageFactory(h.store.Client(), "/elsewhere", h.codec, Storage{})
 	defer s.close()

@@ -202,8 +202,8 @@ type broken struct{ err error }
 
 func (b broken) RoundTrip(*http.Request) (*http.Response, error) { return nil, b.err }
 
-// fate names how far a request got, as ours says.
-func fate(err error) string {
+// errorKind names how far a request got, as ours says.
+func errorKind(err error) string {
 	var e *client.Error
 	if !errors.As(err, &e) {
 		return "error"
@@ -215,7 +215,7 @@ func fate(err error) string {
 func asked(rt http.RoundTripper, r *http.Request) string {
 	res, err := rt.RoundTrip(r)
 	if err != nil {
-		return fate(err)
+		return errorKind(err)
 	}
 	body, err := io.ReadAll(res.Body)
 	closed := res.Body.Close()
@@ -236,7 +236,7 @@ func asked(rt http.RoundTripper, r *http.Request) string {
 	}
 	add("trailer", spelled(res.Trailer))
 	if err != nil {
-		add("then", fate(err))
+		add("then", errorKind(err))
 	}
 	if closed != nil {
 		add("closed with", closed.Error())

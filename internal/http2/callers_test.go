@@ -241,7 +241,7 @@ func TestResponsesKeepToTheWindow(t *testing.T) {
 				switch total := <-sent; {
 				case more == 0 && (err != nil || n != total):
 					t.Errorf("%d bytes of %d, %v", n, total, err)
-				case more > 0 && (err == nil || c.name == ours && fate(err) != "broken"):
+				case more > 0 && (err == nil || c.name == ours && errorKind(err) != "broken"):
 					t.Errorf("%d bytes of %d, %v", n, total, err)
 				}
 			})

@@ -52,7 +52,7 @@ import (
 // PORTICO_BENCH_PROFILES names a directory for CPU profiles of the proxies, PORTICO_BENCH_ALLOCS one for every allocation,
 // which makes the other figures worthless.
 func BenchmarkProxiedPath(b *testing.B) {
-	yard := newYard(b)
+	env := newEnvironment(b)
 	for _, what := range []struct{ name, method, path, body string }{
 		{"get1KB", http.MethodGet, "/apis/bench.example.com/v1/namespaces/ns1/things/small", ""},
 		{"list100KB", http.MethodGet, "/apis/bench.example.com/v1/namespaces/ns1/things", ""},
@@ -61,7 +61,7 @@ func BenchmarkProxiedPath(b *testing.B) {
 		for _, concurrency := range []int{1, 32, 256} {
 			for _, kind := range kinds {
 				b.Run(fmt.Sprintf("%s/conc=%d/%s", what.name, concurrency, kind), func(b *testing.B) {
-					yard.load(b, yard.proxies[kind], what.method, what.path, what.body, concurrency)
+					env.load(b, env.proxies[kind], what.method, what.path, what.body, concurrency)
 				})
 			}
 		}
@@ -70,7 +70,7 @@ func BenchmarkProxiedPath(b *testing.B) {
 
 const (
 	benchRole  = "PORTICO_BENCH_ROLE"
-	benchYard  = "PORTICO_BENCH_YARD"
+	benchFacts = "PORTICO_BENCH_FACTS"
 	benchToken = "bench-token"
 )
 
@@ -79,14 +79,14 @@ var kinds = []string{"bare-h2", "bare-h1", "portico", portico + string(engine.Li
 // portico begins the name of a front door that reaches its backend by another engine than the default.
 const portico = "portico-"
 
-// yardFacts are what a proxy process is told.
-type yardFacts struct {
+// environmentFacts are what a proxy process is told.
+type environmentFacts struct {
 	Backend string
 	CA      []byte
 	Dir     string // serving and client certificates, the token file
 }
 
-type benchYardT struct {
+type benchEnvironment struct {
 	proxies map[string]*proxyProcess
 	ca      *pki.Authority
 }
@@ -106,13 +106,13 @@ type usage struct {
 	RSS    int64
 }
 
-func newYard(b *testing.B) *benchYardT {
+func newEnvironment(b *testing.B) *benchEnvironment {
 	ca, err := pki.NewAuthority("bench")
 	if err != nil {
 		b.Fatal(err)
 	}
 	dir := b.TempDir()
-	y := &benchYardT{proxies: map[string]*proxyProcess{}, ca: ca}
+	y := &benchEnvironment{proxies: map[string]*proxyProcess{}, ca: ca}
 	write := func(name string, l pki.Leaf) *pki.KeyPair {
 		cert, key, err := ca.Issue(l)
 		if err != nil {
@@ -135,7 +135,7 @@ func newYard(b *testing.B) *benchYardT {
 		b.Fatal(err)
 	}
 	backend := benchBackendServer(b, write("backend", pki.Leaf{CommonName: "svc.ns.svc", DNSNames: []string{"svc.ns.svc"}, Server: true}))
-	facts, err := json.Marshal(yardFacts{Backend: backend, CA: ca.PEM(), Dir: dir})
+	facts, err := json.Marshal(environmentFacts{Backend: backend, CA: ca.PEM(), Dir: dir})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func benchBackendServer(b *testing.B, pair *pki.KeyPair) string {
 
 func startProxy(b *testing.B, kind string, facts []byte) *proxyProcess {
 	c := exec.Command(os.Args[0], "-test.run=^$")
-	c.Env = append(os.Environ(), benchRole+"="+kind, benchYard+"="+string(facts))
+	c.Env = append(os.Environ(), benchRole+"="+kind, benchFacts+"="+string(facts))
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()
 	if err != nil {
@@ -215,7 +215,7 @@ func (p *proxyProcess) ask(b *testing.B, what string) usage {
 }
 
 // load sends b.N requests from as many goroutines, eight to a connection.
-func (y *benchYardT) load(b *testing.B, p *proxyProcess, method, path, body string, concurrency int) {
+func (y *benchEnvironment) load(b *testing.B, p *proxyProcess, method, path, body string, concurrency int) {
 	clients := make([]*http.Client, (concurrency+7)/8)
 	for i := range clients {
 		config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "front", Roots: y.ca.PEM()})
@@ -291,8 +291,8 @@ func benchRequest(b *testing.B, c *http.Client, method, target, body string) {
 
 // serveBench is a proxy process: it says where it listens, and then what it used, as often as it is asked.
 func serveBench(kind string) error {
-	var facts yardFacts
-	if err := json.Unmarshal([]byte(os.Getenv(benchYard)), &facts); err != nil {
+	var facts environmentFacts
+	if err := json.Unmarshal([]byte(os.Getenv(benchFacts)), &facts); err != nil {
 		return err
 	}
 	if os.Getenv("PORTICO_BENCH_ALLOCS") != "" {
@@ -371,7 +371,7 @@ func writeAllocs(file string) error {
 	return errors.Join(pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
 }
 
-func benchHandler(ctx context.Context, kind string, facts *yardFacts) (http.Handler, error) {
+func benchHandler(ctx context.Context, kind string, facts *environmentFacts) (http.Handler, error) {
 	client, err := pki.LoadKeyPair(filepath.Join(facts.Dir, "client.crt"), filepath.Join(facts.Dir, "client.key"))
 	if err != nil {
 		return nil, err
@@ -416,7 +416,7 @@ func (p *benchPool) Get() []byte {
 
 func (p *benchPool) Put(b []byte) { p.pool.Put(&b) }
 
-func benchFront(ctx context.Context, facts *yardFacts, client *pki.KeyPair, by engine.Name) (http.Handler, error) {
+func benchFront(ctx context.Context, facts *environmentFacts, client *pki.KeyPair, by engine.Name) (http.Handler, error) {
 	reg := prometheus.NewRegistry()
 	set := transport.New(transport.Options{
 		Engine: by, AllowLoopback: true, Certificate: client, Metrics: metrics.NewBackends(reg),

@@ -68,7 +68,7 @@ func (b *Backend) Endpoints() []Endpoint {
 // No redirect is followed. Errors are *Error. r's context ends the request at any time, also while its body is read;
 // its deadline, if it should end with the response headers, is the caller's to take back.
 func (b *Backend) RoundTrip(r *http.Request) (*http.Response, error) {
-	return b.roundTrip(r, (*endpoint).requestLane)
+	return b.roundTrip(r, (*endpoint).requestPool)
 }
 
 // Probe has connection pools of its own: probes share no connection with clients' requests and are not counted in
@@ -78,11 +78,11 @@ func (b *Backend) Probe() http.RoundTripper { return probe{b} }
 type probe struct{ b *Backend }
 
 func (p probe) RoundTrip(r *http.Request) (*http.Response, error) {
-	return p.b.roundTrip(r, (*endpoint).probeLane)
+	return p.b.roundTrip(r, (*endpoint).probePool)
 }
 
-func (e *endpoint) requestLane() *connPool { return e.requests }
-func (e *endpoint) probeLane() *connPool   { return e.probes }
+func (e *endpoint) requestPool() *connPool { return e.requests }
+func (e *endpoint) probePool() *connPool   { return e.probes }
 
 func (b *Backend) setLimit(n int) {
 	if n <= 0 {

@@ -118,7 +118,7 @@ func TestWhatObjectsUse(t *testing.T) {
 func TestScopesOfPods(t *testing.T) {
 	seconds := int64(60)
 	deadline := func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &seconds }
-	frugal := func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{container("a", nil, nil)} }
+	bestEffort := func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{container("a", nil, nil)} }
 	high := func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" }
 	nosy := func(p *corev1.Pod) {
 		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
@@ -139,7 +139,7 @@ func TestScopesOfPods(t *testing.T) {
 		"a deadline is terminating":        {pod(deadline), scope(corev1.ResourceQuotaScopeTerminating), true},
 		"a deadline is not NotTerminating": {pod(deadline), scope(corev1.ResourceQuotaScopeNotTerminating), false},
 		"none is NotTerminating":           {pod(), scope(corev1.ResourceQuotaScopeNotTerminating), true},
-		"asks for nothing":                 {pod(frugal), scope(corev1.ResourceQuotaScopeBestEffort), true},
+		"asks for nothing":                 {pod(bestEffort), scope(corev1.ResourceQuotaScopeBestEffort), true},
 		"asks for something":               {pod(), scope(corev1.ResourceQuotaScopeBestEffort), false},
 		"asks, so not best effort":         {pod(), scope(corev1.ResourceQuotaScopeNotBestEffort), true},
 		"no class":                         {pod(), scope(corev1.ResourceQuotaScopePriorityClass), false},

@@ -52,7 +52,7 @@ func TestA38OneLargeHeaderFailsItsRequestOnly(t *testing.T) {
 		runtime.Gosched()
 	}
 	_, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
-	if fateOf(err) != ProtocolViolation || !strings.Contains(err.Error(), "larger than allowed") {
+	if kindOf(err) != ProtocolViolation || !strings.Contains(err.Error(), "larger than allowed") {
 		t.Fatalf("%v", err)
 	}
 	let()
@@ -64,7 +64,7 @@ func TestA38OneLargeHeaderFailsItsRequestOnly(t *testing.T) {
 	if err != nil || resp.Header.Get("X-Kept") != "it" {
 		t.Errorf("the next request: %v, %v", resp, err)
 	}
-	if _, err = c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); fateOf(err) != ProtocolViolation || !c.Closed() {
+	if _, err = c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); kindOf(err) != ProtocolViolation || !c.Closed() {
 		t.Errorf("twice as large as allowed: %v", err)
 	}
 }

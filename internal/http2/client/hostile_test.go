@@ -187,7 +187,7 @@ func TestAServerThatBreaksTheProtocol(t *testing.T) {
 				_, err = io.Copy(io.Discard, onlyReader{resp.Body})
 				_ = resp.Body.Close()
 			}
-			if kind := fateOf(err); kind != ProtocolViolation && method == http.MethodGet {
+			if kind := kindOf(err); kind != ProtocolViolation && method == http.MethodGet {
 				t.Errorf("kind %d: %v", kind, err)
 			}
 			if code != test.code {

@@ -448,7 +448,7 @@ func (m *model) check() {
 func (m *model) checkCall(c *modelCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kind := fateOf(c.err)
+	kind := kindOf(c.err)
 	switch {
 	case c.wrong != "":
 		m.Fatalf("request %d: %s", c.index, c.wrong)

@@ -124,8 +124,8 @@ func (p *peer) headers(stream uint32, end bool, fields ...string) {
 	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.block(fields...), EndHeaders: true, EndStream: end})
 }
 
-// fateOf is the kind of an error, -1 of none.
-func fateOf(err error) ErrorKind {
+// kindOf is the kind of an error, -1 of none.
+func kindOf(err error) ErrorKind {
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Kind

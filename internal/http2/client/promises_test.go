@@ -45,13 +45,13 @@ func TestGoAwaySaysWhichRequestsWereNotLookedAt(t *testing.T) {
 	wait(t, "the first is sent", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.streams) == 1 })
 	two := send(c, newRequest(t, http.MethodPost, "/", NewBytesBody([]byte("2"))))
 	<-two.done
-	if fateOf(two.err) != Unprocessed {
+	if kindOf(two.err) != Unprocessed {
 		t.Errorf("the second: %v", two.err)
 	}
 	if c.Available() || c.Closed() {
 		t.Error("the connection takes more, or is gone")
 	}
-	if _, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", nil)); fateOf(err) != Unsent {
+	if _, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", nil)); kindOf(err) != Unsent {
 		t.Errorf("a third: %v", err)
 	}
 	close(finish)
@@ -120,7 +120,7 @@ func TestStreamsThatTheServerGivesUp(t *testing.T) {
 			if err == nil {
 				body, err = io.ReadAll(resp.Body)
 			}
-			if fateOf(err) != test.kind || string(body) != test.body {
+			if kindOf(err) != test.kind || string(body) != test.body {
 				t.Errorf("%q, %v", body, err)
 			}
 			c.Close()
@@ -145,7 +145,7 @@ func TestLateHeaders(t *testing.T) {
 	time.AfterFunc(200*time.Millisecond, func() { _ = writer.Close() })
 	start := time.Now()
 	<-upload.done
-	if fateOf(upload.err) != HeaderTimeout {
+	if kindOf(upload.err) != HeaderTimeout {
 		t.Error(upload.err)
 	}
 	if took := time.Since(start); took < 200*time.Millisecond {
@@ -192,7 +192,7 @@ func TestASilentConnectionIsGivenUpAfterLooksAndNotAfterTime(t *testing.T) {
 	if !c.Closed() || !c.PingTimedOut() {
 		t.Error("not given up")
 	}
-	if _, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); fateOf(err) != Unsent {
+	if _, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); kindOf(err) != Unsent {
 		t.Error(err)
 	}
 	c.Wait()
@@ -201,7 +201,7 @@ func TestASilentConnectionIsGivenUpAfterLooksAndNotAfterTime(t *testing.T) {
 func TestARequestOnASilentConnectionFails(t *testing.T) {
 	c := connect(t, serve(t, nil, func(p *peer) { p.drain() }), func(c *Config) { c.PingTimeout = 100 * time.Millisecond })
 	look(t, c, false)
-	if _, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); fateOf(err) != PingTimeout || !c.PingTimedOut() {
+	if _, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); kindOf(err) != PingTimeout || !c.PingTimedOut() {
 		t.Error(err)
 	}
 }
@@ -242,7 +242,7 @@ func TestNobodySpeaks(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			_, err = New(ctx, nc, config())
-			if kind, spoke := fateOf(err), name != "nothing" && name != "the end"; kind == -1 || (kind == ProtocolViolation) != spoke {
+			if kind, spoke := kindOf(err), name != "nothing" && name != "the end"; kind == -1 || (kind == ProtocolViolation) != spoke {
 				t.Errorf("kind %d: %v", kind, err)
 			}
 			if _, err := nc.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
@@ -378,7 +378,7 @@ func TestABodyThatFails(t *testing.T) {
 	}))
 	body := &brokenBody{make(chan struct{})}
 	_, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", body))
-	if fateOf(err) != BodyError || !errors.Is(err, errBroken) {
+	if kindOf(err) != BodyError || !errors.Is(err, errBroken) {
 		t.Error(err)
 	}
 	<-body.closed
@@ -405,7 +405,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRequest(t, http.MethodGet, "/", nil)
 			change(r)
-			if _, err := c.RoundTrip(r); fateOf(err) != InvalidRequest {
+			if _, err := c.RoundTrip(r); kindOf(err) != InvalidRequest {
 				t.Errorf("%v", err)
 			}
 		})
@@ -500,7 +500,7 @@ func TestAContextThatTellsOfItsEnd(t *testing.T) {
 	e.mu.Unlock()
 	end()
 	<-s.done
-	if fateOf(s.err) != Canceled || !errors.Is(s.err, context.Canceled) {
+	if kindOf(s.err) != Canceled || !errors.Is(s.err, context.Canceled) {
 		t.Error(s.err)
 	}
 }
@@ -519,10 +519,10 @@ func TestCloseEndsEverything(t *testing.T) {
 	wait(t, "both are there", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.streams) == 2 })
 	c.Close()
 	<-waiting.done
-	if fateOf(waiting.err) != Lost {
+	if kindOf(waiting.err) != Lost {
 		t.Error(waiting.err)
 	}
-	if _, err := io.ReadAll(resp.Body); fateOf(err) != Lost {
+	if _, err := io.ReadAll(resp.Body); kindOf(err) != Lost {
 		t.Error(err)
 	}
 	<-ended

@@ -55,7 +55,7 @@ func TestABodyOfARequestThatIsNotSentIsNotRead(t *testing.T) {
 	first := send(c, newRequest(t, http.MethodGet, "/", nil))
 	wait(t, "the server says GOAWAY", func() bool { return !c.Available() })
 	body := &unread{}
-	if _, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", body)); fateOf(err) != Unsent {
+	if _, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", body)); kindOf(err) != Unsent {
 		t.Error(err)
 	}
 	if body.read.Load() || !body.closed.Load() {

@@ -1,0 +1,206 @@
+package internal
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// layers are the layers of the packages of internal: a package imports those of lower layers. ARCHITECTURE.md says what each
+// is for.
+var layers = map[string]int{
+	"http1": 0, "http2": 0, "httpmsg": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "logging": 0, "clients": 0, "apiclient": 0,
+	"engine": 0,
+	"pki":    1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1,
+	"auth": 2, "coreapi": 2, "apiservice": 2, "proxy": 2, "discovery": 2, "openapi": 2, "fairness": 2, "lifecycle": 2,
+	"server": 3, "extension": 3, "doctor": 3, "conformance": 3, "drill": 3,
+	"aggregator": 4,
+}
+
+// innerLayers are those of the packages within a package; "." is the outer one. A star is every package at that place.
+var innerLayers = map[string]map[string]int{
+	"auth": {
+		".": 0, "authn": 1, "rbac": 1, "ttlcache": 1,
+		"authz": 2, "delegated": 2, "oidc": 2, "serviceaccount": 2, "tokenwebhook": 2, "authtest": 2,
+	},
+	"coreapi": {
+		"columns": 0, "defaults": 0, "selectable": 0, "validate": 0, "allocation": 0, "encryption": 0, "definitions": 0, "openapidocs": 0,
+		"quota": 1, "admission": 1, "crds": 2,
+		"registry": 2, "admission/plugins": 2,
+		"kinds/*": 3,
+		"kinds":   4,
+		// The list of groups that can be left out.
+		"kinds/cluster": 5,
+		".":             6,
+		// Writes the documents of what is served.
+		"openapidocs/gen": 7,
+	},
+	"discovery": {"remote": 0, "remote/remotetest": 1, ".": 1},
+	"drill":     {"faulty": 0, ".": 1, "report": 2},
+	"engine":    {".": 0, "enginetest": 1},
+	"extension": {
+		".": 0, "httpclient": 0, "registration": 0,
+		"prometheus": 1, "projects": 1, "hosttest": 1,
+		"custommetrics": 2, "declared": 2, "metricsapi": 2,
+		"extserver": 3,
+	},
+	"http2":     {".": 0, "frame": 0, "client": 1, "server": 1, "http2test": 1},
+	"lifecycle": {"reconcile": 0, "debts": 0, "garbage": 1, "namespaces": 1, "quotas": 1, "trust": 1, ".": 2},
+	"run":       {".": 0, "cgroup": 0, "memory": 1},
+	"server":    {"tracing": 0, ".": 1},
+	"store":     {".": 0, "backup": 1},
+}
+
+// allowed are imports between packages of one layer, each with its reason.
+var allowed = map[string]string{
+	"http1 -> httpmsg":     "rules, contexts and dates are the same for both versions of HTTP",
+	"http1 -> run":         "the list of requests whose clients are watched",
+	"httpmsg -> run":       "the list of what is called at a request's end",
+	"http2 -> httpmsg":     "the same",
+	"engine -> http1":      "one of the implementations of HTTP between which it chooses",
+	"engine -> http2":      "the same",
+	"engine -> httpmsg":    "the library's requests are held to the same table",
+	"transport -> pki":     "every tls.Config is made in pki",
+	"store -> pki":         "every tls.Config is made in pki",
+	"openapi -> discovery": "discovery/remote is how documents are fetched from a backend, whatever they say",
+}
+
+const module = "portico.dev/internal/"
+
+// Proxy and apiservice never import each other (both know transport.Backend; the router introduces them), and nothing
+// on the proxied path imports coreapi: neither pair is allowed above.
+func TestImportsGoDownward(t *testing.T) {
+	used := map[string]bool{}
+	for path, imports := range packages(t) {
+		from, fromInner := split(path)
+		for _, i := range imports {
+			to, toInner := split(i.to)
+			pair := from + " -> " + to
+			switch {
+			case from == to:
+				checkInner(t, i.file, from, fromInner, toInner)
+			case layers[to] < layers[from]:
+			case allowed[pair] != "":
+				used[pair] = true
+			default:
+				t.Errorf("%s: %s (layer %d) imports %s (layer %d), which is not allowed", i.file, from, layers[from], to, layers[to])
+			}
+		}
+	}
+	for pair := range allowed {
+		if !used[pair] {
+			t.Errorf("the import %s is allowed, and there is none any more", pair)
+		}
+	}
+}
+
+func checkInner(t *testing.T, file, outer, from, to string) {
+	t.Helper()
+	at, _ := innerLayer(outer, from)
+	below, _ := innerLayer(outer, to)
+	if below >= at {
+		t.Errorf("%s: within %s, %s (layer %d) imports %s (layer %d)", file, outer, from, at, to, below)
+	}
+}
+
+func innerLayer(outer, inner string) (layer int, known bool) {
+	inside := innerLayers[outer]
+	if layer, known = inside[inner]; known {
+		return layer, true
+	}
+	parent, _, _ := strings.Cut(inner, "/")
+	layer, known = inside[parent+"/*"]
+	return layer, known
+}
+
+// Every package is in the tables, and nothing else is.
+func TestEveryPackageHasALayer(t *testing.T) {
+	there := map[string]bool{}
+	for path := range packages(t) {
+		outer, inner := split(path)
+		there[outer], there[outer+"/"+inner] = true, true
+		if _, known := layers[outer]; !known {
+			t.Errorf("package %s has no layer; give it one here and in ARCHITECTURE.md", outer)
+		}
+		if _, known := innerLayer(outer, inner); !known && (inner != "." || innerLayers[outer] != nil) {
+			t.Errorf("package %s has no layer within %s; give it one here", inner, outer)
+		}
+	}
+	for outer := range layers {
+		if !there[outer] {
+			t.Errorf("package %s has a layer, and no code", outer)
+		}
+	}
+	for outer, inside := range innerLayers {
+		for inner := range inside {
+			if !strings.HasSuffix(inner, "/*") && !there[outer+"/"+inner] {
+				t.Errorf("package %s/%s has a layer, and no code", outer, inner)
+			}
+		}
+	}
+}
+
+// The extension server host imports leaf packages only: what people complain about in others is a binary of 100 MB.
+func TestTheExtensionHostLinksNoServer(t *testing.T) {
+	servers := []string{"coreapi", "store", "server", "apiservice", "discovery", "openapi", "lifecycle"}
+	for path, imports := range packages(t) {
+		if outer, _ := split(path); outer != "extension" {
+			continue
+		}
+		for _, i := range imports {
+			if to, _ := split(i.to); slices.Contains(servers, to) {
+				t.Errorf("%s imports %s", i.file, i.to)
+			}
+		}
+	}
+}
+
+// imported is an import of another package of internal, by the path below internal, and a file that has it.
+type imported struct{ to, file string }
+
+// packages has the imports of every package of internal that has code. Tests may import everything.
+func packages(t *testing.T) map[string][]imported {
+	t.Helper()
+	all := map[string][]imported{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		from := filepath.ToSlash(filepath.Dir(path))
+		if all[from] == nil {
+			all[from] = []imported{}
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range file.Imports {
+			name, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if to, ours := strings.CutPrefix(name, module); ours {
+				all[from] = append(all[from], imported{to, path})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// split returns the package directly below internal, and the path within it, "." for itself.
+func split(path string) (outer, inner string) {
+	outer, inner, within := strings.Cut(path, "/")
+	if !within {
+		inner = "."
+	}
+	return outer, inner
+}
