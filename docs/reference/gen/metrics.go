@@ -80,15 +80,14 @@ func (c collectors) rows() ([][]string, error) {
 // naming rules have it.
 func kind(c prometheus.Collector, name string) string {
 	switch c.(type) {
-	case *prometheus.CounterVec, prometheus.Counter:
-		if _, gauge := c.(prometheus.Gauge); !gauge {
-			return "counter"
-		}
-		return "gauge"
-	case *prometheus.GaugeVec, prometheus.GaugeFunc:
+	case *prometheus.CounterVec:
+		return "counter"
+	case *prometheus.GaugeVec, prometheus.Gauge: // before Counter, whose methods a Gauge has too
 		return "gauge"
 	case *prometheus.HistogramVec, prometheus.Histogram:
 		return "histogram"
+	case prometheus.Counter:
+		return "counter"
 	}
 	switch {
 	case strings.HasSuffix(name, "_total"):
