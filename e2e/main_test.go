@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"flag"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,8 +9,6 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-var directory = flag.String("programs", "", "directory of built programs; default they are built from the tree")
-
 var (
 	// binaries is the directory of the programs under test, set once before any test runs.
 	binaries string
@@ -20,26 +16,8 @@ var (
 	ports programs.Ports
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	flag.Parse()
-	if *directory != "" {
-		binaries = *directory
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "portico-e2e-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if err := programs.Build(dir, "aggregator", "extserver", "kubectl", "mappers", "prometheus"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	binaries = dir
-	return m.Run()
+func TestMain(m *testing.M) {
+	os.Exit(programs.Main(m, &binaries, "aggregator", "extserver", "kubectl", "mappers"))
 }
 
 // startProcess starts one of our programs. Whoever starts it finishes it.

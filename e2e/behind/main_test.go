@@ -18,10 +18,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-var (
-	directory = flag.String("programs", "", "directory of built programs; default they are built")
-	update    = flag.Bool("update", false, "write result.yaml")
-)
+var update = flag.Bool("update", false, "write result.yaml")
 
 // binaries is the directory of the programs; it is set before any test runs.
 var binaries string
@@ -32,19 +29,7 @@ var ports programs.Ports
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	flag.Parse()
-	dir, err := os.MkdirTemp("", "portico-behind-")
-	if err != nil {
-		return failed(err)
-	}
-	defer os.RemoveAll(dir)
-	if binaries = *directory; binaries == "" {
-		binaries = dir
-		if err := programs.Build(dir, "aggregator", "extserver", "kubectl", "sample-apiserver", "kube-apiserver", "kube-controller-manager"); err != nil {
-			return failed(err)
-		}
-	}
-	code := m.Run()
+	code := programs.Main(m, &binaries, "aggregator", "extserver", "kubectl", "sample-apiserver", "kube-apiserver", "kube-controller-manager")
 	if *update && code == 0 {
 		if err := book.write(); err != nil {
 			return failed(err)

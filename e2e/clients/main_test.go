@@ -11,8 +11,7 @@ import (
 )
 
 var (
-	update   = flag.Bool("update", false, "write docs/compatibility.md")
-	prebuilt = flag.String("programs", "", "directory of the programs; default built from the tree")
+	update = flag.Bool("update", false, "write docs/compatibility.md")
 
 	// binaries is the directory of the programs, set once before any test runs.
 	binaries string
@@ -22,21 +21,8 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	flag.Parse()
-	binaries = *prebuilt
-	if binaries == "" {
-		dir, err := os.MkdirTemp("", "portico-clients-programs-")
-		if err != nil {
-			return failed(err)
-		}
-		defer os.RemoveAll(dir)
-		if err := programs.Build(dir, "aggregator", "extserver", "kubectl", "manager", "operator", "informers", "installer"); err != nil {
-			return failed(err)
-		}
-		binaries = dir
-	}
 	book = compat.Open("Clients", parties...)
-	code := m.Run()
+	code := programs.Main(m, &binaries, "aggregator", "extserver", "kubectl", "manager", "operator", "informers", "installer")
 	if code == 0 {
 		if err := book.Close(*update); err != nil {
 			return failed(err)

@@ -1,4 +1,4 @@
-package e2e
+package deploy
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func TestDeployedObjectsAreAccepted(t *testing.T) {
 		t.Run(dir, func(t *testing.T) {
 			apply := func() []unstructured.Unstructured {
 				var list unstructured.UnstructuredList
-				said := kubectl(t, "apply", "--server-side", "--validate=strict", "--force-conflicts", "-k", "../deploy/"+dir, "--output=json")
+				said := kubectl(t, "apply", "--server-side", "--validate=strict", "--force-conflicts", "-k", "../../deploy/"+dir, "--output=json")
 				if err := list.UnmarshalJSON([]byte(said)); err != nil {
 					t.Fatal(err)
 				}
@@ -48,7 +48,7 @@ func TestDeployedObjectsAreAccepted(t *testing.T) {
 				return list.Items
 			}
 			first, again := apply(), apply()
-			if want := len(objects(t, "kubectl", "kustomize", "../deploy/"+dir)); len(first) != want || len(again) != want {
+			if want := len(objects(t, "kubectl", "kustomize", "../../deploy/"+dir)); len(first) != want || len(again) != want {
 				t.Fatalf("applied %d and again %d objects of %d", len(first), len(again), want)
 			}
 			for i, o := range again {
@@ -57,12 +57,12 @@ func TestDeployedObjectsAreAccepted(t *testing.T) {
 				}
 			}
 			// The overlays are alternatives, so the next one finds nothing of this one.
-			kubectl(t, "delete", "-k", "../deploy/"+dir, "--wait", "--timeout=2m")
+			kubectl(t, "delete", "-k", "../../deploy/"+dir, "--wait", "--timeout=2m")
 		})
 	}
 	t.Run("a field that nobody knows", func(t *testing.T) {
 		dir := t.TempDir()
-		text := readFile(t, "../deploy/aggregator/base/service.yaml") + "  loadBalancer: none\n"
+		text := readFile(t, "../../deploy/aggregator/base/service.yaml") + "  loadBalancer: none\n"
 		if err := os.WriteFile(filepath.Join(dir, "service.yaml"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestDeployedPodsAreConfined(t *testing.T) {
 	for _, dir := range deployed {
 		t.Run(dir, func(t *testing.T) {
 			pods := 0
-			for id, o := range objects(t, "kubectl", "kustomize", "../deploy/"+dir) {
+			for id, o := range objects(t, "kubectl", "kustomize", "../../deploy/"+dir) {
 				spec, found, err := unstructured.NestedMap(o, "spec", "template", "spec")
 				if err != nil || !found {
 					continue
@@ -186,7 +186,7 @@ func TestDeployedCommandLinesServe(t *testing.T) {
 // arguments are those of the front door's container in an overlay.
 func arguments(t *testing.T, overlay string) []string {
 	t.Helper()
-	set := objects(t, "kubectl", "kustomize", "../deploy/aggregator/overlays/"+overlay)["StatefulSet/portico/portico-aggregator"]
+	set := objects(t, "kubectl", "kustomize", "../../deploy/aggregator/overlays/"+overlay)["StatefulSet/portico/portico-aggregator"]
 	containers, _, err := unstructured.NestedSlice(set, "spec", "template", "spec", "containers")
 	if err != nil || len(containers) != 1 {
 		t.Fatalf("containers of overlay %s: %v, %v", overlay, containers, err)

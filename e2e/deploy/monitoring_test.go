@@ -1,4 +1,4 @@
-package e2e
+package deploy
 
 import (
 	"context"
@@ -81,7 +81,7 @@ func checkRunbook(t *testing.T, runbook string) {
 		t.Fatalf("the runbook %q is not a page and a heading", runbook)
 	}
 	dropped := regexp.MustCompile(`[^a-z0-9 -]`)
-	for _, line := range strings.Split(readFile(t, "../"+page), "\n") {
+	for _, line := range strings.Split(readFile(t, "../../"+page), "\n") {
 		if title := strings.TrimLeft(line, "#"); title != line {
 			anchor := dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
 			if strings.ReplaceAll(anchor, " ", "-") == heading {
@@ -100,7 +100,7 @@ type rule struct {
 func alerts(t *testing.T) []rule {
 	t.Helper()
 	var file struct{ Groups []struct{ Rules []rule } }
-	if err := yaml.Unmarshal([]byte(readFile(t, "../deploy/monitoring/alerts.yaml")), &file); err != nil {
+	if err := yaml.Unmarshal([]byte(readFile(t, "../../deploy/monitoring/alerts.yaml")), &file); err != nil {
 		t.Fatal(err)
 	}
 	var all []rule
@@ -126,7 +126,7 @@ type dashboard struct {
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(readFile(t, "../deploy/monitoring/dashboard.json")), &d); err != nil {
+	if err := json.Unmarshal([]byte(readFile(t, "../../deploy/monitoring/dashboard.json")), &d); err != nil {
 		t.Fatal(err)
 	}
 	ids := sets.New[int]()
@@ -170,7 +170,7 @@ func monitored(t *testing.T) *prometheus {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	output(t, env, "kubectl", "apply", "--server-side", "-f", "../deploy/monitoring/rbac.yaml")
+	output(t, env, "kubectl", "apply", "--server-side", "-f", "../../deploy/monitoring/rbac.yaml")
 	prometheus := startPrometheus(t, dir, kubeconfig, port)
 	// Both were scraped. Now the extension server goes, so that an APIService which was available is so no more.
 	if err := p.Kill(); err != nil {
@@ -206,12 +206,12 @@ func scrapeConfig(t *testing.T, dir, kubeconfig, extensionPort string) string {
 			t.Fatal(err)
 		}
 	}
-	rules, err := filepath.Abs("../deploy/monitoring/alerts.yaml")
+	rules, err := filepath.Abs("../../deploy/monitoring/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := strings.NewReplacer("/etc/prometheus/portico", dir, "127.0.0.1:6443", strings.TrimPrefix(config.Host, "https://"),
 		"127.0.0.1:4443", "127.0.0.1:"+extensionPort, "- alerts.yaml", "- "+rules).
-		Replace(readFile(t, "../deploy/monitoring/scrape.yaml"))
+		Replace(readFile(t, "../../deploy/monitoring/scrape.yaml"))
 	return fmt.Sprintf("global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n%s", text)
 }

@@ -1,4 +1,4 @@
-package e2e
+package deploy
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ func TestDeployedPodsAreRestartedByLivezAlone(t *testing.T) {
 	for _, dir := range deployed {
 		t.Run(dir, func(t *testing.T) {
 			probes := 0
-			for id, o := range objects(t, "kubectl", "kustomize", "../deploy/"+dir) {
+			for id, o := range objects(t, "kubectl", "kustomize", "../../deploy/"+dir) {
 				containers, found, err := unstructured.NestedSlice(o, "spec", "template", "spec", "containers")
 				if err != nil || !found {
 					continue

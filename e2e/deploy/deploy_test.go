@@ -1,4 +1,4 @@
-package e2e
+package deploy
 
 import (
 	"bytes"
@@ -32,15 +32,15 @@ func TestDeployedFlagsExist(t *testing.T) {
 		program string
 		line    *regexp.Regexp // lines that hold flags of the program
 	}{
-		"../deploy/aggregator/base/front.yaml":              {"aggregator", regexp.MustCompile(`(?m)^ +- --.*$`)},
-		"../deploy/aggregator/overlays/replicas/flags.yaml": {"aggregator", regexp.MustCompile(`(?m)value: --.*$`)},
-		"../deploy/systemd/aggregator.service":              {"aggregator", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
-		"../deploy/systemd/extserver.service":               {"extserver", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
-		"../deploy/extserver/base/deployment.yaml":          {"extserver", regexp.MustCompile(`(?m)^ +- --.*$`)},
-		"../deploy/extserver/base/kustomization.yaml":       {"extserver", regexp.MustCompile(`(?m)^# +extserver manifests .*$`)},
+		"../../deploy/aggregator/base/front.yaml":              {"aggregator", regexp.MustCompile(`(?m)^ +- --.*$`)},
+		"../../deploy/aggregator/overlays/replicas/flags.yaml": {"aggregator", regexp.MustCompile(`(?m)value: --.*$`)},
+		"../../deploy/systemd/aggregator.service":              {"aggregator", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
+		"../../deploy/systemd/extserver.service":               {"extserver", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
+		"../../deploy/extserver/base/deployment.yaml":          {"extserver", regexp.MustCompile(`(?m)^ +- --.*$`)},
+		"../../deploy/extserver/base/kustomization.yaml":       {"extserver", regexp.MustCompile(`(?m)^# +extserver manifests .*$`)},
 	}
 	for file, tt := range tests {
-		t.Run(strings.TrimPrefix(file, "../deploy/"), func(t *testing.T) {
+		t.Run(strings.TrimPrefix(file, "../../deploy/"), func(t *testing.T) {
 			data, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -61,7 +61,7 @@ func TestDeployedFlagsExist(t *testing.T) {
 // The images start the programs with CMD lists.
 func TestImagesStartWithFlagsThatExist(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../deploy/container/Containerfile")
+	data, err := os.ReadFile("../../deploy/container/Containerfile")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestImagesStartWithFlagsThatExist(t *testing.T) {
 func TestBaseMatchesManifests(t *testing.T) {
 	t.Parallel()
 	printed := objects(t, "extserver", "manifests", "--service-selector=app.kubernetes.io/name=portico-extserver")
-	base := objects(t, "kubectl", "kustomize", "../deploy/extserver/base")
+	base := objects(t, "kubectl", "kustomize", "../../deploy/extserver/base")
 	for id, want := range printed {
 		if got, ok := base[id]; !ok {
 			t.Errorf("the base has no %s", id)

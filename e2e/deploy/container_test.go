@@ -1,8 +1,9 @@
-package e2e
+package deploy
 
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ func TestImagesAreBare(t *testing.T) {
 	stages := map[string]string{}
 	name := ""
 	from := regexp.MustCompile(`^FROM (\S+) AS (\w+)$`)
-	for _, line := range strings.Split(readFile(t, "../deploy/container/Containerfile"), "\n") {
+	for _, line := range strings.Split(readFile(t, "../../deploy/container/Containerfile"), "\n") {
 		if strings.HasPrefix(line, "FROM ") {
 			match := from.FindStringSubmatch(line)
 			if match == nil {
@@ -52,7 +53,7 @@ func TestImagesAreBare(t *testing.T) {
 func TestProgramsNeedNoC(t *testing.T) {
 	t.Parallel()
 	list := exec.Command("go", "list", "-deps", "-f", "{{if and .CgoFiles (not .Standard)}}{{.ImportPath}}{{end}}", "./cmd/...")
-	list.Dir, list.Env = "..", append(os.Environ(), "CGO_ENABLED=1")
+	list.Dir, list.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=1")
 	out, err := list.CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != "" {
 		t.Errorf("packages with C: %v: %s", err, out)

@@ -1,4 +1,4 @@
-package e2e
+package deploy
 
 import (
 	"fmt"
@@ -25,7 +25,7 @@ func TestUnitsAreSound(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"aggregator", "extserver"} {
 		t.Run(program, func(t *testing.T) {
-			file := "../deploy/systemd/" + program + ".service"
+			file := "../../deploy/systemd/" + program + ".service"
 			checkUnit(t, file)
 			analyze, err := exec.LookPath("systemd-analyze")
 			if err != nil {
