@@ -4,7 +4,7 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
-.PHONY: all help quick golden build test race lint generate bench bench-incumbent microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants fuzz library-engines library-engines-reduced attacks
+.PHONY: all help quick golden build test release-checks race lint generate bench bench-incumbent microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants fuzz library-engines library-engines-reduced attacks
 
 # The same as build.
 all: build
@@ -22,9 +22,13 @@ quick:
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
 
-# Runs the test command of README.md.
+# Runs the test command of README.md: unit tests, and stories with a real kubectl.
 test:
-	go test -timeout 30m ./...
+	go test -timeout 30m ./internal/... ./cmd/... ./e2e
+
+# Runs what a release must pass besides `make ci`: recorded comparisons, other people's software, fuzzing, the library's HTTP.
+release-checks:
+	.ci/release-checks
 
 # Runs all tests with the race detector, which takes long when cold.
 race:
@@ -34,7 +38,7 @@ race:
 library-engines:
 	PORTICO_TEST_HTTP_ENGINE=library PORTICO_TEST_BACKEND_ENGINE=library go test -timeout 60m ./...
 
-# Runs the part of library-engines that .ci/run runs.
+# Runs the part of library-engines that .ci/release-checks runs.
 library-engines-reduced:
 	.ci/library-engines
 
