@@ -24,7 +24,7 @@ build:
 
 # Runs the test command of README.md: unit tests, and stories with a real kubectl.
 test:
-	go test -timeout 30m ./internal/... ./cmd/... ./e2e
+	go test -timeout 30m ./e2e ./cmd/... ./internal/...
 
 # Runs what a release must pass besides `make ci`: recorded comparisons, other people's software, fuzzing, the library's HTTP.
 release-checks:
@@ -51,8 +51,8 @@ golden:
 # Runs gofmt, vet and staticcheck.
 lint:
 	gofmt -l $$(git ls-files '*.go')
-	go vet ./...
-	go tool staticcheck ./...
+	go vet -tags incumbent,prometheus ./...
+	go tool staticcheck -tags incumbent,prometheus ./...
 
 # Makes generated files anew; .ci/run fails when they are not current.
 generate:

@@ -6,9 +6,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-func TestStories(t *testing.T) {
+func TestStories(t *testing.T) { runStories(t, "testdata") }
+
+func runStories(t *testing.T, dir string) {
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata",
+		Dir:                 dir,
 		Setup:               setUp,
 		Cmds:                commands(),
 		RequireUniqueNames:  true,

@@ -1,5 +1,6 @@
 // Package deploy tests what the directory deploy holds: manifests that kubectl applies to a front door, command lines that
-// serve, units of systemd that are notified, images, and alerts whose every series a real Prometheus finds.
+// serve, units of systemd that are notified, and images. With the build tag prometheus, which .ci/release-checks sets, a real
+// Prometheus finds every series of the alerts and of the dashboard.
 package deploy
 
 import (
@@ -11,15 +12,11 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-var (
-	// binaries is the directory of the programs under test, set once before any test runs.
-	binaries string
-	// ports are for servers whose ports must be known before.
-	ports programs.Ports
-)
+// binaries is the directory of the programs under test, set once before any test runs.
+var binaries string
 
 func TestMain(m *testing.M) {
-	os.Exit(programs.Main(m, &binaries, "aggregator", "extserver", "kubectl", "prometheus"))
+	os.Exit(programs.Main(m, &binaries, "aggregator", "extserver", "kubectl"))
 }
 
 // startProcess starts one of the programs. Whoever starts it finishes it.

@@ -1,3 +1,5 @@
+//go:build prometheus
+
 package deploy
 
 import (
@@ -20,6 +22,9 @@ import (
 	"portico.dev/e2e/programs"
 )
 
+// ports are for servers whose ports must be known before they start.
+var ports programs.Ports
+
 // prometheus is a running server.
 type prometheus struct {
 	address string
@@ -30,6 +35,9 @@ type prometheus struct {
 
 func startPrometheus(t *testing.T, dir, kubeconfig, extensionPort string) *prometheus {
 	t.Helper()
+	if err := programs.Build(binaries, "prometheus"); err != nil {
+		t.Fatal(err)
+	}
 	config := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(config, []byte(scrapeConfig(t, dir, kubeconfig, extensionPort)), 0o600); err != nil {
 		t.Fatal(err)
