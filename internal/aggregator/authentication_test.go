@@ -77,6 +77,9 @@ func TestPrivateKeysThatAnybodyCanReadAreRefused(t *testing.T) {
 
 // TestWhoAsksWhoIsWho: rows B13 to B15 on a front door as it is run.
 func TestWhoAsksWhoIsWho(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	dir := t.TempDir()
 	admin, stop := open(t, dir, func(c *Config) {
 		c.TokenAuthFile = filepath.Join(t.TempDir(), "tokens.csv")

@@ -84,6 +84,9 @@ func configMap(name string) *corev1.ConfigMap {
 // Of what was made after a backup nothing is left after its restore: watches that have seen it are told 410 Gone, an informer
 // lists anew and forgets it, and both go on. Leases, the election, debts and verdicts are as after any restart.
 func TestClientsAfterARestore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	probe, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -256,6 +259,9 @@ func gone(ctx context.Context, client kubernetes.Interface, options metav1.ListO
 // A backup is every Secret there is, so the right to take one is a right of its own: no role that may read or see everything
 // has it, and the one to take keys is another.
 func TestWhoMayBackUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	dir := t.TempDir()
 	config, stop := open(t, dir)
 	client := kubernetes.NewForConfigOrDie(config)

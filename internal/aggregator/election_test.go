@@ -22,6 +22,9 @@ import (
 // Replicas come and go over one etcd. When the one that leads goes, another goes on with everything, and the Service
 // kubernetes names those that are alive.
 func TestAnotherReplicaTakesOver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +93,9 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 // A leader that was killed says no goodbye: it goes on leading, and has its place in the Service kubernetes, until its
 // lease has run out. Here the lease is all that is left of it.
 func TestAKilledLeaderIsForgottenWithItsLease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)

@@ -106,6 +106,9 @@ func blocking(ref metav1.OwnerReference) metav1.OwnerReference {
 }
 
 func TestOwnersTakeTheirDependentsAlong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	e, stop := openEstate(t, t.TempDir())
 	t.Run("in the background", func(*testing.T) {
 		top := e.configMap("top")
@@ -145,6 +148,9 @@ func TestOwnersTakeTheirDependentsAlong(t *testing.T) {
 }
 
 func TestCustomResourcesOwnToTheEndOfTheirDefinition(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	e, stop := openEstate(t, t.TempDir())
 	definitions := clientset.NewForConfigOrDie(e.config).ApiextensionsV1().CustomResourceDefinitions()
 	client := dynamic.NewForConfigOrDie(e.config).Resource(boats).Namespace("default")
@@ -248,6 +254,9 @@ func (a *archive) register(e *estate) {
 // An owner behind a backend that has lost its senses lives, through a restart of the front door too; when the backend is
 // back, its word counts.
 func TestAnOwnerBehindADeadBackendLives(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	dir := t.TempDir()
 	e, stop := openEstate(t, dir)
 	notes := &archive{}

@@ -20,6 +20,9 @@ import (
 // A restart does not bring etcd back, and ends what goes on without it. So /livez, which service managers restart by, is
 // good while etcd is stopped, and proxied requests are answered; /readyz names etcd, and is good again when etcd is.
 func TestLivenessDoesNotAskEtcd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)

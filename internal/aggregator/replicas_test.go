@@ -61,6 +61,9 @@ func serveTLS(t *testing.T, h http.Handler) (port int32, caBundle []byte) {
 // Two replicas over one etcd tell clients the same, down to the ETag: a load balancer in front of them must not make
 // discovery flicker.
 func TestTwoReplicasSayTheSame(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)

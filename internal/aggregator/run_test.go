@@ -96,6 +96,9 @@ func do(t *testing.T, config *rest.Config, r *http.Request) (*http.Response, str
 
 // No globals: two front doors in one process neither share nor disturb anything.
 func TestTwoFrontDoorsInOneProcess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	one, stopOne := open(t, filepath.Join(t.TempDir(), "one"))
 	two, stopTwo := open(t, filepath.Join(t.TempDir(), "two"))
 	if err := stopOne(); err != nil {
@@ -113,6 +116,9 @@ func TestTwoFrontDoorsInOneProcess(t *testing.T) {
 }
 
 func TestARestartKeepsDataAndKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	dir := t.TempDir()
 	config, stop := open(t, dir)
 	client := kubernetes.NewForConfigOrDie(config)

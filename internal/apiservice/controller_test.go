@@ -105,6 +105,9 @@ func request(t *testing.T, b *transport.Backend) {
 }
 
 func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	h := open(t, nil)
 	b := h.serve("server")

@@ -180,6 +180,9 @@ func TestTimeInWhichTheProcessDidNotRunIsNoHang(t *testing.T) {
 }
 
 func TestAHungBackendBecomesUnavailableWhileClientsWait(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	h := open(t, nil, connected)
 	b := h.serve("server")

@@ -83,6 +83,9 @@ func (h *env) routes(want bool) {
 }
 
 func TestDisagreeingReplicasWriteOneStatusAndRouteByTheirOwnVerdict(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	c := newPeerGroup()
 	var blind atomic.Bool
@@ -133,6 +136,9 @@ func TestDisagreeingReplicasWriteOneStatusAndRouteByTheirOwnVerdict(t *testing.T
 }
 
 func TestAnIdleReplicaLearnsFromABusyOne(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	c := newPeerGroup()
 	var writesA, writesB atomic.Int64
@@ -304,6 +310,9 @@ func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
 }
 
 func TestAnUnusableOpenAPIDocumentIsACondition(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	var trouble atomic.Pointer[string]
 	say := func(text string) { trouble.Store(&text) }

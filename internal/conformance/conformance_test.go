@@ -62,6 +62,9 @@ func full(t *testing.T, cards []*conformance.Report) {
 }
 
 func TestOursAskedDirectlyHasFullMarks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := build(t)
 	cards := examine(t, conformance.Config{Server: w.server(), Client: w.client(), Write: true, Rotate: true, RotateTimeout: patience})
 	full(t, cards)
@@ -72,6 +75,9 @@ func TestOursAskedDirectlyHasFullMarks(t *testing.T) {
 }
 
 func TestOursThroughAFrontDoorHasFullMarks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := build(t)
 	cards := examine(t, conformance.Config{APIService: "v1." + group, Client: w.client()})
 	full(t, cards)

@@ -85,6 +85,9 @@ func (m mutant) serve(t *testing.T, w *testFrontDoor) *authtest.Server {
 
 // TestEachFaultFailsItsCheckAlone: there is a faulty server for every check, and no other check minds its fault.
 func TestEachFaultFailsItsCheckAlone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	all := mutants()
 	known := map[string]bool{}
 	for _, r := range examine(t, conformance.Config{Server: build(t).server()})[0].Results {

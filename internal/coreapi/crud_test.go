@@ -208,6 +208,9 @@ func TestPatches(t *testing.T) {
 }
 
 func TestServerSideApply(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")

@@ -64,6 +64,9 @@ func (s *sea) document(path string) string {
 }
 
 func TestALifeOfADefinition(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s := startSea(t)
 	namespace(t, s.typed(t, admin), "work")
 	s.define(t, boats)

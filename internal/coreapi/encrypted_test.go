@@ -151,6 +151,9 @@ func TestE5CustomResourcesAreEncryptedToo(t *testing.T) {
 
 // Ciphertext under another key does not decrypt, and can be removed by whoever insists.
 func TestE5CiphertextThatWasMoved(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	kms := newKeyService(t)
 	kms.start()
 	for name, provider := range map[string]string{"AES-GCM": "aesgcm: {keys: [" + key("one") + "]}", "KMS v2": kms.provider("3s")} {
@@ -197,6 +200,9 @@ func unreadable(t *testing.T, e *encrypted, name string) {
 // A key that is replaced while clients are at work costs them nothing. What is written again is written with the new one,
 // also when nothing else about it changes; what was not, is lost with the old one.
 func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	by := func(names ...string) string {
 		keys := make([]string, len(names))
 		for i, n := range names {
@@ -368,6 +374,9 @@ func TestE5AKeyServiceComesAndGoes(t *testing.T) {
 
 // A start without the key of something that is stored says what it cannot read, and does not wait for it.
 func TestE5AStartWithoutAKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	dir := t.TempDir()
 	t.Run("with it", func(t *testing.T) {
 		e := startEncrypted(t, dir, configuration("secrets", "aesgcm: {keys: ["+key("one")+"]}"))

@@ -104,6 +104,9 @@ func (h *host) putAll(t *testing.T, text string) {
 }
 
 func TestPolicies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	h := startHost(t)
 	h.define(t, boats)
 	h.put(t, "{apiVersion: sea.example.com/v1, kind: Boat, metadata: {namespace: ns, name: limit}, spec: {crew: 2}}")

@@ -498,6 +498,9 @@ func TestTheServersLimit(t *testing.T) {
 
 // Who does not speak HTTP/2 gets no request, and has its connection closed.
 func TestServersThatDoNotSpeak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, test := range map[string]struct {
 		script func(*peer)
 		kind   engine.ErrorKind
@@ -548,6 +551,9 @@ func TestAServerThatHangs(t *testing.T) {
 
 // Pings that are not answered end the connection after a number of looks. What is read counts as an answer.
 func TestAServerThatFallsSilent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	silent := settled(func(p *peer) {
 		for {
 			if _, err := p.ReadFrame(); err != nil {

@@ -18,6 +18,9 @@ import (
 // A40: what an idle connection keeps is bounded and no more than with the library, after headers that were small and after large ones.
 // The client's half of TLS is counted in; of a connection that had large records crypto/tls keeps 20 KiB for reading.
 func TestA40MemoryOfIdleConnections(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const connections, bound = 150, 64 << 10
 	large := strings.Repeat("x", 1000)
 	for name, test := range map[string]struct {

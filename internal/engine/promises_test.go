@@ -20,6 +20,9 @@ import (
 
 // What docs/http-engines.md says that the library does instead, it does. When it learns better, its row goes.
 func TestWhatTheLibraryCannotPromise(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const host = "Host: a\r\n"
 	// answers are the statuses of what is answered over HTTP/1.1, and "probe" for a request that comes after it.
 	raw := func(text string) func(*testing.T, *serving) string {

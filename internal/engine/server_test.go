@@ -450,6 +450,9 @@ func TestHijack(t *testing.T) {
 
 // A request in hand is finished, idle connections are closed, and nothing new is served.
 func TestShutdown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, h2 := range []bool{false, true} {
 		entered, finish := make(chan struct{}, 10), make(chan struct{})
 		var once sync.Once
@@ -578,6 +581,9 @@ func TestIdleConnectionsEnd(t *testing.T) {
 
 // CloseIdle ends connections without a request, and no others.
 func TestCloseIdle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	entered, finish := make(chan struct{}, 2), make(chan struct{})
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {

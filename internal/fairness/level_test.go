@@ -54,6 +54,9 @@ const modelPatience = 30 * time.Second
 // seats are taken than there are, but by who needs more than there are and is alone; who waits is seated when there are
 // seats; and at the end nothing is taken and nobody waits.
 func TestSeatsAreNeitherLostNorGivenTwice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const most = 12
 	for situation, test := range map[string]struct {
 		widest   int

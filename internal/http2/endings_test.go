@@ -99,6 +99,9 @@ func TestStreamsThatWaitForAWindowAreOpen(t *testing.T) {
 
 // A client that gives small windows back, for each DATA frame and for the connection, is slow and not hostile.
 func TestSmallWindowsAreNoFlood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	onBothSides(t, options{}, download, func(t *testing.T, s *testServer, _ string) {
 		const size = 1_000_000
 		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 50})
@@ -175,6 +178,9 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 
 // A client that is told to go elsewhere finds what it began before served, and what it begins after the last call is not.
 func TestGoAwayByHand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	release := make(chan struct{})
 	handler := func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
@@ -225,6 +231,9 @@ func TestGoAwayByHand(t *testing.T) {
 }
 
 func TestIdleConnectionsEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	onBothSides(t, options{idle: 300 * time.Millisecond}, waits, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		if got := p.verdict(); got != "served" {

@@ -69,6 +69,9 @@ func heap() int64 {
 
 // However one client floods, what it makes the server keep is bounded, and another is served at once.
 func TestFloods(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const calm = "ENHANCE_YOUR_CALM"
 	fixed := func(kind http2.FrameType, flags http2.Flags, stream uint32, payload string) func(*peer, *bytes.Buffer) {
 		var b bytes.Buffer

@@ -22,6 +22,9 @@ import (
 // Whatever a backend does to a request, clients are told the same with either engine, and no address; it counts against the
 // endpoint in the same way, and is asked for as often.
 func TestA42EnginesFailInTheSameWay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	block := func(fields ...string) []byte {
 		var b bytes.Buffer
 		e := hpack.NewEncoder(&b)

@@ -27,6 +27,9 @@ var address = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|:\d{4,5}|localhost`)
 
 // What the client of a broken backend sees, how fast, and that another backend does not notice.
 func TestFailures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	silent := func(c *tls.Conn) { _, _ = io.Copy(io.Discard, c) }
 	h1 := func(text string) func(*world) string {
 		return func(w *world) string {

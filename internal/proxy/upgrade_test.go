@@ -60,6 +60,9 @@ func expect(t *testing.T, r io.Reader, want string) {
 }
 
 func TestUpgrade(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
 		t.Run(protocol, func(t *testing.T) {
 			w := newWorld(t, Config{IdentityHeaders: []string{"Front-Proxy-User"}}, transport.Options{})

@@ -96,6 +96,9 @@ func TestSignsOfLife(t *testing.T) {
 
 // A service manager that does not read has soon as much as its socket holds. The program ends all the same.
 func TestServiceManagerThatDoesNotRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	newManager(t)
 	t.Setenv("WATCHDOG_USEC", "100")
 	core, logs := observer.New(zapcore.WarnLevel)

@@ -158,6 +158,9 @@ func answered(t *testing.T, l *listening) {
 
 // Whoever shows no credential gets one answer for each stream that is open, and GOAWAY.
 func TestD1AConnectionWithoutACredentialEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	b := newBench("alice *")
 	l := b.listen(t, 5*time.Second)
 	a := l.attack(t)

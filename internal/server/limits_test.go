@@ -32,6 +32,9 @@ func short(s *Server) {
 
 // Clients that take their time. Each hundred of them is gone soon, and while they are there another client is served.
 func TestD5SlowClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const many = 100
 	plain := func(t *testing.T, l *listening) net.Conn {
 		c, err := net.Dial("tcp", l.address)
@@ -90,6 +93,9 @@ func TestD5SlowClients(t *testing.T) {
 
 // A reader that takes nothing does not hold a handler for ever.
 func TestD5AReaderThatTakesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, proto := range []string{"http/1.1", "h2"} {
 		t.Run("D5 "+proto, func(t *testing.T) {
 			b := newBench("alice *")

@@ -104,6 +104,9 @@ var callers = map[string][]string{ // user and groups
 }
 
 func TestD18WhoIsRefusedFirst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s := newShortage(t)
 	allowed := []string{}
 	for name := range callers {
@@ -230,6 +233,9 @@ func (l *listening) post(ctx context.Context, c *http.Client, user string, body 
 
 // Idle connections are closed, over both protocols, but for those of the privileged.
 func TestD18IdleConnectionsAreClosed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s, l := listenShort(t, func(http.ResponseWriter, *http.Request) {})
 	for _, h2 := range []bool{true, false} {
 		conns := map[string]*tls.Conn{}
@@ -338,6 +344,9 @@ func TestD18CriticalRefusesBeforeTheHandler(t *testing.T) {
 
 // The connection that holds most is cut, and its handler hears of it; others go on.
 func TestD18TheLargestHolderIsCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	enginetest.Needs(t, enginetest.ShortOfMemory)
 	for _, h2 := range []bool{true, false} {
 		started, ended := make(chan string, 8), make(chan string, 8)

@@ -118,6 +118,9 @@ func (l *listening) bystander(t *testing.T, path string) (code int, took time.Du
 // One user leaves as many answers as they can get untaken. Others of the same priority level, or of the same bound on
 // requests in flight, and others of the same backend, are served all the same.
 func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const local, remote = "/api/v1/namespaces/n/configmaps", "/apis/up.example.com/v1/namespaces/n/foos"
 	const waiting = 8 // of those answers have room in one user's share of 256 MiB
 	stalls := map[string]func(*testing.T, *listening, string){

@@ -159,6 +159,9 @@ func TestD12OversizedTraceContextIsNotRead(t *testing.T) {
 
 // A collector that is away costs spans and nothing else.
 func TestACollectorThatIsAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	l, err := net.Listen("tcp", "127.0.0.2:0") // where nobody else listens: the port stays closed
 	if err != nil {
 		l, err = net.Listen("tcp", "127.0.0.1:0") // where there is one address only

@@ -185,6 +185,9 @@ func TestWritesAreRefusedWhileTheDiskHasNoRoom(t *testing.T) {
 // The disk fills up faster than anybody can see: etcd cannot write and calls that the end of its process. It is restarted
 // inside of ours, nothing that was acknowledged is lost, and watches miss nothing.
 func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	dir, inside := onSmallDisk(t, 400)
 	if !inside {
 		return
@@ -319,6 +322,9 @@ func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 
 // A start needs room of its own; on a disk that is full or nearly so it ends all the same, with what is stored in reach.
 func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	dir, inside := onSmallDisk(t, 400)
 	if !inside {
 		return

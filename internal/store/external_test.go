@@ -80,6 +80,9 @@ func freeAddress(t *testing.T) string {
 }
 
 func TestAnExternalEtcd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	cfg, stranger := secureEtcd(t)
 	s, stop := run(t, cfg)
 	if err := s.Put(within(t), "k", []byte("v")); err != nil {

@@ -294,6 +294,9 @@ func TestADamagedSnapshotFileIsNotRead(t *testing.T) {
 
 // An election that nobody can win ends the start, whatever the reason.
 func TestAStartEndsWhenNobodyIsElected(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	f := files{t.TempDir()}
 	writeNewLog(t, f) // of a member that is in no cluster, which prepareMember does not leave
 	s, err := New(Config{DataDir: f.dir})

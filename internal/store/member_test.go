@@ -38,6 +38,9 @@ func asFlagsMakeIt(cfg Config) *embed.Config {
 
 // What is not ours to decide is what etcd's own program would do: its defaults are read from a server that it started.
 func TestAMemberIsAsEtcdWouldMakeIt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, cfg := range map[string]Config{
 		"with a socket":    {QuotaBytes: 1 << 30, UnixSocket: filepath.Join(t.TempDir(), "s")},
 		"without a socket": {QuotaBytes: DefaultQuotaBytes},
@@ -146,6 +149,9 @@ func TestASocketIsPrivateFromTheStart(t *testing.T) {
 
 // A watch of somebody at the socket does not hold us up.
 func TestAWatchAtTheSocketEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	socket := filepath.Join(t.TempDir(), "etcd.sock")
 	_, stop := run(t, Config{DataDir: t.TempDir(), UnixSocket: socket})
 	client, stopClient := run(t, Config{Servers: []string{"unix://" + socket}})

@@ -88,6 +88,9 @@ func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
 }
 
 func TestAReplicaThatDiedIsForgottenWithItsLease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	client := s.Client()
 	lease, err := client.Grant(within(t), 2)
@@ -116,6 +119,9 @@ func TestAReplicaThatLosesItsKeyJoinsAgainAtTheEndOfTheLine(t *testing.T) {
 }
 
 func TestALeaseIsRenewed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	r, _ := joined(t, s, "alone", 2*time.Second)
 	deadline := time.After(3 * time.Second)

@@ -203,6 +203,9 @@ func TestKilledUnderLoadWithASibling(t *testing.T) {
 }
 
 func TestASilentlyDeadConnectionIsFoundAndPassedOver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWorld(t)
 	one, two := w.serve(text("ok")), w.serve(text("ok"))
 	black := w.link(one.address)

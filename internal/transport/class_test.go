@@ -43,6 +43,9 @@ func (g gated) Read([]byte) (int, error) { <-g.open; return 0, errSenderLeft }
 // What whoever sends a request does wrong is its own: the error says so, and the endpoint, the metrics of failures, what is
 // known of the backend's silence and the log know nothing of it. Over either protocol.
 func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const large = 1 << 20 // more than is read first, or kept
 	for _, test := range []struct {
 		name   string

@@ -99,6 +99,9 @@ func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
 
 // The last client may have left for good, or come back in a moment: the connection for probes is all that tells.
 func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWorld(t)
 	s := w.serve(text("ok"))
 	l := w.link(s.address)
@@ -122,6 +125,9 @@ func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
 }
 
 func TestIdleConnectionsBesideASilentOneAreClosed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWorld(t)
 	s := w.serve(text("ok"))
 	l := w.link(s.address)

@@ -33,6 +33,9 @@ func listenWithBacklog(n int) (net.Listener, error) {
 }
 
 func TestConnectingHasItsTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	tests := []struct {
 		name   string
 		listen func(*world, *testing.T) string

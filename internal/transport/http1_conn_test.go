@@ -231,6 +231,9 @@ const forged = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
 
 // What follows an answer, in whatever pieces it comes, answers nobody, and costs no request (A28).
 func TestA28AnswersThatNobodyAskedFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	enginetest.NotOnLibraryBackend(t, "responses over HTTP/1.1 that nobody asked for")
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell"
 	var said bytes.Buffer

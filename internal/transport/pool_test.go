@@ -76,6 +76,9 @@ func protosOf(proto string) []string {
 }
 
 func TestEndpointLeaves(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWorld(t)
 	stream := make(chan string)
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -53,6 +53,9 @@ func TestAnIdleBackendThatGoesIsMissed(t *testing.T) {
 }
 
 func TestAnIdleBackendThatFallsSilentIsMissed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWorld(t)
 	s := w.serve(text("ok"))
 	l := w.link(s.address)

@@ -50,6 +50,9 @@ func TestSilenceIsReportedOnceWhileARequestWaits(t *testing.T) {
 }
 
 func TestABackendThatAnswersNothingIsReported(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, patience := range map[string]time.Duration{"a client waits": time.Minute, "a client gave up": 200 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -135,6 +138,9 @@ func TestResponseEndsASilence(t *testing.T) {
 }
 
 func TestASilentConnectionFailsItsRequests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	w := newWorld(t)
 	s := w.serve(text("ok"))
 	l := w.link(s.address)

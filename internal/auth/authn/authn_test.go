@@ -295,6 +295,9 @@ func TestAnonymousPaths(t *testing.T) {
 
 // A connection outlives what it was opened with; the certificate and the authority are asked about every time.
 func TestTrustIsOfTheMoment(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Run("A15 the client CA is replaced while a connection is open", func(t *testing.T) {
 		d := open(t)
 		client := d.Client(t, d.clients.Client(t, "carol"))

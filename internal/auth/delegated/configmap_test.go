@@ -13,6 +13,9 @@ import (
 )
 
 func TestStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	ca := newAuthorities(t)
 	without := func(key string) map[string]string {
 		data := ca.published()
@@ -76,6 +79,9 @@ func TestStart(t *testing.T) {
 
 // What a front door said is told, and not that the time was over when it was asked once more.
 func TestLastAnswerIsReported(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	f := openFrontDoor(t, nil)
 	asked := 0
 	f.refuse = func(r *http.Request) int {
@@ -152,6 +158,9 @@ func TestChangesAreFollowed(t *testing.T) {
 }
 
 func TestWithoutTheRightToWatch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	before, after := newAuthorities(t), newAuthorities(t)
 	f := openFrontDoor(t, before.published())
 	f.refuse = func(r *http.Request) int {

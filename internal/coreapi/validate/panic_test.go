@@ -12,6 +12,9 @@ import (
 
 // Whatever decodes can be sent by anybody with a right to write: it may be refused, and must not bring a server down.
 func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	scheme := runtime.NewScheme()
 	registerDefaults(scheme)
 	seen := map[reflect.Type]bool{}

@@ -144,6 +144,9 @@ func TestABlackholeLetsConnectionsBeMade(t *testing.T) {
 }
 
 func TestASlowDripStartsAndDoesNotEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	f := start(t, true)
 	f.runFault(SlowDrip)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

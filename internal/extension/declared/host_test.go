@@ -171,6 +171,9 @@ const (
 )
 
 func TestAnUnchangedInformerSyncsAndSeesChanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	b := newBroker(t, `[{"id": "a", "team": "x", "depth": 1}, {"id": "b", "team": "y", "depth": 5}]`)
 	file := filepath.Join(t.TempDir(), "queues.yaml")
 	write(t, file, b.definition(""))
@@ -265,6 +268,9 @@ func TestFormsOfADeclaredResource(t *testing.T) {
 }
 
 func TestTheLastGoodAnswerIsServedWithItsAge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	b := newBroker(t, `[{"id": "a", "depth": 1}]`)
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "queues.yaml"), b.definition(""))

@@ -274,6 +274,9 @@ func TestRegistration(t *testing.T) {
 }
 
 func TestStartsThatCannotWork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, c := range []struct {
 		situation string
 		prepare   func(*frontDoor, *Options)

@@ -76,6 +76,9 @@ func TestNodesAndPodsOfKubelets(t *testing.T) {
 }
 
 func TestAKubeletThatFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	fails := map[string]struct {
 		answer func(w http.ResponseWriter)
 		wrong  string
@@ -227,6 +230,9 @@ func TestKubeletConfigsThatAreRefused(t *testing.T) {
 }
 
 func TestKubeletsThatHangHoldUpNobodyElse(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	f := newFleet(t)
 	release := make(chan struct{})
 	defer close(release)

@@ -250,6 +250,9 @@ func TestTheOpenShiftGroup(t *testing.T) {
 // Callers come and go while rights change; nobody may ever be told of a namespace that they never were allowed to get.
 // Run it with -race.
 func TestNothingIsSharedBetweenCallers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	d := newFakeFrontDoor()
 	users := []string{"alice", "bob", "carol", "dave"}
 	for _, u := range users {

@@ -55,6 +55,9 @@ func running(t *testing.T, c CertificateConfig) *Certificate {
 }
 
 func TestYearsOfRotationWithoutAHandshakeThatFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		s := running(t, CertificateConfig{Names: []string{name}, Dir: t.TempDir()})
 		server := pki.ServerConfig(s.KeyPair())
@@ -125,6 +128,9 @@ func due(t *testing.T) state {
 // Real sockets, real time: clients that know only the published bundle ask all the while, on new and on kept
 // connections, and hear of new bundles late.
 func TestClientsSeeNoFailureWhileTheAuthorityIsReplaced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	dir := t.TempDir()
 	old := due(t)
 	must(t, old.save(dir))

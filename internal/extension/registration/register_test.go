@@ -86,6 +86,9 @@ func TestValidate(t *testing.T) {
 }
 
 func TestFrontDoorThatIsAwayIsWaitedFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	var mu sync.Mutex
 	var seen []string
 	answers := []int{503, 500, 200}
@@ -122,6 +125,9 @@ PATCH /prefix/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io?
 }
 
 func TestRefusalSaysWhatToDo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, code := range []int{400, 401, 403, 404, 422, 302} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Location", "http://127.0.0.1:1/elsewhere")

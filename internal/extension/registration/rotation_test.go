@@ -83,6 +83,9 @@ func (v *verifying) probe(server *pki.KeyPair) error {
 // A certificate that is replaced again and again and a registration that is kept, together, in front of a front door that
 // believes the registration alone: what it verifies with is always right.
 func TestAuthoritiesAreReplacedBehindAFrontDoorThatVerifies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		own, err := registration.NewCertificate(registration.CertificateConfig{
 			Names: []string{serverName}, TTL: 6 * time.Hour, AuthorityTTL: 24 * time.Hour, Overlap: time.Hour,

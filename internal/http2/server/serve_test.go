@@ -73,6 +73,9 @@ func (s *served) client(t testing.TB) *http.Client {
 }
 
 func TestRequestsAndAnswers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Path", r.URL.Path)
 		body, err := io.ReadAll(r.Body)

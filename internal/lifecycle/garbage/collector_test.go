@@ -262,6 +262,9 @@ func TestADefinitionTakesItsDependentsAlong(t *testing.T) {
 
 // Fifty thousand objects, half of them garbage, through the whole collector.
 func TestFiftyThousandObjectsAreCollected(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const pairs = 25_000
 	inHouse(t, func(h *env) {
 		for i := range pairs {

@@ -145,6 +145,9 @@ func newLife(seed uint64, r rules) *life {
 // The scoreboard's row R11: backends and discovery fail in every way at every start, and nothing that has an owner is
 // lost; what has none goes when things are well again.
 func TestAThousandRestartsDeleteNothingThatHasAnOwner(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	const restarts = 1000
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

@@ -89,6 +89,9 @@ var someKeys = []KeyFile{
 
 // What is written is what is restored, encrypted or not, and with or without the keys.
 func TestWrittenAndRestored(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s := running(t)
 	passphraseFile, identityFile := filepath.Join(t.TempDir(), "passphrase"), filepath.Join(t.TempDir(), "identity")
 	identity, err := age.GenerateX25519Identity()
