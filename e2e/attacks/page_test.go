@@ -71,32 +71,34 @@ func (p *page) write(t *testing.T) {
 	}
 }
 
-const introduction = `# Attacks on the wire, and what they cost
+const introduction = `# HTTP attacks and their cost
 
-Every published class of attack on HTTP/1.1 and HTTP/2 servers and clients, tried against a real front door: TLS, a real extension
-server, RBAC, audit log. ` + "`make attacks`" + ` writes this page and [attacks.json](attacks.json) beside it; the continuous integration runs a
-reduced set of the same attacks (` + "`go test ./e2e/attacks`" + `) and checks that no row of this page is missing or open.
+This page lists every published class of attack on HTTP/1.1 and HTTP/2 servers and clients. Each attack was run against a real front door
+with TLS, a real extension server, RBAC and the audit log. ` + "`make attacks`" + ` writes this page and [attacks.json](attacks.json) beside it. The
+continuous integration runs a reduced set of the same attacks (` + "`go test ./e2e/attacks`" + `), and checks that no row of this page is missing or
+open.
 
-The front door is one process, the attacker another, and the innocent bystander a third party: 50 GETs a second of a proxied object
-over HTTP/2, 50 over HTTP/1.1, and a watch with 50 events a second, each on connections of its own. All of it is on one machine, so
-that the attacker takes CPU from the front door and from the bystander besides what it makes the front door do.
+The front door and the attacker are separate processes. A third party, the bystander, sends normal requests meanwhile: 50 GETs a second of
+a proxied object over HTTP/2, 50 over HTTP/1.1, and a watch with 50 events a second, each on its own connections. Everything runs on one
+machine. The attacker therefore takes CPU from the front door and the bystander, in addition to the work that it causes in the front door.
 
-- *Side* server: clients attack our server. Side client: extension servers attack our client.
-- *Engine*: Portico's HTTP (` + "`--http-engine=portico --backend-engine=portico`" + `, the default) or Go's library. Bounds are promised for
-  Portico's. Where one does not hold with the library, the last column says so.
-- *Ours* is CPU time beyond what the bystander alone takes, the peak of resident memory above rest, and the heap and stacks that are kept,
-  after a garbage collection, while the attacker stays connected.
-- *Bounds*: no bystander's request may fail, and no watch of a bystander may end. Our CPU time is at most 4 times the attacker's, and a
-  twentieth of a core besides; memory at most 256 MiB above rest at the peak, of which 32 MiB are kept; the bystander's p99 at most 500 ms,
-  or 25 times that at rest if that is more. Rows say where another number is the bound. Frames are those that one connection carried
-  before it was told that it has ended; what the kernel holds by then is counted too. The regular expression is all that may come of it.
+- *Side* is "server" if clients attack the front door's server, and "client" if extension servers attack the front door's HTTP client.
+- *Engine* is Portico's HTTP (` + "`--http-engine=portico --backend-engine=portico`" + `, the default) or Go's library. The bounds are guaranteed for
+  Portico's engine only. If a bound does not hold with the library, the last column says so.
+- *Front door* has three numbers: the CPU time beyond that for the bystander alone; the peak of resident memory above the idle value; and
+  the heap and stacks in use after a garbage collection, while the attacker stays connected.
+- *Bound*: no request of the bystander may fail, and no watch of the bystander may end. The front door's CPU time is at most 4 times the
+  attacker's plus a twentieth of a core. Its memory is at most 256 MiB above the idle value at the peak, and 32 MiB after a garbage
+  collection ("kept"). The bystander's p99 is at most 500 ms, or 25 times its p99 without an attack if that is more. A row states its bound
+  if it is another one. The number of frames is that of one connection until the attacker learns that the connection is closed, including
+  frames that are in the kernel's buffers by then. The regular expression lists all outcomes that are allowed.
 
 `
 
 func (p *page) markdown() []byte {
 	var b bytes.Buffer
 	b.WriteString(introduction)
-	b.WriteString("| engine | the bystander at rest: p50, p99, watch p99 | made on |\n|---|---|---|\n")
+	b.WriteString("| engine | bystander without an attack: p50, p99, watch p99 | run on |\n|---|---|---|\n")
 	for _, engine := range sortedKeys(p.Engines) {
 		r := p.Engines[engine]
 		fmt.Fprintf(&b, "| %s | %s, %s, %s | %s |\n", engine, ms(r.Rest.P50), ms(r.Rest.P99), ms(r.Rest.WatchP99), strings.ReplaceAll(r.Machine.String(), "\n", " "))
@@ -110,7 +112,7 @@ func (p *page) markdown() []byte {
 				fmt.Fprintf(&b, "| %s%s | %s | %s | %s | %s |\n", a.name, bracketed(a.cves), a.side, a.sends, strings.ReplaceAll(a.bound.withDefaults().String(), "|", "\\|"), tests(a.proof))
 			}
 		}
-		b.WriteString("\n| attack | engine | attacker: CPU, frames, MB, connections | ours: CPU, peak, kept | bystander: p50, p99, watch p99, failed | what came of it | bounds that do not hold |\n|---|---|---|---|---|---|---|\n")
+		b.WriteString("\n| attack | engine | attacker: CPU, frames, MB, connections | front door: CPU, peak, kept | bystander: p50, p99, watch p99, failed | outcome | bounds that do not hold |\n|---|---|---|---|---|---|---|\n")
 		for _, a := range rows {
 			if a.class != c.id {
 				continue

@@ -20,9 +20,9 @@ func serverFloods() []*attackRow {
 	over := func(p *peer) { p.ask("GET", things()+"/small") } // stream 1 has ended
 	ends := bound{Frames: taken, Outcomes: calm + "|answered: .*"}
 	rows := []*attackRow{
-		{name: "PING flood", cves: []string{"CVE-2019-9512"}, sends: "PING, as fast as they go", quick: true, hand: true,
+		{name: "PING flood", cves: []string{"CVE-2019-9512"}, sends: "PING, as fast as possible", quick: true, hand: true,
 			do: floods(nil, frame(http2.FramePing, 0, 0, "12345678"))},
-		{name: "PING flood whose answers are not read", cves: []string{"CVE-2019-9512", "CVE-2019-9517"}, sends: "PING, and the connection is not read",
+		{name: "PING flood whose answers are not read", cves: []string{"CVE-2019-9512", "CVE-2019-9517"}, sends: "PING; the attacker reads nothing",
 			do: deafFloods(nil, frame(http2.FramePing, 0, 0, "12345678")), bound: bound{Frames: taken, Outcomes: "ended: .*"}},
 		{name: "SETTINGS flood", cves: []string{"CVE-2019-9515"}, sends: "empty SETTINGS", quick: true,
 			do: floods(nil, frame(http2.FrameSettings, 0, 0, ""))},
@@ -30,28 +30,28 @@ func serverFloods() []*attackRow {
 			do: floods(nil, frame(http2.FrameSettings, 1, 0, ""))},
 		{name: "large SETTINGS flood", cves: []string{"CVE-2019-9515"}, sends: "SETTINGS of 16 KB that change windows, with a watch open",
 			do: floods(watching, frame(http2.FrameSettings, 0, 0, large("\x00\x04\x00\x00\xff\xff", 2700)))},
-		{name: "PRIORITY flood", cves: []string{"CVE-2019-9513"}, sends: "PRIORITY that reorders one stream again and again", quick: true,
+		{name: "PRIORITY flood", cves: []string{"CVE-2019-9513"}, sends: "PRIORITY that repeatedly reorders one stream", quick: true,
 			do: floods(nil, frame(http2.FramePriority, 0, 1, "\x00\x00\x00\x00\x10"))},
 		{name: "RST_STREAM that is provoked by requests that are malformed", cves: []string{"CVE-2019-9514"}, sends: "requests without a path", quick: true,
 			do:    floods(nil, func(p *peer) { p.open(true, ":method", "GET", ":scheme", "https", ":authority", "x") }),
 			bound: bound{Frames: taken, Outcomes: calm + "|reset: PROTOCOL_ERROR|answered: 400|ended: GOAWAY PROTOCOL_ERROR"}},
-		{name: "RST_STREAM flood on a stream that has ended", cves: []string{"CVE-2019-9514"}, sends: "RST_STREAM on one stream that was answered",
+		{name: "RST_STREAM flood on a stream that has ended", cves: []string{"CVE-2019-9514"}, sends: "RST_STREAM on one stream whose response is complete",
 			do: floods(over, frame(http2.FrameRSTStream, 0, 1, "\x00\x00\x00\x08"))},
 		{name: "empty names and values", cves: []string{"CVE-2019-9516"}, sends: "header blocks of fields whose name and value are empty",
 			do: floods(nil, func(p *peer) {
 				p.opened(true, append(p.encode(request("GET", things()+"/small")...), repeat("\x00\x80\x80", 300)...))
 			}), bound: bound{Frames: taken, Outcomes: calm + "|reset: PROTOCOL_ERROR|answered: .*|ended: GOAWAY (PROTOCOL_ERROR|COMPRESSION_ERROR)"}},
-		{name: "answers that are not read", cves: []string{"CVE-2019-9517"}, sends: "GETs of 100 KB with windows of 2 GiB, and the connection is not read",
+		{name: "answers that are not read", cves: []string{"CVE-2019-9517"}, sends: "GETs of 100 KB with windows of 2 GiB; the attacker reads nothing",
 			do: deafFloods(func(p *peer) {
 				_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
 				_ = p.WriteWindowUpdate(0, 1<<30)
 			}, func(p *peer) { p.open(true, request("GET", things())...) }),
 			bound: bound{Frames: taken, Outcomes: "ended: .*|let be", Heap: 64}, proof: "server.TestD14WhatUntakenAnswersHoldIsBounded"},
-		{name: "empty DATA flood", cves: []string{"CVE-2019-9518"}, sends: "DATA without bytes on an open stream", quick: true,
+		{name: "empty DATA flood", cves: []string{"CVE-2019-9518"}, sends: "empty DATA on an open stream", quick: true,
 			do: floods(waiting, frame(http2.FrameData, 0, 1, ""))},
-		{name: "DATA that is only padding", cves: []string{"CVE-2019-9518"}, sends: "DATA of one byte that says that there is no padding, on an open stream",
+		{name: "DATA that is only padding", cves: []string{"CVE-2019-9518"}, sends: "DATA frames with only a padding length of zero, on an open stream",
 			do: floods(waiting, frame(http2.FrameData, 8, 1, "\x00"))},
-		{name: "data dribble", cves: []string{"CVE-2019-9511"}, sends: "GETs of 100 KB on 50 streams whose windows are then opened byte by byte", quick: true,
+		{name: "data dribble", cves: []string{"CVE-2019-9511"}, sends: "GETs of 100 KB on 50 streams; the attacker opens their windows byte by byte", quick: true,
 			do: floods(func(p *peer) {
 				p.deaf.Store(true)
 				for range 50 {
@@ -65,9 +65,9 @@ func serverFloods() []*attackRow {
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})},
 		{name: "WINDOW_UPDATE of one byte", cves: []string{"CVE-2019-9511"}, sends: "WINDOW_UPDATE of one byte on the connection",
 			do: floods(nil, frame(http2.FrameWindowUpdate, 0, 0, "\x00\x00\x00\x01")), bound: bound{Frames: taken, Outcomes: calm}},
-		{name: "WINDOW_UPDATE on streams that have ended", cves: []string{"CVE-2019-9511"}, sends: "WINDOW_UPDATE of one byte on a stream that was answered", quick: true, hand: true,
+		{name: "WINDOW_UPDATE on streams that have ended", cves: []string{"CVE-2019-9511"}, sends: "WINDOW_UPDATE of one byte on a stream whose response is complete", quick: true, hand: true,
 			do: floods(over, frame(http2.FrameWindowUpdate, 0, 1, "\x00\x00\x00\x01"))},
-		{name: "DATA of one byte on streams that have ended", cves: []string{"CVE-2019-9511"}, sends: "DATA of one byte on a stream that was answered", quick: true,
+		{name: "DATA of one byte on streams that have ended", cves: []string{"CVE-2019-9511"}, sends: "DATA of one byte on a stream whose response is complete", quick: true,
 			do: floods(over, frame(http2.FrameData, 0, 1, "x")), bound: bound{Frames: taken, Outcomes: calm + "|answered: .*|reset: STREAM_CLOSED|ended: GOAWAY STREAM_CLOSED"}},
 		{name: "DATA of one byte on streams that were reset", cves: []string{"CVE-2019-9511"}, sends: "DATA of one byte on a stream that the front door was made to reset",
 			do: floods(func(p *peer) {
@@ -75,7 +75,7 @@ func serverFloods() []*attackRow {
 				_ = p.WriteRawFrame(http2.FrameWindowUpdate, 0, 1, make([]byte, 4))
 			}, frame(http2.FrameData, 0, 1, "x")),
 			bound: bound{Frames: taken, Outcomes: calm + "|answered: .*|reset: .*|ended: GOAWAY (STREAM_CLOSED|FLOW_CONTROL_ERROR)"}},
-		{name: "WINDOW_UPDATE that wakes streams that starve", cves: []string{"CVE-2019-9511"}, sends: "GETs of 100 KB on 100 streams until the connection's window is used up, which is then opened byte by byte", quick: true,
+		{name: "WINDOW_UPDATE that wakes streams that starve", cves: []string{"CVE-2019-9511"}, sends: "GETs of 100 KB on 100 streams until the connection window is used up; the attacker then opens it byte by byte", quick: true,
 			do: floods(func(p *peer) {
 				p.deaf.Store(true)
 				for range 100 {
@@ -121,7 +121,7 @@ func serverResets() []*attackRow {
 		{class: "rapid-reset", name: "rapid reset without a credential", cves: rapid, sends: "a GET without a credential, and RST_STREAM at once",
 			do:    floods(nil, func(p *peer) { cancel(p, p.open(true, nobody("GET", small)...)) }),
 			proof: "server.TestD1AConnectionWithoutACredentialEnds", bound: bound{Frames: taken, Outcomes: "ended: .*|answered: .*|reset: .*"}},
-		{class: "rapid-reset", name: "more streams than allowed", cves: rapid, sends: "watches beyond what SETTINGS allow, which are refused",
+		{class: "rapid-reset", name: "more streams than allowed", cves: rapid, sends: "more watches than SETTINGS allow; the server refuses them",
 			do: floods(nil, func(p *peer) { p.open(true, request("GET", things()+"?watch=1")...) }), proof: floodsProof,
 			bound: bound{Frames: taken, Heap: 64, Outcomes: calm + "|answered: .*|reset: REFUSED_STREAM"}},
 		{name: "made to reset by a window that is opened by nothing", sends: "a GET, and a WINDOW_UPDATE of 0", quick: true,

@@ -10,24 +10,24 @@ import (
 func serverWindows() []*attackRow {
 	leak := []string{"golang/go#40423", "golang/go#16510"}
 	rows := []*attackRow{
-		{class: "windows", name: "uploads that are cancelled", cves: leak, sends: "on one connection 200 uploads of 16 KB, each reset half-way: three times the connection's window; then an upload that must go through", quick: true, hand: true,
+		{class: "windows", name: "uploads that are cancelled", cves: leak, sends: "200 uploads of 16 KB on one connection, each reset half-way, which is three times the connection window; then an upload that must succeed", quick: true, hand: true,
 			do: cancelledUploads, proof: "http2.TestTheConnectionsWindowComesBack", bound: bound{Outcomes: "reset: .*|answered: .*|let be|ended: closed|went through"}},
-		{class: "windows", name: "one slow stream", cves: []string{"golang/go#28204"}, sends: "on one connection 20 answers that are not taken and 20 uploads that do not go on, and requests beside them, which must be answered", quick: true,
+		{class: "windows", name: "one slow stream", cves: []string{"golang/go#28204"}, sends: "20 unread responses and 20 stalled uploads on one connection, and other requests on it, which must be answered", quick: true,
 			do: slowStreams, proof: "http2.TestAStreamThatMayNotSendKeepsNoOtherWaiting", bound: bound{Outcomes: "reset: .*|answered: .*|let be|ended: closed|went through"}},
-		{class: "windows", name: "every stream of a connection in use", cves: []string{"golang/go#32388"}, sends: "connections whose 100 streams are all uploads that do not go on", proof: "transport.TestD17UploadsThatABackendDoesNotReadHoldNoOtherUp",
+		{class: "windows", name: "every stream of a connection in use", cves: []string{"golang/go#32388"}, sends: "connections with 100 streams, all of which are stalled uploads", proof: "transport.TestD17UploadsThatABackendDoesNotReadHoldNoOtherUp",
 			do: holding(2, func(p *peer) {
 				for range 100 {
 					p.open(false, request("POST", things(), "content-length", "100000")...)
 				}
 			}), bound: bound{Heap: 64, Outcomes: "held|reset: .*|answered: .*|ended: .*"}},
-		{class: "zero-window", name: "windows of zero", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each, whose windows are zero", quick: true, hand: true,
+		{class: "zero-window", name: "windows of zero", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each and windows of zero", quick: true, hand: true,
 			do: holding(8, func(p *peer) {
 				for range 100 {
 					p.open(true, request("GET", things())...)
 				}
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|answered: .*|reset: .*|ended: .*"},
 			proof: "server.TestD14AnswersThatNobodyTakesKeepNobodyElseOut, server.TestD14WhatUntakenAnswersHoldIsBounded"},
-		{class: "zero-window", name: "connections that are not read", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each and windows of 2 GiB, of which nothing is read",
+		{class: "zero-window", name: "connections that are not read", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each and windows of 2 GiB; the attacker reads nothing",
 			do: func(a *assault) {
 				for range 8 {
 					conn, err := a.dial("h2")
@@ -48,7 +48,7 @@ func serverWindows() []*attackRow {
 				}
 				a.rest()
 			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5AReaderThatTakesNothing, server.TestD14WhatUntakenAnswersHoldIsBounded"},
-		{class: "zero-window", name: "slow readers of HTTP/1.1", cves: []string{"CVE-2016-1546"}, sends: "100 connections that ask for 100 KB again and again and read nothing",
+		{class: "zero-window", name: "slow readers of HTTP/1.1", cves: []string{"CVE-2016-1546"}, sends: "100 connections that repeatedly request 100 KB and read nothing",
 			do: func(a *assault) {
 				a.atOnce(100, func() error {
 					c, err := a.dial("http/1.1")
@@ -63,7 +63,7 @@ func serverWindows() []*attackRow {
 				})
 				a.rest()
 			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5AReaderThatTakesNothing"},
-		{class: "late", name: "work after a reset", cves: []string{"CVE-2026-26311"}, sends: "watches, each reset when its answer has begun, so that what works for them must end", quick: true,
+		{class: "late", name: "work after a reset", cves: []string{"CVE-2026-26311"}, sends: "watches that are reset when their responses have begun; their handlers must end", quick: true,
 			do: func(a *assault) {
 				a.again(4, func() error {
 					p, err := a.greet()

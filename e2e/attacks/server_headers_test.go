@@ -38,13 +38,13 @@ func serverHeaders() []*attackRow {
 	bombSize := 16_000
 	small := things() + "/small"
 	rows := []*attackRow{
-		{class: "continuation", name: "CONTINUATION flood", cves: []string{"CVE-2023-45288", "CVE-2024-27316", "CVE-2024-30255"}, sends: "HEADERS without end, and CONTINUATIONs of 8 KB", quick: true, hand: true,
+		{class: "continuation", name: "CONTINUATION flood", cves: []string{"CVE-2023-45288", "CVE-2024-27316", "CVE-2024-30255"}, sends: "an endless header block with CONTINUATIONs of 8 KB", quick: true, hand: true,
 			do: floods(mute(endless), func(p *peer) { _ = p.WriteContinuation(1, false, filler) })},
-		{class: "continuation", name: "CONTINUATION flood of small fields", cves: []string{"CVE-2024-28182", "CVE-2024-27983"}, sends: "HEADERS without end, and CONTINUATIONs of one field each",
+		{class: "continuation", name: "CONTINUATION flood of small fields", cves: []string{"CVE-2024-28182", "CVE-2024-27983"}, sends: "an endless header block with CONTINUATIONs of one field each",
 			do: floods(mute(endless), func(p *peer) { _ = p.WriteContinuation(1, false, []byte("\x00\x01a\x01b")) })},
-		{class: "continuation", name: "CONTINUATION flood of zero length", cves: []string{"CVE-2026-33871"}, sends: "HEADERS without end, and CONTINUATIONs of nothing", quick: true,
+		{class: "continuation", name: "CONTINUATION flood of zero length", cves: []string{"CVE-2026-33871"}, sends: "an endless header block with empty CONTINUATIONs", quick: true,
 			do: floods(mute(endless), frame(http2.FrameContinuation, 0, 1, ""))},
-		{class: "continuation", name: "CONTINUATION flood and then the next", cves: []string{"CVE-2024-27983"}, sends: "HEADERS and one CONTINUATION, and the connection is dropped",
+		{class: "continuation", name: "CONTINUATION flood and then the next", cves: []string{"CVE-2024-27983"}, sends: "HEADERS and one CONTINUATION; then the attacker drops the connection",
 			do: func(a *assault) {
 				a.again(4, func() error {
 					p, err := a.greet()
@@ -66,7 +66,7 @@ func serverHeaders() []*attackRow {
 			do: floods(nil, func(p *peer) {
 				p.opened(true, append(p.encode(request("GET", small, "bomb", strings.Repeat("b", 3900))...), repeat("\xbe", bombSize)...))
 			}), bound: bound{CPU: 8}},
-		{class: "hpack", name: "header CPU by Huffman codes", cves: []string{"CVE-2022-41723"}, sends: "60 KB of Huffman codes in one field that no table keeps",
+		{class: "hpack", name: "header CPU by Huffman codes", cves: []string{"CVE-2022-41723"}, sends: "60 KB of Huffman codes in one field that is not stored in the dynamic table",
 			do: floods(nil, func(p *peer) {
 				p.long(true, append(p.encode(request("GET", small)...), huffman("x-huffman", strings.Repeat("0", 60_000))...))
 			}), bound: bound{CPU: 30, P99: time.Second, Outcomes: refused + "|answered: 200|let be"}},
@@ -74,11 +74,11 @@ func serverHeaders() []*attackRow {
 			do: floods(nil, func(p *peer) {
 				p.opened(true, append(p.encode(request("GET", small)...), repeat("\x10\x01a\x01b", 1500)...))
 			}), bound: bound{CPU: 60, P99: 2 * time.Second, Outcomes: refused + "|answered: .*|let be"}},
-		{class: "hpack", name: "cookie crumbs", sends: "1,500 crumbs of a cookie in one block, which are to be joined",
+		{class: "hpack", name: "cookie crumbs", sends: "one header block with 1,500 Cookie fields, which the server has to join",
 			do: floods(nil, func(p *peer) {
 				p.opened(true, append(p.encode(request("GET", small)...), repeat("\x0f\x11\x01b", 1500)...))
 			}), bound: bound{CPU: 60, P99: 2 * time.Second, Outcomes: refused + "|answered: .*|let be"}},
-		{class: "hpack", name: "references of one byte while no window is open", sends: "on 100 streams at once 1,500 references of one byte each; the windows of all are zero, so that no stream ends", quick: true,
+		{class: "hpack", name: "references of one byte while no window is open", sends: "1,500 references of one byte on each of 100 concurrent streams; all windows are zero, so that no stream ends", quick: true,
 			do: holding(8, func(p *peer) {
 				head := p.encode(request("GET", things(), "a", "b")...)
 				for range 100 {
@@ -87,24 +87,24 @@ func serverHeaders() []*attackRow {
 				}
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), bound: bound{Memory: 512, Heap: 320, CPU: 100, P99: 2 * time.Second, Outcomes: refused + "|answered: .*|held"},
 			proof: "server.TestD14WhatUntakenAnswersHoldIsBounded"},
-		{class: "hpack", name: "changes of the table's size", sends: "4,000 changes of the size of the dynamic table in one block",
+		{class: "hpack", name: "changes of the table's size", sends: "4,000 changes of the dynamic table size in one header block",
 			do: floods(nil, func(p *peer) {
 				p.opened(true, append(repeat("\x20\x3f\xe1\x1f", 4000), p.encode(request("GET", small)...)...))
 			}), bound: bound{CPU: 30, P99: time.Second, Outcomes: refused + "|answered: .*|let be"}},
-		{class: "hpack", name: "one header that is too large, on a connection that others share", sends: "a header of 70 KB now and then, and requests beside it on the same connection, which must be answered", quick: true,
+		{class: "hpack", name: "one header that is too large, on a connection that others share", sends: "headers of 70 KB now and then, and other requests on the same connection, which must be answered", quick: true,
 			do: sharing, bound: bound{Outcomes: "answered: (200|431)|reset: .*|let be"}, proof: "http2.TestD15HeadersThatAreTooLargeEndTheConnection"},
 		{class: "hpack", name: "headers that are too large, one after the other", sends: "headers of 70 KB",
 			do: floods(nil, func(p *peer) {
 				p.long(true, append(p.encode(request("GET", small)...), repeat(string(literal("x-filler", strings.Repeat("y", 1000))), 70)...))
 			}), bound: bound{CPU: 30}, proof: "http2.TestD15HeadersThatAreTooLargeEndTheConnection"},
 
-		{class: "unexpected", name: "frames at random", cves: []string{"CVE-2026-27141"}, sends: "frames of every type, also of none, with any flags, lengths and streams", quick: true, hand: true,
+		{class: "unexpected", name: "frames at random", cves: []string{"CVE-2026-27141"}, sends: "frames of every known and unknown type, with any flags, lengths and streams", quick: true, hand: true,
 			do: random(false), bound: bound{Outcomes: "ended: .*|reset: .*|answered: .*|let be|no connection: .*"}, proof: "http2.TestRulesOfTheProtocol"},
 		{class: "unexpected", name: "frames after GOAWAY", cves: []string{"CVE-2026-27135"}, sends: "GOAWAY, and then frames of every type",
 			do: random(true), bound: bound{Outcomes: "ended: .*|reset: .*|answered: .*|let be|no connection: .*"}, proof: "http2.TestRulesOfTheProtocol"},
-		{class: "unexpected", name: "frames that nobody knows", sends: "frames of a type that there is not", proof: "server.TestD4FramesThatNobodyKnows",
+		{class: "unexpected", name: "frames that nobody knows", sends: "frames of an unknown type", proof: "server.TestD4FramesThatNobodyKnows",
 			do: floods(nil, frame(0x77, 0, 0, "")), bound: bound{Outcomes: calm}},
-		{class: "unexpected", name: "frames after GOAWAY of the front door", sends: "PING until GOAWAY says to calm down, and on and on after it", proof: floodsProof,
+		{class: "unexpected", name: "frames after GOAWAY of the front door", sends: "PING until GOAWAY ENHANCE_YOUR_CALM, and more PING after it", proof: floodsProof,
 			do: floods(func(p *peer) { p.past = true }, frame(http2.FramePing, 0, 0, "12345678")), bound: bound{Frames: 3_000_000, Outcomes: calm}},
 	}
 	for _, size := range []uint32{0, 1, 16_383, 1 << 24, 1<<32 - 1} {

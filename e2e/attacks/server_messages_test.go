@@ -106,7 +106,7 @@ func serverMessages() []*attackRow {
 	}
 	const closedOrReset = calm + "|reset: .*|answered: (400|431|403|404|405|501)|ended: GOAWAY (PROTOCOL_ERROR|COMPRESSION_ERROR)"
 	rows := []*row{
-		text(&row{class: "framing", name: "CL with TE", sends: "POSTs with a Content-Length and a Transfer-Encoding in either order, twice, and spelled in other ways, and a request behind the shorter end", quick: true, hand: true,
+		text(&row{class: "framing", name: "CL with TE", sends: "POSTs with a Content-Length and a Transfer-Encoding in either order, duplicate, and in other spellings; a request follows the shorter body", quick: true, hand: true,
 			bound: bound{Outcomes: ended}, proof: "server.TestNothingIsSmuggled, http1.TestBothServersRequestsThatAreNotFine"}, func(path, smuggled string) []string {
 			var all []string
 			for _, lines := range [][]string{
@@ -118,7 +118,7 @@ func serverMessages() []*attackRow {
 			}
 			return all
 		}),
-		text(&row{class: "framing", name: "bare LF", cves: []string{"CVE-2025-22871"}, sends: "heads and chunks whose lines end in LF alone", quick: true,
+		text(&row{class: "framing", name: "bare LF", cves: []string{"CVE-2025-22871"}, sends: "headers and chunks whose lines end in a bare LF", quick: true,
 			bound: bound{Outcomes: ended}, proof: "server.TestNothingIsSmuggled, http1.TestBothServersRequestsThatAreNotFine"}, func(path, smuggled string) []string {
 			chunky := message("POST", path, "Transfer-Encoding: chunked")
 			return []string{
@@ -126,7 +126,7 @@ func serverMessages() []*attackRow {
 				chunky + "1;a\nb\r\nx\r\n0\r\n\r\n" + smuggled, chunky + "0\r\nA: b\n\r\n" + smuggled, strings.Replace(message("GET", path), "\r\n", "\n", 1) + smuggled,
 			}
 		}),
-		text(&row{class: "framing", name: "chunk extensions", cves: []string{"CVE-2025-55315", "CVE-2025-58056", "CVE-2026-33870"}, sends: "chunk extensions with line ends, quotes and CR in them, and a request behind", quick: true,
+		text(&row{class: "framing", name: "chunk extensions", cves: []string{"CVE-2025-55315", "CVE-2025-58056", "CVE-2026-33870"}, sends: "chunk extensions with line ends, quotes and CR in them, followed by a request", quick: true,
 			bound: bound{Outcomes: ended}, proof: "http1.TestBothServersRequestsThatAreNotFine, http1.TestBothServersTinyChunks"}, func(path, smuggled string) []string {
 			chunky := message("POST", path, "Transfer-Encoding: chunked")
 			return []string{
@@ -134,9 +134,9 @@ func serverMessages() []*attackRow {
 				chunky + "-1\r\nx\r\n0\r\n\r\n" + smuggled, chunky + "10000000000000001\r\nx\r\n0\r\n\r\n" + smuggled, chunky + "1\r\nxx\r\n0\r\n\r\n" + smuggled,
 			}
 		}),
-		text(&row{class: "framing", name: "chunk extensions without end", sends: "a body of chunks of one byte with 30 bytes said about each", bound: bound{CPU: 8, Outcomes: ended + "|answered: .*"}, proof: "http1.TestBothServersTinyChunks"},
+		text(&row{class: "framing", name: "chunk extensions without end", sends: "a body of chunks of one byte, each with 30 bytes of chunk extension", bound: bound{CPU: 8, Outcomes: ended + "|answered: .*"}, proof: "http1.TestBothServersTinyChunks"},
 			chunked(strings.Repeat("1;"+strings.Repeat("x", 30)+"\r\nx\r\n", 20_000)+"0\r\n\r\n")),
-		text(&row{class: "framing", name: "0.CL and Expect", cves: []string{"CVE-2026-2835"}, sends: "Expect in several spellings with a body that is a request, HTTP/1.0 with a coding, a GET with a length in a name that is folded", quick: true,
+		text(&row{class: "framing", name: "0.CL and Expect", cves: []string{"CVE-2026-2835"}, sends: "Expect in several spellings with a request as its body; HTTP/1.0 with a Transfer-Encoding; a GET with a Content-Length in a folded name", quick: true,
 			bound: bound{Outcomes: ended + "|answered: (100 )?20[01]( 40[0-9])?(, closed)?|answered: (417|400)( 40[0-9])?(, closed)?|answered: nothing(, closed)?|answered: 100 400.*"}, proof: "http1.TestBothServersExpecting, proxy.TestA20ExpectContinue"}, func(path, smuggled string) []string {
 			n := fmt.Sprint("Content-Length: ", len(smuggled))
 			return []string{
@@ -144,11 +144,11 @@ func serverMessages() []*attackRow {
 				message("GET", path, "Content-Length:\r\n "+fmt.Sprint(len(smuggled))) + smuggled, strings.Replace(message("POST", path, "Transfer-Encoding: chunked"), "HTTP/1.1", "HTTP/1.0", 1) + "0\r\n\r\n" + smuggled,
 			}
 		}),
-		text(&row{class: "names", name: "names of fields", cves: []string{"CVE-2019-16276", "CVE-2021-40346", "CVE-2023-25725"}, sends: "blanks before the colon, empty names, NUL, CR and folded lines, names of 300 bytes that hold a length, 2,000 fields, names and values of 100 KB", quick: true,
+		text(&row{class: "names", name: "names of fields", cves: []string{"CVE-2019-16276", "CVE-2021-40346", "CVE-2023-25725"}, sends: "spaces before the colon, empty names, NUL, CR and folded lines, names of 300 bytes that contain a Content-Length, 2,000 fields, names and values of 100 KB", quick: true,
 			bound: bound{Outcomes: ended + "|answered: (200|400|431)( 40[0-9])?.*"}, proof: "http1.TestBothServersRequestsThatAreNotFine, server.TestRawRequests"}, head(
 			"X-Remote-User : root", ": empty", "X\x00: a", "X: a\x00b", "X: a\rb", "X: a\r\n folded", "Content-Length0"+strings.Repeat("a", 255)+": 1", strings.Repeat("a", 100_000)+": b", "X: "+strings.Repeat("b", 100_000),
 			strings.TrimSuffix(strings.Repeat("X: a\r\n", 2000), "\r\n"), "X", "(x): y", "X-Remote-User\t: root")),
-		fields(&row{class: "downgrade", name: "lengths and codings smuggled into HTTP/1.1", cves: []string{"CVE-2021-21409"}, sends: "over HTTP/2 bodies that are longer or shorter than their Content-Length, codings, and two lengths, to an extension server of HTTP/1.1", quick: true, hand: true,
+		fields(&row{class: "downgrade", name: "lengths and codings smuggled into HTTP/1.1", cves: []string{"CVE-2021-21409"}, sends: "HTTP/2 bodies that are longer or shorter than their Content-Length, Transfer-Encodings, and two Content-Lengths, to an HTTP/1.1 extension server", quick: true, hand: true,
 			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19EachByteInEachElement, httpmsg.TestRequestsThatCannotBeSent"}, func(p *peer, path string) {
 			hidden := []byte("xGET " + path + "/smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
 			switch p.a.serial.Add(1) % 4 {
@@ -162,7 +162,7 @@ func serverMessages() []*attackRow {
 				_ = p.WriteData(p.open(false, request("POST", path, "content-length", "1", "content-length", fmt.Sprint(len(hidden)))...), true, hidden)
 			}
 		}),
-		fields(&row{class: "downgrade", name: "line ends in fields of HTTP/2", cves: []string{"CVE-2021-21409"}, sends: "CR LF and a request in the value, the name, the path, the method, the authority and the scheme, to an extension server of HTTP/1.1", quick: true,
+		fields(&row{class: "downgrade", name: "line ends in fields of HTTP/2", cves: []string{"CVE-2021-21409"}, sends: "CR LF and a request in the value, the name, the path, the method, the authority and the scheme, to an HTTP/1.1 extension server", quick: true,
 			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19EachByteInEachElement, httpmsg.FuzzParseTarget"}, func(p *peer, path string) {
 			hidden := " HTTP/1.1\r\nHost: x\r\n\r\nGET " + path + "/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 			f := request("GET", path, "x", "y")
@@ -182,11 +182,11 @@ func serverMessages() []*attackRow {
 			}
 			_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: p.id(), BlockFragment: literal(f...), EndHeaders: true, EndStream: true})
 		}),
-		text(&row{class: "upgrade", name: "upgrades that are early", cves: []string{"CVE-2026-2833"}, sends: "a websocket's GET and at once a request behind it, to an extension server that does not switch", quick: true,
+		text(&row{class: "upgrade", name: "upgrades that are early", cves: []string{"CVE-2026-2833"}, sends: "a WebSocket GET directly followed by another request, to an extension server that does not switch protocols", quick: true,
 			bound: bound{Outcomes: "answered: (200|400|426|502|503|501)( (400|403|404))?(, closed)?|answered: nothing(, closed)?"}, proof: "proxy.TestA1A4UpgradeRefused"}, func(path, smuggled string) []string {
 			return []string{message("GET", path, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==") + smuggled}
 		}),
-		text(&row{class: "upgrade", name: "upgrades with a body", cves: []string{"CVE-2026-58055"}, sends: "upgrades with a Content-Length and a coding, whose bodies are a request",
+		text(&row{class: "upgrade", name: "upgrades with a body", cves: []string{"CVE-2026-58055"}, sends: "upgrades with a Content-Length and a Transfer-Encoding, whose bodies are requests",
 			bound: bound{Outcomes: "answered: (200|201|400|403|426|502|501)( (400|403|404))?(, closed)?|answered: nothing(, closed)?"}, proof: "proxy.TestA1A4UpgradeRefused, http1.TestBothServersRequestsThatAreNotFine"}, func(path, smuggled string) []string {
 			upgrade := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="}
 			return []string{
@@ -201,14 +201,14 @@ func serverMessages() []*attackRow {
 				http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00",
 			}
 		}),
-		text(&row{class: "connect", name: "CONNECT with a body", cves: []string{"GHSA-3ccp-42pg-hgv6"}, sends: "CONNECT with a Content-Length, with a coding and with nothing, whose body is a request", quick: true,
+		text(&row{class: "connect", name: "CONNECT with a body", cves: []string{"GHSA-3ccp-42pg-hgv6"}, sends: "CONNECT with a Content-Length, with a Transfer-Encoding and with neither; its body is a request", quick: true,
 			bound: bound{Outcomes: ended}, proof: "server.TestRawRequests, server.TestMethodsThatNoAPIHas"}, func(path, smuggled string) []string {
 			return []string{
 				message("CONNECT", "example.com:443", fmt.Sprint("Content-Length: ", len(smuggled))) + smuggled, message("CONNECT", "example.com:443") + smuggled,
 				message("CONNECT", path, "Transfer-Encoding: chunked") + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(smuggled), smuggled),
 			}
 		}),
-		fields(&row{class: "connect", name: "CONNECT over HTTP/2", cves: []string{"GHSA-3ccp-42pg-hgv6"}, sends: "CONNECT with DATA, and extended CONNECT that was not offered",
+		fields(&row{class: "connect", name: "CONNECT over HTTP/2", cves: []string{"GHSA-3ccp-42pg-hgv6"}, sends: "CONNECT with DATA, and extended CONNECT, which the server does not offer",
 			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA9A18OverHTTP2"}, func(p *peer, path string) {
 			if p.a.serial.Add(1)%2 == 0 {
 				_ = p.WriteData(p.open(false, ":method", "CONNECT", ":authority", "example.com:443", "authorization", "Bearer "+attackerToken), true, []byte("x"))
@@ -216,13 +216,13 @@ func serverMessages() []*attackRow {
 			}
 			p.open(false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "https", ":authority", "example.com", ":path", path, "authorization", "Bearer "+attackerToken)
 		}),
-		text(&row{class: "connection", name: "Connection names identity headers", cves: []string{"CVE-2021-33197", "CVE-2021-32813"}, sends: "Connection that names X-Remote-User, X-Forwarded-For and Authorization, to an extension server that looks who asks", quick: true, hand: true,
+		text(&row{class: "connection", name: "Connection names identity headers", cves: []string{"CVE-2021-33197", "CVE-2021-32813"}, sends: "Connection that names X-Remote-User, X-Forwarded-For and Authorization, to an extension server that reads the identity of the caller", quick: true, hand: true,
 			bound: bound{Outcomes: "answered: (200|400)( (400|403|404|200))?(, closed)?"}, proof: "proxy.TestA7A8A9ForgedHeaders"}, head(
 			"Connection: close, X-Remote-User, X-Remote-Group\r\nX-Remote-User: root", "Connection: X-Forwarded-For, keep-alive", "Connection: X-Remote-User\r\nConnection: close")),
-		text(&row{class: "identity", name: "identity headers in another spelling", cves: []string{"CVE-2025-64484", "CVE-2026-54763", "CVE-2026-88011"}, sends: "X_Remote_User, X.Remote.User and the like, to an extension server that looks who asks", quick: true, hand: true,
+		text(&row{class: "identity", name: "identity headers in another spelling", cves: []string{"CVE-2025-64484", "CVE-2026-54763", "CVE-2026-88011"}, sends: "X_Remote_User, X.Remote.User and similar names, to an extension server that reads the identity of the caller", quick: true, hand: true,
 			bound: bound{Outcomes: "answered: (200|400)( (400|403|404|200))?(, closed)?"}, proof: "proxy.TestA7A8A9ForgedHeaders, auth/authn.TestIdentityHeaders"}, head(
 			"X_Remote_User: root\r\nX_Remote_Group: system:masters", "X.Remote.User: root", "X-Remote_User: root", "x-remote-user: root", "X-REMOTE-GROUP: system:masters", "X~Remote~User: root")),
-		{class: "identity", name: "identity headers in another spelling over HTTP/2", cves: []string{"CVE-2025-64484", "CVE-2026-54763", "CVE-2026-88011"}, sends: "the same over HTTP/2, to an extension server of HTTP/2",
+		{class: "identity", name: "identity headers in another spelling over HTTP/2", cves: []string{"CVE-2025-64484", "CVE-2026-54763", "CVE-2026-88011"}, sends: "the same over HTTP/2, to an HTTP/2 extension server",
 			beside: 2, bound: bound{CPU: 30, Outcomes: calm + "|answered: (200|400|429)|let be|reset: .*|ended: GOAWAY .*"}, proof: "proxy.TestA7A8A9ForgedHeaders", do: func(a *assault) {
 				a.again(2, func() error {
 					p, err := a.greet()
@@ -249,10 +249,10 @@ func serverMessages() []*attackRow {
 			bound: bound{Frames: taken, Outcomes: closedOrReset + "|answered: 301"}, proof: "http2.TestElementsThatCannotBe, httpmsg.TestTargets"}, func(p *peer, path string) {
 			p.open(true, request("GET", []string{path[1:], "", "https://x" + path, "*", "/.." + path}[p.a.serial.Add(1)%5])...)
 		}),
-		text(&row{class: "targets", name: "several values of one header", cves: []string{"CVE-2026-26308"}, sends: "two hosts, two credentials, two of whom to impersonate", quick: true,
+		text(&row{class: "targets", name: "several values of one header", cves: []string{"CVE-2026-26308"}, sends: "two Hosts, two credentials, two users to impersonate", quick: true,
 			bound: bound{Outcomes: ended + "|answered: (400|401|403)( (400|401|403|404))?"}, proof: "server.TestA18TwoHostsOverHTTP2, auth/authn.TestWho, server.TestA10HeadersWithMoreThanOneReading"}, head(
 			"Host: other.example.com", "Authorization: Bearer nobody", "Impersonate-User: a\r\nImpersonate-User: b")),
-		text(&row{class: "redirects", name: "upgrades on other paths", cves: []string{"CVE-2018-1002105"}, sends: "websockets and SPDY to discovery, OpenAPI, health and the collection, and a request behind", quick: true,
+		text(&row{class: "redirects", name: "upgrades on other paths", cves: []string{"CVE-2018-1002105"}, sends: "WebSocket and SPDY upgrades of discovery, OpenAPI, health checks and the collection, each followed by a request", quick: true,
 			bound: bound{Outcomes: ended + "|answered: (400|403|404|405|406|426|200)( (400|403|404))?(, closed)?"}, proof: "proxy.TestA2A3UpgradesThatAreNotForwarded, server.TestWhatNeverReachesABackend"}, func(path, smuggled string) []string {
 			var all []string
 			for _, target := range []string{"/apis", "/openapi/v3", "/healthz", "/version", "/apis/" + strings.Split(path, "/")[2] + "/v1"} {
@@ -262,7 +262,7 @@ func serverMessages() []*attackRow {
 			}
 			return all
 		}),
-		text(&row{class: "redirects", name: "a WebSocket's GET that does what POST may", cves: []string{"kubernetes/kubernetes#136550"}, sends: "GETs of exec that ask to become a websocket, by somebody who may not",
+		text(&row{class: "redirects", name: "a WebSocket's GET that does what POST may", cves: []string{"kubernetes/kubernetes#136550"}, sends: "GETs of exec with a WebSocket upgrade, by a user without permission",
 			bound: bound{Outcomes: "answered: 403( (400|403|404))?(, closed)?"}, proof: "server.TestA29ARightToReadAndAConsole"}, func(path, smuggled string) []string {
 			return []string{message("GET", "/apis/"+strings.Split(path, "/")[2]+"/v1/namespaces/default/things/x/exec", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==") + smuggled}
 		}),

@@ -37,32 +37,32 @@ const (
 var (
 	controllerRuntime = &compat.Party{
 		Name: "controller-runtime", Module: "sigs.k8s.io/controller-runtime", In: "e2e/clients/manager",
-		Is:    "A manager that reconciles a CRD of its own, and watches service accounts and a resource of an extension server.",
+		Is:    "A manager that reconciles its own CRD, and watches service accounts and a resource of an extension server.",
 		Steps: survives(leads, everyVerb, reconciles),
 	}
 	clientGo = &compat.Party{
 		Name: "client-go, an operator of service accounts", Module: "k8s.io/client-go",
-		Is:    "A controller with a service account's token and as few rights as it needs.",
+		Is:    "A controller that uses a service account token and has only the permissions that it needs.",
 		Steps: survives(grants, refuses),
 	}
 	watchLists = &compat.Party{
 		Name: "client-go, shared informers that watch-list", Module: "k8s.io/client-go",
-		Is:    "Informers as they are by default. No event may be missing, none may come twice.",
+		Is:    "Informers with their defaults. Every event must arrive exactly once.",
 		Steps: survives(follows),
 	}
 	lists = &compat.Party{
 		Name: "client-go, shared informers that list and watch", Module: "k8s.io/client-go",
-		Is:    "The same with KUBE_FEATURE_WatchListClient=false, as older releases do.",
+		Is:    "The same informers with KUBE_FEATURE_WatchListClient=false, as in older releases.",
 		Steps: survives(follows),
 	}
 	helm = &compat.Party{
 		Name: "Helm", Module: "helm.sh/helm/v4", In: "e2e/clients/installer",
-		Is:    "Helm's library with the Secrets driver and a chart of a Deployment, Service, ConfigMap, ServiceAccount, Role, RoleBinding and a CRD with an object of it.",
+		Is:    "Helm's library with the Secrets driver. The chart has a Deployment, Service, ConfigMap, ServiceAccount, Role, RoleBinding, and a CRD with a custom resource.",
 		Steps: survives(cycle, desert),
 	}
 	commandLine = &compat.Party{
 		Name: "kubectl", Module: "k8s.io/kubectl", In: "e2e/kubectl",
-		Is:    "Module v0.x.y is kubectl v1.x.y. Beside these steps, the stories in e2e/testdata are typed with it.",
+		Is:    "Module v0.x.y is kubectl v1.x.y. Apart from these steps, the scenarios in e2e/testdata use it too.",
 		Steps: survives(typed),
 	}
 

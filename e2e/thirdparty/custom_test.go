@@ -37,10 +37,10 @@ const (
 
 var customMetrics = &compat.Party{
 	Name: "custom-metrics-apiserver's test-adapter", Module: "sigs.k8s.io/custom-metrics-apiserver", In: "e2e/thirdparty/custommetrics",
-	Is: "The example of the library that custom and external metrics are made with.",
+	Is: "The example adapter of the library for custom and external metrics.",
 	Steps: life(
 		compat.Step{What: customWildcard}, compat.Step{What: customNames},
-		compat.Step{What: customDiscovery, Differs: "kube-apiserver shows the group-versions without any resource; here legacy discovery is asked for what an aggregated document leaves out"},
+		compat.Step{What: customDiscovery, Differs: "kube-apiserver shows these group-versions without resources; the front door uses legacy discovery for group-versions that an aggregated document leaves out"},
 		compat.Step{What: customHPA}, compat.Step{What: customExternal}, compat.Step{What: customTable},
 	),
 }

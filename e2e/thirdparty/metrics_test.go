@@ -39,7 +39,7 @@ const (
 
 var metricsServer = &compat.Party{
 	Name: "metrics-server", Module: "sigs.k8s.io/metrics-server", In: "e2e/thirdparty/metricsserver",
-	Is: "Started as its manifests start it, with the rights that they give it; it scrapes a kubelet's metrics over TLS, with the token of its service account.",
+	Is: "It runs with the flags and the permissions of its manifests. It scrapes a kubelet's metrics over TLS, with the token of its service account.",
 	Steps: life(
 		compat.Step{What: metricsTopNode}, compat.Step{What: metricsTopPod}, compat.Step{What: metricsTable},
 		compat.Step{What: metricsSelector}, compat.Step{What: metricsWatch}, compat.Step{What: metricsOpenAPI},

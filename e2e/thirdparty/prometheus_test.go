@@ -31,7 +31,7 @@ const (
 
 var prometheusAdapter = &compat.Party{
 	Name: "prometheus-adapter", Module: "sigs.k8s.io/prometheus-adapter", In: "e2e/thirdparty/prometheusadapter",
-	Is:    "Built with the libraries of Kubernetes 1.30; a Prometheus that was built from its own module scrapes an application.",
+	Is:    "The adapter is built with the libraries of Kubernetes 1.30. A Prometheus, built from its own module, scrapes an application.",
 	Steps: life(compat.Step{What: promCustom}, compat.Step{What: promHPA}, compat.Step{What: promExternal}, compat.Step{What: promOld}),
 }
 

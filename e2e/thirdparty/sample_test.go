@@ -33,7 +33,7 @@ const (
 
 var sampleAPIServer = &compat.Party{
 	Name: "sample-apiserver", Module: "k8s.io/sample-apiserver", In: "e2e/thirdparty/sampleapiserver",
-	Is: "Kubernetes' example of an extension server that stores: all flags at their defaults, an etcd of its own.",
+	Is: "Kubernetes' example of an extension server that stores objects. All flags have their defaults; it has its own etcd.",
 	Steps: life(
 		compat.Step{What: sampleReady}, compat.Step{What: sampleObjects}, compat.Step{What: sampleApply}, compat.Step{What: sampleKubectl},
 		compat.Step{What: sampleVersions}, compat.Step{What: sampleAdmission}, compat.Step{What: sampleRights}, compat.Step{What: sampleExplain},

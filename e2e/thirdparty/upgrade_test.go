@@ -45,7 +45,7 @@ var (
 
 var upgrader = &compat.Party{
 	Name: "a server in KubeVirt's manner", Version: "(ours)",
-	Is: "KubeVirt's virt-api needs a cluster to run in. This one, of some hundred lines, does what it does to a front door.",
+	Is: "KubeVirt's virt-api needs a cluster. This server of about a hundred lines uses a front door in the same way.",
 	Steps: life(
 		compat.Step{What: upgradeTrust}, compat.Step{What: upgradeRights}, compat.Step{What: upgradeAction}, compat.Step{What: upgradeDiscovery},
 		compat.Step{What: upgradeOpenAPI}, compat.Step{What: upgradeRefused}, compat.Step{What: upgradeConsole},

@@ -38,14 +38,14 @@ type limit struct {
 }
 
 var limits = []limit{
-	{Method.name, MaxMethod, "bytes", http.StatusNotImplemented, "RFC 9112, 3: a method longer than any that the server implements is answered 501. The longest that is registered has 17"},
-	{"target", MaxTarget, "bytes", http.StatusRequestURITooLong, "RFC 9112, 3: 414; at least 8000 are to be taken. RFC 9110, 4.1 and 15.5.15"},
-	{Authority.name, MaxAuthority, "bytes", http.StatusBadRequest, "RFC 1035, 2.3.4: 255 octets on the wire of DNS are 253 of text; a colon and five digits more (RFC 3986, 3.2.2 and 3.2.3)"},
-	{FieldName.name, MaxFieldName, "bytes", http.StatusRequestHeaderFieldsTooLarge, "RFC 9110, 5.4; RFC 6585, 5. A length in one byte is what CVE-2021-40346 was about"},
+	{Method.name, MaxMethod, "bytes", http.StatusNotImplemented, "RFC 9112, 3: a method longer than any that the server implements is answered 501. The longest registered method has 17 bytes"},
+	{"target", MaxTarget, "bytes", http.StatusRequestURITooLong, "RFC 9112, 3: 414; servers should accept at least 8000 bytes. RFC 9110, 4.1 and 15.5.15"},
+	{Authority.name, MaxAuthority, "bytes", http.StatusBadRequest, "RFC 1035, 2.3.4: 255 octets in the DNS wire format are 253 characters of text; a colon and five digits are added (RFC 3986, 3.2.2 and 3.2.3)"},
+	{FieldName.name, MaxFieldName, "bytes", http.StatusRequestHeaderFieldsTooLarge, "RFC 9110, 5.4; RFC 6585, 5. CVE-2021-40346 was an overflow of a length in one byte"},
 	{FieldValue.name, MaxFieldValue, "bytes", http.StatusRequestHeaderFieldsTooLarge, "RFC 9110, 5.4; RFC 6585, 5"},
-	{"fields of a request that is received", MaxFields, "fields", http.StatusRequestHeaderFieldsTooLarge, "RFC 9110, 5.4; RFC 6585, 5. Over HTTP/2 each crumb of a cookie is one (RFC 9113, 8.2.3)"},
-	{"fields of a request that is sent", MaxFieldsSent, "fields", 0, "RFC 9110, 5.4: with what a front proxy adds"},
-	{"trailers", MaxTrailers, "fields", 0, "RFC 9110, 6.5; RFC 9112, 7.1.2. The body fails (HTTP/1.1), or the stream (HTTP/2)"},
+	{"fields of a request that is received", MaxFields, "fields", http.StatusRequestHeaderFieldsTooLarge, "RFC 9110, 5.4; RFC 6585, 5. Over HTTP/2 each Cookie field counts (RFC 9113, 8.2.3)"},
+	{"fields of a request that is sent", MaxFieldsSent, "fields", 0, "RFC 9110, 5.4: includes the fields that a front proxy adds"},
+	{"trailers", MaxTrailers, "fields", 0, "RFC 9110, 6.5; RFC 9112, 7.1.2. With more, the body fails (HTTP/1.1) or the stream is reset (HTTP/2)"},
 }
 
 // tooLongError is the error for an element that is too long.
@@ -76,12 +76,12 @@ func CheckCount(n int) error {
 
 // lengthRules are the rules for Content-Length.
 var lengthRules = []rule{
-	{"digits only: no sign, no blank, no fraction, no list", "RFC 9110, 8.6: 1*DIGIT"},
+	{"digits only: no sign, no space, no fraction, no list", "RFC 9110, 8.6: 1*DIGIT"},
 	{"no more than 9223372036854775807", "RFC 9110, 8.6: a recipient must guard against overflows"},
 	{"once, also when the values agree", "RFC 9110, 8.6: a recipient may refuse; RFC 9112, 6.3"},
 	{"not with Transfer-Encoding", "RFC 9112, 6.1 and 6.3; attack row A19. HTTP/2 has no Transfer-Encoding (RFC 9113, 8.2.2)"},
-	{"as long as the body is", "RFC 9112, 6.3; RFC 9113, 8.1.1"},
-	{"never written in an answer of 1xx, 204 or 304, and refused in one of 1xx or 204 unless it is 0", "RFC 9110, 8.6 and 6.4.1; RFC 9112, 6.1"},
+	{"equal to the length of the body", "RFC 9112, 6.3; RFC 9113, 8.1.1"},
+	{"never sent in a 1xx, 204 or 304 response; refused in a 1xx or 204 response of a backend unless it is 0", "RFC 9110, 8.6 and 6.4.1; RFC 9112, 6.1"},
 }
 
 // ParseContentLength is the length of a body, or -1 without Content-Length. ok is false for invalid and for several values.
@@ -114,7 +114,7 @@ var forbiddenTrailers = []struct {
 	{[]string{"cache-control", "expect", "if-", "max-forwards", "pragma", "range", "te"}, "RFC 9110, 6.5.1: modifiers of a request"},
 	{[]string{"authorization", "cookie", "proxy-authenticate", "proxy-authorization", "realm", "set-cookie", "www-authenticate"}, "RFC 9110, 6.5.1: authentication"},
 	{[]string{"content-encoding", "content-range", "content-type"}, "RFC 9110, 6.5.1: how the content is processed"},
-	{[]string{"connection", "keep-alive", "proxy-connection", "upgrade"}, "RFC 9110, 7.6.1; RFC 9113, 8.2.2: about connections"},
+	{[]string{"connection", "keep-alive", "proxy-connection", "upgrade"}, "RFC 9110, 7.6.1; RFC 9113, 8.2.2: connection fields"},
 	{[]string{"x-remote-", "impersonate-"}, "identities: attack rows A1 to A8"},
 }
 
@@ -132,10 +132,10 @@ func ValidTrailer(name string) bool {
 
 // connectionHeaders are the fields that HTTP/2 does not have, and what is done about them.
 var connectionHeaders = []rule{
-	{"connection, keep-alive, proxy-connection, transfer-encoding, upgrade", "RFC 9113, 8.2.2: 400 in a request; dropped from the answer of a backend; never written"},
+	{"connection, keep-alive, proxy-connection, transfer-encoding, upgrade", "RFC 9113, 8.2.2: 400 in a request; removed from responses of backends; never sent"},
 	{`te other than "trailers"`, "RFC 9113, 8.2.2: 400 in a request"},
-	{"a pseudo field in trailers", "RFC 9113, 8.1: the stream is reset"},
-	{"host that is another than :authority", "RFC 9113, 8.3.1: 400; the default port is none"},
+	{"a pseudo-header field in trailers", "RFC 9113, 8.1: the stream is reset"},
+	{"host that differs from :authority", "RFC 9113, 8.3.1: 400; the default port may be left out"},
 }
 
 // IsConnectionHeader reports whether a canonical name is that of a field that HTTP/2 does not have.
@@ -174,15 +174,15 @@ func PrintRules(w io.Writer) error {
 		}
 		line(r.element, fmt.Sprintf("%d %s", r.max, r.unit), answer, r.source)
 	}
-	line("the whole head", "65536 bytes", "431", "RFC 6585, 5; RFC 9113, 6.5.2. Over HTTP/1.1 with the request line; over HTTP/2 as that section counts, and 320 more. "+
-		"Up to twice as many bytes compressed, and four times unpacked, cost the stream; beyond them, and beyond ten such heads at once and one a second, the connection")
+	line("all headers", "65536 bytes", "431", "RFC 6585, 5; RFC 9113, 6.5.2. Over HTTP/1.1 the request line counts too; over HTTP/2 the size is counted as in that section, and 320 bytes more are allowed. "+
+		"Headers of up to twice this size compressed, or four times decoded, reset the stream. Larger ones, or more than ten such headers at once and one a second, close the connection")
 	b.WriteString("\n## Content-Length\n\n")
 	line("rule", "source")
 	line("---", "---")
 	for _, r := range lengthRules {
 		line(r.bytes, r.source)
 	}
-	b.WriteString("\n## What no trailer is\n\nIn any spelling that a backend may fold onto it. Such a trailer is dropped where it comes; one that is announced is answered 400.\n\n")
+	b.WriteString("\n## Forbidden trailers\n\nThe names are forbidden in any spelling that a backend may fold onto them. The front door drops such a trailer, and answers a request that announces one with 400.\n\n")
 	line("names", "source")
 	line("---", "---")
 	for _, r := range forbiddenTrailers {
@@ -194,7 +194,7 @@ func PrintRules(w io.Writer) error {
 		}
 		line(strings.Join(names, ", "), r.source)
 	}
-	b.WriteString("\n## What HTTP/2 has no place for\n\n")
+	b.WriteString("\n## Fields that HTTP/2 forbids\n\n")
 	line("field", "source")
 	line("---", "---")
 	for _, r := range connectionHeaders {

@@ -9,12 +9,12 @@ import (
 
 var update = flag.Bool("update", false, "write docs/http-rules.md")
 
-const pageHead = `# What a request may be made of
+const pageHead = `# HTTP rules
 
-These are the rules for both versions of HTTP, for requests that the front door receives and for those that it sends to backends. They
-are printed from ` + "`internal/httpmsg`" + ` by ` + "`go test ./internal/httpmsg -run TestPageOfRules -update`" + `, and a test checks that this page is
-current. What is against a rule about bytes is answered 400, and over HTTP/2 the stream is reset where a name or a value of a field is
-none; it reaches no backend.
+These rules apply to HTTP/1.1 and HTTP/2, to requests that the front door receives and to requests that it sends to backends. The test
+` + "`go test ./internal/httpmsg -run TestPageOfRules -update`" + ` writes this page from ` + "`internal/httpmsg`" + `; without ` + "`-update`" + ` it checks that the
+page is current. A request that violates a rule about bytes gets a 400 and is not sent to a backend. Over HTTP/2, an invalid name or value
+of a field resets the stream.
 
 `
 

@@ -48,7 +48,7 @@ var (
 	// FieldValue is a value without the blanks and tabs at its ends, which both servers remove.
 	FieldValue = newElement("field value",
 		rule{byteRange(0x21, 0x7e), "RFC 9110, 5.5: VCHAR"},
-		rule{byteRange(0x80, 0xff), "RFC 9110, 5.5: obs-text, opaque and passed on as it is"},
+		rule{byteRange(0x80, 0xff), "RFC 9110, 5.5: obs-text, opaque, passed on unchanged"},
 		rule{" \t", "RFC 9110, 5.5: SP and HTAB between other bytes"})
 
 	// Path is the path of a target. It begins with a slash.
@@ -57,8 +57,8 @@ var (
 		rule{unreserved, "RFC 3986, 3.3 pchar, 2.3: unreserved"},
 		rule{subDelims, "RFC 3986, 3.3 pchar, 2.2: sub-delims"},
 		rule{":@", "RFC 3986, 3.3: pchar"},
-		rule{"%", "RFC 3986, 2.1: before two hexadecimal digits, which is checked too"},
-		rule{unwise, "RFC 2396, 2.4.3: unwise; clients send them unescaped (WHATWG URL, 1.3) and every reader takes them as they are"})
+		rule{"%", "RFC 3986, 2.1: before two hexadecimal digits, which are checked too"},
+		rule{unwise, "RFC 2396, 2.4.3: unwise; clients send them unescaped (WHATWG URL, 1.3), and every parser reads them in the same way"})
 
 	// Query is what follows the first question mark of a target.
 	Query = newElement("query",
@@ -66,15 +66,15 @@ var (
 		rule{unreserved, "RFC 3986, 3.4 pchar, 2.3: unreserved"},
 		rule{subDelims, "RFC 3986, 3.4 pchar, 2.2: sub-delims"},
 		rule{":@", "RFC 3986, 3.4: pchar"},
-		rule{"%", "RFC 3986, 2.1: before two hexadecimal digits, which is checked too"},
-		rule{unwise + `\`, "RFC 2396, 2.4.3: unwise; as in a path. A backslash is a slash to some readers of paths, and to none of queries"},
-		rule{`"<>`, "RFC 2396, 2.4.3: delims; command-line clients send them unescaped, and they delimit nothing in a request"})
+		rule{"%", "RFC 3986, 2.1: before two hexadecimal digits, which are checked too"},
+		rule{unwise + `\`, "RFC 2396, 2.4.3: unwise; as in a path. Some parsers treat a backslash in a path as a slash; none does so in a query"},
+		rule{`"<>`, "RFC 2396, 2.4.3: delims; command-line clients send them unescaped, and they have no meaning in a request"})
 
 	// Authority is the host of a request and its port: Host, :authority, or the target of CONNECT.
 	Authority = newElement("authority",
-		rule{unreserved, "RFC 3986, 3.2.2: reg-name; RFC 1035, 2.3.1. Its sub-delims and escapes are in no name of DNS, and are a list to readers of X-Forwarded-Host"},
+		rule{unreserved, "RFC 3986, 3.2.2: reg-name; RFC 1035, 2.3.1. DNS names contain no sub-delims and no escapes; readers of X-Forwarded-Host treat a comma as a list separator"},
 		rule{":", "RFC 3986, 3.2.3: before the port, and in an IPv6 address"},
-		rule{"[]", "RFC 3986, 3.2.2: about an IPv6 address"})
+		rule{"[]", "RFC 3986, 3.2.2: around an IPv6 address"})
 )
 
 func newElement(name string, rows ...rule) *Element {

@@ -129,23 +129,23 @@ var layout = template.Must(template.New("report").Funcs(template.FuncMap{
 	"x":   func(f float64) string { return fmt.Sprintf("%.2fx", f) },
 	"pct": func(f float64) string { return fmt.Sprintf("%.1f %%", 100*f) },
 	"cpu": func(a, b sample) string { return fmt.Sprintf("%.2fx", float64(a.CPU)/float64(b.CPU)) },
-}).Parse(`# What clients wait for when they ask what there is
+}).Parse(`# Latency of discovery requests
 
 Made by ` + "`go run ./e2e/bench/discovery -out docs/bench`" + ` on {{.Machine}}, {{.Go}}.
-Load average {{.Load}}: other work shared the machine. The run took {{printf "%.0f" .Took.Seconds}} s. Numbers of
-such a machine mean little; ratios of one run do.
+Load average {{.Load}}: other work shared the machine. The run took {{printf "%.0f" .Took.Seconds}} s. Absolute
+numbers of such a machine mean little; ratios within one run can be trusted.
 
-## 50 of 1,000 backends hang, against none
+## 50 of 1,000 backends hang, compared with none
 
-{{len .Pairs}} pairs of turns, in one process and in changing order; the backends that hang are really being asked meanwhile. The
-median of the ratios:
+There are {{len .Pairs}} pairs of measurements, in one process and in changing order. The front door has requests open to the hanging
+backends during the measurement. The medians of the ratios:
 
 | p50 | p99 | CPU for each request |
 |---|---|---|
 | {{x .RatioP50}} | **{{x .RatioP99}}** | {{x .RatioCPU}} |
 
-All turns of one kind taken together, p99 is {{ms .Healthy.P99}} ms of {{.Healthy.Requests}} requests with healthy backends and {{ms .Hung.P99}} ms of
-{{.Hung.Requests}} with hung ones: {{x .RatioP99Pool}}. The pairs, healthy and hung:
+Over all measurements together, p99 is {{ms .Healthy.P99}} ms for {{.Healthy.Requests}} requests with healthy backends, and {{ms .Hung.P99}} ms for
+{{.Hung.Requests}} requests with hanging ones: {{x .RatioP99Pool}}. The pairs, healthy and hanging:
 
 | p50 ms | p99 ms | requests |
 |---|---|---|
@@ -155,8 +155,8 @@ All turns of one kind taken together, p99 is {{ms .Healthy.P99}} ms of {{.Health
 
 ## Aggregated /apis
 
-"Against bytes" compares the CPU that the front door takes for one request with what it takes when a handler answers the
-same headers and bytes from a variable: what is left is the price of deciding what to send.
+"Against bytes" is the CPU of one request, divided by the CPU when a handler writes the same headers and bytes from a
+variable. The difference is the cost of choosing the response.
 
 | APIServices | backends | p50 ms | p99 ms | CPU us | against bytes | KiB sent |
 |---|---|---|---|---|---|---|
@@ -172,10 +172,10 @@ same headers and bytes from a variable: what is left is the price of deciding wh
 | {{.APIServices}} | {{.Backends}} | {{ms .OpenAPI.P50}} | {{ms .OpenAPI.P99}} | {{us .OpenAPI.CPU}} | {{cpu .OpenAPI .OpenAPIBytes}} | {{kib .OpenAPI.Bytes}} |
 {{- end}}
 
-## What asking backends costs
+## Idle CPU and memory
 
-CPU of one core while no client asks anything, just after the backends changed, when they are asked most often; and memory
-after a collection.
+Idle CPU is the share of one core while no client sends requests. It is measured just after the backends changed, when the
+front door fetches their documents most often. Memory is read after a garbage collection.
 
 | APIServices | backends | idle CPU | heap MiB | resident MiB |
 |---|---|---|---|---|
@@ -183,10 +183,10 @@ after a collection.
 | {{.APIServices}} | {{.Backends}} | {{pct .Idle}} | {{mib .Heap}} | {{mib .RSS}} |
 {{- end}}
 
-## What changes cost
+## The cost of changes
 
-A flip is a changed verdict on one backend, from the change of the route table to the new document. A registration has
-appeared when the resources of its backend, which has to be asked for them, are in the document.
+A flip is a change of availability of one backend. It is measured from the change of the route table to the new document. A
+new registration appears when the document contains the resources of its backend, which the front door has to fetch first.
 
 | APIServices | CPU of a flip, ms | flip p50 ms | flip max ms | appears p50 ms | appears max ms |
 |---|---|---|---|---|---|

@@ -81,31 +81,32 @@ var page = template.Must(template.New("incumbent").Funcs(template.FuncMap{
 	"mb":  func(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) },
 }).Parse(pageText))
 
-const pageText = `# Beside kube-apiserver
+const pageText = `# Portico and kube-apiserver compared
 
 Made on {{.Machine}}
-The other side is kube-apiserver {{.Version}} with kube-controller-manager and etcd. The run took {{printf "%.0f" .Took.Seconds}} s.
+Portico is compared with kube-apiserver {{.Version}}, which runs with kube-controller-manager and etcd. The run took {{printf "%.0f" .Took.Seconds}} s.
 
     make bench-incumbent
 
-Every server is a process of its own, on one machine with its clients. Both sides have the same serving certificate, tokens,
-Roles, and audit policy (level Metadata, written to a file); both have RBAC and priority and fairness; and both are otherwise as
-they come, which for audit means that kube-apiserver writes before it answers and that Portico does not. The etcd beside them is
-built from the module that Portico embeds. The backends, and what they are asked, are those of [proxied.md](proxied.md).
+Every server is a separate process on one machine; the clients run there too. Both sides use the same serving certificate, tokens,
+Roles and audit policy (level Metadata, written to a file). Both use RBAC and API Priority and Fairness. All other settings are the
+defaults. By default, kube-apiserver writes audit events before it responds, and Portico does not. The separate etcd is built from
+the module that Portico embeds. The backends and the requests are those of [proxied.md](proxied.md).
 
-Numbers are medians, the least and the greatest in brackets. **CPU is microseconds of one request, which is milliseconds of a
-thousand.** Ratios are of ours to theirs and are taken in each round, in which what else the machine did met both: below 1 is
-less. Clients share the cores, so requests per second and delays describe all processes together.
+Numbers are medians; the minimum and the maximum are in brackets. **CPU is microseconds per request, which equals milliseconds
+per thousand requests.** Ratios are Portico's number divided by kube-apiserver's. They are computed within each round, so that
+other load on the machine affects both sides. The clients share the cores with the servers, so requests per second and delays
+describe all processes together. In the tables, "ours" is Portico and "theirs" is kube-apiserver; "beside it" is a separate etcd process.
 
-## In short
+## Summary
 
-| | lines | ours to theirs | most, in | theirs is less in | of these within the noise |
+| | rows | ours to theirs | highest, in | theirs is lower in | of these within the noise |
 |---|---|---|---|---|---|
 {{- range .Ranges}}
 | {{.What}} | {{.Lines}} | {{two .Least}} to {{two .Most}} | {{.Worst}} | {{.Cheaper}} | {{.Noisy}} |
 {{- end}}
 {{with .Behind}}
-Lines in which theirs is less:
+Rows in which kube-apiserver's number is lower:
 
 | | | ours to theirs |
 |---|---|---|
@@ -113,7 +114,7 @@ Lines in which theirs is less:
 | {{.What}} | {{.Line}} | {{x .Spread}} |
 {{- end}}
 {{else}}
-There is no line in which theirs is less.
+There is no row in which kube-apiserver's number is lower.
 {{end}}
 {{- range .Groups}}
 ## {{.Title}}
@@ -126,7 +127,8 @@ There is no line in which theirs is less.
 {{end}}
 ## Watches, proxied
 
-A thousand events a second, of about 300 bytes. What a server does anyway in a second is in the CPU of a thousand events.
+The backend sends a thousand events a second of about 300 bytes each. The CPU of an event includes a thousandth of what the server uses in
+a second without events.
 
 | streams | | CPU us of an event | to theirs | p50 ms | p99 ms | to theirs | RSS MiB |
 |---|---|---|---|---|---|---|---|
@@ -136,8 +138,9 @@ A thousand events a second, of about 300 bytes. What a server does anyway in a s
 
 ## Local objects
 
-ConfigMaps of about 1 KB, by an administrator over HTTP/2; a list without more is of a hundred. An event's CPU is with the change
-itself, shared by the watches. The embedded etcd is a part of its process, so that only the sums can be compared with it.
+An administrator reads and writes ConfigMaps of about 1 KB over HTTP/2. "list 100" has a hundred objects. The CPU of a watch event
+includes the change itself, divided by the number of watches. The embedded etcd runs inside the Portico process, so only the
+numbers "with etcd" can be compared with it.
 
 | | at once | | CPU us of the API server | to theirs | with etcd | to theirs | per second | p50 ms | to theirs | p99 ms | to theirs | RSS MiB |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
@@ -147,8 +150,8 @@ itself, shared by the watches. The embedded etcd is a part of its process, so th
 
 ## Registrations
 
-Single runs, side by side. An aggregator is everything in one: the API server, the controllers and the etcd. Memory is read
-{{printf "%.0f" .Settings.Rest.Seconds}} s after all was made and {{printf "%.0f" .Settings.Idle.Seconds}} s in which nobody asked anything, whose CPU is shown.
+These are single runs, side by side. The ` + "`aggregator`" + ` process contains the API server, the controllers and the etcd. After all objects
+are created, the measurement waits {{printf "%.0f" .Settings.Rest.Seconds}} s. The next {{printf "%.0f" .Settings.Idle.Seconds}} s without requests give the idle CPU. Memory is read at their end.
 
 | APIServices | side | RSS MiB | of these | CPU s of an idle minute | of these | /apis p50 ms | its CPU us | its bytes | registered in | first answer after, ms |
 |---|---|---|---|---|---|---|---|---|---|---|
@@ -156,11 +159,11 @@ Single runs, side by side. An aggregator is everything in one: the API server, t
 | {{.APIServices}} | {{.Who}} | {{mib .RSS}} | {{range $i, $p := .Parts}}{{if $i}}, {{end}}{{$p.Name}} {{mib $p.RSS}}{{end}} | {{f1 .IdleCPU}} | {{range $i, $p := .Parts}}{{if $i}}, {{end}}{{f1 $p.IdleCPU}}{{end}} | {{.APIs}} | {{n .APIsCPU}} | {{.APIsBytes}} | {{if .APIServices}}{{seconds .Registered}}{{end}} | {{.Appeared}} |
 {{- end}}
 
-## A backend dies
+## A backend fails
 
-Single runs, each on a pair of sides of its own: trust the seconds. The GET is sent when the backend is dead, before the
-condition says so. The namespace has a ConfigMap in it, and is deleted when Available is False; the backend stays away for
-{{seconds .Settings.Dead}} more at least, and until the GET has an answer.
+These are single runs, each fault on its own pair of servers: trust the seconds, not their fractions. The GET is sent after the backend
+fails and before the Available condition becomes False. The namespace contains a ConfigMap and is deleted when Available is False.
+The backend stays down for at least {{seconds .Settings.Dead}} after that, and until the GET is answered.
 
 | fault | side | the GET | Available=False after | Available=True, after the return | a namespace that is deleted |
 |---|---|---|---|---|---|
@@ -168,10 +171,10 @@ condition says so. The namespace has a ConfigMap in it, and is deleted when Avai
 | {{.Fault}} | {{.Who}} | {{.Answer}} | {{seconds .Unavailable}} | {{seconds .Available}} | {{.Namespace}} |
 {{- end}}
 
-## Start, and size
+## Start-up time and size
 
-From the start of the process to its first good /readyz, {{.Start.HowOften}} times on new data: Portico {{.Start.Ours}} ms, its etcd included,
-and kube-apiserver {{.Start.Theirs}} ms, on an etcd that already ran; {{x .Start.ToTheirs}}.
+Time from the start of the process to the first successful ` + "`/readyz`" + `, {{.Start.HowOften}} times with empty storage: Portico {{.Start.Ours}} ms, its etcd
+included; kube-apiserver {{.Start.Theirs}} ms, with an etcd that was already running; ratio {{x .Start.ToTheirs}}.
 
 | program | MB | MB without symbols and debug information |
 |---|---|---|

@@ -57,20 +57,21 @@ func (r *Report) Markdown() ([]byte, error) {
 var page = template.Must(template.New("local").Funcs(template.FuncMap{
 	"n":      func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
 	"signed": func(s measure.Spread) string { return fmt.Sprintf("%+.1f (%.1f..%.1f)", s.Median, s.Min, s.Max) },
-}).Parse(`# The local groups, beside the storage library that they stand on
+}).Parse(`# The local groups, compared with the storage library that they use
 
 Made by ` + "`make bench`" + ` on {{.R.Machine}}
 {{.R.Settings.Rounds}} rounds of {{.R.Settings.Cell}}; the run took {{printf "%.0f" .R.Took.Seconds}} s.
 
-ConfigMaps of about 1 KB, embedded etcd. **CPU is microseconds of one request** (of a watch: of one event delivered to one of
-the watches, the change itself included); medians, the least and the greatest in brackets.
+The objects are ConfigMaps of about 1 KB in an embedded etcd. **CPU is microseconds per request.** For a watch it is microseconds
+per event delivered to one of the watches, the change itself included. Numbers are medians; the minimum and the maximum are in
+brackets.
 
-- storage library: ` + "`registry.Store`" + ` of k8s.io/apiserver with a watch cache, called in process; no encoding for clients;
-- REST handler: what serves the local groups, called in process with what it must be told of a request;
-- chain and handler: the same behind the whole chain, with a token, RBAC, priority and fairness, and the audit log;
-- front door, TLS: a front door of its own, asked by an administrator over HTTP/2. Its clients share the cores.
+- storage library: ` + "`registry.Store`" + ` of k8s.io/apiserver with a watch cache, called in process; responses are not encoded;
+- REST handler: the handler of the local groups, called in process with the request information that it needs;
+- chain and handler: the same handler behind the complete handler chain, with a token, RBAC, API Priority and Fairness, and the audit log;
+- front door, TLS: a separate front door process, to which an administrator sends requests over HTTP/2. Its clients share the cores.
 
-"The chain adds" is taken in each round. The first line is the chain alone: nobody serves the request in the end.
+"The chain adds" is computed within each round. The first two rows are the handler chain alone: no handler serves the request.
 
 | | at once |{{range .Layers}} {{.}} |{{end}} the chain adds |
 |---|---|{{range .Layers}}---|{{end}}---|
@@ -78,7 +79,7 @@ the watches, the change itself included); medians, the least and the greatest in
 | {{$row.Name}} | {{$row.Clients}} |{{range $.Layers}} {{$row.Of .}} |{{end}} {{signed $row.ChainAdds}} |
 {{- end}}
 
-Target: the chain adds under 10 us.
+Target: the chain adds less than 10 us.
 
 ## At the front door
 

@@ -125,8 +125,8 @@ var buildsPage = template.Must(template.New("builds").Funcs(template.FuncMap{
 Made by ` + "`go run ./e2e/bench -before FILE builds`" + ` on {{.B.Machine}}
 {{.B.Rounds}} rounds of {{.B.Cell}} for each cell; the run took {{printf "%.0f" .B.Took.Seconds}} s.
 
-Both are loaded by turns, in every round, by an ordinary user. Ratios are of the new build to the one before, taken in each round: the
-median, the least and the greatest. Over all cells (geometric mean of the medians): CPU {{two .CPU}}, p99 {{two .P99}}, allocations {{two .Allocs}}, RSS {{two .RSS}}.
+In every round, an ordinary user loads the two builds one after the other. Ratios are of the new build to the one before. They are
+computed within each round; shown are the median, the minimum and the maximum. Geometric means of the medians over all cells: CPU {{two .CPU}}, p99 {{two .P99}}, allocations {{two .Allocs}}, RSS {{two .RSS}}.
 
 | | clients | at once | CPU us | CPU, to before | p99 ms | p99, to before | allocations | to before | RSS, to before |
 |---|---|---|---|---|---|---|---|---|---|

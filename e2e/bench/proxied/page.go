@@ -47,23 +47,24 @@ var page = template.Must(template.New("proxied").Funcs(template.FuncMap{
 	"n":   func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
 	"two": func(f float64) string { return fmt.Sprintf("%.2fx", f) },
 	"yes": func(b bool) string { return map[bool]string{true: "yes", false: "**no**"}[b] },
-}).Parse(`# The proxied path, beside a bare proxy
+}).Parse(`# Proxied requests, compared with a bare reverse proxy
 
 Made by ` + "`make bench`" + ` on {{.R.Machine}}
 {{.R.Rounds}} rounds of {{.R.Cell}} for each cell; the run took {{printf "%.0f" .R.Took.Seconds}} s.
 
-The backend, two bare ` + "`httputil.ReverseProxy`" + ` and the front door are processes of their own, on one machine with the
-clients, over TLS with client certificates to the backend. The bare proxies ask nobody who a request is from and write
-nothing down. The front door authenticates a token, authorizes by RBAC, takes turns by priority and fairness, and writes
-audit events at level Metadata to a file.
+The backend, two bare ` + "`httputil.ReverseProxy`" + ` servers, the front door and the clients run on one machine. Each server is a
+separate process. Connections to the backend use TLS with client certificates. The bare proxies neither authenticate nor log
+requests. The front door authenticates a token, authorizes by RBAC, applies API Priority and Fairness, and writes audit events
+at level Metadata to a file.
 
-Numbers are medians of the rounds, the least and the greatest in brackets. **CPU is microseconds of one request, which is
-milliseconds of a thousand.** Ratios are taken in each round, in which what else the machine did met everybody; they are
-what carries to another machine. Clients share the cores, so requests per second describe all processes together.
+Numbers are medians of the rounds; the minimum and the maximum are in brackets. **CPU is microseconds per request, which equals
+milliseconds per thousand requests.** Ratios are computed within each round, so that other load on the machine affects both
+sides. Ratios can be compared between machines; absolute numbers cannot. The clients share the cores with the servers, so
+requests per second describe all processes together.
 
-## Targets, for an ordinary user, against the bare proxy that speaks HTTP/2 to the backend
+## Targets: an ordinary user, compared with the bare proxy that uses HTTP/2 to the backend
 
-| | at most | worst median | in | kept |
+| | at most | worst median | in | met |
 |---|---|---|---|---|
 {{- range .Targets}}
 | {{.What}} | {{two .Limit}} | {{two .Got}} | {{.Cell}} | {{yes .Kept}} |
@@ -79,9 +80,9 @@ what carries to another machine. Clients share the cores, so requests per second
 {{end}}
 ## Watches
 
-A thousand events a second, of about 300 bytes; the delay is from the backend's clock to the client's, which are one. An idle
-front door is a whole API server with an etcd: it uses {{printf "%.0f" .IdleFront}} us of CPU a second, a bare proxy {{printf "%.0f" .IdleBare}}. Of a thousand events
-a second each bears a thousandth of that, which "its own" leaves out.
+The backend sends a thousand events a second of about 300 bytes each. The backend and the client use the same clock, so the
+delay is the difference of their times. An idle front door is a complete API server with an etcd and uses {{printf "%.0f" .IdleFront}} us of CPU a
+second; a bare proxy uses {{printf "%.0f" .IdleBare}}. A thousandth of that is part of the CPU of each event. "Its own" leaves it out.
 
 | streams | | CPU us of an event | to bare, HTTP/2 out | to bare, HTTP/1.1 out | its own | its own, to bare | p50 ms | p99 ms | backend, client CPU us | RSS MiB |
 |---|---|---|---|---|---|---|---|---|---|---|
@@ -89,9 +90,9 @@ a second each bears a thousandth of that, which "its own" leaves out.
 | {{.Streams}}, {{protocol .HTTP2}} | {{.Who}} | {{.CPU}} | {{x .CPUToH2}} | {{x .CPUToH1}} | {{.Own}} | {{x .OwnToH2}} | {{.P50}} | {{.P99}} | {{n .BackendCPU}}, {{n .ClientCPU}} | {{n .RSS}} |
 {{- end}}
 
-## What single settings cost
+## The cost of single settings
 
-GET 1 KB, HTTP/2, 32 at once, by the ordinary user: front doors that differ in one flag, side by side.
+GET 1 KB, HTTP/2, 32 at once, by the ordinary user. The front doors run side by side and differ in one flag.
 
 | | CPU us | to the first | p99 ms | allocations |
 |---|---|---|---|---|

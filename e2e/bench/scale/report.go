@@ -113,16 +113,16 @@ var page = template.Must(template.New("scale").Funcs(template.FuncMap{
 	"x":   func(s measure.Spread) string { return fmt.Sprintf("%.2fx (%.2f..%.2f)", s.Median, s.Min, s.Max) },
 	"f1":  func(f float64) string { return fmt.Sprintf("%.1f", f) },
 	"s":   func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()) },
-}).Parse(`# What there is to remember
+}).Parse(`# Many APIServices, RoleBindings and watches
 
 Made by ` + "`make bench`" + ` on {{.Machine}}
 {{.Settings.Rounds}} rounds of {{.Settings.Cell}}; the run took {{printf "%.0f" .Took.Seconds}} s.
 
-Front doors side by side, each with its own embedded etcd, asked by turns: GET of 1 KB through one APIService of many, by a
-user who has rights by one RoleBinding of many; HTTP/2, 32 at once. Each APIService has a Service, a group and a backend
-of its own, all of which answer at one address. Medians, the least and the greatest in brackets; ratios are taken in each
-round. "Its own" is of all rounds together, collections of garbage included wherever they fell, and without what the front
-door does in the same time when nobody asks it anything: pings and probes of every backend, the idle CPU below.
+The front doors run side by side, each with its own embedded etcd, and are loaded in turn. A request is a GET of 1 KB through
+one of the APIServices, by a user whom one of the RoleBindings authorizes, over HTTP/2, 32 at once. Each APIService has its
+own Service, group and backend; all backends answer at one address. Numbers are medians; the minimum and the maximum are in
+brackets. Ratios are computed within each round. "Its own" is the CPU of all rounds together, garbage collection included,
+minus the idle CPU below. An idle front door pings and probes every backend.
 
 | APIServices | bindings | CPU us of a request | to the first row | its own | its own, to the first row | p99 ms | a new APIService answers after, ms |
 |---|---|---|---|---|---|---|---|
@@ -130,13 +130,14 @@ door does in the same time when nobody asks it anything: pings and probes of eve
 | {{.APIServices}} | {{.Bindings}} | {{.CPU}} | {{x .Ratio}} | {{f1 .Own}} | {{printf "%.2fx" .OwnRatio}} | {{.P99}} | {{.Appeared}} |
 {{- end}}
 
-Targets: a request's own within 0.95x and 1.05x; an answer in less than 1,000 ms.
+Targets: a request's own CPU between 0.95x and 1.05x; the first answer of a new APIService in less than 1,000 ms.
 
 ## At rest
 
-"Kept" is what a collection of garbage leaves, stacks included. "Each more" compares with the first row: its objects, in
-etcd, watch caches and informers, and its open connection are in it. Memory is read {{printf "%.0f" .Settings.Rest.Seconds}} s after all was made, idle CPU in the
-{{printf "%.0f" .Settings.Idle.Seconds}} s after that: for some minutes new backends are asked for their documents more often than old ones, which is in it.
+"Kept" is the memory that is in use after a garbage collection, stacks included. "Each more" is the memory per APIService beyond
+those of the first row. It includes the APIService's objects in etcd, watch caches and informers, and its open connection.
+Memory is read {{printf "%.0f" .Settings.Rest.Seconds}} s after all objects were created, idle CPU in the {{printf "%.0f" .Settings.Idle.Seconds}} s after that. The front door fetches the documents of new
+backends more often for some minutes; the idle CPU includes this.
 
 | APIServices | bindings | RSS MiB | kept MiB | each more, KiB RSS | each more, KiB kept | CPU s of an idle minute | registered in s | bound in s |
 |---|---|---|---|---|---|---|---|---|
@@ -144,11 +145,11 @@ etcd, watch caches and informers, and its open connection are in it. Memory is r
 | {{.APIServices}} | {{.Bindings}} | {{mib .RSS}} | {{mib .Kept}} | {{$.ExtraRSS .}} | {{$.ExtraKept .}} | {{f1 .IdleCPU}} | {{s .Registered}} | {{if .Bindings}}{{s .Bound}}{{end}} |
 {{- end}}
 
-Targets: each more APIService under 50 KiB beyond its documents; under 2 CPU seconds of an idle minute with 1,000.
+Targets: each more APIService under 50 KiB, its documents not counted; under 2 CPU seconds in an idle minute with 1,000 APIServices.
 
 ## Idle watches
 
-Over HTTP/2, 50 to a connection, through the server to the backend.
+Watches over HTTP/2, 50 to a connection, through the server to the backend.
 
 | | watches | KiB each | RSS MiB | CPU us to open one |
 |---|---|---|---|---|

@@ -19,86 +19,86 @@ func (p Promise) String() string { return p.Name }
 var (
 	LineEnds = Promise{
 		"Lines of HTTP/1.1 end with CRLF and are not folded",
-		"A19, CVE-2025-22871 and its kin",
-		"A bare LF ends a line of a head, of trailers and the last line of a chunked body, and a folded line is joined to the one before. Handlers see the header as it came of that",
+		"A19, CVE-2025-22871 and similar ones",
+		"Accepts a bare LF as a line end in headers, in trailers and in the last line of a chunked body, and joins folded lines. Handlers see the resulting header",
 		"net/textproto `Reader.ReadLine` and `ReadMIMEHeader`, net/http/internal/chunked.go",
 	}
 	OneLength = Promise{
 		"A request has one Content-Length or a Transfer-Encoding, and a request of HTTP/1.0 no Transfer-Encoding",
 		"A19, CL.TE and TE.CL",
-		"The coding counts and the length is removed; equal lengths are one; a coding of HTTP/1.0 is removed, and what was the body is the next request. What is sent to a backend has one length again, so only a proxy before this one can be misled",
+		"With both, it uses the Transfer-Encoding and removes the Content-Length. It merges equal Content-Lengths. It removes a Transfer-Encoding from an HTTP/1.0 request, and reads the body as the next request. The request to the backend has one length again, so only a proxy in front of this one can be misled",
 		"net/http transfer.go `parseTransferEncoding` (golang/go#12785) and `fixLength`",
 	}
 	PlainChunks = Promise{
 		"A chunk's size is plain digits, extensions have no control characters, trailers' names are tokens",
 		"A19",
-		"Blanks after a size and control characters in an extension are skipped, and so is a blank between the name of a trailer and its colon",
+		"Skips spaces after a size, control characters in an extension, and a space between the name of a trailer and its colon",
 		"net/http/internal/chunked.go `readChunkLine`",
 	}
 	HostOfEveryRequest = Promise{
-		"Every request of HTTP/1.1 has a Host that can be one, with CONNECT and an absolute target too",
+		"Every HTTP/1.1 request has a valid Host, also CONNECT requests and requests with an absolute target",
 		"A18",
-		"CONNECT needs no Host, and beside an absolute target any bytes that a Host may have are taken; the host of the target counts",
+		"Accepts CONNECT without a Host. With an absolute target, it checks only the bytes of the Host, and uses the host of the target",
 		"net/http server.go `conn.readRequest`, request.go `readRequest`",
 	}
 	StatusForEveryRefusal = Promise{
-		"What the server itself refuses is answered with a metav1.Status over HTTP/1.1",
-		"none: kubectl prints what it is told",
-		"400, 431, 501 and 505 for what net/http itself refuses have a line of plain text; what is refused by the rule table has a Status",
+		"Over HTTP/1.1, requests that the server itself refuses are answered with a metav1.Status",
+		"none: kubectl prints the message of the response",
+		"The 400, 431, 501 and 505 responses of net/http itself have a line of plain text. Requests that the rule table refuses get a Status",
 		"net/http server.go `conn.serve`",
 	}
 	LengthOverHTTP2 = Promise{
-		"A body of HTTP/2 that is shorter than its Content-Length resets its stream, as does a length that is none",
+		"An HTTP/2 body that is shorter than its Content-Length, or an invalid Content-Length, resets the stream",
 		"A19, CVE-2021-21409",
-		"The handler's last Read fails, and its answer is sent; a length that is none, or two, is answered 400",
+		"The handler's last Read fails, and its response is sent. An invalid Content-Length, or two of them, is answered 400",
 		"golang.org/x/net/http2 server.go `stream.endStream`",
 	}
 	FloodsOfFrames = Promise{
-		"A connection of HTTP/2 ends when its client sends frames that carry nothing, or provokes resets, more often than the rate allows",
+		"An HTTP/2 connection is closed when its client exceeds the allowed rate of frames without data, or of resets that it provokes",
 		"CVE-2019-9512 to 9518, CVE-2025-8671; D2 and D4",
-		"What waits to be sent is bounded (10,000 frames) and so are the handlers that run; frames are read for as long as they come",
+		"Limits the queue of frames to be sent (10,000) and the number of running handlers. It reads frames without a limit",
 		"golang.org/x/net/http2 server.go `maxQueuedControlFrames`",
 	}
 	FloodsOfHeaders = Promise{
-		"A client that goes on sending headers beyond the limit loses its connection",
+		"The connection of a client that keeps sending headers beyond the limit is closed",
 		"D15",
-		"Each is answered 431, without end",
+		"Answers each with 431, and keeps the connection",
 		"golang.org/x/net/http2 server.go `handleHeaderListTooLong`",
 	}
 	TwoGoAways = Promise{
-		"A client of HTTP/2 is warned by a GOAWAY before one says which stream is the last",
-		"none: requests on the way when a server stops (RFC 9113, 6.8)",
-		"One GOAWAY names the last stream that was seen. Requests that were on the way are told to be unprocessed, and clients ask again elsewhere",
+		"An HTTP/2 client gets a first GOAWAY as a warning before the GOAWAY that names the last stream",
+		"none: requests that are in transit when a server stops (RFC 9113, 6.8)",
+		"Sends one GOAWAY with the last stream that it has seen. Requests in transit are reported as unprocessed, and clients send them again on another connection",
 		"golang.org/x/net/http2 server.go `serverConn.startGracefulShutdownInternal`",
 	}
 	HeaderTimeOverHTTP2 = Promise{
-		"A header block of HTTP/2 that has begun is whole within 10 s",
+		"An HTTP/2 header block must be complete within 10 s",
 		"slow headers; D5",
-		"It ends with the connection, whose pings are not answered meanwhile: 45 s",
+		"Closes the connection after 45 s, because its pings are not answered in that time",
 		"net/http has no such setting: ReadHeaderTimeout is for HTTP/1",
 	}
 	EmptyLineBefore = Promise{
-		"An empty line before a request of HTTP/1.1 is skipped",
+		"An empty line before an HTTP/1.1 request is skipped",
 		"none: old clients send one after a body (RFC 9112, 2.2)",
-		"400",
+		"Answers 400",
 		"net/http request.go `readRequest`",
 	}
 )
 
 // CookieCrumbs is about the number of fields.
 var CookieCrumbs = Promise{
-	"Each crumb of a cookie counts as a field of a request over HTTP/2, of which there are 500",
+	"Each Cookie field of an HTTP/2 request counts towards the limit of 500 fields",
 	"A40, CVE-2026-47774",
-	"They are one field when they are counted, bounded by the size of the head",
+	"Counts them as one field. Their size is limited by the header size",
 	"golang.org/x/net/http2 server.go `serverConn.newWriterAndRequest`",
 }
 
 // ShortOfMemory is about what the server does by itself.
 var ShortOfMemory = Promise{
-	"When memory is short, the connections that hold most are cut, and streams are refused by REFUSED_STREAM",
+	"When memory is short, the connections that use most memory are closed, and new streams are refused with REFUSED_STREAM",
 	"D18",
-	"Requests are answered 503 and idle connections closed, and nothing is cut",
-	"net/http tells nobody what a connection holds, and refuses streams only for their number",
+	"Requests are answered 503 and idle connections are closed. Connections in use are not closed",
+	"net/http does not report the memory of a connection, and refuses streams only because of their number",
 }
 
 // Promises are all of them, in the order of the table.
