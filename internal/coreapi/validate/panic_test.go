@@ -8,12 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/randfill"
+
+	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
 // Whatever decodes can be sent by anybody with a right to write: it may be refused, and must not bring a server down.
 func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
 	scheme := runtime.NewScheme()
-	registerDefaults(scheme)
+	kindtest.RegisterDefaults(scheme)
 	seen := map[reflect.Type]bool{}
 	for _, kind := range samples(t) {
 		if seen[reflect.TypeOf(kind)] {
@@ -40,10 +42,10 @@ func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
 					scheme.Default(obj)
 					scheme.Default(old)
 				}
-				createErrors(obj)
-				updateErrors(obj, old)
-				statusErrors(obj, old)
-				warningsOf(obj)
+				kindtest.CreateErrors(obj)
+				kindtest.UpdateErrors(obj, old)
+				kindtest.StatusErrors(obj, old)
+				kindtest.Warnings(obj)
 			}
 		}
 	}

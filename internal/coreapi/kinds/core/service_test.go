@@ -1,20 +1,21 @@
-package validate_test
+package core_test
 
 import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
+
+	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
 func TestServices(t *testing.T) {
 	of := func(spec string) *corev1.Service {
-		return decode[corev1.Service](t, "metadata: {name: a, namespace: ns}\nspec: {"+spec+"}")
+		return kindtest.Decode[corev1.Service](t, "metadata: {name: a, namespace: ns}\nspec: {"+spec+"}")
 	}
-	refuses(t, []create{
+	kindtest.Refuses(t, []kindtest.Create{
 		{"no ports", of("selector: {app: a}"), []string{"spec.ports: Required value"}},
 		{"an unknown type", of("type: Public, ports: [{port: 80}]"), []string{
 			`spec.type: Unsupported value: "Public": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort"`}},
@@ -62,34 +63,28 @@ func TestServices(t *testing.T) {
 		{"a health check port without need", of("ports: [{port: 80}], healthCheckNodePort: 30000"), []string{
 			"spec.healthCheckNodePort: Invalid value: 30000: may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"}},
 	})
-	changes(t, of("clusterIP: 10.0.0.1, ports: [{port: 80}]"), map[string]struct {
-		change func(*corev1.Service)
-		want   []string
-	}{
+	kindtest.Changes(t, of("clusterIP: 10.0.0.1, ports: [{port: 80}]"), map[string]kindtest.Change[*corev1.Service]{
 		"giving the address up for a name": {func(s *corev1.Service) {
 			s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.example.com", SessionAffinity: "None"}
 		}, nil},
 	})
-	changes(t, of("type: LoadBalancer, ports: [{port: 80}], loadBalancerClass: example.com/a"), map[string]struct {
-		change func(*corev1.Service)
-		want   []string
-	}{
+	kindtest.Changes(t, of("type: LoadBalancer, ports: [{port: 80}], loadBalancerClass: example.com/a"), map[string]kindtest.Change[*corev1.Service]{
 		"another class": {func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("example.com/b") },
 			[]string{`spec.loadBalancerClass: Invalid value: "example.com/b": may not change once set`}},
 	})
 }
 
 func TestServiceStatus(t *testing.T) {
-	stored := decode[corev1.Service](t, "metadata: {name: a, namespace: ns, resourceVersion: '1'}\nspec: {type: LoadBalancer, ports: [{port: 80}]}")
+	stored := kindtest.Decode[corev1.Service](t, "metadata: {name: a, namespace: ns, resourceVersion: '1'}\nspec: {type: LoadBalancer, ports: [{port: 80}]}")
 	next := stored.DeepCopy()
 	next.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "1.2.3"}, {Hostname: "a_b"}}
-	refused(t, statusErrors(next, stored),
+	kindtest.Refused(t, kindtest.StatusErrors(next, stored),
 		`status.loadBalancer.ingress[0].ip: Invalid value: "1.2.3": must be a valid IP address...`,
 		"status.loadBalancer.ingress[0].ipMode: Required value: must be specified when `ip` is set",
 		`status.loadBalancer.ingress[1].hostname: Invalid value: "a_b": a lowercase RFC 1123 subdomain...`)
 	stored.Spec.Type, next.Spec.Type = corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP
 	next.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "a"}}
-	refused(t, statusErrors(next, stored),
+	kindtest.Refused(t, kindtest.StatusErrors(next, stored),
 		"status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'")
 }
 
@@ -99,79 +94,9 @@ func TestServiceWarnings(t *testing.T) {
 		"type: ExternalName, externalName: a, externalIPs: [10.0.0.1]":        1,
 		"externalName: a, ports: [{port: 80}]":                                1,
 	} {
-		got := warningsOf(decode[corev1.Service](t, "metadata: {name: a, namespace: ns}\nspec: {"+spec+"}"))
+		got := kindtest.Warnings(kindtest.Decode[corev1.Service](t, "metadata: {name: a, namespace: ns}\nspec: {"+spec+"}"))
 		if len(got) != want {
 			t.Errorf("%s: got %q", spec, got)
 		}
 	}
-}
-
-func TestEndpoints(t *testing.T) {
-	of := func(subset string) *corev1.Endpoints {
-		return decode[corev1.Endpoints](t, "metadata: {name: a, namespace: ns}\nsubsets: [{"+subset+"}]")
-	}
-	refuses(t, []create{
-		{"nobody there", of("ports: [{port: 80}]"),
-			[]string{"subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`"}},
-		{"the cloud's metadata service", of("addresses: [{ip: 169.254.169.254}], ports: [{port: 80}]"), []string{
-			`subsets[0].addresses[0].ip: Invalid value: "169.254.169.254": may not be in the link-local range (169.254.0.0/16, fe80::/10)`}},
-		{"everywhere and the multicast range", of("addresses: [{ip: 0.0.0.0}], notReadyAddresses: [{ip: 224.0.0.1}]"), []string{
-			`subsets[0].addresses[0].ip: Invalid value: "0.0.0.0": may not be unspecified (0.0.0.0)`,
-			`subsets[0].notReadyAddresses[0].ip: Invalid value: "224.0.0.1": may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)`}},
-		{"a name in place of an address", of("addresses: [{ip: localhost}]"),
-			[]string{`subsets[0].addresses[0].ip: Invalid value: "localhost": must be a valid IP address...`}},
-		{"several ports without names", of("addresses: [{ip: 10.0.0.1}], ports: [{port: 1}, {port: 2}]"),
-			[]string{"subsets[0].ports[0].name: Required value", "subsets[0].ports[1].name: Required value"}},
-	})
-	changes(t, of("addresses: [{ip: 10.0.0.1, nodeName: n1}]"), map[string]struct {
-		change func(*corev1.Endpoints)
-		want   []string
-	}{
-		"an address that moves to another node": {func(e *corev1.Endpoints) { e.Subsets[0].Addresses[0].NodeName = ptr.To("n2") }, nil},
-	})
-	old := of("addresses: [{ip: 10.0.0.1}]")
-	old.Subsets[0].Addresses[0].IP = "010.0.0.1"
-	changes(t, old, map[string]struct {
-		change func(*corev1.Endpoints)
-		want   []string
-	}{
-		"an address from before leading zeros were refused": {func(e *corev1.Endpoints) { e.Labels = map[string]string{"a": "b"} }, nil},
-		"the same beside something new": {func(e *corev1.Endpoints) {
-			e.Subsets[0].Ports = []corev1.EndpointPort{{Port: 80, Protocol: "TCP"}}
-		}, []string{`subsets[0].addresses[0].ip: Invalid value: "010.0.0.1": must not have leading 0s`}},
-	})
-}
-
-func TestEndpointSlices(t *testing.T) {
-	of := func(rest string) *discoveryv1.EndpointSlice {
-		return decode[discoveryv1.EndpointSlice](t, "metadata: {name: a, namespace: ns}\n"+rest)
-	}
-	crowd := of("addressType: FQDN")
-	crowd.Endpoints = make([]discoveryv1.Endpoint, 1001)
-	refuses(t, []create{
-		{"no address type", of("endpoints: []"), []string{"addressType: Required value"}},
-		{"the type that was removed", of("addressType: IP"),
-			[]string{`addressType: Unsupported value: "IP": supported values: "FQDN", "IPv4", "IPv6"`}},
-		{"an address of the other family", of("addressType: IPv4\nendpoints: [{addresses: ['fd00::1']}]"),
-			[]string{`endpoints[0].addresses[0]: Invalid value: "fd00::1": must be an IPv4 address`}},
-		{"no address", of("addressType: IPv4\nendpoints: [{addresses: []}]"),
-			[]string{"endpoints[0].addresses: Required value: must contain at least 1 address"}},
-		{"the loopback", of("addressType: IPv6\nendpoints: [{addresses: ['::1']}]"), []string{
-			`endpoints[0].addresses[0]: Invalid value: "::1": may not be in the loopback range (127.0.0.0/8, ::1/128)`}},
-		{"a zone on an address", of("addressType: IPv6\nendpoints: [{addresses: ['fe80::1%eth0']}]"),
-			[]string{`endpoints[0].addresses[0]: Invalid value: "fe80::1%eth0": must be a valid IP address...`}},
-		{"a name without a domain", of("addressType: FQDN\nendpoints: [{addresses: [localhost]}]"),
-			[]string{`endpoints[0].addresses[0]: Invalid value: "localhost": should be a domain with at least two segments...`}},
-		{"too many endpoints", crowd, []string{"endpoints: Too many: 1001: must have at most 1000 items"}},
-		{"two ports without names", of("addressType: IPv4\nports: [{port: 80}, {port: 81}]"), []string{`ports[1].name: Duplicate value: ""`}},
-		{"a zone hinted at twice", of("addressType: IPv4\nendpoints: [{addresses: [10.0.0.1], hints: {forZones: [{name: z}, {name: z}]}}]"),
-			[]string{`endpoints[0].hints.forZones[1].name: Duplicate value: "z"`}},
-	})
-	changes(t, of("addressType: IPv4"), map[string]struct {
-		change func(*discoveryv1.EndpointSlice)
-		want   []string
-	}{
-		"another address type": {func(s *discoveryv1.EndpointSlice) { s.AddressType = "IPv6" },
-			[]string{`addressType: Invalid value: "IPv6": field is immutable`}},
-	})
 }

@@ -1,4 +1,4 @@
-package validate_test
+package core_test
 
 import (
 	"testing"
@@ -6,10 +6,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
+
+	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
 func podOf(t *testing.T, spec string) *corev1.Pod {
-	return decode[corev1.Pod](t, "metadata: {name: a, namespace: ns}\nspec: {"+spec+"}")
+	return kindtest.Decode[corev1.Pod](t, "metadata: {name: a, namespace: ns}\nspec: {"+spec+"}")
 }
 
 func TestPods(t *testing.T) {
@@ -17,7 +19,7 @@ func TestPods(t *testing.T) {
 		return podOf(t, "containers: [{name: c, image: i, "+container+"}]")
 	}
 	besides := func(spec string) *corev1.Pod { return podOf(t, "containers: [{name: c, image: i}], "+spec) }
-	refuses(t, []create{
+	kindtest.Refuses(t, []kindtest.Create{
 		{"no containers", podOf(t, ""), []string{"spec.containers: Required value"}},
 		{"a container without name and image", podOf(t, "containers: [{}]"),
 			[]string{"spec.containers[0].name: Required value", "spec.containers[0].image: Required value"}},
@@ -81,10 +83,7 @@ func TestWhatMayChangeOfAPod(t *testing.T) {
 	const other = "spec: Forbidden: pod updates may not change fields other than ..."
 	stored := podOf(t, "containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}], activeDeadlineSeconds: 10, "+
 		"tolerations: [{key: k, operator: Exists, effect: NoExecute}], schedulingGates: [{name: g}]")
-	changes(t, stored, map[string]struct {
-		change func(*corev1.Pod)
-		want   []string
-	}{
+	kindtest.Changes(t, stored, map[string]kindtest.Change[*corev1.Pod]{
 		"its labels":  {func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }, nil},
 		"its image":   {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "j" }, nil},
 		"no image":    {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" }, []string{"spec.containers[0].image: Required value"}},
@@ -142,11 +141,11 @@ func TestPodStatus(t *testing.T) {
 	next.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "10.0.0.1"}}
 	next.Status.PodIP = "10.0.0.1"
 	next.Status.NominatedNodeName = "a_b"
-	refused(t, statusErrors(next, stored),
+	kindtest.Refused(t, kindtest.StatusErrors(next, stored),
 		"status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state",
 		`status.podIPs: Invalid value: [{"ip":"10.0.0.1"},{"ip":"10.0.0.1"}]: may specify no more than one IP for each IP family`,
 		`status.nominatedNodeName: Invalid value: "a_b": a lowercase RFC 1123 subdomain...`)
 	stored.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	next.Status.PodIP, next.Status.PodIPs, next.Status.NominatedNodeName = "", nil, ""
-	refused(t, statusErrors(next, stored))
+	kindtest.Refused(t, kindtest.StatusErrors(next, stored))
 }

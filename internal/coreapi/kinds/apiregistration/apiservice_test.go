@@ -1,4 +1,4 @@
-package validate_test
+package apiregistration_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	incumbent "k8s.io/kube-aggregator/pkg/apis/apiregistration/validation"
 	"k8s.io/utils/ptr"
 
+	"portico.dev/internal/coreapi/kinds/kindtest"
 	"portico.dev/internal/pki"
 )
 
@@ -75,11 +76,11 @@ func TestAPIServices(t *testing.T) {
 			"spec.insecureSkipTLSVerify: Invalid value: true: local APIServices may not have insecureSkipTLSVerify"}},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
-			refused(t, createErrors(c.obj), c.want...)
-			refused(t, incumbent.ValidateAPIService(context.Background(), toInternal(t, c.obj)), c.want...)
+			kindtest.Refused(t, kindtest.CreateErrors(c.obj), c.want...)
+			kindtest.Refused(t, incumbent.ValidateAPIService(context.Background(), toInternal(t, c.obj)), c.want...)
 			stored := remote(func(a *apiregistrationv1.APIService) { a.Name, a.ResourceVersion = c.obj.Name, "1" })
 			c.obj.ResourceVersion = "1"
-			if updated := updateErrors(c.obj, stored); len(updated) != len(c.want) {
+			if updated := kindtest.UpdateErrors(c.obj, stored); len(updated) != len(c.want) {
 				t.Errorf("an update is not checked like a creation: %v", updated)
 			}
 		})
@@ -100,7 +101,7 @@ func TestAPIServiceStatusHasThreeValues(t *testing.T) {
 	next := stored.DeepCopy()
 	next.Status.Conditions = []apiregistrationv1.APIServiceCondition{
 		{Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionUnknown}, {Type: "Happy", Status: "Maybe"}}
-	refused(t, statusErrors(next, stored),
+	kindtest.Refused(t, kindtest.StatusErrors(next, stored),
 		`status.conditions[1].status: Unsupported value: "Maybe": supported values: "True", "False", "Unknown"`)
 }
 
@@ -135,7 +136,7 @@ func TestWarnings(t *testing.T) {
 		}, nil},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
-			got := warningsOf(remote(c.change))
+			got := kindtest.Warnings(remote(c.change))
 			if len(got) != len(c.want) {
 				t.Fatalf("got %q", got)
 			}
@@ -147,7 +148,7 @@ func TestWarnings(t *testing.T) {
 					t.Error("a warning of several lines does not fit into a header")
 				}
 			}
-			if errs := createErrors(remote(c.change)); len(errs) > 0 {
+			if errs := kindtest.CreateErrors(remote(c.change)); len(errs) > 0 {
 				t.Errorf("a warning must not be an error: %v", errs)
 			}
 		})

@@ -1,4 +1,4 @@
-package validate_test
+package core_test
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"portico.dev/internal/coreapi/kinds/core"
+	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
 func TestDevicesInStatusesOfPods(t *testing.T) {
@@ -42,7 +43,7 @@ func TestDevicesInStatusesOfPods(t *testing.T) {
 			[]string{"status.ephemeralContainerStatuses[0].allocatedResourcesStatus: Forbidden: must not be specified in container status"}},
 	} {
 		t.Run(situation, func(t *testing.T) {
-			refused(t, core.PodDevices(&corev1.Pod{Spec: spec, Status: c.status}, field.NewPath("status")), c.want...)
+			kindtest.Refused(t, core.PodDevices(&corev1.Pod{Spec: spec, Status: c.status}, field.NewPath("status")), c.want...)
 		})
 	}
 }

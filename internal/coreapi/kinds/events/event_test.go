@@ -1,33 +1,18 @@
-package validate_test
+package events_test
 
 import (
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
-func TestOldEvents(t *testing.T) {
-	of := func(namespace, rest string) *corev1.Event {
-		return decode[corev1.Event](t, "metadata: {name: a, namespace: "+namespace+"}\n"+rest)
-	}
-	refuses(t, []create{
-		{"an event about a pod of another namespace", of("ns", "involvedObject: {namespace: other}"),
-			[]string{`involvedObject.namespace: Invalid value: "other": does not match event.namespace`}},
-		{"an event about a node, outside default", of("ns", "involvedObject: {kind: Node}"),
-			[]string{`involvedObject.namespace: Invalid value: "": does not match event.namespace`}},
-		{"the newer kind in the old API", of("ns", "involvedObject: {namespace: ns}\neventTime: '2026-01-01T00:00:00.000000Z'"), []string{
-			"reportingComponent: Required value", `reportingComponent: Invalid value: "": name part must be non-empty`,
-			`reportingComponent: Invalid value: "": name part must consist of...`,
-			"reportingInstance: Required value", "action: Required value", "reason: Required value"}},
-	})
-}
-
 func newer(t *testing.T) *eventsv1.Event {
-	return decode[eventsv1.Event](t, "metadata: {name: a, namespace: ns, resourceVersion: '1'}\n"+
+	return kindtest.Decode[eventsv1.Event](t, "metadata: {name: a, namespace: ns, resourceVersion: '1'}\n"+
 		"eventTime: '2026-01-01T00:00:00.000000Z'\ntype: Normal\nreason: R\naction: A\nreportingController: c\n"+
 		"reportingInstance: i\nregarding: {namespace: ns}")
 }
@@ -58,16 +43,13 @@ func TestNewEvents(t *testing.T) {
 		t.Run(situation, func(t *testing.T) {
 			event := newer(t)
 			c.change(event)
-			refused(t, createErrors(event), c.want...)
+			kindtest.Refused(t, kindtest.CreateErrors(event), c.want...)
 		})
 	}
 }
 
 func TestEventsAreHistory(t *testing.T) {
-	changes(t, newer(t), map[string]struct {
-		change func(*eventsv1.Event)
-		want   []string
-	}{
+	kindtest.Changes(t, newer(t), map[string]kindtest.Change[*eventsv1.Event]{
 		"the series goes on": {func(e *eventsv1.Event) {
 			e.Series = &eventsv1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(time.Unix(2, 0))}
 		}, nil},
