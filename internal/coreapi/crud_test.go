@@ -208,6 +208,7 @@ func TestPatches(t *testing.T) {
 }
 
 func TestServerSideApply(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
@@ -280,6 +281,7 @@ func TestServerSideApply(t *testing.T) {
 }
 
 func TestEveryClientSpeaksItsEncoding(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")

@@ -64,6 +64,7 @@ func (s *sea) document(path string) string {
 }
 
 func TestALifeOfADefinition(t *testing.T) {
+	t.Parallel()
 	s := startSea(t)
 	namespace(t, s.typed(t, admin), "work")
 	s.define(t, boats)
@@ -184,6 +185,7 @@ func TestALifeOfADefinition(t *testing.T) {
 }
 
 func TestTwoVersionsOfADefinition(t *testing.T) {
+	t.Parallel()
 	s := startSea(t)
 	s.define(t, twoVersions)
 	ctx := within(t)

@@ -97,6 +97,7 @@ func (e *encrypted) get(t *testing.T, name string) (string, error) {
 const canary = "canary-4711"
 
 func TestE5NothingOfASecretIsInEtcd(t *testing.T) {
+	t.Parallel()
 	kms := newKeyService(t)
 	kms.start()
 	for _, c := range []struct{ name, provider, prefix string }{
@@ -130,6 +131,7 @@ func TestE5NothingOfASecretIsInEtcd(t *testing.T) {
 
 // A wildcard of a group is that group's alone, and definitions and custom resources pass by the same way.
 func TestE5CustomResourcesAreEncryptedToo(t *testing.T) {
+	t.Parallel()
 	e := startEncrypted(t, t.TempDir(), configuration("'*.sea.example.com'", "secretbox: {keys: ["+key("one")+"]}"))
 	namespace(t, e.client, "work")
 	fleet := seaOver(t, e.testServer)
@@ -151,6 +153,7 @@ func TestE5CustomResourcesAreEncryptedToo(t *testing.T) {
 
 // Ciphertext under another key does not decrypt, and can be removed by whoever insists.
 func TestE5CiphertextThatWasMoved(t *testing.T) {
+	t.Parallel()
 	kms := newKeyService(t)
 	kms.start()
 	for name, provider := range map[string]string{"AES-GCM": "aesgcm: {keys: [" + key("one") + "]}", "KMS v2": kms.provider("3s")} {
@@ -271,6 +274,7 @@ func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
 
 // A file that is no good leaves the last one in force, and says so.
 func TestE5AChangeThatIsNoGood(t *testing.T) {
+	t.Parallel()
 	good := configuration("secrets", "aesgcm: {keys: ["+key("one")+"]}")
 	e := startEncrypted(t, t.TempDir(), good)
 	namespace(t, e.client, "work")
@@ -303,6 +307,7 @@ func TestE5AChangeThatIsNoGood(t *testing.T) {
 // A key service that is not there when the front door starts is waited for. When it goes later, what it has opened stays
 // open. A key that it replaces is used from then on, and the old one still opens.
 func TestE5AKeyServiceComesAndGoes(t *testing.T) {
+	t.Parallel()
 	kms := newKeyService(t)
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
 	if err := os.WriteFile(file, []byte(configuration("secrets", kms.provider("1s"))), 0o600); err != nil {
@@ -368,6 +373,7 @@ func TestE5AKeyServiceComesAndGoes(t *testing.T) {
 
 // A start without the key of something that is stored says what it cannot read, and does not wait for it.
 func TestE5AStartWithoutAKey(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	t.Run("with it", func(t *testing.T) {
 		e := startEncrypted(t, dir, configuration("secrets", "aesgcm: {keys: ["+key("one")+"]}"))

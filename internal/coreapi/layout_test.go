@@ -50,6 +50,7 @@ func TestEachKindLiesWhereKubeAPIServerKeepsIt(t *testing.T) {
 
 // What the keys are, in an etcd that is listed, and in which form the values are.
 func TestKeysAndFormsInEtcd(t *testing.T) {
+	t.Parallel()
 	for mediaType, begins := range map[string]string{
 		"":                                    "k8s\x00",
 		"application/vnd.kubernetes.protobuf": "k8s\x00",

@@ -219,6 +219,7 @@ func (h *testServer) stored(t *testing.T, namespace string) (keys []string) {
 // A request is let in while its namespace is there, and is then held, as long as it likes to be, by a webhook, a policy or
 // a quota. What becomes of the namespace meanwhile decides what becomes of it.
 func TestACreateIsHeldWhileItsNamespaceGoes(t *testing.T) {
+	t.Parallel()
 	mutating, validating := newGate("mutating"), newGate("validating")
 	h := start(t, gated(mutatingGate{mutating}, validatingGate{validating}))
 	s := seaOver(t, h)

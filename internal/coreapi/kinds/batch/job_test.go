@@ -6,6 +6,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
 	"portico.dev/internal/coreapi/kinds/kindtest"
@@ -75,4 +76,30 @@ func TestTheEndOfAJobIsFinal(t *testing.T) {
 	kindtest.Refused(t, kindtest.StatusErrors(hasty, running),
 		"status.conditions: Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
 		"status.active: Invalid value: 1: active>0 is invalid for finished job")
+}
+
+func TestSchedulingOfJobsIsDropped(t *testing.T) {
+	spec := batchv1.JobSpec{Scheduling: &batchv1.JobSchedulingConfiguration{}}
+	for name, anew := range map[string]func() runtime.Object{
+		"a job": func() runtime.Object { return &batchv1.Job{Spec: *spec.DeepCopy()} },
+		"a cron job": func() runtime.Object {
+			return &batchv1.CronJob{Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: *spec.DeepCopy()}}}
+		},
+	} {
+		made := anew()
+		if kindtest.StrategyOf(t, made).PrepareForCreate(t.Context(), made); jobSpecOf(made).Scheduling != nil {
+			t.Errorf("%s keeps it", name)
+		}
+		next := anew()
+		if kindtest.StrategyOf(t, next).PrepareForUpdate(t.Context(), next, anew()); jobSpecOf(next).Scheduling == nil {
+			t.Errorf("%s that is stored with it loses it", name)
+		}
+	}
+}
+
+func jobSpecOf(obj runtime.Object) *batchv1.JobSpec {
+	if c, is := obj.(*batchv1.CronJob); is {
+		return &c.Spec.JobTemplate.Spec
+	}
+	return &obj.(*batchv1.Job).Spec
 }

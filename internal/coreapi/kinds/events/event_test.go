@@ -1,13 +1,17 @@
 package events_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
 
+	"portico.dev/internal/coreapi/kinds/events"
 	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
@@ -58,5 +62,34 @@ func TestEventsAreHistory(t *testing.T) {
 			[]string{"eventTime: Invalid value: ..."}},
 		"another story": {func(e *eventsv1.Event) { e.Note, e.Reason = "n", "S" }, []string{
 			`message: Invalid value: "n": field is immutable`, `reason: Invalid value: "S": field is immutable`}},
+	})
+}
+
+func TestEventsLoseNothingOnTheWay(t *testing.T) {
+	t.Run("from core and back", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			in := rapid.Make[corev1.Event]().Draw(t, "event")
+			in.TypeMeta = metav1.TypeMeta{}
+			var between eventsv1.Event
+			var out corev1.Event
+			events.EventFromCore(&in, &between)
+			events.EventToCore(&between, &out)
+			if !reflect.DeepEqual(in, out) {
+				t.Fatalf("got %+v", out)
+			}
+		})
+	})
+	t.Run("to core and back", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			in := rapid.Make[eventsv1.Event]().Draw(t, "event")
+			in.TypeMeta = metav1.TypeMeta{}
+			var between corev1.Event
+			var out eventsv1.Event
+			events.EventToCore(&in, &between)
+			events.EventFromCore(&between, &out)
+			if !reflect.DeepEqual(in, out) {
+				t.Fatalf("got %+v", out)
+			}
+		})
 	})
 }

@@ -125,6 +125,16 @@ func Warnings(obj runtime.Object) []string {
 	return nil
 }
 
+// StrategyOf is the strategy of the kind of obj.
+func StrategyOf(t *testing.T, obj runtime.Object) registry.Strategy {
+	t.Helper()
+	r, known := resourceOf(obj)
+	if !known {
+		t.Fatalf("no kind has objects of %T", obj)
+	}
+	return registry.NewStrategy(&registry.Environment{}, &r)
+}
+
 // RegisterDefaults gives scheme the defaults of every kind.
 func RegisterDefaults(scheme *runtime.Scheme) {
 	for _, g := range cluster.All() {

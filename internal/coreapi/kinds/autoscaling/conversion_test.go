@@ -1,4 +1,4 @@
-package coreapi
+package autoscaling_test
 
 import (
 	"testing"

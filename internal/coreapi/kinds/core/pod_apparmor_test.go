@@ -1,9 +1,10 @@
-package coreapi
+package core_test
 
 import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"portico.dev/internal/coreapi/kinds/core"
 )
@@ -24,7 +25,10 @@ func TestAppArmorAnnotationsBecomeFields(t *testing.T) {
 		"a name that none can have": {"localhost/ x", "containers: [{name: c}]", ""},
 	} {
 		t.Run(situation, func(t *testing.T) {
-			pod := podOf(t, c.spec)
+			pod := &corev1.Pod{}
+			if err := yaml.UnmarshalStrict([]byte("spec: {"+c.spec+"}"), pod); err != nil {
+				t.Fatal(err)
+			}
 			pod.Annotations = map[string]string{"container.apparmor.security.beta.kubernetes.io/c": c.annotation}
 			core.FieldsFromAppArmor(t.Context(), pod)
 			var got corev1.AppArmorProfileType
