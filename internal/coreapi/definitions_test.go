@@ -227,6 +227,7 @@ func TestTwoVersionsOfADefinition(t *testing.T) {
 }
 
 func TestABuiltInGroupVersionIsNotGivenAway(t *testing.T) {
+	t.Parallel()
 	s := startSea(t)
 	ctx := within(t)
 	// The group has a built-in version; a definition may add another, and not take that one.
@@ -277,6 +278,7 @@ func TestDefinitionsAreServedAgainAfterARestart(t *testing.T) {
 }
 
 func TestDefinitionsOfTwoServersKeepApart(t *testing.T) {
+	t.Parallel()
 	one, two := startSea(t), startSea(t)
 	one.define(t, boats)
 	if two.GroupVersions().Has(boatsV1.GroupVersion()) {
@@ -294,6 +296,7 @@ func TestDefinitionsOfTwoServersKeepApart(t *testing.T) {
 }
 
 func TestContentOfATerminatingNamespace(t *testing.T) {
+	t.Parallel()
 	s := startSea(t)
 	client := s.typed(t, admin)
 	namespace(t, client, "ending")

@@ -200,6 +200,7 @@ func unreadable(t *testing.T, e *encrypted, name string) {
 // A key that is replaced while clients are at work costs them nothing. What is written again is written with the new one,
 // also when nothing else about it changes; what was not, is lost with the old one.
 func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
+	t.Parallel()
 	by := func(names ...string) string {
 		keys := make([]string, len(names))
 		for i, n := range names {

@@ -108,6 +108,7 @@ func TestKeysAndFormsInEtcd(t *testing.T) {
 
 // What was stored in another form is read all the same, and takes on the new one with the next write.
 func TestTheFormOfStoredObjectsCanChange(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	raw := func(t *testing.T, h *testServer) string {
 		got, err := h.store.Client().KV.Get(within(t), "/registry/configmaps/work/a")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -135,9 +136,14 @@ func StrategyOf(t *testing.T, obj runtime.Object) registry.Strategy {
 	return registry.NewStrategy(&registry.Environment{}, &r)
 }
 
-// RegisterDefaults gives scheme the defaults of every kind.
+// RegisterDefaults gives scheme the defaults of every kind, and of what a group-version adds to the scheme on its own.
 func RegisterDefaults(scheme *runtime.Scheme) {
 	for _, g := range cluster.All() {
+		if g.Version == autoscalingv1.SchemeGroupVersion {
+			if err := g.Register(scheme); err != nil {
+				panic(err)
+			}
+		}
 		for _, r := range g.Resources {
 			if r.Defaults != nil {
 				defaults.Register(scheme, r.Object, r.List, r.Defaults)

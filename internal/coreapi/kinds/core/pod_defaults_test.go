@@ -1,4 +1,4 @@
-package defaults_test
+package core_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"portico.dev/internal/coreapi/kinds/core"
+	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
 func TestPodDefaults(t *testing.T) {
@@ -37,7 +38,7 @@ func TestPodDefaults(t *testing.T) {
 			common + ", resources: {limits: {cpu: '4', memory: 4Gi}}, containers: [{name: c, image: a, " + container + ", resources: {requests: {cpu: '1'}}}]"},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
-			fill(t, &corev1.Pod{}, "spec: {"+c.in+"}", "metadata: {}\nspec: {"+c.want+"}\nstatus: {}")
+			kindtest.Defaulted(t, &corev1.Pod{}, "spec: {"+c.in+"}", "metadata: {}\nspec: {"+c.want+"}\nstatus: {}")
 		})
 	}
 }

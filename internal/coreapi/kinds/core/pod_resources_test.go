@@ -1,4 +1,4 @@
-package defaults_test
+package core_test
 
 import (
 	"testing"
