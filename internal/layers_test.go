@@ -35,8 +35,9 @@ var innerLayers = map[string]map[string]int{
 		"kinds/*": 3,
 		"kinds":   4,
 		// The list of groups that can be left out.
-		"kinds/cluster": 5,
-		".":             6,
+		"kinds/cluster":  5,
+		".":              6,
+		"kinds/kindtest": 6,
 		// Writes the documents of what is served.
 		"openapidocs/gen": 7,
 	},

@@ -50,7 +50,7 @@ func createAndRead(t *testing.T, k kind) {
 }
 
 func generateName(t *testing.T, k kind) {
-	if k.fixedName {
+	if k.rename != nil {
 		return
 	}
 	made := k.object(t, "generated")

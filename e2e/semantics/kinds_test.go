@@ -2,7 +2,6 @@ package semantics
 
 import (
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net/http"
 	"slices"
@@ -16,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// everyKind is the namespace of the objects of TestEveryKind.
-const everyKind = "every-kind"
+// everyKind is the namespace of the objects of TestEveryKind: that of the samples.
+const everyKind = "ns"
 
 // kind is a resource that can be created and listed, as discovery tells of it.
 type kind struct {
@@ -46,26 +45,23 @@ func (k kind) collection() string {
 
 func (k kind) path(of *unstructured.Unstructured) string { return k.collection() + "/" + of.GetName() }
 
-// object is a minimal object whose name is name, or has it inside.
+// object is a sample whose name is name, or has it inside.
 func (k kind) object(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{}
-	hash := fnv.New32()
-	_, _ = hash.Write([]byte(name)) // never fails
-	address := fmt.Sprintf("10.98.%d.%d", hash.Sum32()>>8&0xff, hash.Sum32()&0xff)
-	text := strings.NewReplacer("NAME", name, "ADDRESS", address).Replace(k.text)
-	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
-		t.Fatalf("the minimal object of %s: %v", k.id(), err)
+	if err := yaml.Unmarshal([]byte(k.text), &o.Object); err != nil {
+		t.Fatalf("the sample of %s: %v", k.id(), err)
 	}
 	o.SetAPIVersion(k.groupVersion)
 	o.SetKind(k.discovered.ResponseKind.Kind)
-	if o.GetName() == "" {
-		o.SetName(name)
+	o.SetName(name)
+	if k.rename != nil {
+		k.rename(o, name)
 	}
 	return o
 }
 
-// create makes a minimal object, which goes when the test is over.
+// create makes an object of the sample, which goes when the test is over.
 func (k kind) create(t *testing.T, name string, change ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
 	t.Helper()
 	o := k.object(t, name)
@@ -124,7 +120,7 @@ func kinds(t *testing.T) []kind {
 }
 
 func newKind(gv string, r apidiscoveryv2.APIResourceDiscovery) kind {
-	k := kind{groupVersion: gv, discovered: r, sample: minimal[gv+"/"+r.Resource]}
+	k := kind{groupVersion: gv, discovered: r, sample: sampleOf(gv, r.Resource)}
 	if r.Scope == apidiscoveryv2.ScopeNamespace {
 		k.namespace = everyKind
 	}
@@ -205,7 +201,7 @@ func TestEveryKind(t *testing.T) {
 			found[k.id()] = true
 			t.Run(k.id(), func(t *testing.T) {
 				if k.text == "" {
-					t.Fatal("no minimal object; add one in minimal_test.go")
+					t.Fatal("no sample; add one to the descriptor of the kind")
 				}
 				want := slices.Clone(verbs)
 				if k.id() == "v1/namespaces" {

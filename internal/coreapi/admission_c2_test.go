@@ -18,6 +18,7 @@ import (
 // Whatever the verb and whatever the door, what admission lets pass is what is stored, and what it takes for the old
 // object is what was stored before (CVE-2021-25735).
 func TestC2AdmissionSeesWhatIsStored(t *testing.T) {
+	t.Parallel()
 	h := startHost(t)
 	h.define(t, boats)
 	h.put(t, hook(validating, "look", fmt.Sprintf(byURL, "/look")))

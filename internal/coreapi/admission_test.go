@@ -220,6 +220,7 @@ func refusedWith(parts ...string) func(*corev1.ConfigMap, error) bool {
 }
 
 func TestWebhooks(t *testing.T) {
+	t.Parallel()
 	h := startHost(t)
 	ctx := within(t)
 	labelled := func(made *corev1.ConfigMap, err error) bool { return err == nil && made.Labels["guest"] == "was-here" }
@@ -369,6 +370,7 @@ func unlabelled(name string) *unstructured.Unstructured {
 // A webhook for everything that nobody can reach: the server starts all the same, brings what it must bring, and lets
 // whoever made it take it away. Everybody else is refused, the house included.
 func TestADeadWebhookForEverything(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	t.Run("is set up", func(t *testing.T) {
 		h := startIn(t, dir, everyPlugin)

@@ -41,6 +41,7 @@ func TestC1AScopeIsOnlyReachedByItsOwnPath(t *testing.T) {
 }
 
 func TestC5StatusWritesChangeNothingElse(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	root := h.typed(t, admin)
 	before := namespace(t, root, "work")
@@ -56,6 +57,7 @@ func TestC5StatusWritesChangeNothingElse(t *testing.T) {
 }
 
 func TestC7PatchesHaveBounds(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	root := h.typed(t, admin)
 	namespace(t, root, "work")

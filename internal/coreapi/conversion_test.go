@@ -80,6 +80,7 @@ func withConversion(clientConfig string) string {
 }
 
 func TestConversionByAWebhook(t *testing.T) {
+	t.Parallel()
 	lamps := func(version string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "light.example.com", Version: version, Resource: "lamps"}
 	}

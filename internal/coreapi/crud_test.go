@@ -38,6 +38,7 @@ func mustCreate(t *testing.T, client kubernetes.Interface, cm *corev1.ConfigMap)
 }
 
 func TestObjects(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
@@ -165,6 +166,7 @@ func TestObjects(t *testing.T) {
 }
 
 func TestPatches(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
@@ -211,6 +213,7 @@ func TestServerSideApply(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
@@ -283,6 +286,7 @@ func TestServerSideApply(t *testing.T) {
 }
 
 func TestEveryClientSpeaksItsEncoding(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
@@ -368,6 +372,7 @@ func rawClientOf(t *testing.T, config *rest.Config) rest.Interface {
 }
 
 func TestTables(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
@@ -402,6 +407,7 @@ func TestTables(t *testing.T) {
 }
 
 func TestFieldValidation(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	namespace(t, h.typed(t, admin), "work")
 	for how, refused := range map[string]bool{"Strict": true, "Warn": false, "Ignore": false} {
@@ -420,6 +426,7 @@ func TestFieldValidation(t *testing.T) {
 }
 
 func TestWhatIsNotThere(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	for path, code := range map[string]int{
 		"/api/v1/unknown":                       404,
@@ -442,6 +449,7 @@ func TestWhatIsNotThere(t *testing.T) {
 }
 
 func TestGenerationsCountChangesOfContent(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")

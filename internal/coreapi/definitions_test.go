@@ -67,6 +67,7 @@ func TestALifeOfADefinition(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	s := startSea(t)
 	namespace(t, s.typed(t, admin), "work")
 	s.define(t, boats)
@@ -187,6 +188,7 @@ func TestALifeOfADefinition(t *testing.T) {
 }
 
 func TestTwoVersionsOfADefinition(t *testing.T) {
+	t.Parallel()
 	s := startSea(t)
 	s.define(t, twoVersions)
 	ctx := within(t)
@@ -228,6 +230,7 @@ func TestTwoVersionsOfADefinition(t *testing.T) {
 }
 
 func TestABuiltInGroupVersionIsNotGivenAway(t *testing.T) {
+	t.Parallel()
 	s := startSea(t)
 	ctx := within(t)
 	// The group has a built-in version; a definition may add another, and not take that one.
@@ -278,6 +281,7 @@ func TestDefinitionsAreServedAgainAfterARestart(t *testing.T) {
 }
 
 func TestDefinitionsOfTwoServersKeepApart(t *testing.T) {
+	t.Parallel()
 	one, two := startSea(t), startSea(t)
 	one.define(t, boats)
 	if two.GroupVersions().Has(boatsV1.GroupVersion()) {
@@ -295,6 +299,7 @@ func TestDefinitionsOfTwoServersKeepApart(t *testing.T) {
 }
 
 func TestContentOfATerminatingNamespace(t *testing.T) {
+	t.Parallel()
 	s := startSea(t)
 	client := s.typed(t, admin)
 	namespace(t, client, "ending")

@@ -97,6 +97,7 @@ func (e *encrypted) get(t *testing.T, name string) (string, error) {
 const canary = "canary-4711"
 
 func TestE5NothingOfASecretIsInEtcd(t *testing.T) {
+	t.Parallel()
 	kms := newKeyService(t)
 	kms.start()
 	for _, c := range []struct{ name, provider, prefix string }{
@@ -130,6 +131,7 @@ func TestE5NothingOfASecretIsInEtcd(t *testing.T) {
 
 // A wildcard of a group is that group's alone, and definitions and custom resources pass by the same way.
 func TestE5CustomResourcesAreEncryptedToo(t *testing.T) {
+	t.Parallel()
 	e := startEncrypted(t, t.TempDir(), configuration("'*.sea.example.com'", "secretbox: {keys: ["+key("one")+"]}"))
 	namespace(t, e.client, "work")
 	fleet := seaOver(t, e.testServer)
@@ -154,6 +156,7 @@ func TestE5CiphertextThatWasMoved(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	kms := newKeyService(t)
 	kms.start()
 	for name, provider := range map[string]string{"AES-GCM": "aesgcm: {keys: [" + key("one") + "]}", "KMS v2": kms.provider("3s")} {
@@ -203,6 +206,7 @@ func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	by := func(names ...string) string {
 		keys := make([]string, len(names))
 		for i, n := range names {
@@ -277,6 +281,7 @@ func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
 
 // A file that is no good leaves the last one in force, and says so.
 func TestE5AChangeThatIsNoGood(t *testing.T) {
+	t.Parallel()
 	good := configuration("secrets", "aesgcm: {keys: ["+key("one")+"]}")
 	e := startEncrypted(t, t.TempDir(), good)
 	namespace(t, e.client, "work")
@@ -309,6 +314,7 @@ func TestE5AChangeThatIsNoGood(t *testing.T) {
 // A key service that is not there when the front door starts is waited for. When it goes later, what it has opened stays
 // open. A key that it replaces is used from then on, and the old one still opens.
 func TestE5AKeyServiceComesAndGoes(t *testing.T) {
+	t.Parallel()
 	kms := newKeyService(t)
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
 	if err := os.WriteFile(file, []byte(configuration("secrets", kms.provider("1s"))), 0o600); err != nil {
@@ -377,6 +383,7 @@ func TestE5AStartWithoutAKey(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	t.Run("with it", func(t *testing.T) {
 		e := startEncrypted(t, dir, configuration("secrets", "aesgcm: {keys: ["+key("one")+"]}"))

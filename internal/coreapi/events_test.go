@@ -1,7 +1,6 @@
 package coreapi
 
 import (
-	"reflect"
 	"testing"
 	"time"
 
@@ -9,39 +8,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"pgregory.net/rapid"
-
-	"portico.dev/internal/coreapi/kinds/events"
 )
-
-func TestEventsLoseNothingOnTheWay(t *testing.T) {
-	t.Run("from core and back", func(t *testing.T) {
-		rapid.Check(t, func(t *rapid.T) {
-			in := rapid.Make[corev1.Event]().Draw(t, "event")
-			in.TypeMeta = metav1.TypeMeta{}
-			var between eventsv1.Event
-			var out corev1.Event
-			events.EventFromCore(&in, &between)
-			events.EventToCore(&between, &out)
-			if !reflect.DeepEqual(in, out) {
-				t.Fatalf("got %+v", out)
-			}
-		})
-	})
-	t.Run("to core and back", func(t *testing.T) {
-		rapid.Check(t, func(t *rapid.T) {
-			in := rapid.Make[eventsv1.Event]().Draw(t, "event")
-			in.TypeMeta = metav1.TypeMeta{}
-			var between corev1.Event
-			var out eventsv1.Event
-			events.EventToCore(&in, &between)
-			events.EventFromCore(&between, &out)
-			if !reflect.DeepEqual(in, out) {
-				t.Fatalf("got %+v", out)
-			}
-		})
-	})
-}
 
 func TestOneEventInTwoGroups(t *testing.T) {
 	h := start(t)

@@ -50,6 +50,7 @@ func TestEachKindLiesWhereKubeAPIServerKeepsIt(t *testing.T) {
 
 // What the keys are, in an etcd that is listed, and in which form the values are.
 func TestKeysAndFormsInEtcd(t *testing.T) {
+	t.Parallel()
 	for mediaType, begins := range map[string]string{
 		"":                                    "k8s\x00",
 		"application/vnd.kubernetes.protobuf": "k8s\x00",
@@ -107,6 +108,7 @@ func TestKeysAndFormsInEtcd(t *testing.T) {
 
 // What was stored in another form is read all the same, and takes on the new one with the next write.
 func TestTheFormOfStoredObjectsCanChange(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	raw := func(t *testing.T, h *testServer) string {
 		got, err := h.store.Client().KV.Get(within(t), "/registry/configmaps/work/a")

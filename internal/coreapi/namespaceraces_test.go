@@ -222,6 +222,7 @@ func TestACreateIsHeldWhileItsNamespaceGoes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	mutating, validating := newGate("mutating"), newGate("validating")
 	h := start(t, gated(mutatingGate{mutating}, validatingGate{validating}))
 	s := seaOver(t, h)

@@ -48,6 +48,8 @@ type Virtual struct {
 	Storage func(*Environment) rest.Storage
 	// Named in --runtime-config it can be turned off.
 	Named bool
+	// Samples are as those of a Resource. Required if objects can be created and listed.
+	Samples []string
 }
 
 // Resource is the descriptor of a kind: everything that the server knows of it.
@@ -58,8 +60,9 @@ type Resource struct {
 	Categories     []string
 	// Object and List are empty values of the kind and of its list.
 	Object, List runtime.Object
-	// Samples are objects for tests, in YAML: the least that the kind accepts, without anything that has a default. Kinds whose
-	// objects have keys and dates (certificates) have none.
+	// Samples are objects for tests, in YAML: the least that the kind accepts, without anything that has a default. Objects of
+	// namespaces are in "ns". Required. Tests of a running server create objects like the first one, many at a time and
+	// under other names: it must do no harm to other objects there, nor need them.
 	Samples []string
 	// Optional resources can be turned off although their group-version is Required.
 	Optional bool

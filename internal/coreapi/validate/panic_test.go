@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/randfill"
+
+	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
 // Whatever decodes can be sent by anybody with a right to write: it may be refused, and must not bring a server down.
@@ -16,7 +18,7 @@ func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	scheme := runtime.NewScheme()
-	registerDefaults(scheme)
+	kindtest.RegisterDefaults(scheme)
 	seen := map[reflect.Type]bool{}
 	for _, kind := range samples(t) {
 		if seen[reflect.TypeOf(kind)] {
@@ -43,10 +45,10 @@ func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
 					scheme.Default(obj)
 					scheme.Default(old)
 				}
-				createErrors(obj)
-				updateErrors(obj, old)
-				statusErrors(obj, old)
-				warningsOf(obj)
+				kindtest.CreateErrors(obj)
+				kindtest.UpdateErrors(obj, old)
+				kindtest.StatusErrors(obj, old)
+				kindtest.Warnings(obj)
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -18,55 +17,17 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"portico.dev/internal/coreapi/kinds/cluster"
+	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
-// decode reads a manifest as the server does: the type is known, and what was left out is defaulted.
-func decode[T any, P interface {
-	*T
-	runtime.Object
-}](t *testing.T, manifest string) P {
-	t.Helper()
-	obj := P(new(T))
-	if err := yaml.UnmarshalStrict([]byte(manifest), obj); err != nil {
-		t.Fatalf("%v in\n%s", err, manifest)
-	}
-	scheme := runtime.NewScheme()
-	registerDefaults(scheme)
-	scheme.Default(obj)
-	return obj
-}
-
-// refused compares errors with what is wanted of them, each by its whole text or, with a trailing "...", by how it starts.
-func refused(t *testing.T, errs field.ErrorList, want ...string) {
-	t.Helper()
-	got := make([]string, 0, len(errs))
-	for _, err := range errs {
-		got = append(got, err.Error())
-	}
-	slices.Sort(got)
-	slices.Sort(want)
-	match := func(got, want string) bool {
-		if start, cut := strings.CutSuffix(want, "..."); cut {
-			return strings.HasPrefix(got, start)
-		}
-		return got == want
-	}
-	if !slices.EqualFunc(got, want, match) {
-		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
-}
-
 // samples are those of the descriptors, decoded as the server does.
 func samples(t *testing.T) []runtime.Object {
 	t.Helper()
-	all := []runtime.Object{
-		decode[eventsv1.Event](t, "metadata: {name: a, namespace: ns}\neventTime: '2026-01-01T00:00:00.000000Z'\ntype: Normal\n"+
-			"reason: R\naction: A\nreportingController: c\nreportingInstance: i\nregarding: {namespace: ns}"),
-	}
+	var all []runtime.Object
 	scheme := runtime.NewScheme()
-	registerDefaults(scheme)
+	kindtest.RegisterDefaults(scheme)
 	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			for _, text := range r.Samples {
@@ -78,6 +39,11 @@ func samples(t *testing.T) []runtime.Object {
 				all = append(all, obj)
 			}
 		}
+		for _, v := range g.Virtual {
+			for _, text := range v.Samples { // the Events of events.k8s.io are the only ones that are also kept
+				all = append(all, kindtest.Decode[eventsv1.Event](t, text))
+			}
+		}
 	}
 	return all
 }
@@ -85,8 +51,7 @@ func samples(t *testing.T) []runtime.Object {
 func TestEveryKindHasASample(t *testing.T) {
 	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
-			// Those of certificates are made by their tests: they have keys and dates.
-			if len(r.Samples) == 0 && g.Version.Group != certificatesv1.GroupName {
+			if len(r.Samples) == 0 {
 				t.Errorf("%s/%s has no sample", g.Version, r.Name)
 			}
 		}
@@ -95,11 +60,11 @@ func TestEveryKindHasASample(t *testing.T) {
 
 func TestSamplesAreAccepted(t *testing.T) {
 	for _, obj := range samples(t) {
-		refused(t, createErrors(obj))
+		kindtest.Refused(t, kindtest.CreateErrors(obj))
 		obj.(metav1.Object).SetResourceVersion("7")
-		refused(t, updateErrors(obj, obj.DeepCopyObject()))
-		refused(t, statusErrors(obj, obj.DeepCopyObject()))
-		if warnings := warningsOf(obj); len(warnings) > 0 {
+		kindtest.Refused(t, kindtest.UpdateErrors(obj, obj.DeepCopyObject()))
+		kindtest.Refused(t, kindtest.StatusErrors(obj, obj.DeepCopyObject()))
+		if warnings := kindtest.Warnings(obj); len(warnings) > 0 {
 			t.Errorf("%T: unwanted warnings %q", obj, warnings)
 		}
 	}
@@ -109,7 +74,7 @@ func TestNamesAndScopeOfEveryKind(t *testing.T) {
 	for _, obj := range samples(t) {
 		nameless := obj.DeepCopyObject()
 		nameless.(metav1.Object).SetName("")
-		if !slices.ContainsFunc(createErrors(nameless), func(e *field.Error) bool {
+		if !slices.ContainsFunc(kindtest.CreateErrors(nameless), func(e *field.Error) bool {
 			return strings.HasPrefix(e.Field, "metadata.name") && e.Type == field.ErrorTypeRequired
 		}) && !isCoreEvent(obj) && !isBudget(obj) {
 			t.Errorf("%T without a name was accepted", obj)
@@ -117,7 +82,7 @@ func TestNamesAndScopeOfEveryKind(t *testing.T) {
 		moved := obj.DeepCopyObject()
 		moved.(metav1.Object).SetResourceVersion("7")
 		moved.(metav1.Object).SetName("another")
-		if !slices.ContainsFunc(updateErrors(moved, obj), func(e *field.Error) bool { return e.Field == "metadata.name" }) {
+		if !slices.ContainsFunc(kindtest.UpdateErrors(moved, obj), func(e *field.Error) bool { return e.Field == "metadata.name" }) {
 			t.Errorf("%T may change its name", obj)
 		}
 	}
@@ -131,7 +96,7 @@ func isCoreEvent(obj runtime.Object) bool {
 
 func TestAnObjectOfAnotherKindReplacesNothing(t *testing.T) {
 	namespace, configMap := &corev1.Namespace{}, &corev1.ConfigMap{}
-	errs := updateErrors(configMap, namespace)
+	errs := kindtest.UpdateErrors(configMap, namespace)
 	if !strings.Contains(errs.ToAggregate().Error(), "*v1.ConfigMap cannot replace *v1.Namespace") {
 		t.Errorf("got %v", errs)
 	}
@@ -149,19 +114,19 @@ func TestEveryKindHasRules(t *testing.T) {
 
 func TestBootstrapFlowControlIsAccepted(t *testing.T) {
 	scheme := runtime.NewScheme()
-	registerDefaults(scheme)
+	kindtest.RegisterDefaults(scheme)
 	for _, schema := range append(slices.Clone(bootstrap.MandatoryFlowSchemas), bootstrap.SuggestedFlowSchemas...) {
 		schema = schema.DeepCopy()
 		scheme.Default(schema)
-		refused(t, createErrors(schema))
+		kindtest.Refused(t, kindtest.CreateErrors(schema))
 	}
 	for _, level := range append(slices.Clone(bootstrap.MandatoryPriorityLevelConfigurations), bootstrap.SuggestedPriorityLevelConfigurations...) {
 		level = level.DeepCopy()
 		scheme.Default(level)
-		refused(t, createErrors(level))
+		kindtest.Refused(t, kindtest.CreateErrors(level))
 		if level.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
 			level.Spec.Exempt.LendablePercent = ptr.To[int32](50)
-			refused(t, createErrors(level))
+			kindtest.Refused(t, kindtest.CreateErrors(level))
 		}
 	}
 }

@@ -17,7 +17,8 @@ func mutatingWebhookConfigurationResource() registry.Resource {
 		Name: "mutatingwebhookconfigurations", Singular: "mutatingwebhookconfiguration", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &admissionregistrationv1.MutatingWebhookConfiguration{}, List: &admissionregistrationv1.MutatingWebhookConfigurationList{},
 		Samples: []string{
-			"metadata: {name: a}\n" +
+			"metadata: {name: a}",
+			"metadata: {name: b}\n" +
 				"webhooks:\n" +
 				"- {name: a.example.com, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {service: {namespace: ns, name: s, path: /check}}, rules: [{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE], resources: [configmaps]}]}",
 		},

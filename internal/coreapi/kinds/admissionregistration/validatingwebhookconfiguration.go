@@ -17,7 +17,8 @@ func validatingWebhookConfigurationResource() registry.Resource {
 		Name: "validatingwebhookconfigurations", Singular: "validatingwebhookconfiguration", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &admissionregistrationv1.ValidatingWebhookConfiguration{}, List: &admissionregistrationv1.ValidatingWebhookConfigurationList{},
 		Samples: []string{
-			"metadata: {name: a}\n" +
+			"metadata: {name: a}",
+			"metadata: {name: b}\n" +
 				"webhooks:\n" +
 				"- {name: a.example.com, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {service: {namespace: ns, name: s, path: /check}}, rules: [{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE], resources: [configmaps]}]}",
 		},

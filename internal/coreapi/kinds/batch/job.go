@@ -27,7 +27,7 @@ func jobResource() registry.Resource {
 		Name: "jobs", Singular: "job", Categories: []string{"all"},
 		Object: &batchv1.Job{}, List: &batchv1.JobList{}, AllowUnconditionalUpdate: true, Generations: true,
 		Samples: []string{
-			"metadata: {name: a, namespace: ns, uid: u}\n" +
+			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {manualSelector: true, selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}",
 		},
 		Rules:    validate.WithStatus(validateJob, validateJobUpdate, validateJobStatus).CheckFinalizers(),

@@ -140,6 +140,10 @@ func certificateSigningRequestResource() registry.Resource {
 	return registry.Resource{
 		Name: "certificatesigningrequests", Singular: "certificatesigningrequest", ShortNames: []string{"csr"}, ClusterScoped: true,
 		Object: &certificatesv1.CertificateSigningRequest{}, List: &certificatesv1.CertificateSigningRequestList{}, AllowUnconditionalUpdate: true,
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {signerName: example.com/a, usages: [digital signature], request: " + sampleSigningRequest + "}",
+		},
 		Rules:   validate.WithStatus(validateCertificateSigningRequest, validateCertificateSigningRequestUpdate, validateCertificateSigningRequestStatus),
 		Columns: certificateSigningRequestColumns,
 		Fields:  certificateSigningRequestFields(),
@@ -411,3 +415,11 @@ func certificateChange(r *certificatesv1.CertificateSigningRequest, write certif
 	}
 	return errs
 }
+
+// sampleSigningRequest is a PEM certificate request for the name "semantics", in base64.
+const sampleSigningRequest = "" +
+	"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlITk1IWUNBUUF3RkRFU01CQUdBMVVFQXd3SmMyVnRZVzUwYVdO" +
+	"ek1Ga3dFd1lIS29aSXpqMENBUVlJS29aSQp6ajBEQVFjRFFnQUVZWXhVdU8ySExXaHlCa04reitrZ1hpem85UUtyd3ZmcURPdXJy" +
+	"dTlwUDErRm5VTHRqYXBQCm90dmtTVDBnQStyREVuUm9IQlNnSWtscmNpRXQ3Q2doOEtBQU1Bb0dDQ3FHU000OUJBTUNBMGNBTUVR" +
+	"Q0lCUmkKRGlLcjBXVWQvNE9BbHRiMS9WdmVUUnl2djFRNEFHbDNBUXNBdU8vOEFpQVJxZ29JL1E2KzRDQmlxdy9rYWxzawpwTGRk" +
+	"MUMrclFFNks4cE0xR1RwQWRRPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg=="

@@ -24,6 +24,10 @@ func clusterTrustBundleResource() registry.Resource {
 	return registry.Resource{
 		Name: "clustertrustbundles", Singular: "clustertrustbundle", ClusterScoped: true,
 		Object: &certificatesv1.ClusterTrustBundle{}, List: &certificatesv1.ClusterTrustBundleList{},
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				`spec: {trustBundle: "` + sampleAuthority + `"}`,
+		},
 		Rules:   validate.OnUpdate(validateClusterTrustBundle, validateClusterTrustBundleUpdate),
 		Columns: clusterTrustBundleColumns,
 		Fields:  clusterTrustBundleFields(),
@@ -139,3 +143,12 @@ func trustAnchorFault(block *pem.Block) string {
 	}
 	return ""
 }
+
+// sampleAuthority is a self-signed certificate until 2120, in PEM with its line feeds as YAML writes them.
+const sampleAuthority = "" +
+	"-----BEGIN CERTIFICATE-----\\nMIIBWzCCAQGgAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDEwlzZW1hbnRp\\nY3MwIBc" +
+	"NMjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMBQxEjAQBgNVBAMT\\nCXNlbWFudGljczBZMBMGByqGSM49AgEGCCqGSM49AwEH" +
+	"A0IABAwE2DgNaUeVG2I/\\nOS0g7KQ9BR8uogEVP71eKvZ1Ur2dZJ8Sb/qrUEzadpp7znNKN1MsrTwWbywrU2t6\\ndGNW0r2jQjBAMA" +
+	"4GA1UdDwEB/wQEAwICBDAPBgNVHRMBAf8EBTADAQH/MB0GA1Ud\\nDgQWBBTGGBtpcV5EOFYX3TamFmyTtSaC0DAKBggqhkjOPQQDAgN" +
+	"IADBFAiEAul/P\\nGSxTx4dABmeETCeaqsIU3p7SqxQEfzqPweOOPXACIC5lArIpGJrM5AZNs0GXxp8Q\\nbeyZ4BRbMMzynUkeXvq6" +
+	"\\n-----END CERTIFICATE-----\\n"

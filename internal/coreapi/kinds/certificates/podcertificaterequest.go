@@ -72,6 +72,11 @@ func podCertificateRequestResource() registry.Resource {
 	return registry.Resource{
 		Name: "podcertificaterequests", Singular: "podcertificaterequest",
 		Object: &certificatesv1.PodCertificateRequest{}, List: &certificatesv1.PodCertificateRequestList{},
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {signerName: example.com/a, podName: a, podUID: a, serviceAccountName: a, serviceAccountUID: a, " +
+				"nodeName: a, nodeUID: a, stubPKCS10Request: " + sampleProofOfKey + "}",
+		},
 		Rules:    validate.WithStatus(validatePodCertificateRequest, validatePodCertificateRequestUpdate, validatePodCertificateRequestStatus),
 		Defaults: defaults.Of(defaultPodCertificateRequest),
 		Columns:  podCertificateRequestColumns,
@@ -376,3 +381,9 @@ func dates(s *certificatesv1.PodCertificateRequestStatus, leaf *x509.Certificate
 	}
 	return nil
 }
+
+// sampleProofOfKey is a certificate request that says nothing but that its author has a key, in base64.
+const sampleProofOfKey = "" +
+	"MIG7MGICAQAwADBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAwE2DgNaUeVG2I/OS0g7KQ9BR8uogEVP71eKvZ1Ur2dZJ8Sb/qrUEza" +
+	"dpp7znNKN1MsrTwWbywrU2t6dGNW0r2gADAKBggqhkjOPQQDAgNJADBGAiEA0JZqbmtGlpUOmXalzN2FWEf8GooPCxAjKIKL6rrofT8C" +
+	"IQD1sh8U36oYiSvXol7Q07KT0dHiP0KjLRz3MxiilrlGoA=="

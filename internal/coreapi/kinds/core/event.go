@@ -24,6 +24,9 @@ func eventResource() registry.Resource {
 		Name: "events", Singular: "event", ShortNames: []string{"ev"},
 		Object: &corev1.Event{}, List: &corev1.EventList{}, TTL: eventTTL, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
 		Samples: []string{
+			"metadata: {name: b, namespace: ns}\n" +
+				"involvedObject: {kind: ConfigMap, name: a, namespace: ns}\n" +
+				"reason: Started",
 			"metadata: {name: a, namespace: default}\n" +
 				"involvedObject: {kind: Node, name: n}\n" +
 				"reason: Started",

@@ -32,6 +32,8 @@ func limitRangeResource() registry.Resource {
 		Object: &corev1.LimitRange{}, List: &corev1.LimitRangeList{}, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
 		Samples: []string{
 			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {limits: []}",
+			"metadata: {name: b, namespace: ns}\n" +
 				"spec: {limits: [{type: Container, max: {cpu: '2'}, min: {cpu: 100m}}, {type: PersistentVolumeClaim, max: {storage: 1Gi}}, {type: Pod, max: {memory: 1Gi}}]}",
 		},
 		Rules:         validate.SameOnUpdate(validateLimitRange),

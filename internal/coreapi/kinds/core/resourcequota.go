@@ -24,6 +24,8 @@ func resourceQuotaResource() registry.Resource {
 		Object: &corev1.ResourceQuota{}, List: &corev1.ResourceQuotaList{}, ReturnDeletedObject: true, AllowUnconditionalUpdate: true,
 		Samples: []string{
 			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {hard: {count/nothings.example.com: '5'}}",
+			"metadata: {name: c, namespace: ns}\n" +
 				"spec: {hard: {pods: '10', requests.cpu: '4', count/deployments.apps: '2', requests.example.com/gpu: '1', services.loadbalancers: '0'}}",
 			"metadata: {name: b, namespace: ns}\n" +
 				"spec: {hard: {pods: '10'}, scopes: [BestEffort], scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}}",

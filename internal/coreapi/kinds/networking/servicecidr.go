@@ -21,6 +21,8 @@ func serviceCIDRResource() registry.Resource {
 		Name: "servicecidrs", Singular: "servicecidr", ClusterScoped: true,
 		Object: &networkingv1.ServiceCIDR{}, List: &networkingv1.ServiceCIDRList{}, WatchCache: true, AllowUnconditionalUpdate: true,
 		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {cidrs: [10.99.0.0/24]}",
 			"metadata: {name: kubernetes}\n" +
 				"spec: {cidrs: [10.96.0.0/12, 'fd00::/108']}",
 		},

@@ -1,0 +1,153 @@
+// Package kindtest is what tests of kinds share. A test of one kind stands beside the kind, in an external test package.
+package kindtest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"portico.dev/internal/coreapi/defaults"
+	"portico.dev/internal/coreapi/kinds/cluster"
+	"portico.dev/internal/coreapi/kinds/events"
+	"portico.dev/internal/coreapi/registry"
+	"portico.dev/internal/coreapi/validate"
+)
+
+// Decode reads a manifest as the server does: the type is known, and what was left out is defaulted.
+func Decode[T any, P interface {
+	*T
+	runtime.Object
+}](t *testing.T, manifest string) P {
+	t.Helper()
+	obj := P(new(T))
+	if err := yaml.UnmarshalStrict([]byte(manifest), obj); err != nil {
+		t.Fatalf("%v in\n%s", err, manifest)
+	}
+	scheme := runtime.NewScheme()
+	RegisterDefaults(scheme)
+	scheme.Default(obj)
+	return obj
+}
+
+// Refused compares errors with what is wanted of them, each by its whole text or, with a trailing "...", by how it starts.
+func Refused(t *testing.T, errs field.ErrorList, want ...string) {
+	t.Helper()
+	got := make([]string, 0, len(errs))
+	for _, err := range errs {
+		got = append(got, err.Error())
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	match := func(got, want string) bool {
+		if start, cut := strings.CutSuffix(want, "..."); cut {
+			return strings.HasPrefix(got, start)
+		}
+		return got == want
+	}
+	if !slices.EqualFunc(got, want, match) {
+		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+// Create is one situation of an object that is created, and the errors that are wanted.
+type Create = struct {
+	Situation string
+	Object    runtime.Object
+	Want      []string
+}
+
+func Refuses(t *testing.T, cases []Create) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.Situation, func(t *testing.T) { Refused(t, CreateErrors(c.Object), c.Want...) })
+	}
+}
+
+// Change is one situation of an update, and the errors that are wanted. The stored object is changed by Change; metadata stays
+// as it is.
+type Change[T runtime.Object] = struct {
+	Change func(T)
+	Want   []string
+}
+
+func Changes[T runtime.Object](t *testing.T, stored T, cases map[string]Change[T]) {
+	t.Helper()
+	any(stored).(metav1.Object).SetResourceVersion("1")
+	for situation, c := range cases {
+		t.Run(situation, func(t *testing.T) {
+			next := stored.DeepCopyObject().(T)
+			c.Change(next)
+			Refused(t, UpdateErrors(next, stored), c.Want...)
+		})
+	}
+}
+
+// resourceOf finds the descriptor of the kind of obj.
+func resourceOf(obj runtime.Object) (registry.Resource, bool) {
+	for _, g := range cluster.All() {
+		for _, r := range g.Resources {
+			if reflect.TypeOf(r.Object) == reflect.TypeOf(obj) {
+				return r, true
+			}
+		}
+	}
+	return registry.Resource{}, false
+}
+
+func rulesOf(obj runtime.Object) validate.Rules {
+	if _, is := obj.(*eventsv1.Event); is {
+		return events.Rules()
+	}
+	r, known := resourceOf(obj)
+	if !known {
+		panic(fmt.Sprintf("no validation rules for %T", obj))
+	}
+	return r.Rules
+}
+
+func CreateErrors(obj runtime.Object) field.ErrorList      { return rulesOf(obj).Create(obj) }
+func UpdateErrors(obj, old runtime.Object) field.ErrorList { return rulesOf(obj).Update(obj, old) }
+func StatusErrors(obj, old runtime.Object) field.ErrorList { return rulesOf(obj).Status(obj, old) }
+
+// Warnings are what the author of obj is told.
+func Warnings(obj runtime.Object) []string {
+	if r, _ := resourceOf(obj); r.Warnings != nil {
+		return r.Warnings(obj)
+	}
+	return nil
+}
+
+// StrategyOf is the strategy of the kind of obj.
+func StrategyOf(t *testing.T, obj runtime.Object) registry.Strategy {
+	t.Helper()
+	r, known := resourceOf(obj)
+	if !known {
+		t.Fatalf("no kind has objects of %T", obj)
+	}
+	return registry.NewStrategy(&registry.Environment{}, &r)
+}
+
+// RegisterDefaults gives scheme the defaults of every kind, and of what a group-version adds to the scheme on its own.
+func RegisterDefaults(scheme *runtime.Scheme) {
+	for _, g := range cluster.All() {
+		if g.Version == autoscalingv1.SchemeGroupVersion {
+			if err := g.Register(scheme); err != nil {
+				panic(err)
+			}
+		}
+		for _, r := range g.Resources {
+			if r.Defaults != nil {
+				defaults.Register(scheme, r.Object, r.List, r.Defaults)
+			}
+		}
+	}
+}
