@@ -18,7 +18,6 @@ import (
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/server"
-	"portico.dev/internal/server/tracing"
 	"portico.dev/internal/version"
 )
 
@@ -68,7 +67,7 @@ func (h *parts) wireFront() error {
 		return err
 	}
 	if c.TracingEndpoint != "" {
-		h.tracing = tracing.New(tracing.Config{
+		h.tracing = server.NewTracerProvider(server.TracingConfig{
 			Endpoint: c.TracingEndpoint, SamplingRatePerMillion: c.TracingSamplingRatePerMillion,
 			Service: "aggregator", Version: version.Portico, Logger: h.log.Named("tracing"),
 		})

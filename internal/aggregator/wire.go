@@ -28,7 +28,6 @@ import (
 	"portico.dev/internal/overload"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/server"
-	"portico.dev/internal/server/tracing"
 	"portico.dev/internal/store"
 	"portico.dev/internal/store/backup"
 	"portico.dev/internal/transport"
@@ -79,8 +78,8 @@ type parts struct {
 	router  *server.Router
 	health  *server.Health
 	drainer *server.Drainer
-	tracing *tracing.Provider // nil: tracing is off
-	audit   *audit.Auditor    // nil: no audit events
+	tracing *server.TracerProvider // nil: tracing is off
+	audit   *audit.Auditor         // nil: no audit events
 	backups *backups
 	// schedule makes periodic backups; nil: there are none.
 	schedule *backup.Schedule

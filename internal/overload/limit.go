@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"portico.dev/internal/run/cgroup"
+	"portico.dev/internal/run/memory"
 )
 
 // Limit is the memory limit of the process. The zero value is no limit.
@@ -17,7 +17,7 @@ type Limit struct {
 	// Source names where the limit comes from, for logs.
 	Source string
 
-	group *cgroup.Memory // nil: none
+	group *memory.Cgroup // nil: none
 }
 
 // heapPercent is the part of a hard limit for the memory of the Go runtime. The rest is for what it does not count: the
@@ -51,10 +51,10 @@ func parse(setting string) (uint64, error) {
 // Find returns the limit of this process: the least of setting (the value of --memory-limit; empty: not set), the limit of
 // its control group, and GOMEMLIMIT. A setting of 0 is no limit.
 func Find(setting string) (Limit, error) {
-	return find(setting, cgroup.Find(), debug.SetMemoryLimit(-1))
+	return find(setting, memory.FindCgroup(), debug.SetMemoryLimit(-1))
 }
 
-func find(setting string, group *cgroup.Memory, collector int64) (Limit, error) {
+func find(setting string, group *memory.Cgroup, collector int64) (Limit, error) {
 	given, err := parse(setting)
 	if err != nil || setting != "" && given == 0 {
 		return Limit{}, err

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/run/cgroup"
+	"portico.dev/internal/run/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -291,9 +291,9 @@ func TestTheLeastLimitCounts(t *testing.T) {
 		"a flag that is more":         {"4Gi", 2 * gib, math.MaxInt64, 2 * gib / 100 * 90, "the control group"},
 		"off":                         {"0", gib, gib, 0, ""},
 	} {
-		var group *cgroup.Memory
+		var group *memory.Cgroup
 		if c.group > 0 {
-			group = &cgroup.Memory{Limit: c.group}
+			group = &memory.Cgroup{Limit: c.group}
 		}
 		l, err := find(c.setting, group, c.collector)
 		if err != nil || l.Bytes != c.want || l.Source != c.source {

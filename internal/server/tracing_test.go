@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 
 	"portico.dev/internal/apiservice"
-	"portico.dev/internal/server/tracing"
 )
 
 // gatherer is an OTLP collector in this process.
@@ -49,7 +48,7 @@ func traced(t *testing.T, perMillion int, headers ...string) (spans []*otlp.Span
 	collector.RegisterTraceServiceServer(s, g)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.Serve(l) })
-	p := tracing.New(tracing.Config{Endpoint: l.Addr().String(), SamplingRatePerMillion: perMillion, Service: "aggregator", Interval: 10 * time.Millisecond})
+	p := NewTracerProvider(TracingConfig{Endpoint: l.Addr().String(), SamplingRatePerMillion: perMillion, Service: "aggregator", Interval: 10 * time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	started := make(chan struct{})
@@ -170,7 +169,7 @@ func TestACollectorThatIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	p := tracing.New(tracing.Config{Endpoint: l.Addr().String(), SamplingRatePerMillion: 1_000_000, Interval: time.Millisecond})
+	p := NewTracerProvider(TracingConfig{Endpoint: l.Addr().String(), SamplingRatePerMillion: 1_000_000, Interval: time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()

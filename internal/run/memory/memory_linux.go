@@ -8,8 +8,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"portico.dev/internal/run/cgroup"
 )
 
 // ReleaseStartPages returns pages of the program itself to the operating system. Two thirds of those that are resident
@@ -52,7 +50,7 @@ func available() uint64 {
 	if err := unix.Sysinfo(&info); err == nil {
 		machine = uint64(info.Totalram) * uint64(info.Unit)
 	}
-	if group := cgroup.Find(); group != nil {
+	if group := FindCgroup(); group != nil {
 		return min(machine, group.Limit)
 	}
 	return machine

@@ -1,4 +1,4 @@
-package cgroup
+package memory
 
 import (
 	"math"
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Memory is the control group with the least limit of memory: the one of this process, or one around that.
-type Memory struct {
+// Cgroup is the control group with the least limit of memory: the one of this process, or one around that.
+type Cgroup struct {
 	// Limit is in bytes. At the limit the kernel kills a process of the group.
 	Limit uint64
 
@@ -18,32 +18,32 @@ type Memory struct {
 	pages       []string // lines of stat: pages of files, which the kernel can drop
 }
 
-// version is one of the two that Linux has.
-type version struct {
+// cgroupVersion is one of the two that Linux has.
+type cgroupVersion struct {
 	root, limit, usage string
 	pages              []string
 }
 
-// versions are where service managers and container runtimes mount them.
-func versions(root string) (v1, v2 version) {
-	v2 = version{root, "memory.max", "memory.current", []string{"inactive_file", "active_file"}}
-	v1 = version{filepath.Join(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", []string{"total_inactive_file", "total_active_file"}}
+// cgroupVersions are where service managers and container runtimes mount them.
+func cgroupVersions(root string) (v1, v2 cgroupVersion) {
+	v2 = cgroupVersion{root, "memory.max", "memory.current", []string{"inactive_file", "active_file"}}
+	v1 = cgroupVersion{filepath.Join(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", []string{"total_inactive_file", "total_active_file"}}
 	return v1, v2
 }
 
-// Find returns the group with the least limit, or nil when no group has one.
-func Find() *Memory {
+// FindCgroup returns the group with the least limit, or nil when no group has one.
+func FindCgroup() *Cgroup {
 	mine, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return nil // no Linux
 	}
-	return FindIn("/sys/fs/cgroup", string(mine))
+	return findCgroupIn("/sys/fs/cgroup", string(mine))
 }
 
-// FindIn is Find in a tree of files. It looks at the groups that mine, the content of /proc/self/cgroup, names, and at those around them. A group that is
-// hidden in a container is skipped: the ones around it, as the container sees them, say what it may have.
-func FindIn(root, mine string) (least *Memory) {
-	v1, v2 := versions(root)
+// findCgroupIn is FindCgroup in a tree of files. It looks at the groups that mine, the content of /proc/self/cgroup, names, and at
+// those around them. A group that is hidden in a container is skipped: the ones around it have the limit that applies there.
+func findCgroupIn(root, mine string) (least *Cgroup) {
+	v1, v2 := cgroupVersions(root)
 	for line := range strings.Lines(mine) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path
 		if len(fields) != 3 {
@@ -59,7 +59,7 @@ func FindIn(root, mine string) (least *Memory) {
 		for at := filepath.Join(v.root, fields[2]); len(at) >= len(v.root); at = filepath.Dir(at) {
 			n, ok := number(filepath.Join(at, v.limit))
 			if ok && (least == nil || n < least.Limit) {
-				least = &Memory{Limit: n, usage: filepath.Join(at, v.usage), stat: filepath.Join(at, "memory.stat"), pages: v.pages}
+				least = &Cgroup{Limit: n, usage: filepath.Join(at, v.usage), stat: filepath.Join(at, "memory.stat"), pages: v.pages}
 			}
 		}
 	}
@@ -78,18 +78,18 @@ func number(name string) (uint64, bool) {
 
 // Used is how many bytes the group uses without the pages of files, which the kernel drops when it needs room. It counts what the
 // kernel keeps for the group, such as the buffers of sockets.
-func (m *Memory) Used() (uint64, bool) {
-	usage, ok := number(m.usage)
+func (c *Cgroup) Used() (uint64, bool) {
+	usage, ok := number(c.usage)
 	if !ok {
 		return 0, false
 	}
-	stat, err := os.ReadFile(m.stat)
+	stat, err := os.ReadFile(c.stat)
 	if err != nil {
 		return 0, false
 	}
 	for line := range strings.Lines(string(stat)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		for _, pages := range m.pages {
+		for _, pages := range c.pages {
 			if name != pages {
 				continue
 			}

@@ -1,9 +1,4 @@
-// Package tracing sends spans to an OTLP collector.
-//
-// It makes a provider of spans and nothing more: which requests begin one is decided in the chain (server), and which
-// attempts at a backend in the proxy. No request waits for the collector. Spans queue up to a bound, and beyond it they
-// are dropped, so that a collector that is slow or away costs the server nothing but the spans.
-package tracing
+package server
 
 import (
 	"context"
@@ -21,8 +16,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config is where spans go and how many there are.
-type Config struct {
+// TracingConfig is where spans go and how many there are.
+type TracingConfig struct {
 	// Endpoint is host:port of a collector that takes OTLP over gRPC without TLS, as kube-apiserver's: one on this
 	// machine. Empty: spans are not sent.
 	Endpoint string
@@ -38,37 +33,38 @@ type Config struct {
 }
 
 const (
-	// maxQueued bounds the spans that wait for the collector.
-	maxQueued = 2048
-	// maxAttribute bounds each value that a client may have chosen.
-	maxAttribute  = 512
-	exportTimeout = 5 * time.Second
-	// lastFlush is how long the spans that are left may take at the end.
-	lastFlush = 2 * time.Second
+	// maxQueuedSpans bounds the spans that wait for the collector.
+	maxQueuedSpans = 2048
+	// maxSpanAttribute bounds each value that a client may have chosen.
+	maxSpanAttribute  = 512
+	spanExportTimeout = 5 * time.Second
+	// lastSpanFlush is how long the spans that are left may take at the end.
+	lastSpanFlush = 2 * time.Second
 )
 
-// Provider makes spans and sends them.
-type Provider struct {
-	config   Config
+// TracerProvider makes spans and sends them to an OTLP collector. tracingFilter decides which requests begin one, and the proxy
+// which attempts at a backend do. No request waits for the collector: spans are queued up to a bound, and dropped beyond it.
+type TracerProvider struct {
+	config   TracingConfig
 	exporter *otlptrace.Exporter
 	spans    *sdktrace.TracerProvider
 }
 
-// New allocates a provider. It does not connect until Run.
-func New(c Config) *Provider {
+// NewTracerProvider allocates a provider. It does not connect until Run.
+func NewTracerProvider(c TracingConfig) *TracerProvider {
 	if c.Interval <= 0 {
 		c.Interval = 5 * time.Second
 	}
 	limits := sdktrace.NewSpanLimits()
-	limits.AttributeValueLengthLimit, limits.AttributeCountLimit = maxAttribute, 32
+	limits.AttributeValueLengthLimit, limits.AttributeCountLimit = maxSpanAttribute, 32
 	ratio := float64(c.SamplingRatePerMillion) / 1_000_000
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
-	return &Provider{
+	return &TracerProvider{
 		config: c,
 		exporter: otlptrace.NewUnstarted(otlptracegrpc.NewClient(
-			otlptracegrpc.WithEndpoint(c.Endpoint), otlptracegrpc.WithInsecure(), otlptracegrpc.WithTimeout(exportTimeout),
+			otlptracegrpc.WithEndpoint(c.Endpoint), otlptracegrpc.WithInsecure(), otlptracegrpc.WithTimeout(spanExportTimeout),
 		)),
 		spans: sdktrace.NewTracerProvider(
 			sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio))),
@@ -81,15 +77,15 @@ func New(c Config) *Provider {
 }
 
 // Tracer begins the spans of requests.
-func (p *Provider) Tracer() trace.Tracer { return p.spans.Tracer("portico.dev") }
+func (p *TracerProvider) Tracer() trace.Tracer { return p.spans.Tracer("portico.dev") }
 
 // Run sends spans until ctx ends, and then those that are left, for a while.
-func (p *Provider) Run(ctx context.Context) error {
+func (p *TracerProvider) Run(ctx context.Context) error {
 	if err := p.exporter.Start(ctx); err != nil {
 		return fmt.Errorf("exporter of spans to %s: %w", p.config.Endpoint, err)
 	}
 	p.spans.RegisterSpanProcessor(sdktrace.NewBatchSpanProcessor(loggingExporter{p.exporter, p.config.Logger},
-		sdktrace.WithMaxQueueSize(maxQueued), sdktrace.WithBatchTimeout(p.config.Interval), sdktrace.WithExportTimeout(exportTimeout),
+		sdktrace.WithMaxQueueSize(maxQueuedSpans), sdktrace.WithBatchTimeout(p.config.Interval), sdktrace.WithExportTimeout(spanExportTimeout),
 	))
 	<-ctx.Done()
 	p.stop()
@@ -116,8 +112,8 @@ func (o loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadO
 
 // stop sends what is left. A collector that is away must not delay the stop: the exporter goes first, and ends its
 // attempts when the time is up, so that the queue empties into nothing. No error here is of use.
-func (p *Provider) stop() {
-	last, cancel := context.WithTimeout(context.Background(), lastFlush)
+func (p *TracerProvider) stop() {
+	last, cancel := context.WithTimeout(context.Background(), lastSpanFlush)
 	defer cancel()
 	_ = p.spans.ForceFlush(last)
 	_ = p.exporter.Shutdown(last)
