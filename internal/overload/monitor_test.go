@@ -357,7 +357,7 @@ func TestReadings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	group := cgroup.FindIn(dir, "0::/\n")
+	group := memory.FindCgroupIn(dir, "0::/\n")
 	r = newReader(Limit{Bytes: 1 << 40, group: group})
 	if now := r.read(); now.InUse < 6_900_000_000_000 || now.InUse > 7_000_000_000_000 {
 		t.Errorf("%d in use", now.InUse)

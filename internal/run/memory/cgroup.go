@@ -37,12 +37,12 @@ func FindCgroup() *Cgroup {
 	if err != nil {
 		return nil // no Linux
 	}
-	return findCgroupIn("/sys/fs/cgroup", string(mine))
+	return FindCgroupIn("/sys/fs/cgroup", string(mine))
 }
 
-// findCgroupIn is FindCgroup in a tree of files. It looks at the groups that mine, the content of /proc/self/cgroup, names, and at
+// FindCgroupIn is FindCgroup in a tree of files. It looks at the groups that mine, the content of /proc/self/cgroup, names, and at
 // those around them. A group that is hidden in a container is skipped: the ones around it have the limit that applies there.
-func findCgroupIn(root, mine string) (least *Cgroup) {
+func FindCgroupIn(root, mine string) (least *Cgroup) {
 	v1, v2 := cgroupVersions(root)
 	for line := range strings.Lines(mine) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path

@@ -50,7 +50,7 @@ func TestTheLeastLimitOfTheGroupsAroundCounts(t *testing.T) {
 		"noise":   {"x\n::\n", 0},
 	} {
 		var got uint64
-		if m := findCgroupIn(root, c.mine); m != nil {
+		if m := FindCgroupIn(root, c.mine); m != nil {
 			got = m.Limit
 		}
 		if got != c.want {
@@ -79,7 +79,7 @@ func TestPagesOfFilesAreNotInUse(t *testing.T) {
 		"a file that is not there":    {"0::/half\n", 0, false},
 		"the group of version 1 only": {"4:memory:/pod\n0::/\n", 500, true},
 	} {
-		m := findCgroupIn(root, c.mine)
+		m := FindCgroupIn(root, c.mine)
 		if m == nil {
 			t.Fatalf("%s: no group", name)
 		}
