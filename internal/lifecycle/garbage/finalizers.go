@@ -68,6 +68,10 @@ func (t *term) orphan(ctx context.Context, task task) error {
 		return err
 	}
 	var failures []error
+	all := func(schema.GroupResource) bool { return true }
+	// Checked before the dependents are read, because a list may end right after, and again afterwards, because a backend may have
+	// been listed anew, and empty, right before.
+	unseen := t.unseenResource(live.Namespace, all)
 	dependents := t.graph.dependentsOf(live.UID, live.Namespace)
 	for _, d := range dependents {
 		if err := t.removeOwner(ctx, d.coordinates, live.UID); err != nil {
@@ -81,7 +85,10 @@ func (t *term) orphan(ctx context.Context, task task) error {
 		// The watches show them without the owner in a moment, and any that were created meanwhile.
 		return &retryLaterError{orphanDelay, "the dependents have just been told"}
 	}
-	if unseen := t.unseenResource(live.Namespace, func(schema.GroupResource) bool { return true }); unseen != "" {
+	if unseen == "" {
+		unseen = t.unseenResource(live.Namespace, all)
+	}
+	if unseen != "" {
 		t.events.orphanWaits(ctx, t.kindOf(task.coordinates), live, unseen)
 		return &retryLaterError{5 * time.Second, "dependents may be among " + unseen}
 	}
