@@ -87,6 +87,7 @@ func TestClientsAfterARestore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	probe, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -262,6 +263,7 @@ func TestWhoMayBackUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	config, stop := open(t, dir)
 	client := kubernetes.NewForConfigOrDie(config)

@@ -109,6 +109,7 @@ func TestOwnersTakeTheirDependentsAlong(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	e, stop := openEstate(t, t.TempDir())
 	t.Run("in the background", func(*testing.T) {
 		top := e.configMap("top")
@@ -151,6 +152,7 @@ func TestCustomResourcesOwnToTheEndOfTheirDefinition(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	e, stop := openEstate(t, t.TempDir())
 	definitions := clientset.NewForConfigOrDie(e.config).ApiextensionsV1().CustomResourceDefinitions()
 	client := dynamic.NewForConfigOrDie(e.config).Resource(boats).Namespace("default")
@@ -257,6 +259,7 @@ func TestAnOwnerBehindADeadBackendLives(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	e, stop := openEstate(t, dir)
 	notes := &archive{}

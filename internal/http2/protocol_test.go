@@ -241,6 +241,7 @@ func TestRulesOfTheProtocol(t *testing.T) {
 		}, []string{served}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			onBothSides(t, options{}, waits, func(t *testing.T, s *testServer, side string) {
 				var p *peer
 				if test.do == nil {

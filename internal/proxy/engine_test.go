@@ -93,6 +93,7 @@ func TestA42EnginesFailInTheSameWay(t *testing.T) {
 	for _, s := range situations {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			t.Run(s.name+" "+method, func(t *testing.T) {
+				t.Parallel()
 				var outcomes []string
 				for _, n := range engine.Names() {
 					w := newWorld(t, Config{}, transport.Options{Engine: n, MaxHeaderBytes: 8 << 10, HeaderTimeout: 300 * time.Millisecond})

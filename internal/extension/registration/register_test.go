@@ -125,22 +125,21 @@ PATCH /prefix/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io?
 }
 
 func TestRefusalSaysWhatToDo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	for _, code := range []int{400, 401, 403, 404, 422, 302} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Location", "http://127.0.0.1:1/elsewhere")
-			w.WriteHeader(code)
-			_, _ = io.WriteString(w, `{"kind":"Status","message":"no rights here"}`)
-		}))
-		k, err := NewRegistrar(RegistrarConfig{Client: &rest.Config{Host: server.URL}, Registration: registration})
-		must(t, err)
-		err = k.Run(t.Context())
-		server.Close()
-		if err == nil || !strings.Contains(err.Error(), "no rights here") || !strings.Contains(err.Error(), "extserver manifests") {
-			t.Errorf("%d: %v", code, err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			refuses := once(func(r *http.Request) (*http.Response, error) {
+				return &http.Response{
+					StatusCode: code, Request: r, Header: http.Header{"Location": {"http://127.0.0.1:1/elsewhere"}},
+					Body: io.NopCloser(strings.NewReader(`{"kind":"Status","message":"no rights here"}`)),
+				}, nil
+			})
+			k, err := NewRegistrar(RegistrarConfig{Client: &rest.Config{Host: "https://front-door", Transport: refuses}, Registration: registration})
+			must(t, err)
+			err = k.Run(t.Context())
+			if err == nil || !strings.Contains(err.Error(), "no rights here") || !strings.Contains(err.Error(), "extserver manifests") {
+				t.Errorf("%d: %v", code, err)
+			}
+		})
 	}
 }
 
