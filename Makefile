@@ -24,7 +24,7 @@ build:
 
 # Runs the test command of README.md: unit tests, and stories with a real kubectl.
 test:
-	go test -timeout 30m ./e2e ./cmd/... ./internal/...
+	go test -p 3 -timeout 30m ./e2e ./cmd/... ./internal/...
 
 # Runs what a release must pass besides `make ci`: recorded comparisons, other people's software, fuzzing, the library's HTTP.
 release-checks:

@@ -61,18 +61,18 @@ func encoded(s string) string { return base64.StdEncoding.EncodeToString([]byte(
 func credentials() []canary {
 	list := "/api/v1/namespaces"
 	return []canary{
-		{name: "good bearer", secret: goodToken, code: 200, call: call{stranger: true, method: "GET", target: list, headers: []string{"Authorization: Bearer " + goodToken}}},
-		{name: "good bearer to a backend", secret: goodToken, code: 200, call: call{stranger: true, method: "GET", target: echoPath, headers: []string{"Authorization: Bearer " + goodToken}}},
-		{name: "bad bearer", secret: "canary-bad-bearer", code: 401, call: call{stranger: true, method: "GET", target: list, headers: []string{"Authorization: Bearer canary-bad-bearer"}}},
-		{name: "bad bearer like a JWT", secret: "canary-in-jwt", code: 401, call: call{stranger: true, method: "GET", target: list,
+		{name: "good bearer", secret: goodToken, code: 200, call: call{noCertificate: true, method: "GET", target: list, headers: []string{"Authorization: Bearer " + goodToken}}},
+		{name: "good bearer to a backend", secret: goodToken, code: 200, call: call{noCertificate: true, method: "GET", target: echoPath, headers: []string{"Authorization: Bearer " + goodToken}}},
+		{name: "bad bearer", secret: "canary-bad-bearer", code: 401, call: call{noCertificate: true, method: "GET", target: list, headers: []string{"Authorization: Bearer canary-bad-bearer"}}},
+		{name: "bad bearer like a JWT", secret: "canary-in-jwt", code: 401, call: call{noCertificate: true, method: "GET", target: list,
 			headers: []string{"Authorization: Bearer " + encoded(`{"alg":"canary-in-jwt","kid":"canary-in-jwt"}`) + "." + encoded(`{"iss":"canary-in-jwt"}`) + ".canary-in-jwt"}}},
 		{name: "bad bearer beside a certificate", secret: "canary-beside", code: 401, call: call{method: "GET", target: list, headers: []string{"Authorization: Bearer canary-beside"}}},
-		{name: "bearer that is too long", secret: "canary-long", code: 401, call: call{stranger: true, method: "GET", target: list, headers: []string{"Authorization: Bearer " + strings.Repeat("canary-long", 2000)}}},
+		{name: "bearer that is too long", secret: "canary-long", code: 401, call: call{noCertificate: true, method: "GET", target: list, headers: []string{"Authorization: Bearer " + strings.Repeat("canary-long", 2000)}}},
 		{name: "bearer twice", secret: "canary-twice", code: 401, call: call{method: "GET", target: list, headers: []string{"Authorization: Bearer canary-twice", "Authorization: Bearer canary-twice"}}},
-		{name: "basic", secret: "canary-basic", code: 401, call: call{stranger: true, method: "GET", target: list, headers: []string{"Authorization: Basic " + encoded("alice:canary-basic")}}},
-		{name: "good subprotocol", secret: goodToken, code: 101, call: call{stranger: true, method: "GET", target: list + "?watch=true", headers: websocketHeaders(subprotocol(goodToken), "Origin: https://{host}")}},
-		{name: "good subprotocol to a backend", secret: goodToken, code: 101, call: call{stranger: true, method: "GET", target: echoPath + "/console", headers: websocketHeaders(subprotocol(goodToken))}},
-		{name: "bad subprotocol", secret: "canary-bad-subprotocol", code: 401, call: call{stranger: true, method: "GET", target: list + "?watch=true", headers: websocketHeaders(subprotocol("canary-bad-subprotocol"))}},
+		{name: "basic", secret: "canary-basic", code: 401, call: call{noCertificate: true, method: "GET", target: list, headers: []string{"Authorization: Basic " + encoded("alice:canary-basic")}}},
+		{name: "good subprotocol", secret: goodToken, code: 101, call: call{noCertificate: true, method: "GET", target: list + "?watch=true", headers: websocketHeaders(subprotocol(goodToken), "Origin: https://{host}")}},
+		{name: "good subprotocol to a backend", secret: goodToken, code: 101, call: call{noCertificate: true, method: "GET", target: echoPath + "/console", headers: websocketHeaders(subprotocol(goodToken))}},
+		{name: "bad subprotocol", secret: "canary-bad-subprotocol", code: 401, call: call{noCertificate: true, method: "GET", target: list + "?watch=true", headers: websocketHeaders(subprotocol("canary-bad-subprotocol"))}},
 		{name: "cookie", secret: "canary-cookie", code: 200, call: call{method: "GET", target: list, headers: []string{"Cookie: session=canary-cookie"}}},
 		{name: "cookie to a backend", secret: "canary-cookie-backend", code: 200, call: call{method: "GET", target: echoPath, headers: []string{"Cookie: session=canary-cookie-backend", "Proxy-Authorization: Basic canary-cookie-backend", "X-Api-Key: canary-cookie-backend"}}},
 		{name: "cookie on an upgrade", secret: "canary-cookie-upgrade", code: 101, call: call{method: "GET", target: echoPath + "/console", headers: websocketHeaders("Cookie: canary-cookie-upgrade", "Sec-WebSocket-Protocol: canary-cookie-upgrade")}},
@@ -84,7 +84,7 @@ func credentials() []canary {
 		{name: "query of what nobody serves", secret: "canary-query-404", code: 404, call: call{method: "GET", target: "/apis/nobody.example.com/v1/things?access_token=canary-query-404"}},
 		{name: "query that is refused", secret: "canary-query-400", code: 400, call: call{method: "GET", target: list + "?access_token=canary-query-400;x"}},
 		{name: "referrer", secret: "canary-referrer", code: 200, call: call{method: "GET", target: list, headers: []string{"Referer: https://console.example.com/?token=canary-referrer", "X-Forwarded-For: canary-referrer", "Forwarded: for=canary-referrer", "Baggage: token=canary-referrer", "Tracestate: token=canary-referrer"}}},
-		{name: "identity headers of a stranger", secret: "canary-identity", code: 401, call: call{stranger: true, method: "GET", target: list, headers: []string{"Authorization: Bearer x", "X-Remote-User: canary-identity", "X-Remote-Extra-Secret: canary-identity", "Impersonate-User: canary-identity"}}},
+		{name: "identity headers of a stranger", secret: "canary-identity", code: 401, call: call{noCertificate: true, method: "GET", target: list, headers: []string{"Authorization: Bearer x", "X-Remote-User: canary-identity", "X-Remote-Extra-Secret: canary-identity", "Impersonate-User: canary-identity"}}},
 		{name: "identity headers beside a certificate", secret: "canary-extra", code: 200, call: call{method: "GET", target: list, headers: []string{"X-Remote-User: canary-extra", "X-Remote-Group: canary-extra", "X-Remote-Extra-Secret: canary-extra"}}},
 		// Whom a caller acts as is what an audit log is for; nothing else tells it but the access log, by name.
 		{name: "extra of an impersonated user", secret: "canary-impersonated", code: 403, allowed: "audit webhook", call: call{method: "GET", target: list, headers: []string{"Impersonate-User: bob", "Impersonate-Extra-Secret: canary-impersonated"}}},
@@ -204,7 +204,7 @@ func issued(t *testing.T, w *watched) canary {
 	if code != http.StatusCreated || token == nil {
 		t.Fatalf("%d %s", code, answer)
 	}
-	if code, answer := w.send(call{stranger: true, method: "GET", target: "/api", headers: []string{"Authorization: Bearer " + token[1]}}); code != http.StatusOK {
+	if code, answer := w.send(call{noCertificate: true, method: "GET", target: "/api", headers: []string{"Authorization: Bearer " + token[1]}}); code != http.StatusOK {
 		t.Errorf("with the token: %d %s", code, answer)
 	}
 	return canary{name: "issued token", secret: token[1][strings.LastIndexByte(token[1], '.')+1:]}
@@ -265,7 +265,7 @@ func TestE3ForgedLines(t *testing.T) {
 		"path of the size allowed":      {get("/api/v1/namespaces/" + strings.Repeat("y", 2000)), 404},
 		"query with line ends":          {get("/api/v1/namespaces?labelSelector=" + url.QueryEscape(forged)), 400},
 		"audit id without end":          {get(one, "Audit-Id: "+strings.Repeat("z", 10<<10)), 404},
-		"token with line ends inside":   {call{stranger: true, method: "GET", target: "/api", headers: []string{"Authorization: Bearer " + jwt}}, 401},
+		"token with line ends inside":   {call{noCertificate: true, method: "GET", target: "/api", headers: []string{"Authorization: Bearer " + jwt}}, 401},
 		"body with line ends inside":    {call{method: "POST", target: configMapsPath, headers: []string{jsonBody}, body: `{"kind":"x\r\nforged"}`}, 400},
 	} {
 		if code, answer := w.send(c.call); code != c.code {

@@ -2,6 +2,7 @@ package internal
 
 import (
 	"bytes"
+	"fmt"
 	"go/scanner"
 	"go/token"
 	"os"
@@ -15,31 +16,70 @@ import (
 // glossary has words that were names here once and told nobody anything, with the words that Kubernetes, net/http or etcd
 // have for the same. They are not to become names again: of files, packages, or anything that Go code declares.
 var glossary = map[string]string{
-	"agenda":   "what is computed, such as probe schedule",
-	"board":    "metrics cache",
-	"council":  "replica verdicts",
-	"damper":   "debouncer",
-	"discreet": "redacting",
-	"fate":     "error class",
-	"frugal":   "interning codec",
-	"herald":   "event recorder",
-	"horizon":  "compact revision",
-	"journey":  "attempts",
-	"keeper":   "what it keeps: seat timer, document store",
-	"lane":     "connection pool",
-	"leash":    "upstream context",
-	"leaver":   "disconnected client",
-	"outlet":   "sink",
-	"payer":    "debt cleaner",
-	"rota":     "timer queue",
-	"scene":    "request context",
-	"scribe":   "status writer",
-	"shelf":    "storage factory",
-	"tidings":  "events",
-	"vigil":    "timeout sweeper",
-	"waive":    "remove the finalizer",
-	"witness":  "observer",
-	"yard":     "environment",
+	"abyss":     "black hole",
+	"agenda":    "what is computed, such as probe schedule",
+	"arena":     "server under test",
+	"assault":   "attack",
+	"board":     "metrics cache",
+	"chronicle": "history",
+	"council":   "replica verdicts",
+	"crowd":     "clients, load generator",
+	"custodian": "cleaner",
+	"damper":    "debouncer",
+	"diary":     "times, log",
+	"discreet":  "redacting",
+	"door":      "front door, server, subresource",
+	"errand":    "task",
+	"estate":    "test environment",
+	"farewell":  "GOAWAY",
+	"fate":      "error class",
+	"frugal":    "interning codec",
+	"herald":    "event recorder",
+	"horizon":   "compact revision",
+	"house":     "front door, server, code base",
+	"intake":    "read limiter",
+	"journey":   "attempts",
+	"keeper":    "what it keeps: seat timer, document store",
+	"knocker":   "request sender",
+	"ladder":    "level tracker",
+	"lane":      "connection pool",
+	"leash":     "upstream context",
+	"leaver":    "disconnected client",
+	"ledger":    "store, cleanup debts",
+	"muster":    "list, collect",
+	"notary":    "recording authorizer, signer",
+	"office":    "process, environment",
+	"outlet":    "sink",
+	"parcel":    "message, part",
+	"parley":    "handshake",
+	"payer":     "debt cleaner",
+	"posse":     "workers",
+	"reliever":  "closer",
+	"rota":      "timer queue",
+	"rouse":     "wake",
+	"scene":     "request context",
+	"scribe":    "status writer",
+	"shelf":     "storage factory",
+	"steward":   "controller",
+	"stillborn": "closed at once",
+	"stranger":  "unauthenticated client",
+	"surgeon":   "doctor, repair",
+	"testimony": "recording observer",
+	"tidings":   "events",
+	"town":      "test environment",
+	"vigil":     "timeout sweeper",
+	"waive":     "remove the finalizer",
+	"witness":   "observer",
+	"world":     "test environment",
+	"yard":      "environment",
+}
+
+// notInProse are the words of the glossary that comments and documentation do not use either. The others have an ordinary meaning.
+var notInProse = map[string]bool{
+	"abyss": true, "crowd": true, "custodian": true, "damper": true, "diary": true, "door": true, "errand": true, "farewell": true,
+	"herald": true, "house": true, "keeper": true, "knocker": true, "lane": true, "leash": true, "ledger": true,
+	"muster": true, "notary": true, "outlet": true, "parley": true, "payer": true, "posse": true, "reliever": true, "rota": true,
+	"scribe": true, "steward": true, "stillborn": true, "testimony": true, "tidings": true, "vigil": true, "yard": true,
 }
 
 // Names are split into their words, so that newLane and lane_test.go have the word lane, and planet has not.
@@ -62,7 +102,8 @@ func TestGlossary(t *testing.T) {
 		for _, found := range coinedWords(name) {
 			t.Errorf("%s: a file is not called %q, but %s", name, found, glossary[found])
 		}
-		if filepath.Ext(name) != ".go" || strings.HasPrefix(filepath.Base(name), "zz_generated") {
+		code, page := filepath.Ext(name) == ".go", filepath.Ext(name) == ".md" && name != "CHANGELOG.md"
+		if !code && !page || strings.HasPrefix(filepath.Base(name), "zz_generated") || name == "internal/glossary_test.go" {
 			continue
 		}
 		source, err := os.ReadFile(filepath.Join(root, name))
@@ -72,39 +113,62 @@ func TestGlossary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if page {
+			for number, line := range strings.Split(string(source), "\n") {
+				checkProse(t, fmt.Sprintf("%s:%d", name, number+1), line)
+			}
+			continue
+		}
 		checked++
-		checkIdentifiers(t, name, source)
+		checkCode(t, name, source)
 	}
 	if checked == 0 {
 		t.Fatal("no Go file was checked")
 	}
 }
 
-func checkIdentifiers(t *testing.T, name string, source []byte) {
+func checkCode(t *testing.T, name string, source []byte) {
 	t.Helper()
 	files := token.NewFileSet()
 	file := files.AddFile(name, -1, len(source))
 	var s scanner.Scanner
-	s.Init(file, source, nil, 0)
+	s.Init(file, source, nil, scanner.ScanComments)
 	said := map[string]bool{}
 	for {
 		pos, tok, literal := s.Scan()
-		if tok == token.EOF {
+		switch {
+		case tok == token.EOF:
 			return
-		}
-		if tok != token.IDENT || said[literal] {
-			continue
-		}
-		for _, found := range coinedWords(literal) {
-			said[literal] = true
-			t.Errorf("%s: %s: the word for %q is: %s", files.Position(pos), literal, found, glossary[found])
+		case tok == token.COMMENT:
+			checkProse(t, files.Position(pos).String(), literal)
+		case tok == token.IDENT && !said[literal]:
+			for _, found := range coinedWords(literal) {
+				said[literal] = true
+				t.Errorf("%s: %s: the word for %q is: %s", files.Position(pos), literal, found, glossary[found])
+			}
 		}
 	}
 }
 
-// coinedWords returns the words of a name that are in the glossary, in the singular too.
-func coinedWords(name string) (found []string) {
-	for _, word := range splitName(name) {
+func checkProse(t *testing.T, where, text string) {
+	t.Helper()
+	for _, found := range coinedWords("front " + text) { // the line before may end so
+		if notInProse[found] {
+			t.Errorf("%s: the word for %q is: %s", where, found, glossary[found])
+		}
+	}
+}
+
+// coinedWords returns the words of a name or text that are in the glossary, in the singular too. A door is one only if it is no
+// front door.
+func coinedWords(text string) (found []string) {
+	last := ""
+	for _, word := range splitName(text) {
+		if last == "front" && strings.HasPrefix(word, "door") {
+			last = word
+			continue
+		}
+		last = word
 		for _, form := range []string{word, strings.TrimSuffix(word, "s")} {
 			if _, ok := glossary[form]; ok {
 				found = append(found, form)
@@ -115,18 +179,18 @@ func coinedWords(name string) (found []string) {
 	return found
 }
 
-// splitName splits at what is no letter, and before a capital that follows a small letter.
+// splitName splits at what is no letter, before a capital that follows a small letter, and before one that a small letter follows.
 func splitName(name string) []string {
 	var spaced bytes.Buffer
-	var last rune
-	for _, r := range name {
-		if unicode.IsUpper(r) && unicode.IsLower(last) || !unicode.IsLetter(r) {
+	runes := []rune(name)
+	for i, r := range runes {
+		begins := unicode.IsUpper(r) && i > 0 && (unicode.IsLower(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1]))
+		if begins || !unicode.IsLetter(r) {
 			spaced.WriteByte(' ')
 		}
 		if unicode.IsLetter(r) {
 			spaced.WriteRune(unicode.ToLower(r))
 		}
-		last = r
 	}
 	return strings.Fields(spaced.String())
 }
@@ -134,6 +198,7 @@ func splitName(name string) []string {
 func TestGlossarySplitsNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"newLane": "lane", "internal/transport/lane_test.go": "lane", "planet": "", "Lanes": "lane", "httpLane2": "lane", "yardstick": "",
+		"FrontDoor": "", "BehindAFrontDoor": "", "openDoor": "door", "// the front\n// door": "", "e2e/frontdoor_test.go": "",
 	} {
 		if got := strings.Join(coinedWords(name), " "); got != want {
 			t.Errorf("%s has %q, want %q", name, got, want)

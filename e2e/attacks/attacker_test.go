@@ -72,7 +72,7 @@ func attack() error {
 	for _, a := range rowsOfAll() {
 		rows[a.name] = a
 	}
-	var held *assault
+	var held *attackRun
 	for {
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
@@ -95,7 +95,7 @@ func attack() error {
 			if a == nil {
 				return fmt.Errorf("no attack %q", next.Attack)
 			}
-			held = newAssault(o, h, a, next.Lasts)
+			held = newAttackRun(o, h, a, next.Lasts)
 			r = held.run()
 			if !next.Hold {
 				held.release()
@@ -110,8 +110,8 @@ func attack() error {
 	}
 }
 
-// assault is one attack under way.
-type assault struct {
+// attackRun is one attack under way.
+type attackRun struct {
 	orders
 	row     *attackRow
 	hostile *hostile
@@ -129,12 +129,12 @@ type assault struct {
 	open     map[net.Conn]struct{}
 }
 
-func newAssault(o orders, h *hostile, row *attackRow, lasts time.Duration) *assault {
+func newAttackRun(o orders, h *hostile, row *attackRow, lasts time.Duration) *attackRun {
 	now := time.Now()
-	return &assault{orders: o, row: row, hostile: h, began: now, until: now.Add(lasts), outcomes: map[string]int64{}, open: map[net.Conn]struct{}{}}
+	return &attackRun{orders: o, row: row, hostile: h, began: now, until: now.Add(lasts), outcomes: map[string]int64{}, open: map[net.Conn]struct{}{}}
 }
 
-func (a *assault) run() report {
+func (a *attackRun) run() report {
 	before := ownCPU()
 	if a.row.backend() {
 		a.hostile.under(a)
@@ -150,7 +150,7 @@ func (a *assault) run() report {
 }
 
 // release closes what is open.
-func (a *assault) release() {
+func (a *attackRun) release() {
 	a.hostile.under(nil)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -169,16 +169,16 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func (a *assault) over() bool { return !time.Now().Before(a.until) }
+func (a *attackRun) over() bool { return !time.Now().Before(a.until) }
 
 // insecure trusts whoever answers.
 func insecure() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
 // rest waits until the attack is over.
-func (a *assault) rest() { <-time.After(time.Until(a.until)) }
+func (a *attackRun) rest() { <-time.After(time.Until(a.until)) }
 
 // came notes what the front door did.
-func (a *assault) came(format string, args ...any) {
+func (a *attackRun) came(format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,7 +189,7 @@ func (a *assault) came(format string, args ...any) {
 }
 
 // fault notes what it must never do.
-func (a *assault) fault(format string, args ...any) {
+func (a *attackRun) fault(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.faults) < 10 {
@@ -198,19 +198,19 @@ func (a *assault) fault(format string, args ...any) {
 }
 
 // sent counts.
-func (a *assault) sent(frames, bytes int) {
+func (a *attackRun) sent(frames, bytes int) {
 	a.frames.Add(int64(frames))
 	a.bytes.Add(int64(bytes))
 }
 
 // mostOf notes how much one connection carried.
-func (a *assault) mostOf(n int64) {
+func (a *attackRun) mostOf(n int64) {
 	for m := a.most.Load(); n > m && !a.most.CompareAndSwap(m, n); m = a.most.Load() {
 	}
 }
 
 // raw opens a TCP connection with a small buffer, so that what the front door does not take is not counted as sent.
-func (a *assault) raw() (net.Conn, error) {
+func (a *attackRun) raw() (net.Conn, error) {
 	c, err := net.DialTimeout("tcp", a.Front, 5*time.Second)
 	if err != nil {
 		return nil, err
@@ -223,7 +223,7 @@ func (a *assault) raw() (net.Conn, error) {
 	return c, nil
 }
 
-func (a *assault) close(c net.Conn) {
+func (a *attackRun) close(c net.Conn) {
 	a.mu.Lock()
 	delete(a.open, c)
 	a.mu.Unlock()
@@ -231,9 +231,9 @@ func (a *assault) close(c net.Conn) {
 }
 
 // dial is through TLS. Attackers verify nobody.
-func (a *assault) dial(protocol string) (*tls.Conn, error) { return a.dialWith(protocol, nil) }
+func (a *attackRun) dial(protocol string) (*tls.Conn, error) { return a.dialWith(protocol, nil) }
 
-func (a *assault) dialWith(protocol string, change func(*tls.Config)) (*tls.Conn, error) {
+func (a *attackRun) dialWith(protocol string, change func(*tls.Config)) (*tls.Conn, error) {
 	c, err := a.raw()
 	if err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func (a *assault) dialWith(protocol string, change func(*tls.Config)) (*tls.Conn
 }
 
 // again runs f so many times beside each other, each again and again until the time is over.
-func (a *assault) again(many int, f func() error) {
+func (a *attackRun) again(many int, f func() error) {
 	var all sync.WaitGroup
 	for range many {
 		all.Go(func() {

@@ -203,7 +203,7 @@ func continued(fragment []byte) func(*hostile2, uint32) {
 }
 
 // impatient are clients that leave after 60 ms.
-func impatient(a *assault) {
+func impatient(a *attackRun) {
 	t := &http.Transport{TLSClientConfig: insecure(), ForceAttemptHTTP2: true, DisableCompression: true}
 	defer t.CloseIdleConnections()
 	a.again(8, func() error {
@@ -280,7 +280,7 @@ func backendAnswers() []*attackRow {
 			c.keep = c.say(fmt.Sprintf("HTTP/1.1 %d Elsewhere\r\nLocation: https://%s/\r\nRefresh: 0; url=https://%s/\r\nContent-Length: 0\r\n\r\n", []int{301, 302, 303, 307, 308}[serial%5], target, target)) == nil
 		}, bound: bound{Outcomes: noAnswer}, proof: "proxy.TestA5Redirects, transport.TestA6NobodyFollowsRedirects"},
 		{class: "redirects", name: "an upgrade that an extension server answers otherwise", cves: []string{"CVE-2018-1002105"}, sends: "an error response to a WebSocket GET; after it, the client must not get the connection", h1: say("HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nno"), quick: true,
-			do: func(a *assault) {
+			do: func(a *attackRun) {
 				messages(message("GET", a.row.path()+"/"+attackedName, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==") + smuggled(a.row))(a)
 			}, bound: bound{Outcomes: "answered: (403|502|503)( (400|403|404))?(, closed)?"}, proof: "proxy.TestA1A4UpgradeRefused"},
 	}
@@ -298,7 +298,7 @@ func backendAnswers() []*attackRow {
 // redirectTarget listens where redirects lead, and has seen nobody.
 type redirectTarget struct{ address atomic.Pointer[string] }
 
-func (r *redirectTarget) listen(a *assault) (string, error) {
+func (r *redirectTarget) listen(a *attackRun) (string, error) {
 	if at := r.address.Load(); at != nil {
 		return *at, nil
 	}

@@ -30,7 +30,7 @@ import (
 type hostile struct {
 	config *tls.Config
 	listen [2]net.Listener
-	now    atomic.Pointer[assault]
+	now    atomic.Pointer[attackRun]
 }
 
 // attackedName is the object that attacks answer for.
@@ -86,7 +86,7 @@ func (h *hostile) ports() string {
 	return fmt.Sprint(h.listen[0].Addr().(*net.TCPAddr).Port, " ", h.listen[1].Addr().(*net.TCPAddr).Port)
 }
 
-func (h *hostile) under(a *assault) { h.now.Store(a) }
+func (h *hostile) under(a *attackRun) { h.now.Store(a) }
 
 // service is the name of the Service that an attack needs, "" if none, and which of the ports it is at.
 func (a *attackRow) service() (string, int) {
@@ -148,7 +148,7 @@ func document(service, path, accept string) ([]byte, string, bool) {
 // hostile2 is a connection of HTTP/2 from the front door.
 type hostile2 struct {
 	h       *hostile
-	a       *assault
+	a       *attackRun
 	conn    *tls.Conn
 	service string
 
@@ -249,7 +249,7 @@ func (c *hostile2) request(f *http2.MetaHeadersFrame) {
 }
 
 // mirror looks at a request as an extension server would.
-func (h *hostile) mirror(a *assault, method, path, user string) {
+func (h *hostile) mirror(a *attackRun, method, path, user string) {
 	if strings.Contains(path, "smuggled") || method == "SMUGGLED" {
 		a.fault("the extension server was asked for %s %s, which nobody sent as a request", method, path)
 	}
@@ -324,7 +324,7 @@ func (c *hostile2) flood(each func(f *http2.Framer)) {
 // hostile1 is a request over HTTP/1.1 from the front door.
 type hostile1 struct {
 	*http.Request
-	a    *assault
+	a    *attackRun
 	conn *tls.Conn
 	in   *bufio.Reader
 	// keep is whether more requests may come on the connection, if the attack leaves it.
@@ -388,8 +388,8 @@ func (h *hostile) serve1(conn *tls.Conn) {
 
 // victims is what clients of the front door do who ask for what the extension server serves: a few at once, each fifty times
 // a second at the most. They are the attacker's, and what they are told is what came of the attack.
-func victims(method string) func(*assault) {
-	return func(a *assault) {
+func victims(method string) func(*attackRun) {
+	return func(a *attackRun) {
 		t := &http.Transport{TLSClientConfig: insecure(), ForceAttemptHTTP2: true, DisableCompression: true}
 		defer t.CloseIdleConnections()
 		client := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -407,7 +407,7 @@ func victims(method string) func(*assault) {
 }
 
 // victim asks once.
-func (a *assault) victim(client *http.Client, method string) {
+func (a *attackRun) victim(client *http.Client, method string) {
 	ctx, cancel := context.WithDeadline(context.Background(), a.until.Add(300*time.Millisecond))
 	defer cancel()
 	var body io.Reader

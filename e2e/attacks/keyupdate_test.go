@@ -101,7 +101,7 @@ func (r *records) keyUpdate(to []byte) ([]byte, error) {
 }
 
 // keyUpdates floods with them.
-func keyUpdates(a *assault) {
+func keyUpdates(a *attackRun) {
 	a.again(2, func() error {
 		var log keyLog
 		c, err := a.dialWith("h2", func(c *tls.Config) { c.KeyLogWriter, c.MinVersion = &log, tls.VersionTLS13 })

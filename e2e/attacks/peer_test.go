@@ -22,7 +22,7 @@ const pieces = 15 << 10
 // peer is a client that speaks HTTP/2 by hand. What is written with its Framer goes out by flush.
 type peer struct {
 	*http2.Framer
-	a       *assault
+	a       *attackRun
 	conn    *tls.Conn
 	out     bytes.Buffer
 	encoder *hpack.Encoder
@@ -49,7 +49,7 @@ type peer struct {
 }
 
 // greet connects and says what a client says first.
-func (a *assault) greet(settings ...http2.Setting) (*peer, error) {
+func (a *attackRun) greet(settings ...http2.Setting) (*peer, error) {
 	conn, err := a.dial("h2")
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (a *assault) greet(settings ...http2.Setting) (*peer, error) {
 	return p, err
 }
 
-func newPeer(a *assault, conn *tls.Conn) *peer {
+func newPeer(a *attackRun, conn *tls.Conn) *peer {
 	p := &peer{a: a, conn: conn, next: 1, gone: make(chan struct{}), told: make(chan struct{}), began: time.Now(), waiting: map[uint32]chan string{}}
 	p.Framer = http2.NewFramer(&p.out, nil)
 	p.AllowIllegalWrites = true
@@ -330,8 +330,8 @@ func (p *peer) wait(answer <-chan string) string {
 }
 
 // floods is an attack: connections that each begin and then flood, and come again when they are ended.
-func floods(begin, each func(*peer), settings ...http2.Setting) func(*assault) {
-	return func(a *assault) {
+func floods(begin, each func(*peer), settings ...http2.Setting) func(*attackRun) {
+	return func(a *attackRun) {
 		a.again(2, func() error {
 			p, err := a.greet(settings...)
 			if err != nil {
@@ -355,8 +355,8 @@ func frame(kind http2.FrameType, flags http2.Flags, stream uint32, payload strin
 }
 
 // deafFloods is floods that never read: what is answered to them stays where it is.
-func deafFloods(begin, each func(*peer)) func(*assault) {
-	return func(a *assault) {
+func deafFloods(begin, each func(*peer)) func(*attackRun) {
+	return func(a *attackRun) {
 		a.again(2, func() error {
 			conn, err := a.dial("h2")
 			if err != nil {

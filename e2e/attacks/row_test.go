@@ -22,7 +22,7 @@ type attackRow struct {
 	sends string // what is sent, for the page
 	proof string // the tests that show what is right about the answer; here it is cost and company
 
-	do func(*assault)
+	do func(*attackRun)
 	// h2 and h1 are for attacks by an extension server: what it answers a request with.
 	h2 func(*hostile2, uint32)
 	h1 func(*hostile1)

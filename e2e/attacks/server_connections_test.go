@@ -21,9 +21,9 @@ func serverConnections() []*attackRow {
 	held := bound{CPU: 8, Memory: 256, Heap: 64, Outcomes: "held|ended: .*|no connection: .*"}
 	rows := []*attackRow{
 		{name: "no preface", cves: slow, sends: "400 connections that complete the TLS handshake and send nothing", quick: true, proof: "server.TestD5SlowClients, http2.TestSlowClientsDoNotStay",
-			do: crowd(400, func(a *assault) (io.ReadWriteCloser, error) { return a.dial("h2") }), bound: held},
+			do: openMany(400, func(a *attackRun) (io.ReadWriteCloser, error) { return a.dial("h2") }), bound: held},
 		{name: "half a header block", cves: slow, sends: "400 connections that send a preface, SETTINGS, and an incomplete header block", proof: "server.TestD5SlowClients, http2.TestSlowClientsDoNotStay",
-			do: crowd(400, func(a *assault) (io.ReadWriteCloser, error) {
+			do: openMany(400, func(a *attackRun) (io.ReadWriteCloser, error) {
 				c, err := a.dial("h2")
 				if err == nil {
 					_, err = io.WriteString(c, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"+"\x00\x00\x64\x01\x05\x00\x00\x00\x01\x82")
@@ -31,7 +31,7 @@ func serverConnections() []*attackRow {
 				return c, err
 			}), bound: held},
 		{name: "half a head of HTTP/1.1", cves: slow, sends: "400 connections that send half of the request headers", proof: "server.TestD5SlowClients",
-			do: crowd(400, func(a *assault) (io.ReadWriteCloser, error) {
+			do: openMany(400, func(a *attackRun) (io.ReadWriteCloser, error) {
 				c, err := a.dial("http/1.1")
 				if err == nil {
 					_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nX: ")
@@ -39,7 +39,7 @@ func serverConnections() []*attackRow {
 				return c, err
 			}), bound: held},
 		{name: "half a handshake", cves: slow, sends: "1,000 TCP connections that send half of a ClientHello", quick: true, proof: "server.TestD5SlowClients",
-			do: crowd(1000, func(a *assault) (io.ReadWriteCloser, error) {
+			do: openMany(1000, func(a *attackRun) (io.ReadWriteCloser, error) {
 				c, err := a.raw()
 				if err == nil {
 					_, err = c.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 1, 2, 3, 4})
@@ -47,7 +47,7 @@ func serverConnections() []*attackRow {
 				return c, err
 			}), bound: held},
 		{name: "a handshake without end", cves: slow, sends: "a handshake message with a length of 16 MB", proof: "server.TestD6AHugeHandshakeMessage",
-			do: func(a *assault) {
+			do: func(a *attackRun) {
 				record := append([]byte{22, 3, 1, 0x40, 0}, make([]byte, 16<<10)...)
 				copy(record[5:], []byte{1, 0xff, 0xff, 0xff})
 				a.again(2, func() error {
@@ -73,7 +73,7 @@ func serverConnections() []*attackRow {
 			}, bound: bound{Frames: 1000, CPU: 8, Outcomes: "ended: closed"}},
 		{name: "handshakes one after the other", cves: []string{"CVE-2025-68121"}, sends: "TLS handshakes, each of which tries to resume the session of the one before, and nothing else", quick: true,
 			proof: "auth/authn.TestTrustIsOfTheMoment (a session is never resumed: what is trusted is of the moment)",
-			do: func(a *assault) {
+			do: func(a *attackRun) {
 				sessions := tls.NewLRUClientSessionCache(10)
 				a.again(4, func() error {
 					c, err := a.dialWith("h2", func(c *tls.Config) { c.ClientSessionCache, c.ServerName = sessions, "127.0.0.1" })
@@ -107,9 +107,9 @@ func serverConnections() []*attackRow {
 	})
 }
 
-// crowd opens connections that stay until the attack is over.
-func crowd(many int, open func(*assault) (io.ReadWriteCloser, error)) func(*assault) {
-	return func(a *assault) {
+// openMany opens connections that stay until the attack is over.
+func openMany(many int, open func(*attackRun) (io.ReadWriteCloser, error)) func(*attackRun) {
+	return func(a *attackRun) {
 		a.atOnce(many, func() error {
 			if _, err := open(a); err != nil {
 				return err
@@ -124,7 +124,7 @@ func crowd(many int, open func(*assault) (io.ReadWriteCloser, error)) func(*assa
 }
 
 // atOnce does something so many times, a few at a time, as long as there is time.
-func (a *assault) atOnce(many int, do func() error) {
+func (a *attackRun) atOnce(many int, do func() error) {
 	var all sync.WaitGroup
 	turns := make(chan struct{}, 4) // what they have when they are there is measured, and not that they come
 	for range many {
@@ -144,8 +144,8 @@ func (a *assault) atOnce(many int, do func() error) {
 }
 
 // idle opens connections, has a request answered on each, and leaves them.
-func idle(protocol string, many int) func(*assault) {
-	return func(a *assault) {
+func idle(protocol string, many int) func(*attackRun) {
+	return func(a *attackRun) {
 		if time.Until(a.until) < 5*time.Second {
 			many = 300
 		}
@@ -176,8 +176,8 @@ func idle(protocol string, many int) func(*assault) {
 	}
 }
 
-func idleAfterLarge(many int) func(*assault) {
-	return func(a *assault) {
+func idleAfterLarge(many int) func(*attackRun) {
+	return func(a *attackRun) {
 		filler := repeat(string(literal("x-filler", strings.Repeat("y", 1000))), 55)
 		if time.Until(a.until) < 5*time.Second {
 			many = 100
@@ -202,7 +202,7 @@ func idleAfterLarge(many int) func(*assault) {
 }
 
 // nulCertificate asks as somebody whose name begins like another's.
-func nulCertificate(a *assault) {
+func nulCertificate(a *attackRun) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
 	if err != nil {
 		a.fault("%v", err)

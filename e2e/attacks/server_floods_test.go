@@ -106,7 +106,7 @@ func large(what string, n int) string {
 }
 
 func serverResets() []*attackRow {
-	opened := func(path string, end bool, then func(p *peer, id uint32)) func(*assault) {
+	opened := func(path string, end bool, then func(p *peer, id uint32)) func(*attackRun) {
 		return floods(nil, func(p *peer) { then(p, p.open(end, request("GET", path)...)) })
 	}
 	raw := func(kind http2.FrameType, flags http2.Flags, payload string) func(*peer, uint32) {

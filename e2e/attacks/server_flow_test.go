@@ -28,7 +28,7 @@ func serverWindows() []*attackRow {
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|answered: .*|reset: .*|ended: .*"},
 			proof: "server.TestD14AnswersThatNobodyTakesKeepNobodyElseOut, server.TestD14WhatUntakenAnswersHoldIsBounded"},
 		{class: "zero-window", name: "connections that are not read", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each and windows of 2 GiB; the attacker reads nothing",
-			do: func(a *assault) {
+			do: func(a *attackRun) {
 				for range 8 {
 					conn, err := a.dial("h2")
 					if err != nil {
@@ -49,7 +49,7 @@ func serverWindows() []*attackRow {
 				a.rest()
 			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5AReaderThatTakesNothing, server.TestD14WhatUntakenAnswersHoldIsBounded"},
 		{class: "zero-window", name: "slow readers of HTTP/1.1", cves: []string{"CVE-2016-1546"}, sends: "100 connections that repeatedly request 100 KB and read nothing",
-			do: func(a *assault) {
+			do: func(a *attackRun) {
 				a.atOnce(100, func() error {
 					c, err := a.dial("http/1.1")
 					if err != nil {
@@ -64,7 +64,7 @@ func serverWindows() []*attackRow {
 				a.rest()
 			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5AReaderThatTakesNothing"},
 		{class: "late", name: "work after a reset", cves: []string{"CVE-2026-26311"}, sends: "watches that are reset when their responses have begun; their handlers must end", quick: true,
-			do: func(a *assault) {
+			do: func(a *attackRun) {
 				a.again(4, func() error {
 					p, err := a.greet()
 					if err != nil {
@@ -83,7 +83,7 @@ func serverWindows() []*attackRow {
 					p.leave()
 					return nil
 				})
-			}, bound: bound{CPU: 10, Outcomes: calm + "|answered: .*|let be"}, proof: "http2.TestFloods, proxy.TestHouseEndsAWatch"},
+			}, bound: bound{CPU: 10, Outcomes: calm + "|answered: .*|let be"}, proof: "http2.TestFloods, proxy.TestDrainEndsAWatch"},
 	}
 	return rows
 }
@@ -106,7 +106,7 @@ func (p *peer) data(id uint32, end bool, n int) bool {
 	return p.flush() == nil
 }
 
-func cancelledUploads(a *assault) {
+func cancelledUploads(a *attackRun) {
 	a.again(1, func() error {
 		p, err := a.greet()
 		if err != nil {
@@ -145,7 +145,7 @@ func (p *peer) through(when string) {
 	}
 }
 
-func slowStreams(a *assault) {
+func slowStreams(a *attackRun) {
 	a.again(1, func() error {
 		p, err := a.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		if err != nil {

@@ -45,7 +45,7 @@ func serverHeaders() []*attackRow {
 		{class: "continuation", name: "CONTINUATION flood of zero length", cves: []string{"CVE-2026-33871"}, sends: "an endless header block with empty CONTINUATIONs", quick: true,
 			do: floods(mute(endless), frame(http2.FrameContinuation, 0, 1, ""))},
 		{class: "continuation", name: "CONTINUATION flood and then the next", cves: []string{"CVE-2024-27983"}, sends: "HEADERS and one CONTINUATION; then the attacker drops the connection",
-			do: func(a *assault) {
+			do: func(a *attackRun) {
 				a.again(4, func() error {
 					p, err := a.greet()
 					if err != nil {
@@ -141,8 +141,8 @@ func huffman(name, value string) []byte {
 }
 
 // holding is an attack whose connections stay: each begins once, and keeps what it has begun.
-func holding(many int, begin func(*peer), settings ...http2.Setting) func(*assault) {
-	return func(a *assault) {
+func holding(many int, begin func(*peer), settings ...http2.Setting) func(*attackRun) {
+	return func(a *attackRun) {
 		var all []*peer
 		for range many {
 			p, err := a.greet(settings...)
@@ -169,7 +169,7 @@ func holding(many int, begin func(*peer), settings ...http2.Setting) func(*assau
 }
 
 // sharing is a connection of many, one of whom sends a header that is too large.
-func sharing(a *assault) {
+func sharing(a *attackRun) {
 	a.again(1, func() error {
 		p, err := a.greet()
 		if err != nil {
@@ -190,8 +190,8 @@ func sharing(a *assault) {
 }
 
 // random sends frames that make no sense, on connections that are each begun well.
-func random(left bool) func(*assault) {
-	return func(a *assault) {
+func random(left bool) func(*attackRun) {
+	return func(a *attackRun) {
 		r := rand.New(rand.NewPCG(1, 2)) // the same frames every time
 		a.again(1, func() error {
 			p, err := a.greet()

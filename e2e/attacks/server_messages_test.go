@@ -40,8 +40,8 @@ func exchange(c *tls.Conn, text string, most int) (statuses string, ended bool) 
 }
 
 // messages are requests over HTTP/1.1 by hand, each on a connection of its own.
-func messages(all ...string) func(*assault) {
-	return func(a *assault) {
+func messages(all ...string) func(*attackRun) {
+	return func(a *attackRun) {
 		a.again(2, func() error {
 			c, err := a.dial("http/1.1")
 			if err != nil {
@@ -77,7 +77,7 @@ func serverMessages() []*attackRow {
 	type row = attackRow
 	// text makes a row of messages that need the row's own path.
 	text := func(a *row, all func(path, smuggled string) []string) *row {
-		a.do = func(s *assault) { messages(all(s.row.path()+"/"+attackedName, smuggled(s.row))...)(s) }
+		a.do = func(s *attackRun) { messages(all(s.row.path()+"/"+attackedName, smuggled(s.row))...)(s) }
 		if a.beside == 0 {
 			a.beside = 1
 		}
@@ -87,7 +87,7 @@ func serverMessages() []*attackRow {
 		if a.beside == 0 {
 			a.beside = 1
 		}
-		a.do = func(s *assault) { floods(nil, func(p *peer) { all(p, s.row.path()+"/"+attackedName) })(s) }
+		a.do = func(s *attackRun) { floods(nil, func(p *peer) { all(p, s.row.path()+"/"+attackedName) })(s) }
 		return a
 	}
 	chunked := func(body string) func(path, smuggled string) []string {
@@ -223,7 +223,7 @@ func serverMessages() []*attackRow {
 			bound: bound{Outcomes: "answered: (200|400)( (400|403|404|200))?(, closed)?"}, proof: "proxy.TestA7A8A9ForgedHeaders, auth/authn.TestIdentityHeaders"}, head(
 			"X_Remote_User: root\r\nX_Remote_Group: system:masters", "X.Remote.User: root", "X-Remote_User: root", "x-remote-user: root", "X-REMOTE-GROUP: system:masters", "X~Remote~User: root")),
 		{class: "identity", name: "identity headers in another spelling over HTTP/2", cves: []string{"CVE-2025-64484", "CVE-2026-54763", "CVE-2026-88011"}, sends: "the same over HTTP/2, to an HTTP/2 extension server",
-			beside: 2, bound: bound{CPU: 30, Outcomes: calm + "|answered: (200|400|429)|let be|reset: .*|ended: GOAWAY .*"}, proof: "proxy.TestA7A8A9ForgedHeaders", do: func(a *assault) {
+			beside: 2, bound: bound{CPU: 30, Outcomes: calm + "|answered: (200|400|429)|let be|reset: .*|ended: GOAWAY .*"}, proof: "proxy.TestA7A8A9ForgedHeaders", do: func(a *attackRun) {
 				a.again(2, func() error {
 					p, err := a.greet()
 					if err != nil {

@@ -88,8 +88,8 @@ func TestDoctor(t *testing.T) {
 	t.Run("over an external name", func(t *testing.T) { t.Parallel(); examineAll(t, false) })
 }
 
-// patient is one APIService and what is wrong with it.
-type patient struct {
+// brokenAPIService is one APIService and what is wrong with it.
+type brokenAPIService struct {
 	breakage
 	registration
 	server *faulty.Server
@@ -103,12 +103,12 @@ func examineAll(t *testing.T, routing bool) {
 		address = reachable(t)
 		bind = address
 	}
-	var patients []patient
+	var patients []brokenAPIService
 	for i, b := range breakages() {
 		if b.endpointsOnly && !routing || b.namesOnly && routing {
 			continue
 		}
-		p := patient{breakage: b, registration: registration{
+		p := brokenAPIService{breakage: b, registration: registration{
 			group: fmt.Sprintf("p%d.ward.example.com", i), namespace: "ward", service: fmt.Sprintf("p%d", i), address: address,
 		}}
 		p.server = extensionServer(t, &p.registration, bind)
@@ -204,7 +204,7 @@ func well(t *testing.T, kubeconfig string) error {
 	return nil
 }
 
-func (p patient) check(t *testing.T, when string, r doctor.Report) {
+func (p brokenAPIService) check(t *testing.T, when string, r doctor.Report) {
 	t.Helper()
 	t.Logf("%s, %s: Available %s (%s: %s): %s", p.name, when, r.Available.Status, r.Available.Reason, r.Available.Message, diagnosis(r))
 	switch {

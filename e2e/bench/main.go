@@ -94,7 +94,7 @@ func main() {
 
 func run() error {
 	out := flag.String("out", "", "directory for the pages; default docs/bench, with -quick a temporary one")
-	quick := flag.Bool("quick", false, "short stretches, small crowds: only to see whether everything works")
+	quick := flag.Bool("quick", false, "short stretches, few clients: only to see whether everything works")
 	program := flag.String("aggregator", "", "measure this program; default one built from the tree")
 	before := flag.String("before", "", "another build of the aggregator, which \"builds\" compares with")
 	var theirs environment.Kubernetes

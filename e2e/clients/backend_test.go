@@ -25,7 +25,7 @@ const (
 )
 
 // register puts an extension server behind the front door, whose data is a file, and the name of one that is dead.
-func (w *world) register() {
+func (w *testEnv) register() {
 	w.t.Helper()
 	w.write(w.t, "declared.yaml", []byte(`
 apiVersion: extension.portico.dev/v1alpha1
@@ -59,14 +59,14 @@ resources:
 	w.eventually("the APIService "+remote, func(ctx context.Context) error { return w.available(ctx, remote, "") })
 }
 
-func (w *world) startBackend() {
+func (w *testEnv) startBackend() {
 	w.t.Helper()
 	w.backend = w.start(w.t, "extension-server", nil, "extserver", "serve", "--kubeconfig", w.path("admin.kubeconfig"),
 		"--bind-address", "127.0.0.1", "--secure-port", "0", "--metrics-source", "none", "--resources", "declared.yaml").process
 }
 
 // queue sets the depth of a queue; below zero it goes.
-func (w *world) queue(t *testing.T, key string, depth int) {
+func (w *testEnv) queue(t *testing.T, key string, depth int) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,7 +91,7 @@ func (w *world) queue(t *testing.T, key string, depth int) {
 }
 
 // available is whether an APIService is, and is another than that of a uid.
-func (w *world) available(ctx context.Context, name, not string) error {
+func (w *testEnv) available(ctx context.Context, name, not string) error {
 	o, err := w.dynamic.Resource(apiServices).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (w *world) available(ctx context.Context, name, not string) error {
 }
 
 // unregister deletes an APIService and waits until nothing answers in its place. It returns what it was.
-func (w *world) unregister(name, path string) *unstructured.Unstructured {
+func (w *testEnv) unregister(name, path string) *unstructured.Unstructured {
 	w.t.Helper()
 	ctx := context.Background()
 	o, err := w.dynamic.Resource(apiServices).Get(ctx, name, metav1.GetOptions{})
@@ -135,7 +135,7 @@ func (w *world) unregister(name, path string) *unstructured.Unstructured {
 
 // reregister deletes the APIService of the extension server and writes it again, and deletes some that the front door
 // writes again itself.
-func (w *world) reregister(local ...string) {
+func (w *testEnv) reregister(local ...string) {
 	w.t.Helper()
 	gone := map[string]string{}
 	for _, name := range local {

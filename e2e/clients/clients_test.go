@@ -11,15 +11,15 @@ import (
 type client interface {
 	party() *compat.Party
 	// begin starts it and puts it through the steps that are its own.
-	begin(t *testing.T, w *world)
+	begin(t *testing.T, w *testEnv)
 	// works makes it do all that it is for, in a namespace, under a name that was not used before.
-	works(t *testing.T, w *world, namespace, name string)
+	works(t *testing.T, w *testEnv, namespace, name string)
 	// emptied is called when its namespace has gone.
-	emptied(t *testing.T, w *world, namespace, name string)
+	emptied(t *testing.T, w *testEnv, namespace, name string)
 }
 
 func TestClients(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	lead := &manager{}
 	others := []client{&operator{}, &informers{of: watchLists, name: "watch-lists"},
 		&informers{of: lists, name: "lists", env: []string{"KUBE_FEATURE_WatchListClient=false"}}, &installer{}, &kubectl{}}

@@ -19,7 +19,7 @@ import (
 
 // restart ends the front door and starts it again, while somebody writes as fast as it lets him. It returns the names of
 // the ConfigMaps that he was told he had made.
-func (w *world) restart(namespace string) (made []string) {
+func (w *testEnv) restart(namespace string) (made []string) {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	wrote := make(chan string)
@@ -54,7 +54,7 @@ func (w *world) restart(namespace string) (made []string) {
 			select {
 			case name := <-wrote:
 				made = append(made, name)
-			case <-w.door.Exited():
+			case <-w.frontDoor.Exited():
 				return
 			}
 		}
@@ -75,7 +75,7 @@ func (w *world) restart(namespace string) (made []string) {
 	}
 }
 
-func (w *world) make(ctx context.Context, namespace, name string) error {
+func (w *testEnv) make(ctx context.Context, namespace, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	_, err := w.typed.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -84,7 +84,7 @@ func (w *world) make(ctx context.Context, namespace, name string) error {
 
 // rotate makes the front door show a certificate of the next authority, and takes the old one out of what programs trust
 // that start from now on.
-func (w *world) rotate() {
+func (w *testEnv) rotate() {
 	w.t.Helper()
 	w.show(w.next)
 	w.eventually("a certificate of the next authority", func(context.Context) error {
@@ -98,7 +98,7 @@ func (w *world) rotate() {
 }
 
 // trusting is how the front door is looked at by somebody who trusts these.
-func (w *world) trusting(authorities ...*pki.Authority) *tls.Config {
+func (w *testEnv) trusting(authorities ...*pki.Authority) *tls.Config {
 	w.t.Helper()
 	var roots []string
 	for _, a := range authorities {
@@ -112,7 +112,7 @@ func (w *world) trusting(authorities ...*pki.Authority) *tls.Config {
 }
 
 // namespace makes one.
-func (w *world) namespace(t *testing.T, name string) {
+func (w *testEnv) namespace(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, "make namespace "+name, func(ctx context.Context) error {
 		_, err := w.typed.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -124,7 +124,7 @@ func (w *world) namespace(t *testing.T, name string) {
 }
 
 // empty deletes a namespace and waits until it has gone.
-func (w *world) empty(t *testing.T, name string) {
+func (w *testEnv) empty(t *testing.T, name string) {
 	t.Helper()
 	namespaces := w.typed.CoreV1().Namespaces()
 	if err := namespaces.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {

@@ -35,7 +35,7 @@ const (
 
 func (i *informers) party() *compat.Party { return i.of }
 
-func (i *informers) begin(t *testing.T, w *world) {
+func (i *informers) begin(t *testing.T, w *testEnv) {
 	all := []string{typedMaps, dynamicMaps, metadataMaps, dynamicGadgets, metaGadgets, dynamicQueues, metaQueues}
 	i.program = w.start(t, i.name, i.env, "informers", append([]string{w.path("admin.kubeconfig")}, all...)...)
 	i.of.LogsIn(i.log)
@@ -57,7 +57,7 @@ func (i *informers) begin(t *testing.T, w *world) {
 }
 
 // works makes objects of every kind come, change and go, of each of which every informer must tell exactly once.
-func (i *informers) works(t *testing.T, w *world, namespace, name string) {
+func (i *informers) works(t *testing.T, w *testEnv, namespace, name string) {
 	name = strings.TrimPrefix(name, i.name+"-")
 	w.namespace(t, namespace)
 	ctx, name, maps := context.Background(), i.name+"-"+name, w.typed.CoreV1().ConfigMaps(namespace)
@@ -131,7 +131,7 @@ func (i *informers) saw(t *testing.T, namespace string, names []string) {
 	i.right(t)
 }
 
-func (i *informers) emptied(t *testing.T, w *world, namespace, name string) {
+func (i *informers) emptied(t *testing.T, w *testEnv, namespace, name string) {
 	i.all(t, []string{typedMaps, dynamicMaps, metadataMaps}, "delete "+namespace+"/"+i.name+"-"+name+"-kept ")
 	i.right(t)
 	w.namespace(t, namespace)

@@ -20,7 +20,7 @@ type installer struct {
 
 func (*installer) party() *compat.Party { return helm }
 
-func (i *installer) begin(t *testing.T, w *world) {
+func (i *installer) begin(t *testing.T, w *testEnv) {
 	var err error
 	if i.chart, err = filepath.Abs("installer/chart"); err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func (i *installer) begin(t *testing.T, w *world) {
 	book.Step(t, helm, cycle, func(t *testing.T) { i.works(t, w, "begun", "begun") })
 }
 
-func (i *installer) works(t *testing.T, w *world, namespace, name string) {
+func (i *installer) works(t *testing.T, w *testEnv, namespace, name string) {
 	namespace += "-helm"
 	release := func(revision, status string) string {
 		return fmt.Sprintf("%s revision %s is %s\n", name, revision, status)
@@ -56,7 +56,7 @@ func (i *installer) works(t *testing.T, w *world, namespace, name string) {
 }
 
 // has sees what a release has made.
-func (i *installer) has(t *testing.T, w *world, namespace, name, color string, revision int) {
+func (i *installer) has(t *testing.T, w *testEnv, namespace, name, color string, revision int) {
 	t.Helper()
 	ctx := context.Background()
 	made, err := w.typed.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -87,6 +87,6 @@ func (i *installer) has(t *testing.T, w *world, namespace, name, color string, r
 }
 
 // emptied deletes the namespace that the releases are in, and with it what Helm knows of them.
-func (i *installer) emptied(t *testing.T, w *world, namespace, _ string) {
+func (i *installer) emptied(t *testing.T, w *testEnv, namespace, _ string) {
 	w.empty(t, namespace+"-helm")
 }

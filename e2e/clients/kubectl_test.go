@@ -11,13 +11,13 @@ type kubectl struct{ tool }
 
 func (*kubectl) party() *compat.Party { return commandLine }
 
-func (k *kubectl) begin(t *testing.T, w *world) {
+func (k *kubectl) begin(t *testing.T, w *testEnv) {
 	k.tool = tool{program: "kubectl", log: w.path("kubectl.log")}
 	commandLine.LogsIn(k.log)
 	book.Step(t, commandLine, typed, func(t *testing.T) { k.works(t, w, "begun", "typed") })
 }
 
-func (k *kubectl) works(t *testing.T, w *world, namespace, name string) {
+func (k *kubectl) works(t *testing.T, w *testEnv, namespace, name string) {
 	w.namespace(t, namespace)
 	file := name + ".yaml"
 	w.write(t, file, []byte(`
@@ -44,4 +44,4 @@ spec:
 	enter(`deployment.apps "`+name+`" deleted from `+namespace+" namespace\n", "delete", "-f", file, "--timeout=2m")
 }
 
-func (*kubectl) emptied(t *testing.T, w *world, namespace, _ string) { w.namespace(t, namespace) }
+func (*kubectl) emptied(t *testing.T, w *testEnv, namespace, _ string) { w.namespace(t, namespace) }

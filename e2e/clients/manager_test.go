@@ -24,7 +24,7 @@ type manager struct{ *program }
 
 func (*manager) party() *compat.Party { return controllerRuntime }
 
-func (m *manager) begin(t *testing.T, w *world) {
+func (m *manager) begin(t *testing.T, w *testEnv) {
 	w.namespace(t, managers)
 	m.program = w.start(t, "manager", nil, "manager", w.path("admin.kubeconfig"), managers)
 	controllerRuntime.LogsIn(m.log)
@@ -47,7 +47,7 @@ func (m *manager) begin(t *testing.T, w *world) {
 }
 
 // leadsAfter ends the one that leads, whose verbs must be done, and sees the other take over.
-func (m *manager) leadsAfter(t *testing.T, w *world, first *program) {
+func (m *manager) leadsAfter(t *testing.T, w *testEnv, first *program) {
 	t.Helper()
 	first.awaits(t, "verbs done")
 	if n := m.said.with("manager: leads"); n != 0 {
@@ -68,7 +68,7 @@ func gadget(name, color string) *unstructured.Unstructured {
 	}}
 }
 
-func (m *manager) works(t *testing.T, w *world, namespace, name string) {
+func (m *manager) works(t *testing.T, w *testEnv, namespace, name string) {
 	w.namespace(t, namespace)
 	ctx, key, of := context.Background(), namespace+"/"+name, w.dynamic.Resource(gadgets).Namespace(namespace)
 	for _, g := range []*unstructured.Unstructured{gadget(name, "red"), gadget(name+"-kept", "red")} {
@@ -107,7 +107,7 @@ func (m *manager) works(t *testing.T, w *world, namespace, name string) {
 }
 
 // owned sees what the manager made of a gadget: a ConfigMap that belongs to it, and an event.
-func (m *manager) owned(t *testing.T, w *world, namespace, name string) {
+func (m *manager) owned(t *testing.T, w *testEnv, namespace, name string) {
 	t.Helper()
 	made, err := w.typed.CoreV1().ConfigMaps(namespace).Get(context.Background(), name+"-color", metav1.GetOptions{})
 	if err != nil {
@@ -125,7 +125,7 @@ func (m *manager) owned(t *testing.T, w *world, namespace, name string) {
 	})
 }
 
-func (m *manager) emptied(t *testing.T, w *world, namespace, name string) {
+func (m *manager) emptied(t *testing.T, w *testEnv, namespace, name string) {
 	m.awaits(t, "gadget "+namespace+"/"+name+"-kept is let go")
 	w.namespace(t, namespace)
 }

@@ -30,7 +30,7 @@ const (
 )
 
 // begin gives the operator the least that it can do its work with.
-func (o *operator) begin(t *testing.T, w *world) {
+func (o *operator) begin(t *testing.T, w *testEnv) {
 	ctx, name := context.Background(), operatorName
 	o.identify(t, w)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
@@ -66,7 +66,7 @@ func (o *operator) begin(t *testing.T, w *world) {
 }
 
 // identify makes the operator a service account, and writes a token of it where the operator looks for it.
-func (o *operator) identify(t *testing.T, w *world) {
+func (o *operator) identify(t *testing.T, w *testEnv) {
 	t.Helper()
 	w.namespace(t, operators)
 	ctx, accounts := context.Background(), w.typed.CoreV1().ServiceAccounts(operators)
@@ -82,7 +82,7 @@ func (o *operator) identify(t *testing.T, w *world) {
 }
 
 // ask makes an account that asks for something.
-func (o *operator) ask(t *testing.T, w *world, namespace, name, what string) {
+func (o *operator) ask(t *testing.T, w *testEnv, namespace, name, what string) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"clients.portico.dev/may": what}}}
 	if _, err := w.typed.CoreV1().ServiceAccounts(namespace).Create(context.Background(), account, metav1.CreateOptions{}); err != nil {
@@ -90,7 +90,7 @@ func (o *operator) ask(t *testing.T, w *world, namespace, name, what string) {
 	}
 }
 
-func (o *operator) works(t *testing.T, w *world, namespace, name string) {
+func (o *operator) works(t *testing.T, w *testEnv, namespace, name string) {
 	w.namespace(t, namespace)
 	ctx, first, second := context.Background(), name+"-first", name+"-second"
 	for _, account := range []string{first, second, name + "-kept"} {
@@ -123,7 +123,7 @@ func (o *operator) works(t *testing.T, w *world, namespace, name string) {
 
 // emptied deletes the operator's own namespace too, and with it who the operator is: its token is nobody's until there is
 // another.
-func (o *operator) emptied(t *testing.T, w *world, namespace, name string) {
+func (o *operator) emptied(t *testing.T, w *testEnv, namespace, name string) {
 	w.empty(t, operators)
 	o.awaits(t, "Unauthorized")
 	o.identify(t, w)
@@ -132,7 +132,7 @@ func (o *operator) emptied(t *testing.T, w *world, namespace, name string) {
 }
 
 // may waits until an account may, or may not, list a resource in its namespace.
-func may(t *testing.T, w *world, namespace, account, resource string, want bool) {
+func may(t *testing.T, w *testEnv, namespace, account, resource string, want bool) {
 	t.Helper()
 	review := &authorizationv1.LocalSubjectAccessReview{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace},

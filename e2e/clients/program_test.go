@@ -21,7 +21,7 @@ type program struct {
 }
 
 // start starts a program. It is ended, and must end well, when the whole test does.
-func (w *world) start(t *testing.T, name string, env []string, binary string, args ...string) *program {
+func (w *testEnv) start(t *testing.T, name string, env []string, binary string, args ...string) *program {
 	t.Helper()
 	log := w.path(name + ".log")
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

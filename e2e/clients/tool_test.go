@@ -22,7 +22,7 @@ type tool struct {
 }
 
 // run runs it and returns what it printed.
-func (p *tool) run(t *testing.T, w *world, args ...string) string {
+func (p *tool) run(t *testing.T, w *testEnv, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), programs.Patience)
 	defer cancel()
@@ -44,7 +44,7 @@ func (p *tool) run(t *testing.T, w *world, args ...string) string {
 }
 
 // says runs it and fails unless it printed exactly that.
-func (p *tool) says(t *testing.T, w *world, want string, args ...string) {
+func (p *tool) says(t *testing.T, w *testEnv, want string, args ...string) {
 	t.Helper()
 	if got := p.run(t, w, args...); got != want {
 		t.Fatalf("%s %s said %q, want %q; see %s", p.program, strings.Join(args, " "), got, want, p.log)

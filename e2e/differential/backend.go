@@ -24,7 +24,7 @@ const group = "differential.example.com"
 // one of its own.
 type backend struct {
 	// CA signed its certificate; Stranger signed nothing of its.
-	CA, Stranger []byte
+	CA, OtherCA []byte
 	// Port is where it listens on loopback. Nobody listens on Dead, and the kernel gives it to
 	// nobody who asks for any port.
 	Port, Dead int
@@ -39,7 +39,7 @@ func startBackend(namespace string) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	stranger, err := pki.NewAuthority("stranger")
+	other, err := pki.NewAuthority("stranger")
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func startBackend(namespace string) (*backend, error) {
 		return nil, err
 	}
 	b := &backend{
-		CA: authority.PEM(), Stranger: stranger.PEM(), Port: listener.Addr().(*net.TCPAddr).Port, Dead: dead, ended: make(chan struct{}),
+		CA: authority.PEM(), OtherCA: other.PEM(), Port: listener.Addr().(*net.TCPAddr).Port, Dead: dead, ended: make(chan struct{}),
 		server: &http.Server{Handler: http.HandlerFunc(serve), TLSConfig: pki.ServerConfig(pair), ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)},
 	}
 	go func() {

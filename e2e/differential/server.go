@@ -77,7 +77,7 @@ func newServer(kubeconfig string) (*server, error) {
 func (s *server) kept() map[string]string {
 	return map[string]string{
 		"ns": s.namespace, "group": group, "port": strconv.Itoa(s.backend.Port), "dead": strconv.Itoa(s.backend.Dead),
-		"ca": base64.StdEncoding.EncodeToString(s.backend.CA), "stranger": base64.StdEncoding.EncodeToString(s.backend.Stranger),
+		"ca": base64.StdEncoding.EncodeToString(s.backend.CA), "stranger": base64.StdEncoding.EncodeToString(s.backend.OtherCA),
 	}
 }
 

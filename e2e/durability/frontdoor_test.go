@@ -38,7 +38,7 @@ type frontDoor struct {
 
 func newFrontDoor(t testing.TB, args ...string) *frontDoor {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "door-") // t.TempDir may be too long for a socket
+	dir, err := os.MkdirTemp("", "front-") // t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 // inNamespace is an endpoint in a network namespace of its own, behind a bridge. Taking the bridge's port away is a
 // true black hole: packets go out and nothing comes back, no reset and no ICMP. An error says what this machine lacks.
-func inNamespace(t testing.TB) (*abyss, error) {
+func inNamespace(t testing.TB) (*blackHole, error) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		return nil, errors.New("needs root")
@@ -58,7 +58,7 @@ func inNamespace(t testing.TB) (*abyss, error) {
 			}
 		}
 	}
-	return &abyss{
+	return &blackHole{
 		listener: l, address: l.Addr().String(),
 		swallow: must("link set " + port + " nomaster"), restore: must("link set " + port + " master " + bridge),
 	}, nil

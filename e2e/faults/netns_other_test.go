@@ -7,6 +7,6 @@ import (
 	"testing"
 )
 
-func inNamespace(testing.TB) (*abyss, error) {
+func inNamespace(testing.TB) (*blackHole, error) {
 	return nil, errors.New("only Linux has network namespaces")
 }

@@ -10,8 +10,8 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// abyss is an endpoint behind a network that can be made to swallow everything: no answer, no reset, no error.
-type abyss struct {
+// blackHole is an endpoint behind a network that can be made to swallow everything: no answer, no reset, no error.
+type blackHole struct {
 	listener net.Listener // where the endpoint listens
 	address  string       // where the front door reaches it
 	swallow  func()
@@ -24,7 +24,7 @@ type abyss struct {
 func TestAnEndpointFallsSilent(t *testing.T) {
 	for _, kind := range []struct {
 		name string
-		make func(testing.TB) (*abyss, error)
+		make func(testing.TB) (*blackHole, error)
 	}{
 		{"a network namespace", inNamespace},
 		{"a hop that swallows", behindHop},
@@ -42,7 +42,7 @@ func TestAnEndpointFallsSilent(t *testing.T) {
 	}
 }
 
-func fallSilent(t *testing.T, a *abyss) {
+func fallSilent(t *testing.T, a *blackHole) {
 	f := newFront(t)
 	config := f.certificate("pair")
 	serve(t, a.listener, config, ok)
@@ -106,11 +106,11 @@ func fallSilent(t *testing.T, a *abyss) {
 }
 
 // behindHop is a TCP hop of our own. It keeps its connections and what was sent on them is never heard of.
-func behindHop(t testing.TB) (*abyss, error) {
+func behindHop(t testing.TB) (*blackHole, error) {
 	t.Helper()
 	l := listen(t)
 	h := newHop(t, l.Addr().String())
-	return &abyss{
+	return &blackHole{
 		listener: l, address: h.address,
 		swallow: func() { h.deaf.Store(true) }, restore: func() { h.deaf.Store(false) },
 	}, nil

@@ -84,7 +84,7 @@ func (c *consoles) start(t *testing.T) {
 	}()
 	if !c.cleanedUp {
 		c.cleanedUp = true
-		c.door.t.Cleanup(func() { c.stop(c.door.t) })
+		c.frontDoor.t.Cleanup(func() { c.stop(c.frontDoor.t) })
 	}
 }
 

@@ -54,7 +54,7 @@ var (
 // described is what metrics servers read of the objects that their metrics describe.
 var described = rbacv1.PolicyRule{APIGroups: []string{"", "apps"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}}
 
-func newTestAdapter(t *testing.T, d *door) *third {
+func newTestAdapter(t *testing.T, d *frontDoor) *third {
 	s := newThird(t, d, customMetrics, "custom", []rbacv1.PolicyRule{described}, externalBeta1, customBeta2, customBeta1)
 	awaitMetricsPort(t)
 	s.program("test-adapter", "--lister-kubeconfig", s.kubeconfig())
@@ -90,7 +90,7 @@ func measure(t *testing.T, path, value string) {
 }
 
 func exerciseTestAdapter(t *testing.T, s *third) {
-	d, step := s.door, func(what string, run func(t *testing.T)) { book.Step(t, customMetrics, what, run) }
+	d, step := s.frontDoor, func(what string, run func(t *testing.T)) { book.Step(t, customMetrics, what, run) }
 	measure(t, "namespaces/shop/pods/web-1/packets", `"12"`)
 	measure(t, "namespaces/shop/deployments.apps/web/rollouts", `"3"`)
 	measure(t, "nodes/n1/fans", `"2"`)
@@ -142,7 +142,7 @@ func exerciseTestAdapter(t *testing.T, s *third) {
 
 // customIsListed reads discovery as current clients do, and the server's own document to know that it is the empty one. The
 // legacy one of its custom metrics has a resource without a name, which must not spoil anything either.
-func customIsListed(t *testing.T, d *door) {
+func customIsListed(t *testing.T, d *frontDoor) {
 	eventually(t, "its resources are listed", func() error {
 		groups, resources, failed, err := discovery.NewDiscoveryClient(d.typed.Discovery().RESTClient()).GroupsAndMaybeResources()
 		if err != nil {
@@ -172,13 +172,13 @@ func customIsListed(t *testing.T, d *door) {
 }
 
 // raw gets a path of the front door, whose answer must match.
-func raw(t *testing.T, d *door, pattern, path string) {
+func raw(t *testing.T, d *frontDoor, pattern, path string) {
 	t.Helper()
 	expect(t, d, pattern, "get", "--raw", path)
 }
 
 // podMetric reads a metric of pods as the controller of HorizontalPodAutoscalers does, and returns "pod value" of each.
-func podMetric(d *door, namespace, selector, metric string) (string, error) {
+func podMetric(d *frontDoor, namespace, selector, metric string) (string, error) {
 	which, err := labels.Parse(selector)
 	if err != nil {
 		return "", err

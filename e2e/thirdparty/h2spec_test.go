@@ -71,7 +71,7 @@ func (t *text) String() string {
 
 // TestH2spec has somebody else's tester of HTTP/2 servers (RFC 7540 and RFC 7541) try the front door as it is.
 func TestH2spec(t *testing.T) {
-	d := openDoor(t, "front door of h2spec")
+	d := startFrontDoor(t, "front door of h2spec")
 	known := beyondH2spec[enginetest.HTTP(t)]
 	port := d.relay(t)
 	failed, passed := runH2spec(t, port, "/version", "generic", "http2", "hpack")
@@ -141,7 +141,7 @@ func runH2spec(t *testing.T, port int, path string, sections ...string) (failed 
 
 // relay carries connections without TLS to the front door, with an administrator's certificate, which h2spec cannot show:
 // whoever shows no credential is told to go after an answer. It returns its port.
-func (d *door) relay(t *testing.T) int {
+func (d *frontDoor) relay(t *testing.T) int {
 	t.Helper()
 	pair := must[tls.Certificate](t)(tls.X509KeyPair(d.config.CertData, d.config.KeyData))
 	roots := x509.NewCertPool()

@@ -8,7 +8,7 @@ import (
 )
 
 // isServiceAccount asks the front door whether a token is that of a service account of the same name as its namespace.
-func (d *door) isServiceAccount(ctx context.Context, token, name string) bool {
+func (d *frontDoor) isServiceAccount(ctx context.Context, token, name string) bool {
 	review, err := d.typed.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
 	}, metav1.CreateOptions{})

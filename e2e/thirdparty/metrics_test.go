@@ -48,7 +48,7 @@ var metricsServer = &compat.Party{
 
 var metricsBeta = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
 
-func newMetricsServer(t *testing.T, d *door) *third {
+func newMetricsServer(t *testing.T, d *frontDoor) *third {
 	s := newThird(t, d, metricsServer, "metrics", []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}},
 		{APIGroups: []string{""}, Resources: []string{"pods", "nodes"}, Verbs: []string{"get", "list", "watch"}},
@@ -73,7 +73,7 @@ func newMetricsServer(t *testing.T, d *door) *third {
 }
 
 // startKubelet answers /metrics/resource to whom the front door says may get nodes/metrics, as kubelets ask it.
-func startKubelet(t *testing.T, caFile string, d *door) int32 {
+func startKubelet(t *testing.T, caFile string, d *frontDoor) int32 {
 	t.Helper()
 	ca := newAuthority(t, "kubelets")
 	place(t, caFile, ca.PEM())
@@ -111,7 +111,7 @@ func writeUsage(to io.Writer, began time.Time) {
 }
 
 // populate makes a Node with a running Pod.
-func populate(t *testing.T, d *door, kubelet int32) {
+func populate(t *testing.T, d *frontDoor, kubelet int32) {
 	t.Helper()
 	ctx, core := t.Context(), d.typed.CoreV1()
 	node, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"zone": "attic"}}}, metav1.CreateOptions{})
@@ -131,7 +131,7 @@ func populate(t *testing.T, d *door, kubelet int32) {
 }
 
 // makePod makes the pod shop/web-1, which runs.
-func makePod(t *testing.T, d *door) {
+func makePod(t *testing.T, d *frontDoor) {
 	t.Helper()
 	ctx, core := t.Context(), d.typed.CoreV1()
 	if _, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{}); err != nil {
@@ -152,7 +152,7 @@ func makePod(t *testing.T, d *door) {
 }
 
 func exerciseMetricsServer(t *testing.T, s *third) {
-	d := s.door
+	d := s.frontDoor
 	step := func(what string, run func(t *testing.T)) { book.Step(t, metricsServer, what, run) }
 	step(metricsTopNode, func(t *testing.T) {
 		s.awaitAvailable(t)

@@ -49,7 +49,7 @@ externalRules:
   metricsQuery: <<.Series>>{<<.LabelMatchers>>}
 `
 
-func newPrometheusAdapter(t *testing.T, d *door) *third {
+func newPrometheusAdapter(t *testing.T, d *frontDoor) *third {
 	s := newThird(t, d, prometheusAdapter, "adapter", []rbacv1.PolicyRule{described}, customBeta2, customBeta1, externalBeta1)
 	makePod(t, d)
 	place(t, filepath.Join(s.dir, "rules.yaml"), []byte(adapterRules))
@@ -103,7 +103,7 @@ func startPrometheus(t *testing.T, dir string) string {
 }
 
 func exercisePrometheusAdapter(t *testing.T, s *third) {
-	d, step := s.door, func(what string, run func(t *testing.T)) { book.Step(t, prometheusAdapter, what, run) }
+	d, step := s.frontDoor, func(what string, run func(t *testing.T)) { book.Step(t, prometheusAdapter, what, run) }
 	step(promCustom, func(t *testing.T) {
 		s.awaitAvailable(t)
 		eventually(t, "it has seen ten seconds of requests", func() error {

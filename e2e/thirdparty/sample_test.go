@@ -48,7 +48,7 @@ var (
 	fischers    = wardleAlpha.WithResource("fischers")
 )
 
-func newSample(t *testing.T, d *door) *third {
+func newSample(t *testing.T, d *frontDoor) *third {
 	watched := []string{"get", "list", "watch"}
 	s := newThird(t, d, sampleAPIServer, "sample", []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: watched},
@@ -94,27 +94,27 @@ func exerciseSample(t *testing.T, s *third) {
 	if !book.Step(t, sampleAPIServer, sampleReady, func(t *testing.T) { sampleIsReady(t, s) }) {
 		return
 	}
-	step(sampleObjects, func(t *testing.T) { sampleCycle(t, s.door) })
-	step(sampleApply, func(t *testing.T) { sampleApplies(t, s.door) })
-	step(sampleKubectl, func(t *testing.T) { sampleByKubectl(t, s.door) })
-	step(sampleVersions, func(t *testing.T) { sampleInVersions(t, s.door) })
-	step(sampleAdmission, func(t *testing.T) { sampleAdmits(t, s.door) })
+	step(sampleObjects, func(t *testing.T) { sampleCycle(t, s.frontDoor) })
+	step(sampleApply, func(t *testing.T) { sampleApplies(t, s.frontDoor) })
+	step(sampleKubectl, func(t *testing.T) { sampleByKubectl(t, s.frontDoor) })
+	step(sampleVersions, func(t *testing.T) { sampleInVersions(t, s.frontDoor) })
+	step(sampleAdmission, func(t *testing.T) { sampleAdmits(t, s.frontDoor) })
 	step(sampleRights, func(t *testing.T) { sampleRefuses(t, s) })
 	step(sampleExplain, func(t *testing.T) {
-		expect(t, s.door, `(?s)KIND: +Flunder.*referenceType\s+<string>`, "explain", "flunders", "--recursive")
-		expect(t, s.door, `disallowedFlunders holds a list|DisallowedFlunders holds a list`, "explain", "fischers.disallowedFlunders")
+		expect(t, s.frontDoor, `(?s)KIND: +Flunder.*referenceType\s+<string>`, "explain", "flunders", "--recursive")
+		expect(t, s.frontDoor, `disallowedFlunders holds a list|DisallowedFlunders holds a list`, "explain", "fischers.disallowedFlunders")
 	})
-	step(sampleWatch, func(t *testing.T) { sampleIsWatched(t, s.door) })
-	step(sampleWatchList, func(t *testing.T) { sampleInforms(t, s.door) })
-	step(sampleWebsocket, func(t *testing.T) { sampleOverWebsocket(t, s.door) })
-	step(sampleNamespace, func(t *testing.T) { sampleNamespaceGoes(t, s.door) })
+	step(sampleWatch, func(t *testing.T) { sampleIsWatched(t, s.frontDoor) })
+	step(sampleWatchList, func(t *testing.T) { sampleInforms(t, s.frontDoor) })
+	step(sampleWebsocket, func(t *testing.T) { sampleOverWebsocket(t, s.frontDoor) })
+	step(sampleNamespace, func(t *testing.T) { sampleNamespaceGoes(t, s.frontDoor) })
 }
 
 // sampleIsReady asks the server itself: it is ready when all its informers have synced.
 func sampleIsReady(t *testing.T, s *third) {
 	s.awaitAvailable(t)
 	eventually(t, "it is ready", func() error {
-		code, body, err := s.direct(t.Context(), s.door.proxyCA, "/readyz?verbose")
+		code, body, err := s.direct(t.Context(), s.frontDoor.proxyCA, "/readyz?verbose")
 		if err == nil && (code != 200 || !matches(`\[\+\]informer-sync ok`, body) || !matches(`priority-and-fairness-config-consumer ok`, body)) {
 			err = fmt.Errorf("%d %s", code, body)
 		}
@@ -122,7 +122,7 @@ func sampleIsReady(t *testing.T, s *third) {
 	})
 }
 
-func sampleInVersions(t *testing.T, d *door) {
+func sampleInVersions(t *testing.T, d *frontDoor) {
 	ctx := t.Context()
 	old := d.dynamic.Resource(flunders).Namespace("default")
 	u := flunder("in-versions", nil)
@@ -139,7 +139,7 @@ func sampleInVersions(t *testing.T, d *door) {
 	}
 }
 
-func sampleAdmits(t *testing.T, d *door) {
+func sampleAdmits(t *testing.T, d *frontDoor) {
 	ctx := t.Context()
 	fischer := &unstructured.Unstructured{Object: map[string]any{"disallowedFlunders": []any{"banned"}}}
 	fischer.SetGroupVersionKind(wardleAlpha.WithKind("Fischer"))
@@ -164,14 +164,14 @@ func sampleAdmits(t *testing.T, d *door) {
 
 // sampleRefuses asks the server directly, too: somebody without rights never gets beyond the front door.
 func sampleRefuses(t *testing.T, s *third) {
-	nobody, err := s.door.visitor()
+	nobody, err := s.frontDoor.visitor()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.serves(t.Context(), nobody); !apierrors.IsForbidden(err) {
 		t.Errorf("somebody without rights: %v", err)
 	}
-	code, body, err := s.directAs(t.Context(), s.door.proxyCA, "/apis/wardle.example.com/v1alpha1/flunders", "nobody", "nobodies")
+	code, body, err := s.directAs(t.Context(), s.frontDoor.proxyCA, "/apis/wardle.example.com/v1alpha1/flunders", "nobody", "nobodies")
 	if err != nil || code != 403 || !matches(`flunders\.wardle\.example\.com is forbidden: User \\"nobody\\" cannot list`, body) {
 		t.Errorf("asked directly: %d %s, %v", code, body, err)
 	}

@@ -15,7 +15,7 @@ import (
 func matches(pattern, s string) bool { return regexp.MustCompile(pattern).MatchString(s) }
 
 // expect runs kubectl, which must print what matches.
-func expect(t *testing.T, d *door, pattern string, args ...string) {
+func expect(t *testing.T, d *frontDoor, pattern string, args ...string) {
 	t.Helper()
 	out, err := d.kubectl("", args...)
 	if err != nil {
@@ -26,7 +26,7 @@ func expect(t *testing.T, d *door, pattern string, args ...string) {
 	}
 }
 
-func sampleCycle(t *testing.T, d *door) {
+func sampleCycle(t *testing.T, d *frontDoor) {
 	ctx, client := t.Context(), d.dynamic.Resource(flunders).Namespace("default")
 	cycle := map[string]string{"in": "the-cycle"}
 	for i := range 5 {
@@ -85,7 +85,7 @@ func sampleCycle(t *testing.T, d *door) {
 	}
 }
 
-func sampleApplies(t *testing.T, d *door) {
+func sampleApplies(t *testing.T, d *frontDoor) {
 	ctx, client := t.Context(), d.dynamic.Resource(flunders).Namespace("default")
 	applied := func(who, value string, force bool) (*unstructured.Unstructured, error) {
 		u := flunder("applied", nil)
@@ -117,7 +117,7 @@ metadata: {name: by-kubectl, namespace: default, labels: {sample-label: %q}}
 spec: {reference: %s, referenceType: Flunder}
 `
 
-func sampleByKubectl(t *testing.T, d *door) {
+func sampleByKubectl(t *testing.T, d *frontDoor) {
 	apply := func(want, value string, args ...string) {
 		t.Helper()
 		out, err := d.kubectl(fmt.Sprintf(kubectlFlunder, "true", value), append(args, "-f", "-")...)
@@ -139,7 +139,7 @@ func sampleByKubectl(t *testing.T, d *door) {
 }
 
 // sampleNamespaceGoes deletes a namespace whose only object is at the server.
-func sampleNamespaceGoes(t *testing.T, d *door) {
+func sampleNamespaceGoes(t *testing.T, d *frontDoor) {
 	ctx, namespaces := t.Context(), d.typed.CoreV1().Namespaces()
 	if _, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "holder"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

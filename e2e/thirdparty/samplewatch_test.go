@@ -20,7 +20,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-func sampleIsWatched(t *testing.T, d *door) {
+func sampleIsWatched(t *testing.T, d *frontDoor) {
 	ctx := t.Context()
 	client := must[dynamic.Interface](t)(dynamic.NewForConfig(d.endless))
 	objects := client.Resource(flunders).Namespace("default")
@@ -88,7 +88,7 @@ func await(t *testing.T, w watch.Interface, want ...watch.EventType) {
 }
 
 // sampleInforms has an informer of client-go list by watching, which it does without saying so when a server cannot.
-func sampleInforms(t *testing.T, d *door) {
+func sampleInforms(t *testing.T, d *frontDoor) {
 	var mu sync.Mutex
 	var asked []string
 	config := rest.CopyConfig(d.endless)
@@ -132,7 +132,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func sampleOverWebsocket(t *testing.T, d *door) {
+func sampleOverWebsocket(t *testing.T, d *frontDoor) {
 	if _, err := d.dynamic.Resource(flunders).Namespace("default").Create(t.Context(), flunder("framed", nil), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -6,13 +6,13 @@ import "testing"
 func TestExtensionServers(t *testing.T) {
 	t.Run("storing and measuring", func(t *testing.T) {
 		t.Parallel()
-		d := openDoor(t, "front-1")
+		d := startFrontDoor(t, "front-1")
 		sample, measured, custom := newSample(t, d), newMetricsServer(t, d), newTestAdapter(t, d)
 		d.live(t, exercise{sample, exerciseSample}, exercise{measured, exerciseMetricsServer}, exercise{custom, exerciseTestAdapter})
 	})
 	t.Run("old and upgrading", func(t *testing.T) {
 		t.Parallel()
-		d := openDoor(t, "front-2", "--request-timeout", patience.String(), "--audit-log-path", "audit.log")
+		d := startFrontDoor(t, "front-2", "--request-timeout", patience.String(), "--audit-log-path", "audit.log")
 		adapter, consoles := newPrometheusAdapter(t, d), newUpgrader(t, d)
 		d.live(t, exercise{adapter, exercisePrometheusAdapter}, exercise{consoles, exerciseUpgrader})
 	})
@@ -24,7 +24,7 @@ type exercise struct {
 }
 
 // live starts and registers servers, asks each for everything it has, and puts them through their lives.
-func (d *door) live(t *testing.T, all ...exercise) {
+func (d *frontDoor) live(t *testing.T, all ...exercise) {
 	for _, e := range all {
 		e.server.start(t)
 		e.server.register(t)

@@ -35,7 +35,7 @@ func life(before ...compat.Step) []compat.Step {
 }
 
 // survive puts all servers behind a front door through their lives, side by side.
-func (d *door) survive(t *testing.T) {
+func (d *frontDoor) survive(t *testing.T) {
 	d.each(t, reRegistered, func(t *testing.T, s *third) {
 		s.unregister(t)
 		s.awaitUnknown(t)
@@ -92,7 +92,7 @@ func (d *door) survive(t *testing.T) {
 }
 
 // each runs a step for every server of a front door, side by side.
-func (d *door) each(t *testing.T, what string, run func(t *testing.T, s *third)) {
+func (d *frontDoor) each(t *testing.T, what string, run func(t *testing.T, s *third)) {
 	t.Run(what, func(t *testing.T) {
 		for _, s := range d.parties {
 			t.Run(s.name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func (d *door) each(t *testing.T, what string, run func(t *testing.T, s *third))
 // rotateFrontProxies replaces the authority of the front door's client certificate in three steps, none of which anybody
 // notices: both are trusted, the new one is used, the old one is not trusted any more. The last takes an administrator: as
 // with kube-apiserver, what servers trust is only ever added to, until it expires.
-func (d *door) rotateFrontProxies(t *testing.T) {
+func (d *frontDoor) rotateFrontProxies(t *testing.T) {
 	before, after := d.proxyCA, newAuthority(t, "front proxies, the next")
 	for _, s := range d.parties {
 		s.awaitTrust(t, after, false)
@@ -131,7 +131,7 @@ func (d *door) rotateFrontProxies(t *testing.T) {
 }
 
 // distrust takes an authority out of what servers are told to trust. It comes back as long as the front door trusts it.
-func (d *door) distrust(ctx context.Context, before, after *pki.Authority) error {
+func (d *frontDoor) distrust(ctx context.Context, before, after *pki.Authority) error {
 	configMaps := d.typed.CoreV1().ConfigMaps("kube-system")
 	c, err := configMaps.Get(ctx, trustName, metav1.GetOptions{})
 	if err != nil {
@@ -169,7 +169,7 @@ func (s *third) path() string { return "/apis/" + s.versions[0].Group + "/" + s.
 func (s *third) awaitUnknown(t *testing.T) {
 	t.Helper()
 	eventually(t, s.name+" is unknown", func() error {
-		err := s.door.typed.Discovery().RESTClient().Get().AbsPath(s.path()).Do(t.Context()).Error()
+		err := s.frontDoor.typed.Discovery().RESTClient().Get().AbsPath(s.path()).Do(t.Context()).Error()
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("want 404, got %w", err)
 		}
@@ -180,7 +180,7 @@ func (s *third) awaitUnknown(t *testing.T) {
 // refuses checks that a client is told who is not there.
 func (s *third) refuses(t *testing.T) {
 	t.Helper()
-	visitor, err := s.door.visitor(users)
+	visitor, err := s.frontDoor.visitor(users)
 	if err != nil {
 		t.Fatal(err)
 	}

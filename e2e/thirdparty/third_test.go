@@ -34,13 +34,13 @@ type runner interface {
 
 // third is one extension server behind a front door.
 type third struct {
-	party *compat.Party
-	door  *door
-	name  string // of its namespace, Service and ServiceAccount
-	dir   string
-	port  int
-	log   *os.File
-	ca    *pki.Authority // signs its serving certificate
+	party     *compat.Party
+	frontDoor *frontDoor
+	name      string // of its namespace, Service and ServiceAccount
+	dir       string
+	port      int
+	log       *os.File
+	ca        *pki.Authority // signs its serving certificate
 	runner
 	versions []schema.GroupVersion
 	// serves asks something of it, by the front door, that it must think about.
@@ -51,9 +51,9 @@ type third struct {
 }
 
 // newThird makes room for an extension server: its namespace, account, rights, kubeconfig and serving certificate.
-func newThird(t *testing.T, d *door, party *compat.Party, name string, rules []rbacv1.PolicyRule, versions ...schema.GroupVersion) *third {
+func newThird(t *testing.T, d *frontDoor, party *compat.Party, name string, rules []rbacv1.PolicyRule, versions ...schema.GroupVersion) *third {
 	t.Helper()
-	s := &third{party: party, door: d, name: name, dir: t.TempDir(), port: freePort(t), log: openLog(t, name), versions: versions}
+	s := &third{party: party, frontDoor: d, name: name, dir: t.TempDir(), port: freePort(t), log: openLog(t, name), versions: versions}
 	party.LogsIn(fmt.Sprintf("%s, and of the front door %s", s.log.Name(), d.log.Name()))
 	s.ca = newAuthority(t, name)
 	s.certify(t, time.Hour)
@@ -74,7 +74,7 @@ func newThird(t *testing.T, d *door, party *compat.Party, name string, rules []r
 // settle makes what is in the server's namespace, and the kubeconfig that it runs with.
 func (s *third) settle(t *testing.T) {
 	t.Helper()
-	ctx, core := t.Context(), s.door.typed.CoreV1()
+	ctx, core := t.Context(), s.frontDoor.typed.CoreV1()
 	if _, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func (s *third) settle(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := api.NewConfig()
-	c.Clusters["front"] = &api.Cluster{Server: s.door.config.Host, CertificateAuthorityData: s.door.config.CAData}
+	c.Clusters["front"] = &api.Cluster{Server: s.frontDoor.config.Host, CertificateAuthorityData: s.frontDoor.config.CAData}
 	c.AuthInfos["it"] = &api.AuthInfo{Token: token.Status.Token}
 	c.Contexts["it"] = &api.Context{Cluster: "front", AuthInfo: "it"}
 	c.CurrentContext = "it"
@@ -138,7 +138,7 @@ func (p *program) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.process = process
-	p.door.t.Cleanup(func() { p.kill(p.door.t, process) })
+	p.frontDoor.t.Cleanup(func() { p.kill(p.frontDoor.t, process) })
 }
 
 func (p *program) stop(t *testing.T) {
@@ -167,7 +167,7 @@ func (s *third) register(t *testing.T) {
 	t.Helper()
 	port := int32(s.port)
 	for _, gv := range s.versions {
-		if _, err := s.door.aggregator.ApiregistrationV1().APIServices().Create(t.Context(), &apiregistrationv1.APIService{
+		if _, err := s.frontDoor.aggregator.ApiregistrationV1().APIServices().Create(t.Context(), &apiregistrationv1.APIService{
 			ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group},
 			Spec: apiregistrationv1.APIServiceSpec{
 				Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: 1000, VersionPriority: 15,
@@ -183,7 +183,7 @@ func (s *third) register(t *testing.T) {
 func (s *third) unregister(t *testing.T) {
 	t.Helper()
 	for _, gv := range s.versions {
-		if err := s.door.aggregator.ApiregistrationV1().APIServices().Delete(t.Context(), gv.Version+"."+gv.Group, metav1.DeleteOptions{}); err != nil {
+		if err := s.frontDoor.aggregator.ApiregistrationV1().APIServices().Delete(t.Context(), gv.Version+"."+gv.Group, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,7 +191,7 @@ func (s *third) unregister(t *testing.T) {
 
 // condition is what the front door says of one of the server's group-versions.
 func (s *third) condition(ctx context.Context, gv schema.GroupVersion) (apiregistrationv1.APIServiceCondition, error) {
-	a, err := s.door.aggregator.ApiregistrationV1().APIServices().Get(ctx, gv.Version+"."+gv.Group, metav1.GetOptions{})
+	a, err := s.frontDoor.aggregator.ApiregistrationV1().APIServices().Get(ctx, gv.Version+"."+gv.Group, metav1.GetOptions{})
 	if err != nil {
 		return apiregistrationv1.APIServiceCondition{}, err
 	}
@@ -216,7 +216,7 @@ func (s *third) awaitAvailable(t *testing.T) {
 				return fmt.Errorf("%s is not available: %s: %s; its log is %s", gv, c.Reason, c.Message, s.log.Name())
 			}
 		}
-		visitor, err := s.door.visitor(users)
+		visitor, err := s.frontDoor.visitor(users)
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ var upgrader = &compat.Party{
 	),
 }
 
-func newUpgrader(t *testing.T, d *door) *third {
+func newUpgrader(t *testing.T, d *frontDoor) *third {
 	s := newThird(t, d, upgrader, "consoles", []rbacv1.PolicyRule{{
 		APIGroups: []string{authorizationv1.GroupName}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"},
 	}}, upgradeV1)
@@ -80,7 +80,7 @@ func act(ctx context.Context, config *rest.Config, name string) error {
 }
 
 func exerciseUpgrader(t *testing.T, s *third) {
-	d, server := s.door, s.runner.(*consoles)
+	d, server := s.frontDoor, s.runner.(*consoles)
 	step := func(what string, run func(t *testing.T)) { book.Step(t, upgrader, what, run) }
 	s.awaitAvailable(t)
 	step(upgradeTrust, func(t *testing.T) {
@@ -153,7 +153,7 @@ func exerciseUpgrader(t *testing.T, s *third) {
 }
 
 // holdConsole is silent on an open console for longer than any request may take.
-func holdConsole(t *testing.T, d *door) {
+func holdConsole(t *testing.T, d *frontDoor) {
 	visitor := must[*rest.Config](t)(d.named("joe", users))
 	conn, _, err := dial(t, visitor, machines+"running/console", nil)
 	if err != nil {

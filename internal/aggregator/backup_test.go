@@ -171,13 +171,13 @@ func TestClientsAfterARestore(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	archive, err := backup.Open(file, nil)
+	notesServer, err := backup.Open(file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer archive.Close()
+	defer notesServer.Close()
 	dir := filepath.Join(t.TempDir(), "after")
-	if _, err := archive.Restore(backup.Target{DataDir: dir, Log: zap.NewNop()}); err != nil {
+	if _, err := notesServer.Restore(backup.Target{DataDir: dir, Log: zap.NewNop()}); err != nil {
 		t.Fatal(err)
 	}
 	// The keys came along, so that the clients of before go on with what they have.

@@ -66,11 +66,11 @@ func TestControllersByTheirFlag(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.listener.Close()
-			house, err := wire(config, p, zap.NewNop())
+			front, err := wire(config, p, zap.NewNop())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if collects := house.collector != nil; collects != c.collects {
+			if collects := front.collector != nil; collects != c.collects {
 				t.Errorf("the garbage collector runs: %v", collects)
 			}
 		})

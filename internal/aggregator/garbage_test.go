@@ -38,24 +38,24 @@ spec:
 
 var boats = schema.GroupVersionResource{Group: "sea.example.com", Version: "v1", Resource: "boats"}
 
-// estate is a front door with objects that own each other.
-type estate struct {
+// garbageEnv is a front door with objects that own each other.
+type garbageEnv struct {
 	t      *testing.T
 	ctx    context.Context
 	config *rest.Config
 	client *kubernetes.Clientset
 }
 
-func openEstate(t *testing.T, dir string) (e *estate, stop func() error) {
+func openGarbageEnv(t *testing.T, dir string) (e *garbageEnv, stop func() error) {
 	t.Helper()
 	config, stop := open(t, dir)
 	config.QPS = -1
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
-	return &estate{t, ctx, config, kubernetes.NewForConfigOrDie(config)}, stop
+	return &garbageEnv{t, ctx, config, kubernetes.NewForConfigOrDie(config)}, stop
 }
 
-func (e *estate) must(err error) {
+func (e *garbageEnv) must(err error) {
 	e.t.Helper()
 	if err != nil {
 		e.t.Fatal(err)
@@ -63,7 +63,7 @@ func (e *estate) must(err error) {
 }
 
 // until waits for a condition.
-func (e *estate) until(what string, is func() bool) {
+func (e *garbageEnv) until(what string, is func() bool) {
 	e.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -76,7 +76,7 @@ func (e *estate) until(what string, is func() bool) {
 	}
 }
 
-func (e *estate) configMap(name string, owners ...metav1.OwnerReference) metav1.OwnerReference {
+func (e *garbageEnv) configMap(name string, owners ...metav1.OwnerReference) metav1.OwnerReference {
 	e.t.Helper()
 	cm, err := e.client.CoreV1().ConfigMaps("default").Create(e.ctx,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}}, metav1.CreateOptions{})
@@ -84,7 +84,7 @@ func (e *estate) configMap(name string, owners ...metav1.OwnerReference) metav1.
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: cm.UID}
 }
 
-func (e *estate) read(name string) *corev1.ConfigMap {
+func (e *garbageEnv) read(name string) *corev1.ConfigMap {
 	e.t.Helper()
 	cm, err := e.client.CoreV1().ConfigMaps("default").Get(e.ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -94,7 +94,7 @@ func (e *estate) read(name string) *corev1.ConfigMap {
 	return cm
 }
 
-func (e *estate) delete(name string, policy metav1.DeletionPropagation) {
+func (e *garbageEnv) delete(name string, policy metav1.DeletionPropagation) {
 	e.t.Helper()
 	e.must(e.client.CoreV1().ConfigMaps("default").Delete(e.ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy}))
 }
@@ -110,7 +110,7 @@ func TestOwnersTakeTheirDependentsAlong(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	e, stop := openEstate(t, t.TempDir())
+	e, stop := openGarbageEnv(t, t.TempDir())
 	t.Run("in the background", func(*testing.T) {
 		top := e.configMap("top")
 		e.configMap("leaf", e.configMap("middle", top))
@@ -153,7 +153,7 @@ func TestCustomResourcesOwnToTheEndOfTheirDefinition(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	e, stop := openEstate(t, t.TempDir())
+	e, stop := openGarbageEnv(t, t.TempDir())
 	definitions := clientset.NewForConfigOrDie(e.config).ApiextensionsV1().CustomResourceDefinitions()
 	client := dynamic.NewForConfigOrDie(e.config).Resource(boats).Namespace("default")
 	crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -190,12 +190,12 @@ func TestCustomResourcesOwnToTheEndOfTheirDefinition(t *testing.T) {
 	}
 }
 
-// archive is an extension server that keeps one note and can lose its senses: then it knows no path at all.
-type archive struct{ lost atomic.Bool }
+// notesServer is an extension server that keeps one note and can lose its senses: then it knows no path at all.
+type notesServer struct{ lost atomic.Bool }
 
 const theNote = `{"kind":"Note","apiVersion":"notes.example.com/v1","metadata":{"name":"first","namespace":"default","uid":"note-uid","resourceVersion":"7"}}`
 
-func (a *archive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *notesServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	path, found := strings.CutPrefix(r.URL.Path, "/apis/notes.example.com/v1")
 	switch {
@@ -221,7 +221,7 @@ func (a *archive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // watch has nothing to tell, and ends when the archive loses its senses.
-func (a *archive) watch(w http.ResponseWriter, r *http.Request) {
+func (a *notesServer) watch(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).Flush()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -235,7 +235,7 @@ func (a *archive) watch(w http.ResponseWriter, r *http.Request) {
 }
 
 // register makes the archive an extension server of a front door.
-func (a *archive) register(e *estate) {
+func (a *notesServer) register(e *garbageEnv) {
 	e.t.Helper()
 	port, caBundle := serveTLS(e.t, a)
 	_, err := e.client.CoreV1().Services("default").Create(e.ctx, &corev1.Service{
@@ -261,8 +261,8 @@ func TestAnOwnerBehindADeadBackendLives(t *testing.T) {
 	}
 	t.Parallel()
 	dir := t.TempDir()
-	e, stop := openEstate(t, dir)
-	notes := &archive{}
+	e, stop := openGarbageEnv(t, dir)
+	notes := &notesServer{}
 	notes.register(e)
 	note := func(name, uid string) metav1.OwnerReference {
 		return metav1.OwnerReference{APIVersion: "notes.example.com/v1", Kind: "Note", Name: name, UID: types.UID(uid)}
@@ -278,7 +278,7 @@ func TestAnOwnerBehindADeadBackendLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	credentials := e.config
-	e, stop = openEstate(t, dir)
+	e, stop = openGarbageEnv(t, dir)
 	e.config.CAData, e.config.CertData, e.config.KeyData = credentials.CAData, credentials.CertData, credentials.KeyData
 	e.client = kubernetes.NewForConfigOrDie(e.config)
 

@@ -11,15 +11,15 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// quiet is what the transport reports about silence.
-type quiet struct {
+// silenceReport is what the transport reports about silence.
+type silenceReport struct {
 	since  atomic.Int64 // Unix nanoseconds, 0 for not silent
 	broken atomic.Bool
 }
 
-func (q *quiet) begin() { q.since.Store(time.Now().UnixNano()) }
-func (q *quiet) over()  { q.since.Store(0) }
-func (q *quiet) answers(after time.Duration) func(context.Context, string) (int, error) {
+func (q *silenceReport) begin() { q.since.Store(time.Now().UnixNano()) }
+func (q *silenceReport) over()  { q.since.Store(0) }
+func (q *silenceReport) answers(after time.Duration) func(context.Context, string) (int, error) {
 	return func(ctx context.Context, _ string) (int, error) {
 		select {
 		case <-time.After(after):
@@ -32,7 +32,7 @@ func (q *quiet) answers(after time.Duration) func(context.Context, string) (int,
 }
 
 // monitoredWithSilence is monitored, for a backend of which the transport reports silence.
-func monitoredWithSilence(t *testing.T, b *backendDouble, q *quiet) *monitor {
+func monitoredWithSilence(t *testing.T, b *backendDouble, q *silenceReport) *monitor {
 	t.Helper()
 	return monitoredWith(t, b, func(m *monitor) {
 		m.silence = func() transport.Silence {
@@ -64,7 +64,7 @@ func TestALongHangMakesABackendUnavailable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, q := &backendDouble{answer: well}, &quiet{}
+				b, q := &backendDouble{answer: well}, &silenceReport{}
 				m := monitoredWithSilence(t, b, q)
 				b.set(hangs)
 				q.broken.Store(c.broken)
@@ -83,7 +83,7 @@ func TestALongHangMakesABackendUnavailable(t *testing.T) {
 func TestASlowBackendIsNotAHungOne(t *testing.T) {
 	const slow = 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {
-		b, q := &backendDouble{answer: well}, &quiet{}
+		b, q := &backendDouble{answer: well}, &silenceReport{}
 		m := monitoredWithSilence(t, b, q)
 		b.set(q.answers(slow)) // suddenly
 		for range 100 {        // requests, one after another, each of which is told as overdue
@@ -101,7 +101,7 @@ func TestASlowBackendIsNotAHungOne(t *testing.T) {
 
 func TestAUsuallySlowBackendGetsMoreTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, q := &backendDouble{}, &quiet{}
+		b, q := &backendDouble{}, &silenceReport{}
 		b.set(q.answers(4 * time.Second))
 		m := monitoredWithSilence(t, b, q)
 		time.Sleep(5 * time.Second)
@@ -118,7 +118,7 @@ func TestAUsuallySlowBackendGetsMoreTime(t *testing.T) {
 
 func TestAnAnswerWithdrawsAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, q := &backendDouble{answer: well}, &quiet{}
+		b, q := &backendDouble{answer: well}, &silenceReport{}
 		m := monitoredWithSilence(t, b, q)
 		b.set(hangs)
 		q.begin()
@@ -145,7 +145,7 @@ func TestAnAnswerWithdrawsAHang(t *testing.T) {
 
 func TestAProbeOfAnUnavailableBackendGetsTheFullTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, q := &backendDouble{answer: well}, &quiet{}
+		b, q := &backendDouble{answer: well}, &silenceReport{}
 		m := monitoredWithSilence(t, b, q)
 		b.set(hangs)
 		q.begin()

@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// backendDouble is a lane whose answer may change at any time, and that counts.
+// backendDouble is a probe whose answer may change at any time, and that counts.
 type backendDouble struct {
 	mu     sync.Mutex
 	answer func(ctx context.Context, path string) (int, error)
@@ -317,7 +317,7 @@ func TestProbeInterval(t *testing.T) {
 	}
 }
 
-// speaking is a lane that answers with what it says at the moment.
+// speaking is a probe that answers with what it says at the moment.
 type speaking struct {
 	mu   sync.Mutex
 	code int

@@ -18,31 +18,31 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// pen is a client that counts the writes of status of one replica.
-type pen struct {
+// countingClient is a client that counts the writes of status of one replica.
+type countingClient struct {
 	aggregatorclientset.Interface
 	writes *atomic.Int64
 }
 
-type penV1 struct {
+type countingClientV1 struct {
 	typedv1.ApiregistrationV1Interface
 	writes *atomic.Int64
 }
 
-type penAPIServices struct {
+type countingAPIServices struct {
 	typedv1.APIServiceInterface
 	writes *atomic.Int64
 }
 
-func (p pen) ApiregistrationV1() typedv1.ApiregistrationV1Interface {
-	return penV1{p.Interface.ApiregistrationV1(), p.writes}
+func (p countingClient) ApiregistrationV1() typedv1.ApiregistrationV1Interface {
+	return countingClientV1{p.Interface.ApiregistrationV1(), p.writes}
 }
 
-func (p penV1) APIServices() typedv1.APIServiceInterface {
-	return penAPIServices{p.ApiregistrationV1Interface.APIServices(), p.writes}
+func (p countingClientV1) APIServices() typedv1.APIServiceInterface {
+	return countingAPIServices{p.ApiregistrationV1Interface.APIServices(), p.writes}
 }
 
-func (p penAPIServices) UpdateStatus(ctx context.Context, o *apiregistrationv1.APIService, opts metav1.UpdateOptions) (*apiregistrationv1.APIService, error) {
+func (p countingAPIServices) UpdateStatus(ctx context.Context, o *apiregistrationv1.APIService, opts metav1.UpdateOptions) (*apiregistrationv1.APIService, error) {
 	p.writes.Add(1)
 	return p.APIServiceInterface.UpdateStatus(ctx, o, opts)
 }
@@ -51,7 +51,7 @@ func (p penAPIServices) UpdateStatus(ctx context.Context, o *apiregistrationv1.A
 func asPeer(name string, peers Peers, writes *atomic.Int64) option {
 	return func(h *env, cfg *Config, _ *transport.Options) {
 		cfg.Peers, cfg.Replica = peers, name
-		cfg.Client = pen{h.api, writes}
+		cfg.Client = countingClient{h.api, writes}
 		cfg.Events = h.core.CoreV1()
 	}
 }

@@ -62,7 +62,7 @@ func (x *examination) noticed(ctx context.Context, path string, authority *pki.A
 	}
 	believed := func(ctx context.Context, want bool) bool {
 		return x.within(ctx, func() bool {
-			a := x.asStranger(ctx, path, proxy, masters())
+			a := x.asOther(ctx, path, proxy, masters())
 			return a.is(http.StatusOK) == want
 		})
 	}

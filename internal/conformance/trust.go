@@ -49,22 +49,22 @@ func (x *examination) guarded() (string, *verdict) {
 	return "", &v
 }
 
-// asStranger asks with a certificate or none, and headers or none.
-func (x *examination) asStranger(ctx context.Context, path string, certificate *pki.KeyPair, headers http.Header) answer {
-	stranger, err := x.server.bare(x.cfg.Timeout, certificate)
+// asOther asks with a certificate or none, and headers or none.
+func (x *examination) asOther(ctx context.Context, path string, certificate *pki.KeyPair, headers http.Header) answer {
+	other, err := x.server.bare(x.cfg.Timeout, certificate)
 	if err != nil {
 		return answer{question: question{path: path}, err: err}
 	}
-	defer stranger.client.CloseIdleConnections()
-	stranger.headers = headers
-	return stranger.get(ctx, path)
+	defer other.client.CloseIdleConnections()
+	other.headers = headers
+	return other.get(ctx, path)
 }
 
 // masters is who may do everything, if headers are believed.
 func masters() http.Header { return remote("system:admin", "system:masters") }
 
 func anonymous(ctx context.Context, x *examination, path string) verdict {
-	return x.asStranger(ctx, path, nil, nil).refusal(http.StatusUnauthorized, http.StatusForbidden)
+	return x.asOther(ctx, path, nil, nil).refusal(http.StatusUnauthorized, http.StatusForbidden)
 }
 
 func bareHeaders(ctx context.Context, x *examination, path string) verdict {
@@ -93,10 +93,10 @@ func proxyOf(authority *pki.Authority, name string) (*pki.KeyPair, error) {
 
 // unbelieved compares what claims get with what nobody gets.
 func (x *examination) unbelieved(ctx context.Context, path string, certificate *pki.KeyPair) verdict {
-	if nobody := x.asStranger(ctx, path, nil, nil); nobody.is(http.StatusOK) {
+	if nobody := x.asOther(ctx, path, nil, nil); nobody.is(http.StatusOK) {
 		return without("the list is open to everybody")
 	}
-	a := x.asStranger(ctx, path, certificate, masters())
+	a := x.asOther(ctx, path, certificate, masters())
 	switch {
 	case a.err != nil && certificate != nil:
 		return noted("the handshake fails")
@@ -113,7 +113,7 @@ func powerless(ctx context.Context, x *examination) verdict {
 		return without("it takes the front proxy's certificate: `conformance url --client-certificate`")
 	}
 	v := x.worst("list", func(r metav1.APIResource) verdict {
-		a := x.asStranger(ctx, x.path(r, ""), x.server.FrontProxy, remote(nothing))
+		a := x.asOther(ctx, x.path(r, ""), x.server.FrontProxy, remote(nothing))
 		switch {
 		case denied(a):
 			return ok

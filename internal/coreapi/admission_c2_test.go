@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Whatever the verb and whatever the door, what admission lets pass is what is stored, and what it takes for the old
+// Whatever the verb and the subresource, what admission lets pass is what is stored, and what it takes for the old
 // object is what was stored before (CVE-2021-25735).
 func TestC2AdmissionSeesWhatIsStored(t *testing.T) {
 	t.Parallel()
@@ -23,25 +23,25 @@ func TestC2AdmissionSeesWhatIsStored(t *testing.T) {
 	h.define(t, boats)
 	h.put(t, hook(validating, "look", fmt.Sprintf(byURL, "/look")))
 	h.submit(t, "look", func(made *corev1.ConfigMap, err error) bool {
-		return err == nil && len(h.guest.requests(made.Name)) > 0
+		return err == nil && len(h.webhookServer.requests(made.Name)) > 0
 	})
 	for resource, manifest := range map[schema.GroupVersionResource]string{
 		boatsV1: `{"apiVersion":"sea.example.com/v1","kind":"Boat","metadata":{"name":"ada","labels":{"topic":"look"}},"spec":{"crew":3,"replicas":1,"dropped":true}}`,
 		corev1.SchemeGroupVersion.WithResource("pods"): `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"ada","labels":{"topic":"look"}},"spec":{"containers":[{"name":"a","image":"a"}]}}`,
 	} {
-		door := h.dynamic.Resource(resource).Namespace("ns")
+		objects := h.dynamic.Resource(resource).Namespace("ns")
 		write := func(name string, do func(context.Context) error) {
 			t.Run(resource.Resource+" "+name, func(t *testing.T) {
 				ctx := within(t)
-				before, _ := door.Get(ctx, "ada", metav1.GetOptions{}) // nil before it is created
+				before, _ := objects.Get(ctx, "ada", metav1.GetOptions{}) // nil before it is created
 				if err := do(ctx); err != nil {
 					t.Fatal(err)
 				}
-				after, err := door.Get(ctx, "ada", metav1.GetOptions{})
+				after, err := objects.Get(ctx, "ada", metav1.GetOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				all := h.guest.requests("ada")
+				all := h.webhookServer.requests("ada")
 				last := all[len(all)-1]
 				if last.Resource.Resource != resource.Resource {
 					t.Fatalf("the last that was seen is of %s", last.Resource)
@@ -60,7 +60,7 @@ func TestC2AdmissionSeesWhatIsStored(t *testing.T) {
 				if kind == types.ApplyPatchType {
 					o.FieldManager = "somebody"
 				}
-				_, err := door.Patch(ctx, "ada", kind, []byte(text), o, subresource...)
+				_, err := objects.Patch(ctx, "ada", kind, []byte(text), o, subresource...)
 				return err
 			}
 		}
@@ -69,16 +69,16 @@ func TestC2AdmissionSeesWhatIsStored(t *testing.T) {
 			if err := json.Unmarshal([]byte(manifest), &obj.Object); err != nil {
 				return err
 			}
-			_, err := door.Create(ctx, obj, metav1.CreateOptions{})
+			_, err := objects.Create(ctx, obj, metav1.CreateOptions{})
 			return err
 		})
 		write("update", func(ctx context.Context) error {
-			obj, err := door.Get(ctx, "ada", metav1.GetOptions{})
+			obj, err := objects.Get(ctx, "ada", metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
 			obj.SetAnnotations(map[string]string{"by": "update"})
-			_, err = door.Update(ctx, obj, metav1.UpdateOptions{})
+			_, err = objects.Update(ctx, obj, metav1.UpdateOptions{})
 			return err
 		})
 		write("merge patch", patch(types.MergePatchType, `{"metadata":{"annotations":{"by":"merge"},"generation":99},"status":{"phase":"Failed","afloat":true}}`))

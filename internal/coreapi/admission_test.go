@@ -32,9 +32,9 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// guest is a webhook on real TLS, whose certificate is for the Service hook/guest and for 127.0.0.1. Its path says what it
+// webhookServer is a webhook on real TLS, whose certificate is for the Service hook/webhook and for 127.0.0.1. Its path says what it
 // does.
-type guest struct {
+type webhookServer struct {
 	*httptest.Server
 	bundle string // of its authority, in base64
 
@@ -42,14 +42,14 @@ type guest struct {
 	seen []admissionv1.AdmissionRequest
 }
 
-func newGuest(t *testing.T) *guest {
+func newWebhookServer(t *testing.T) *webhookServer {
 	t.Helper()
-	authority, err := pki.NewAuthority("guests")
+	authority, err := pki.NewAuthority("webhooks")
 	if err != nil {
 		t.Fatal(err)
 	}
 	certificate, key, err := authority.Issue(pki.Leaf{
-		CommonName: "guest", DNSNames: []string{"guest.hook.svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true,
+		CommonName: "webhook", DNSNames: []string{"webhook.hook.svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func newGuest(t *testing.T) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &guest{bundle: base64.StdEncoding.EncodeToString(authority.PEM())}
+	g := &webhookServer{bundle: base64.StdEncoding.EncodeToString(authority.PEM())}
 	g.Server = httptest.NewUnstartedServer(http.HandlerFunc(g.serve))
 	g.TLS = pki.ServerConfig(nil)
 	g.TLS.Certificates, g.TLS.GetCertificate = []tls.Certificate{pair}, nil
@@ -68,15 +68,15 @@ func newGuest(t *testing.T) *guest {
 	return g
 }
 
-// ResolveEndpoint leads the one Service that there is to the guest.
-func (g *guest) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
-	if namespace != "hook" || name != "guest" || port != 443 {
+// ResolveEndpoint leads the one Service that there is to the webhook.
+func (g *webhookServer) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	if namespace != "hook" || name != "webhook" || port != 443 {
 		return nil, fmt.Errorf("service %s/%s:%d leads nowhere", namespace, name, port)
 	}
 	return url.Parse(g.URL)
 }
 
-func (g *guest) serve(w http.ResponseWriter, r *http.Request) {
+func (g *webhookServer) serve(w http.ResponseWriter, r *http.Request) {
 	var review admissionv1.AdmissionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -95,10 +95,10 @@ func (g *guest) serve(w http.ResponseWriter, r *http.Request) {
 		if review.Request.Operation == admissionv1.Delete {
 			break // there is nothing to change
 		}
-		patch(`[{"op": "add", "path": "/metadata/labels/guest", "value": "was-here"}]`)
+		patch(`[{"op": "add", "path": "/metadata/labels/webhook", "value": "was-here"}]`)
 	case "/deny":
-		answer.Allowed, answer.Result = false, &metav1.Status{Message: "not in this house", Code: 403}
-		answer.Warnings = []string{"the guest is cross"}
+		answer.Allowed, answer.Result = false, &metav1.Status{Message: "not allowed here", Code: 403}
+		answer.Warnings = []string{"the webhook is cross"}
 	case "/hang":
 		<-r.Context().Done()
 		return
@@ -112,7 +112,7 @@ func (g *guest) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // requests are those about objects called name.
-func (g *guest) requests(name string) []admissionv1.AdmissionRequest {
+func (g *webhookServer) requests(name string) []admissionv1.AdmissionRequest {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var about []admissionv1.AdmissionRequest
@@ -132,21 +132,21 @@ func everyPlugin(c *Config) {
 
 // host is a server with admission, and everybody's way in.
 type host struct {
-	*sea
-	client kubernetes.Interface
-	guest  *guest
+	*crdServer
+	client        kubernetes.Interface
+	webhookServer *webhookServer
 }
 
 func startHost(t *testing.T) *host {
 	t.Helper()
-	g := newGuest(t)
+	g := newWebhookServer(t)
 	h := start(t, everyPlugin, func(c *Config) { c.Webhooks = admission.Webhooks{Services: g} })
-	host := &host{seaOver(t, h), h.typed(t, admin), g}
+	host := &host{crdServerOver(t, h), h.typed(t, admin), g}
 	namespace(t, host.client, "ns")
 	return host
 }
 
-// put creates what text says. GUEST and BUNDLE in it stand for the webhook.
+// put creates what text says. WEBHOOK and BUNDLE in it stand for the webhook.
 func (h *host) put(t *testing.T, text string) {
 	t.Helper()
 	if _, err := h.try(t, h.dynamic, text, metav1.CreateOptions{}); err != nil {
@@ -157,7 +157,7 @@ func (h *host) put(t *testing.T, text string) {
 func (h *host) try(t *testing.T, as dynamic.Interface, text string, o metav1.CreateOptions) (*unstructured.Unstructured, error) {
 	t.Helper()
 	obj := &unstructured.Unstructured{}
-	text = strings.NewReplacer("GUEST", h.guest.URL, "BUNDLE", h.guest.bundle).Replace(text)
+	text = strings.NewReplacer("WEBHOOK", h.webhookServer.URL, "BUNDLE", h.webhookServer.bundle).Replace(text)
 	if err := yaml.Unmarshal([]byte(text), &obj.Object); err != nil {
 		t.Fatal(err)
 	}
@@ -204,8 +204,8 @@ webhooks:
 const (
 	mutating   = "MutatingWebhookConfiguration"
 	validating = "ValidatingWebhookConfiguration"
-	byService  = "{service: {namespace: hook, name: guest, path: %s}, caBundle: BUNDLE}"
-	byURL      = "{url: GUEST%s, caBundle: BUNDLE}"
+	byService  = "{service: {namespace: hook, name: webhook, path: %s}, caBundle: BUNDLE}"
+	byURL      = "{url: WEBHOOK%s, caBundle: BUNDLE}"
 )
 
 func refusedWith(parts ...string) func(*corev1.ConfigMap, error) bool {
@@ -223,7 +223,9 @@ func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
 	ctx := within(t)
-	labelled := func(made *corev1.ConfigMap, err error) bool { return err == nil && made.Labels["guest"] == "was-here" }
+	labelled := func(made *corev1.ConfigMap, err error) bool {
+		return err == nil && made.Labels["webhook"] == "was-here"
+	}
 
 	t.Run("changes, by Service", func(t *testing.T) {
 		h.put(t, hook(mutating, "service", fmt.Sprintf(byService, "/label")))
@@ -231,7 +233,7 @@ func TestWebhooks(t *testing.T) {
 	})
 	t.Run("refuses, by URL", func(t *testing.T) {
 		h.put(t, hook(validating, "url", fmt.Sprintf(byURL, "/deny")))
-		_, err := h.submit(t, "url", refusedWith(`admission webhook "url.example.com" denied the request: not in this house`))
+		_, err := h.submit(t, "url", refusedWith(`admission webhook "url.example.com" denied the request: not allowed here`))
 		if !apierrors.IsForbidden(err) {
 			t.Error(err)
 		}
@@ -240,9 +242,9 @@ func TestWebhooks(t *testing.T) {
 		h.put(t, hook(mutating, "both", fmt.Sprintf(byURL, "/label")))
 		h.put(t, hook(validating, "both", fmt.Sprintf(byURL, "/look")))
 		made, _ := h.submit(t, "both", func(made *corev1.ConfigMap, err error) bool {
-			return labelled(made, err) && len(h.guest.requests(made.Name)) == 2
+			return labelled(made, err) && len(h.webhookServer.requests(made.Name)) == 2
 		})
-		last := h.guest.requests(made.Name)[1]
+		last := h.webhookServer.requests(made.Name)[1]
 		if !strings.Contains(string(last.Object.Raw), "was-here") || last.UserInfo.Username != "admin" || last.Operation != admissionv1.Create {
 			t.Errorf("%s by %s: %s", last.Operation, last.UserInfo.Username, last.Object.Raw)
 		}
@@ -253,7 +255,7 @@ func TestWebhooks(t *testing.T) {
 		if err := h.client.CoreV1().ConfigMaps("ns").Delete(ctx, made.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		all := h.guest.requests(made.Name)
+		all := h.webhookServer.requests(made.Name)
 		if last := all[len(all)-1]; last.Operation != admissionv1.Delete || !strings.Contains(string(last.OldObject.Raw), made.Name) {
 			t.Errorf("the last request is %s of %s", last.Operation, last.OldObject.Raw)
 		}
@@ -263,7 +265,7 @@ func TestWebhooks(t *testing.T) {
 		second := strings.SplitN(hook(mutating, "again", fmt.Sprintf(byURL, "/label")), "webhooks:", 2)[1]
 		h.put(t, both+strings.Replace(second, "again.example.com", "later.example.com", 1))
 		made, _ := h.submit(t, "again", labelled)
-		all := h.guest.requests(made.Name)
+		all := h.webhookServer.requests(made.Name)
 		if len(all) != 3 || strings.Contains(string(all[0].Object.Raw), "was-here") || !strings.Contains(string(all[2].Object.Raw), "was-here") {
 			t.Errorf("asked %d times: %+v", len(all), all)
 		}
@@ -271,7 +273,7 @@ func TestWebhooks(t *testing.T) {
 	t.Run("is asked only in the namespaces that it selects", func(t *testing.T) {
 		namespace(t, h.client, "elsewhere")
 		h.put(t, hook(validating, "inside", fmt.Sprintf(byURL, "/deny"), "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ns}}"))
-		h.submit(t, "inside", refusedWith("not in this house"))
+		h.submit(t, "inside", refusedWith("not allowed here"))
 		outside := h.configMap("outside", map[string]string{"topic": "inside"})
 		outside.Namespace = "elsewhere"
 		if _, err := h.client.CoreV1().ConfigMaps("elsewhere").Create(ctx, outside, metav1.CreateOptions{}); err != nil {
@@ -292,8 +294,8 @@ func TestWebhooks(t *testing.T) {
 		}
 	})
 	t.Run("another certificate is not believed", func(t *testing.T) {
-		other := newGuest(t)
-		h.put(t, hook(validating, "imposter", "{url: GUEST/look, caBundle: "+other.bundle+"}"))
+		other := newWebhookServer(t)
+		h.put(t, hook(validating, "imposter", "{url: WEBHOOK/look, caBundle: "+other.bundle+"}"))
 		h.submit(t, "imposter", refusedWith(`failed calling webhook "imposter.example.com"`, "certificate"))
 	})
 	t.Run("one that hangs holds nobody longer than its timeout", func(t *testing.T) {
@@ -312,7 +314,7 @@ func TestWebhooks(t *testing.T) {
 	t.Run("one that fails open", func(t *testing.T) {
 		h.put(t, hook(validating, "open", fmt.Sprintf(byURL, "/nonsense"), "failurePolicy: Ignore"))
 		made, _ := h.submit(t, "open", func(made *corev1.ConfigMap, err error) bool {
-			return err == nil && len(h.guest.requests(made.Name)) > 0
+			return err == nil && len(h.webhookServer.requests(made.Name)) > 0
 		})
 		if made == nil {
 			t.Error("refused")
@@ -322,15 +324,15 @@ func TestWebhooks(t *testing.T) {
 		text := strings.Replace(hook(validating, "effects", fmt.Sprintf(byURL, "/look")), "sideEffects: None", "sideEffects: NoneOnDryRun", 1)
 		h.put(t, text)
 		made, _ := h.submit(t, "effects", func(made *corev1.ConfigMap, err error) bool {
-			return err == nil && len(h.guest.requests(made.Name)) > 0
+			return err == nil && len(h.webhookServer.requests(made.Name)) > 0
 		})
-		if dry := h.guest.requests(made.Name)[0].DryRun; dry == nil || *dry {
+		if dry := h.webhookServer.requests(made.Name)[0].DryRun; dry == nil || *dry {
 			t.Error("it was said to be a dry run")
 		}
 		if _, err := h.client.CoreV1().ConfigMaps("ns").Create(ctx, h.configMap("dry", map[string]string{"topic": "effects"}), metav1.CreateOptions{DryRun: []string{"All"}}); err != nil {
 			t.Fatal(err)
 		}
-		if seen := h.guest.requests("dry"); len(seen) != 1 || seen[0].DryRun == nil || !*seen[0].DryRun {
+		if seen := h.webhookServer.requests("dry"); len(seen) != 1 || seen[0].DryRun == nil || !*seen[0].DryRun {
 			t.Errorf("%+v", seen)
 		}
 	})
@@ -343,18 +345,18 @@ func TestWebhooks(t *testing.T) {
 		poll(t, "a boat is refused", func(context.Context) bool {
 			n++
 			_, err := h.try(t, h.dynamic, fmt.Sprintf(boat, n), metav1.CreateOptions{})
-			return refusedWith("not in this house")(nil, err)
+			return refusedWith("not allowed here")(nil, err)
 		})
 		crd := definition(t, strings.ReplaceAll(boats, "boats.sea", "boats.lake"))
 		crd.Spec.Group, crd.Labels = "lake.example.com", map[string]string{"topic": "boat"}
 		_, err := h.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, crd, metav1.CreateOptions{})
-		if !refusedWith("not in this house")(nil, err) {
+		if !refusedWith("not allowed here")(nil, err) {
 			t.Errorf("a definition: %v", err)
 		}
 		for _, subresource := range []string{"", "status"} {
 			_, err = h.dynamic.Resource(boatsV1).Namespace("ns").Patch(ctx, "ada0", types.MergePatchType,
 				[]byte(`{"metadata":{"annotations":{"k":"v"}},"status":{"afloat":true}}`), metav1.PatchOptions{}, subresource)
-			if !refusedWith("not in this house")(nil, err) {
+			if !refusedWith("not allowed here")(nil, err) {
 				t.Errorf("a patch of %q: %v", subresource, err)
 			}
 		}
@@ -368,13 +370,13 @@ func unlabelled(name string) *unstructured.Unstructured {
 }
 
 // A webhook for everything that nobody can reach: the server starts all the same, brings what it must bring, and lets
-// whoever made it take it away. Everybody else is refused, the house included.
+// whoever made it take it away. Everybody else is refused, the front door included.
 func TestADeadWebhookForEverything(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	t.Run("is set up", func(t *testing.T) {
 		h := startIn(t, dir, everyPlugin)
-		host := &host{seaOver(t, h), h.typed(t, admin), newGuest(t)}
+		host := &host{crdServerOver(t, h), h.typed(t, admin), newWebhookServer(t)}
 		host.put(t, `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration

@@ -47,7 +47,7 @@ func TestAPIServices(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	})
-	t.Run("a status is written through its own door only", func(t *testing.T) {
+	t.Run("a status is written through its subresource only", func(t *testing.T) {
 		got, err := services.Get(ctx, "v1.remote.example.com", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)

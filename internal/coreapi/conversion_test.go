@@ -87,7 +87,7 @@ func TestConversionByAWebhook(t *testing.T) {
 	old := object(t, "apiVersion: light.example.com/v1beta1\nkind: Lamp\nmetadata: {name: desk}\nspec: {watts: 40}")
 
 	t.Run("at a url", func(t *testing.T) {
-		s := startSea(t)
+		s := startCRDServer(t)
 		url, ca := converter(t)
 		s.define(t, withConversion("{url: "+url+", caBundle: "+base64.StdEncoding.EncodeToString(ca)+"}"))
 		ctx := within(t)
@@ -110,7 +110,7 @@ func TestConversionByAWebhook(t *testing.T) {
 		}
 	})
 	t.Run("at a service, without a way to services", func(t *testing.T) {
-		s := startSea(t)
+		s := startCRDServer(t)
 		s.define(t, withConversion("{service: {namespace: work, name: converter}}"))
 		_, err := s.dynamic.Resource(lamps("v1beta1")).Create(within(t), old, metav1.CreateOptions{})
 		if err == nil || !strings.Contains(err.Error(), "set clientConfig.url") {

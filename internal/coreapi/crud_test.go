@@ -466,12 +466,12 @@ func TestGenerationsCountChangesOfContent(t *testing.T) {
 		t.Fatalf("after a label: generation %d, %v", pod.Generation, err)
 	}
 	pod.Spec.Containers[0].Image = "two"
-	pod.Status.Phase = corev1.PodRunning // not through this door
+	pod.Status.Phase = corev1.PodRunning // not changed through this resource
 	if pod, err = pods.Update(ctx, pod, metav1.UpdateOptions{}); err != nil || pod.Generation != 2 || pod.Status.Phase != corev1.PodPending {
 		t.Fatalf("after a new image: generation %d, phase %s, %v", pod.Generation, pod.Status.Phase, err)
 	}
 	pod.Status.Phase = corev1.PodRunning
-	pod.Spec.Containers[0].Image = "three" // not through this door
+	pod.Spec.Containers[0].Image = "three" // not changed through this resource
 	if pod, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil || pod.Generation != 2 ||
 		pod.Status.Phase != corev1.PodRunning || pod.Spec.Containers[0].Image != "two" {
 		t.Fatalf("after a status: %+v, %v", pod, err)

@@ -65,8 +65,8 @@ spec:
 
 var boatsV1 = schema.GroupVersionResource{Group: "sea.example.com", Version: "v1", Resource: "boats"}
 
-// sea is what the tests of custom resources need of a server.
-type sea struct {
+// crdServer is what the tests of custom resources need of a server.
+type crdServer struct {
 	*testServer
 	definitions clientset.Interface
 	dynamic     dynamic.Interface
@@ -75,12 +75,12 @@ type sea struct {
 // groupDiscovery is what discovery says of a group.
 type groupDiscovery = apidiscoveryv2.APIGroupDiscovery
 
-func startSea(t *testing.T) *sea {
+func startCRDServer(t *testing.T) *crdServer {
 	t.Helper()
-	return seaOver(t, start(t))
+	return crdServerOver(t, start(t))
 }
 
-func seaOver(t *testing.T, h *testServer) *sea {
+func crdServerOver(t *testing.T, h *testServer) *crdServer {
 	t.Helper()
 	definitions, err := clientset.NewForConfig(h.ClientConfig(admin))
 	if err != nil {
@@ -90,7 +90,7 @@ func seaOver(t *testing.T, h *testServer) *sea {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &sea{h, definitions, anything}
+	return &crdServer{h, definitions, anything}
 }
 
 func definition(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition {
@@ -103,7 +103,7 @@ func definition(t *testing.T, text string) *apiextensionsv1.CustomResourceDefini
 }
 
 // define creates a definition and returns when discovery shows it.
-func (s *sea) define(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition {
+func (s *crdServer) define(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(within(t), definition(t, text), metav1.CreateOptions{})
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *sea) define(t *testing.T, text string) *apiextensionsv1.CustomResourceD
 }
 
 // eventually waits for a condition that becomes true with a change of what is served.
-func (s *sea) eventually(t *testing.T, what string, is func() bool) {
+func (s *crdServer) eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	ctx := within(t)
 	for {
@@ -165,7 +165,7 @@ func boat(t *testing.T, name, spec string) *unstructured.Unstructured {
 }
 
 func TestCustomResources(t *testing.T) {
-	s := startSea(t)
+	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
 	begun := time.Now()
 	s.define(t, boats)
@@ -248,7 +248,7 @@ func TestCustomResources(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	t.Run("status has its own door", func(t *testing.T) {
+	t.Run("status is a subresource", func(t *testing.T) {
 		first, err := fleet.Get(ctx, "first", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -342,7 +342,7 @@ func TestCustomResources(t *testing.T) {
 }
 
 func TestWatchingCustomResources(t *testing.T) {
-	s := startSea(t)
+	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
 	s.define(t, boats)
 	fleet := s.dynamic.Resource(boatsV1).Namespace("work")
@@ -391,7 +391,7 @@ func TestWatchingCustomResources(t *testing.T) {
 
 // What is defined is known from etcd, at once and on every server, whatever discovery says.
 func TestDefinedResourcesAreThoseOfEtcd(t *testing.T) {
-	s := startSea(t)
+	s := startCRDServer(t)
 	other := s.second(t)
 	defined := func(h *testServer) []schema.GroupVersionResource {
 		t.Helper()

@@ -41,12 +41,12 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {watts: {type: integer}, colour: {type: string, default: warm}}}}}}
 `
 
-func (s *sea) crd(t *testing.T, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+func (s *crdServer) crd(t *testing.T, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	t.Helper()
 	return s.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(within(t), name, metav1.GetOptions{})
 }
 
-func (s *sea) document(path string) string {
+func (s *crdServer) document(path string) string {
 	for _, d := range s.Documents() {
 		if d.Path == path {
 			r, err := gzip.NewReader(bytes.NewReader(d.Packed))
@@ -68,7 +68,7 @@ func TestALifeOfADefinition(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
-	s := startSea(t)
+	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
 	s.define(t, boats)
 	fleet := s.dynamic.Resource(boatsV1).Namespace("work")
@@ -189,7 +189,7 @@ func TestALifeOfADefinition(t *testing.T) {
 
 func TestTwoVersionsOfADefinition(t *testing.T) {
 	t.Parallel()
-	s := startSea(t)
+	s := startCRDServer(t)
 	s.define(t, twoVersions)
 	ctx := within(t)
 	at := func(version string) schema.GroupVersionResource {
@@ -231,7 +231,7 @@ func TestTwoVersionsOfADefinition(t *testing.T) {
 
 func TestABuiltInGroupVersionIsNotGivenAway(t *testing.T) {
 	t.Parallel()
-	s := startSea(t)
+	s := startCRDServer(t)
 	ctx := within(t)
 	// The group has a built-in version; a definition may add another, and not take that one.
 	text := strings.NewReplacer("light.example.com", "discovery.k8s.io", "v1beta1", "v7").Replace(twoVersions)
@@ -262,12 +262,12 @@ func TestABuiltInGroupVersionIsNotGivenAway(t *testing.T) {
 func TestDefinitionsAreServedAgainAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	t.Run("first life", func(t *testing.T) {
-		s := seaOver(t, startIn(t, dir))
+		s := crdServerOver(t, startIn(t, dir))
 		s.define(t, twoVersions)
 	})
 	t.Run("second life", func(t *testing.T) {
 		begun := time.Now()
-		s := seaOver(t, startIn(t, dir))
+		s := crdServerOver(t, startIn(t, dir))
 		t.Logf("ready with a definition after %s", time.Since(begun))
 		// No waiting: a 404 for what is stored makes garbage collectors delete.
 		if !s.GroupVersions().Has(schema.GroupVersion{Group: "light.example.com", Version: "v1"}) {
@@ -282,7 +282,7 @@ func TestDefinitionsAreServedAgainAfterARestart(t *testing.T) {
 
 func TestDefinitionsOfTwoServersKeepApart(t *testing.T) {
 	t.Parallel()
-	one, two := startSea(t), startSea(t)
+	one, two := startCRDServer(t), startCRDServer(t)
 	one.define(t, boats)
 	if two.GroupVersions().Has(boatsV1.GroupVersion()) {
 		t.Fatal("the other server serves it")
@@ -300,7 +300,7 @@ func TestDefinitionsOfTwoServersKeepApart(t *testing.T) {
 
 func TestContentOfATerminatingNamespace(t *testing.T) {
 	t.Parallel()
-	s := startSea(t)
+	s := startCRDServer(t)
 	client := s.typed(t, admin)
 	namespace(t, client, "ending")
 	s.define(t, boats)

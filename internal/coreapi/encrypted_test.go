@@ -134,7 +134,7 @@ func TestE5CustomResourcesAreEncryptedToo(t *testing.T) {
 	t.Parallel()
 	e := startEncrypted(t, t.TempDir(), configuration("'*.sea.example.com'", "secretbox: {keys: ["+key("one")+"]}"))
 	namespace(t, e.client, "work")
-	fleet := seaOver(t, e.testServer)
+	fleet := crdServerOver(t, e.testServer)
 	fleet.define(t, boats)
 	if _, err := fleet.dynamic.Resource(boatsV1).Namespace("work").Create(within(t), boat(t, "first", "{crew: 3, harbour: "+canary+"}"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func TestWhatClientsAreToldOfEtcd(t *testing.T) {
 				case want != 0 && (!errors.As(told, &is) || is.ErrStatus.Code != want):
 					t.Errorf("told %#v, want %d", told, want)
 				case want == 503 && is.ErrStatus.Details.RetryAfterSeconds == 0, want == 504 && is.ErrStatus.Details.RetryAfterSeconds != 0:
-					t.Errorf("a write of unknown fate is to be repeated by nobody, a read by everybody: %v", is.ErrStatus)
+					t.Errorf("a write with an unknown outcome is to be repeated by nobody, a read by everybody: %v", is.ErrStatus)
 				}
 			}
 		})

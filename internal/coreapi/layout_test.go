@@ -70,7 +70,7 @@ func TestKeysAndFormsInEtcd(t *testing.T) {
 			if _, err := client.CoreV1().Services("work").Create(ctx, service, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			fleet := seaOver(t, h)
+			fleet := crdServerOver(t, h)
 			fleet.define(t, boats)
 			if _, err := fleet.dynamic.Resource(boatsV1).Namespace("work").Create(ctx, boat(t, "first", "{crew: 3}"), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)

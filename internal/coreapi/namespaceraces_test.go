@@ -225,7 +225,7 @@ func TestACreateIsHeldWhileItsNamespaceGoes(t *testing.T) {
 	t.Parallel()
 	mutating, validating := newGate("mutating"), newGate("validating")
 	h := start(t, gated(mutatingGate{mutating}, validatingGate{validating}))
-	s := seaOver(t, h)
+	s := crdServerOver(t, h)
 	s.define(t, boats)
 	client := h.typed(t, admin)
 	for _, meanwhile := range []struct {
@@ -555,10 +555,10 @@ func TestWritersNeverReachTheNextNamespace(t *testing.T) {
 	held := gated(stamp{clock, func() int64 { return rand.Int64N(7) }})
 	one := start(t, held)
 	two := one.second(t)
-	sea := seaOver(t, one)
-	sea.define(t, boats)
+	crdServer := crdServerOver(t, one)
+	crdServer.define(t, boats)
 	clients := []kubernetes.Interface{one.typed(t, admin), two.typed(t, admin)}
-	other := seaOver(t, two)
+	other := crdServerOver(t, two)
 	poll(t, "the second server serves boats", func(context.Context) bool { return two.GroupVersions().Has(boatsV1.GroupVersion()) })
 	namespace(t, clients[0], "work")
 
@@ -569,7 +569,7 @@ func TestWritersNeverReachTheNextNamespace(t *testing.T) {
 		made, refused, lost atomic.Int64
 	)
 	for i := range 16 {
-		ways := creations(clients[i%2], []dynamic.Interface{sea.dynamic, other.dynamic}[i%2])
+		ways := creations(clients[i%2], []dynamic.Interface{crdServer.dynamic, other.dynamic}[i%2])
 		writing.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				err := ways[(i+n)%len(ways)].do(ctx, "work", nil)

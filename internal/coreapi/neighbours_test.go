@@ -10,7 +10,7 @@ import (
 )
 
 func TestWritingAnAPIServiceWarnsOfItsNeighbours(t *testing.T) {
-	s := startSea(t)
+	s := startCRDServer(t)
 	client := s.typed(t, admin)
 	namespace(t, client, "work")
 	s.define(t, boats)

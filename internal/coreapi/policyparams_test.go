@@ -80,7 +80,7 @@ func startPolicyHost(t *testing.T, table roleTable) *host {
 	own = func() meta.RESTMapper {
 		return meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{local.mapper(), ofBackends}}
 	}
-	host := &host{seaOver(t, h), h.typed(t, admin), &guest{Server: &httptest.Server{}}}
+	host := &host{crdServerOver(t, h), h.typed(t, admin), &webhookServer{Server: &httptest.Server{}}}
 	namespace(t, host.client, "ns")
 	host.define(t, boats)
 	return host

@@ -36,7 +36,7 @@ func TestTokenReviews(t *testing.T) {
 		problem       string
 	}{
 		{name: "a good token", token: "good", authenticated: true},
-		{name: "a good token for the audience that asks", token: "good", audiences: []string{"house"}, authenticated: true},
+		{name: "a good token for the audience that asks", token: "good", audiences: []string{"local"}, authenticated: true},
 		{name: "a token for somebody else", token: "good", audiences: []string{"elsewhere"}, problem: "audiences"},
 		{name: "a token that nobody knows", token: "unknown", problem: "invalid bearer token"},
 		{name: "a token that is forged", token: "bad", problem: "signature"},
@@ -50,7 +50,7 @@ func TestTokenReviews(t *testing.T) {
 			if got.Status.Authenticated != c.authenticated || !strings.Contains(got.Status.Error, c.problem) || (c.problem == "") != (got.Status.Error == "") {
 				t.Fatalf("got %+v", got.Status)
 			}
-			if c.authenticated && (got.Status.User.Username != "jane" || got.Status.User.Extra["key"][0] != "value" || got.Status.Audiences[0] != "house") {
+			if c.authenticated && (got.Status.User.Username != "jane" || got.Status.User.Extra["key"][0] != "value" || got.Status.Audiences[0] != "local") {
 				t.Fatalf("got %+v", got.Status)
 			}
 			if !c.authenticated && got.Status.User.Username != "" {
@@ -222,7 +222,7 @@ func TestServiceAccountTokens(t *testing.T) {
 
 	t.Run("of an account", func(t *testing.T) {
 		got, err := ask("robot", authenticationv1.TokenRequestSpec{})
-		if err != nil || got.Status.Token != "work/robot" || got.Name != "robot" || got.Namespace != "work" || !slices.Equal(got.Spec.Audiences, []string{"house"}) {
+		if err != nil || got.Status.Token != "work/robot" || got.Name != "robot" || got.Namespace != "work" || !slices.Equal(got.Spec.Audiences, []string{"local"}) {
 			t.Fatalf("got %+v, %v", got, err)
 		}
 		if left := time.Until(got.Status.ExpirationTimestamp.Time); left < 58*time.Minute || left > time.Hour {

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 
 var admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
-// house is a running server over a store of its own.
+// audience is a running server over a store of its own.
 type testServer struct {
 	*Server
 	store *store.Store
@@ -67,7 +67,7 @@ func startIn(t *testing.T, dir string, change ...func(*Config)) *testServer {
 	book := &records{}
 	cfg := Config{
 		Store: s, Groups: cluster.All(), Authorizer: people{}, RuleResolver: people{}, TokenAuthenticator: tokenList{"good": "jane"},
-		TokenIssuer: newNotary(t, book), Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
+		TokenIssuer: newTestTokens(t, book), Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -180,7 +180,7 @@ func (people) RulesFor(_ context.Context, u user.Info, namespace string) ([]auth
 	return resources, paths, namespace == "partial", nil
 }
 
-// tokenList authenticates tokens by their user, for the audience "house".
+// tokenList authenticates tokens by their user, for the audience "local".
 type tokenList map[string]string
 
 func (l tokenList) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -191,19 +191,19 @@ func (l tokenList) AuthenticateToken(ctx context.Context, token string) (*authen
 	if !ok {
 		return nil, false, nil
 	}
-	house := authenticator.Audiences{"house"}
-	if wanted, ok := authenticator.AudiencesFrom(ctx); ok && len(wanted.Intersect(house)) == 0 {
-		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", house, wanted)
+	audience := authenticator.Audiences{"local"}
+	if wanted, ok := authenticator.AudiencesFrom(ctx); ok && len(wanted.Intersect(audience)) == 0 {
+		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", audience, wanted)
 	}
-	return &authenticator.Response{Audiences: house, User: &user.DefaultInfo{
+	return &authenticator.Response{Audiences: audience, User: &user.DefaultInfo{
 		Name: name, UID: "7", Groups: []string{"people"}, Extra: map[string][]string{"key": {"value"}},
 	}}, true, nil
 }
 
-// notary checks as the house does, and signs by writing down what it was told.
-type notary struct{ tokens *serviceaccount.Tokens }
+// testTokens checks as the server does, and signs by writing down what it was told.
+type testTokens struct{ tokens *serviceaccount.Tokens }
 
-func newNotary(t *testing.T, of *records) notary {
+func newTestTokens(t *testing.T, of *records) testTokens {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -217,14 +217,14 @@ func newNotary(t *testing.T, of *records) notary {
 	if err := os.WriteFile(file, pem, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := serviceaccount.New(serviceaccount.Config{Issuer: "https://house", Audiences: []string{"house"}, SigningKeyFile: file, Lookup: of})
+	tokens, err := serviceaccount.New(serviceaccount.Config{Issuer: "https://issuer", Audiences: []string{"local"}, SigningKeyFile: file, Lookup: of})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return notary{tokens}
+	return testTokens{tokens}
 }
 
-func (n notary) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (registry.IssuedToken, error) {
+func (n testTokens) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (registry.IssuedToken, error) {
 	issued, err := n.tokens.Issue(ctx, serviceaccount.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
 	if err != nil {
 		return registry.IssuedToken{}, err
@@ -241,7 +241,7 @@ func (n notary) IssueToken(ctx context.Context, namespace, name string, uid type
 	return registry.IssuedToken{Status: status, Audiences: audiences, CredentialID: issued.CredentialID}, nil
 }
 
-// records are where a notary looks objects up: in the server that asks it.
+// records are where testTokens looks objects up: in the server itself.
 type records struct{ kubernetes.Interface }
 
 func (r *records) GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {

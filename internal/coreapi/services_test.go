@@ -336,7 +336,7 @@ func TestAnAddressIsAnObject(t *testing.T) {
 	if err != nil || back.Spec.Ports[0].NodePort != 0 || back.Spec.ExternalTrafficPolicy != "" {
 		t.Errorf("%v, %+v", err, back.Spec)
 	}
-	// Its deletion waits for a finalizer that goes through the door of the status.
+	// Its deletion waits for a finalizer that is removed through the status subresource.
 	back.Finalizers = []string{"example.com/wait"}
 	if _, err = client.CoreV1().Services("default").Update(within(t), back, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ type holdingWebhook struct {
 func newHoldingWebhook(t *testing.T) *holdingWebhook {
 	t.Helper()
 	h := &holdingWebhook{asked: make(chan struct{}), release: make(chan struct{})}
-	g := newGuest(t)
+	g := newWebhookServer(t)
 	answer := g.Config.Handler
 	g.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {

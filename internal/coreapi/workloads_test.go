@@ -276,7 +276,7 @@ func TestPartsOfPods(t *testing.T) {
 		t.Fatalf("got %v, %v", pod, err)
 	}
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "sh"}}}
-	pod.Spec.NodeName = "n3" // not written through this door
+	pod.Spec.NodeName = "n3" // not changed through this subresource
 	pod, err = pods.UpdateEphemeralContainers(ctx, "p", pod, metav1.UpdateOptions{})
 	ok(t, err)
 	if len(pod.Spec.EphemeralContainers) != 1 || pod.Spec.NodeName != "n1" {

@@ -34,8 +34,8 @@ const (
 	acceptYAML     = "application/yaml;" + aggregatedParams
 )
 
-// town is a env with a healthy backend of two group-versions, a dead one that was known and a dead one that was not.
-func town(t testing.TB) *env {
+// servingEnv is a env with a healthy backend of two group-versions, a dead one that was known and a dead one that was not.
+func servingEnv(t testing.TB) *env {
 	keep := newMemory()
 	keep.values["v1.example.com"] = []byte(`{"uid":"uid","revision":"1","resources":[
 		{"resource":"gadgets","responseKind":{"group":"example.com","version":"v1","kind":"Gadget"},"scope":"Namespaced","verbs":["delete","get","list"]}]}`)
@@ -55,7 +55,7 @@ func town(t testing.TB) *env {
 }
 
 func TestGoldenDocuments(t *testing.T) {
-	h := town(t)
+	h := servingEnv(t)
 	for file, c := range map[string]struct{ path, accept string }{
 		"api.json":                 {"/api", "application/json"},
 		"api.aggregated.json":      {"/api", acceptJSON},
@@ -83,7 +83,7 @@ func TestGoldenDocuments(t *testing.T) {
 }
 
 func TestOneETagForEveryEncoding(t *testing.T) {
-	h := town(t)
+	h := servingEnv(t)
 	var tag string
 	for _, accept := range []string{acceptJSON, acceptProtobuf, acceptYAML} {
 		response := h.get(t, "/apis", "Accept", accept)
@@ -115,7 +115,7 @@ func TestOneETagForEveryEncoding(t *testing.T) {
 }
 
 func TestEncodingsAreEquivalent(t *testing.T) {
-	h := town(t)
+	h := servingEnv(t)
 	var fromJSON, fromProtobuf, fromYAML apidiscoveryv2.APIGroupDiscoveryList
 	decode(t, h, read(t, h.get(t, "/apis", "Accept", acceptJSON)), &fromJSON)
 	decode(t, h, read(t, h.get(t, "/apis", "Accept", acceptProtobuf)), &fromProtobuf)
@@ -129,7 +129,7 @@ func TestEncodingsAreEquivalent(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	h := town(t)
+	h := servingEnv(t)
 	for name, c := range map[string]struct {
 		method, path, accept string
 		code                 int
@@ -208,7 +208,7 @@ func TestLargeDocumentsAreCompressedForWhoCanReadThem(t *testing.T) {
 }
 
 func TestHeadHasNoBody(t *testing.T) {
-	h := town(t)
+	h := servingEnv(t)
 	r := httptest.NewRequest(http.MethodHead, "/apis", nil)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -250,7 +250,7 @@ func TestWaitingForAChange(t *testing.T) {
 
 // The same content gives the same bytes, whoever makes the document and whatever happened before.
 func TestReplicasAgree(t *testing.T) {
-	a, b := town(t), town(t)
+	a, b := servingEnv(t), servingEnv(t)
 	for _, path := range []string{"/api", "/apis"} {
 		one, two := a.get(t, path, "Accept", acceptJSON).Header.Get("ETag"), b.get(t, path, "Accept", acceptJSON).Header.Get("ETag")
 		if one != two {

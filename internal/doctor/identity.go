@@ -46,8 +46,8 @@ func (x *exam) identity(ctx context.Context) finding {
 	if f, found := x.forOthers(ctx); found {
 		return f
 	}
-	if stranger := x.stranger(ctx); stranger != "" {
-		return flawed(stranger, x.letRead(ctx)...)
+	if other := x.other(ctx); other != "" {
+		return flawed(other, x.letRead(ctx)...)
 	}
 	return ok("it answers what the API server asks in your name")
 }
@@ -104,7 +104,7 @@ func (x *exam) identityUnheard(ctx context.Context) finding {
 // unauthorized is a 401 that came through the API server, which has let us in itself: the extension server does not
 // accept the front proxy.
 func (x *exam) unauthorized(ctx context.Context) finding {
-	found := x.stranger(ctx)
+	found := x.other(ctx)
 	if found == "" {
 		found = "the extension server does not accept the API server's front-proxy certificate: it does not trust the authority that signed it, or not its name (" + x.published(ctx) + ")"
 	}
@@ -201,9 +201,9 @@ func (x *exam) published(ctx context.Context) string {
 	return fmt.Sprintf("kube-system/extension-apiserver-authentication names authority %q, allowed names %s", nameOf(certs[0]), names)
 }
 
-// stranger says that the server takes client certificates, and not the front proxy's; empty when it does or that cannot
+// other says that the server takes client certificates, and not the front proxy's; empty when it does or that cannot
 // be known.
-func (x *exam) stranger(ctx context.Context) string {
+func (x *exam) other(ctx context.Context) string {
 	if x.seen == nil || len(x.seen.AcceptableCAs) == 0 {
 		return ""
 	}

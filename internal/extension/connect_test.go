@@ -16,12 +16,12 @@ import (
 	"portico.dev/internal/extension"
 )
 
-// talkative answers on the subresource "talk": over WebSocket it echoes, otherwise it tells what it was asked.
-type talkative struct {
+// talkServer answers on the subresource "talk": over WebSocket it echoes, otherwise it tells what it was asked.
+type talkServer struct {
 	*queues
 }
 
-func (p talkative) Connect(_ context.Context, q extension.Query, w http.ResponseWriter, r *http.Request) {
+func (p talkServer) Connect(_ context.Context, q extension.Query, w http.ResponseWriter, r *http.Request) {
 	if !websocket.IsWebSocketUpgrade(r) {
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s %s of %s: %s %s %d", q.User.GetName(), q.Name, q.Namespace, r.Method, q.Rest, len(body))
@@ -45,7 +45,7 @@ const talkPath = "/apis/stats.example.com/v1/namespaces/team/queues/orders/talk"
 func startTalking(t *testing.T, change func(*extension.Config)) *server {
 	d := queueDefinition()
 	d.Connects = []string{"talk"}
-	return start(t, change, extension.Of(d, talkative{queues: twoQueues()}))
+	return start(t, change, extension.Of(d, talkServer{queues: twoQueues()}))
 }
 
 func (s *server) dial(t *testing.T, path string, header http.Header) (*websocket.Conn, *http.Response, error) {

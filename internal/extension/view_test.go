@@ -27,10 +27,10 @@ func thingView(list ListFunc[thing]) *view {
 // TestViewModel replays the changes of a view and must arrive at its content, whatever happened in between.
 func TestViewModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
-	world := map[string]int{}
+	stored := map[string]int{}
 	v := thingView(func(context.Context, Query) ([]thing, error) {
 		var items []thing
-		for name, value := range world {
+		for name, value := range stored {
 			items = append(items, thing{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "from the provider"}, Value: value})
 		}
 		return items, nil
@@ -53,9 +53,9 @@ func TestViewModel(t *testing.T) {
 		for range random.IntN(4) {
 			name := fmt.Sprint("t", random.IntN(6))
 			if random.IntN(3) == 0 {
-				delete(world, name)
+				delete(stored, name)
 			} else {
-				world[name] = random.IntN(3)
+				stored[name] = random.IntN(3)
 			}
 		}
 		if _, err := v.refresh(ctx, time.Now()); err != nil {
@@ -87,8 +87,8 @@ func TestViewModel(t *testing.T) {
 		if position != version && len(changes) > 0 {
 			t.Fatalf("round %d: last change %d, version %d", round, position, version)
 		}
-		if fmt.Sprint(mirror) != fmt.Sprint(world) {
-			t.Fatalf("round %d: mirror %v, world %v", round, mirror, world)
+		if fmt.Sprint(mirror) != fmt.Sprint(stored) {
+			t.Fatalf("round %d: mirror %v, world %v", round, mirror, stored)
 		}
 	}
 }

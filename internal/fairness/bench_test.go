@@ -7,7 +7,7 @@ import (
 
 // What a turn costs a request that need not wait. BenchmarkSemaphore is what the bound without fairness costs.
 func BenchmarkReservation(b *testing.B) {
-	f := newWorld(b).fair(b, 600)
+	f := newTestEnv(b).fair(b, 600)
 	for name, who := range map[string]string{"user": "", "administrator": "system:masters"} {
 		b.Run(name, func(b *testing.B) {
 			u := somebody("jane", who)
@@ -38,7 +38,7 @@ func BenchmarkSemaphore(b *testing.B) {
 
 // What a turn costs a request that must wait: far more at once than there are seats.
 func BenchmarkQueuedReservation(b *testing.B) {
-	f := newWorld(b).fair(b, 100)
+	f := newTestEnv(b).fair(b, 100)
 	u := somebody("jane")
 	r, info := asked(b.Context(), u, "/apis/metrics.k8s.io/v1beta1/nodes/a")
 	b.ReportAllocs()

@@ -15,7 +15,7 @@ import (
 )
 
 // keep lets fairness bring the stored objects to where they should be, once.
-func (w *world) keep(t *testing.T) {
+func (w *testEnv) keep(t *testing.T) {
 	t.Helper()
 	f, err := fairness.New(fairness.Config{Client: w.client, Seats: 600})
 	if err != nil {
@@ -37,7 +37,7 @@ func (w *world) keep(t *testing.T) {
 }
 
 // generations is each object's name and how often its spec was written.
-func (w *world) generations(t *testing.T) map[string]int64 {
+func (w *testEnv) generations(t *testing.T) map[string]int64 {
 	t.Helper()
 	api, found := w.client.FlowcontrolV1(), map[string]int64{}
 	schemas, err := api.FlowSchemas().List(t.Context(), metav1.ListOptions{})
@@ -58,7 +58,7 @@ func (w *world) generations(t *testing.T) map[string]int64 {
 }
 
 func TestTheDefaultSet(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	w.keep(t)
 	want := map[string]int64{}
 	for _, s := range append(append([]*flowcontrolv1.FlowSchema(nil), bootstrap.MandatoryFlowSchemas...), bootstrap.SuggestedFlowSchemas...) {
@@ -103,7 +103,7 @@ func TestWhatIsKept(t *testing.T) {
 	} {
 		t.Run(situation, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestEnv(t)
 			api := w.client.FlowcontrolV1().PriorityLevelConfigurations()
 			level := limited(test.name, mine)
 			if test.annotation != nil {
@@ -149,7 +149,7 @@ func limited(name string, shares int32) *flowcontrolv1.PriorityLevelConfiguratio
 }
 
 func TestWhatChangesWhileItRuns(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	f, err := fairness.New(fairness.Config{Client: w.client, Seats: 600})
 	if err != nil {
 		t.Fatal(err)

@@ -41,14 +41,14 @@ var anonymous = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.Al
 
 const patience = 30 * time.Second
 
-// world is the local groups over a store of their own, and a client of them.
-type world struct {
+// testEnv is the local groups over a store of their own, and a client of them.
+type testEnv struct {
 	*coreapi.Server
 	client kubernetes.Interface
 	seen   *prometheus.Registry // what fairness counts, beside what the library does
 }
 
-func newWorld(t testing.TB) *world {
+func newTestEnv(t testing.TB) *testEnv {
 	t.Helper()
 	s, err := store.New(store.Config{DataDir: t.TempDir(), Logger: zap.NewNop()})
 	if err != nil {
@@ -65,7 +65,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{core, client, prometheus.NewRegistry()}
+	return &testEnv{core, client, prometheus.NewRegistry()}
 }
 
 // Two levels of the tests, each with one seat that it neither lends nor may add to: users in a group of its name come
@@ -76,7 +76,7 @@ const (
 )
 
 // fair runs fairness in this world until the test ends, and waits until what is stored is in use.
-func (w *world) fair(t testing.TB, seats int) *fairness.Fairness {
+func (w *testEnv) fair(t testing.TB, seats int) *fairness.Fairness {
 	t.Helper()
 	f, err := fairness.New(fairness.Config{Client: w.client, Seats: seats, Metrics: metrics.NewFairness(w.seen)})
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *world) fair(t testing.TB, seats int) *fairness.Fairness {
 	return f
 }
 
-func (w *world) level(t testing.TB, name string, response flowcontrolv1.LimitResponse) {
+func (w *testEnv) level(t testing.TB, name string, response flowcontrolv1.LimitResponse) {
 	t.Helper()
 	api := w.client.FlowcontrolV1()
 	level := limited(name, 1)
@@ -171,7 +171,7 @@ func enter(ctx context.Context, f *fairness.Fairness, who user.Info, target stri
 }
 
 // gauge adds up one of the metrics for a priority level: what is counted here, or what the library counts.
-func (w *world) gauge(t testing.TB, name, level string) (sum float64) {
+func (w *testEnv) gauge(t testing.TB, name, level string) (sum float64) {
 	t.Helper()
 	for _, from := range []prometheus.Gatherer{legacyregistry.DefaultGatherer, w.seen} {
 		families, err := from.Gather()

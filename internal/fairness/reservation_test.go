@@ -22,7 +22,7 @@ const (
 // seat is given. Time stands still while they queue and each is served equally long, so that the order is always the same.
 func TestANoisyUserDoesNotStarveAQuietOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{client: fake.NewClientset(), seen: prometheus.NewRegistry()} // etcd needs time of its own
+		w := &testEnv{client: fake.NewClientset(), seen: prometheus.NewRegistry()} // etcd needs time of its own
 		f := w.fair(t, 12)
 		first := enter(t.Context(), f, somebody("noisy", queueing), pods)
 		if !first.Admitted || first.Level.Name != queueing {
@@ -76,7 +76,7 @@ func TestANoisyUserDoesNotStarveAQuietOne(t *testing.T) {
 }
 
 func TestClassification(t *testing.T) {
-	f := newWorld(t).fair(t, 100)
+	f := newTestEnv(t).fair(t, 100)
 	for situation, test := range map[string]struct {
 		who           user.Info
 		target        string
@@ -104,7 +104,7 @@ func TestClassification(t *testing.T) {
 }
 
 func TestNoFreeSeat(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	f := w.fair(t, 12)
 	first := enter(t.Context(), f, somebody("jane", refusing), pods)
 	if !first.Admitted || first.Level.Name != refusing || w.gauge(t, seatsOut, refusing) != 1 {

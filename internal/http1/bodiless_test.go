@@ -11,7 +11,7 @@ import (
 // A39: an answer that has no body says no length and no coding, and writes nothing of one, whatever its handler does. Nor does an
 // interim one say anything about the connection.
 func TestA39AnswersWithoutABodyHaveNoLength(t *testing.T) {
-	a := parties[1].open(t, rules{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	a := implementations[1].open(t, rules{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code, _ := strconv.Atoi(r.URL.Path[1:])
 		h := w.Header()
 		h.Set("Content-Length", "5")

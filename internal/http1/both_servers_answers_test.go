@@ -240,14 +240,14 @@ func TestBothServersAnswers(t *testing.T) {
 	for _, c := range answered {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			lib, our := parties[0].open(t, rules{}, probed(c.handler)), parties[1].open(t, rules{}, probed(c.handler))
+			lib, our := implementations[0].open(t, rules{}, probed(c.handler)), implementations[1].open(t, rules{}, probed(c.handler))
 			for _, v := range variants {
 				t.Run(v.name, func(t *testing.T) {
 					answeredAlike(t, lib, our, v.method, v.head, otherwise[c.name], v.name)
 				})
 			}
 			panics := strings.Contains(c.name, "panic") || c.name == "a status that is none" || c.name == "a status of four digits"
-			for _, a := range []*arena{lib, our} {
+			for _, a := range []*serverUnderTest{lib, our} {
 				if said := a.said.String(); strings.Contains(said, "panic serving") != panics {
 					t.Errorf("%s logged %q", a.name, said)
 				}
@@ -256,7 +256,7 @@ func TestBothServersAnswers(t *testing.T) {
 	}
 }
 
-func answeredAlike(t *testing.T, lib, our *arena, method, head string, differences []apart, variant string) {
+func answeredAlike(t *testing.T, lib, our *serverUnderTest, method, head string, differences []apart, variant string) {
 	t.Helper()
 	got := readAnswers(t, hear(t, our.dial(t), head+probe), method)
 	var d apart
@@ -266,7 +266,7 @@ func answeredAlike(t *testing.T, lib, our *arena, method, head string, differenc
 		}
 	}
 	if d.like != nil {
-		lib = parties[0].open(t, rules{}, probed(d.like))
+		lib = implementations[0].open(t, rules{}, probed(d.like))
 	}
 	want := readAnswers(t, hear(t, lib.dial(t), head+probe), method)
 	if d.first {

@@ -86,7 +86,7 @@ func TestBothServersBodiesThatAreNotRead(t *testing.T) {
 		}, sized(1 << 20), "over true", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			onBoth(t, rules{}, probed(c.handler), func(t *testing.T, a *arena) {
+			onBoth(t, rules{}, probed(c.handler), func(t *testing.T, a *serverUnderTest) {
 				want := c.ours
 				if a.name == library && c.library != "" {
 					want = c.library
@@ -106,7 +106,7 @@ func TestBothServersAfterTheHandler(t *testing.T) {
 		r *http.Request
 	}
 	last := make(chan kept, 1)
-	onBoth(t, rules{}, probed(func(w http.ResponseWriter, r *http.Request) { say(w, "hello"); last <- kept{w, r} }), func(t *testing.T, a *arena) {
+	onBoth(t, rules{}, probed(func(w http.ResponseWriter, r *http.Request) { say(w, "hello"); last <- kept{w, r} }), func(t *testing.T, a *serverUnderTest) {
 		c := a.dial(t)
 		if _, err := io.WriteString(c, sized(100)); err != nil {
 			t.Fatal(err)
@@ -195,7 +195,7 @@ func TestBothServersHijack(t *testing.T) {
 				}
 				take(t, w)
 			}
-			onBoth(t, rules{tls: true}, h, func(t *testing.T, a *arena) {
+			onBoth(t, rules{tls: true}, h, func(t *testing.T, a *serverUnderTest) {
 				conn := a.dial(t)
 				if _, err := io.WriteString(conn, c.raw); err != nil {
 					t.Fatal(err)
@@ -222,7 +222,7 @@ func TestBothServersHijack(t *testing.T) {
 			}
 			_, _ = io.WriteString(conn, "hello")
 			_ = conn.Close()
-		}, func(t *testing.T, a *arena) {
+		}, func(t *testing.T, a *serverUnderTest) {
 			if got := hear(t, a.dial(t), "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasSuffix(got, "\r\n\r\nhellohello") {
 				t.Errorf("%q", got)
 			}
@@ -257,7 +257,7 @@ func TestBothServersHijackAfterAWhile(t *testing.T) {
 				<-r.Context().Done() // the handler has returned, and nothing of the server is left
 			}
 		}()
-	}, func(t *testing.T, a *arena) {
+	}, func(t *testing.T, a *serverUnderTest) {
 		conn := a.pipe(t)
 		write(t, conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		await(t, "the handler", began)
@@ -272,7 +272,7 @@ func TestBothServersHijackAfterAWhile(t *testing.T) {
 
 // Many clients send all that they have before they read: an answer that comes early must reach them.
 func TestBothServersAnEarlyAnswer(t *testing.T) {
-	a := parties[1].open(t, rules{tls: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	a := implementations[1].open(t, rules{tls: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		say(w, "too large")
 	}))
@@ -296,7 +296,7 @@ func TestBothServersAnEarlyAnswer(t *testing.T) {
 func TestBothServersABodyThatIsStillRead(t *testing.T) {
 	left := make(chan error, 1)
 	reading := make(chan struct{})
-	a := parties[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
+	a := implementations[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
 		go func() {
 			if _, err := io.ReadFull(r.Body, make([]byte, 5)); err != nil {
 				t.Error(err)
@@ -333,7 +333,7 @@ func TestBothServersABodyThatIsStillRead(t *testing.T) {
 // Whoever listens for the client's end has stopped when the connection is somebody else's.
 func TestBothServersHijackOfAConnectionThatIsListenedTo(t *testing.T) {
 	returned := make(chan struct{})
-	a := parties[1].open(t, rules{tls: true, listen: time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	a := implementations[1].open(t, rules{tls: true, listen: time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		x := w.(*response).x
 		for listening := false; !listening; runtime.Gosched() {
 			x.conn.server.disconnects.mu.Lock()

@@ -66,7 +66,7 @@ func TestBothServersTheClientLeaves(t *testing.T) {
 						heard <- context.Cause(r.Context())
 					}
 				}
-				onBoth(t, rules{tls: true}, h, func(t *testing.T, a *arena) {
+				onBoth(t, rules{tls: true}, h, func(t *testing.T, a *serverUnderTest) {
 					conn := a.dial(t)
 					write(t, conn, c.raw)
 					await(t, "the handler", began)
@@ -99,7 +99,7 @@ func TestBothServersTheClientGoesOn(t *testing.T) {
 		if err := r.Context().Err(); err != nil {
 			t.Error(err)
 		}
-	}), func(t *testing.T, a *arena) {
+	}), func(t *testing.T, a *serverUnderTest) {
 		conn := a.dial(t)
 		b := bufio.NewReader(conn)
 		for _, path := range []string{"/one", "/two"} {
@@ -143,7 +143,7 @@ func TestBothServersSlowClients(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for _, p := range parties {
+			for _, p := range implementations {
 				if p.name == library && strings.Contains(c.name, "nobody reads and") {
 					continue // it waits for ever
 				}
@@ -203,7 +203,7 @@ func TestBothServersDeadlinesOfHandlers(t *testing.T) {
 				t.Errorf("read to %v", err)
 			}
 			w.WriteHeader(http.StatusRequestTimeout)
-		}, func(t *testing.T, a *arena) {
+		}, func(t *testing.T, a *serverUnderTest) {
 			conn := a.dial(t)
 			write(t, conn, post+"Content-Length: 1000000\r\n\r\nhello")
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -218,7 +218,7 @@ func TestBothServersDeadlinesOfHandlers(t *testing.T) {
 	t.Run("of a client that does not read", func(t *testing.T) {
 		failed := make(chan struct{}, 1)
 		// Of ours alone: the library says goodbye for five seconds to whoever does not read.
-		a := parties[1].open(t, rules{tls: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		a := implementations[1].open(t, rules{tls: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
 				t.Error(err)
 			}
@@ -246,7 +246,7 @@ func TestBothServersDeadlinesOfHandlers(t *testing.T) {
 				return
 			}
 			say(w, "second")
-		}, func(t *testing.T, a *arena) {
+		}, func(t *testing.T, a *serverUnderTest) {
 			conn := a.dial(t)
 			b := bufio.NewReader(conn)
 			write(t, conn, "GET /first HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -273,7 +273,7 @@ func TestBothServersShutdown(t *testing.T) {
 		}
 		say(w, "answered")
 	}
-	onBoth(t, rules{tls: true}, h, func(t *testing.T, a *arena) {
+	onBoth(t, rules{tls: true}, h, func(t *testing.T, a *serverUnderTest) {
 		dial := func() (net.Conn, *bufio.Reader) {
 			c := a.dial(t)
 			b := bufio.NewReader(c)
@@ -318,7 +318,7 @@ func TestBothServersShutdown(t *testing.T) {
 		}
 	})
 	t.Run("half a head", func(t *testing.T) { // the library drops what it has begun to read
-		a := parties[1].open(t, rules{tls: true}, http.HandlerFunc(h))
+		a := implementations[1].open(t, rules{tls: true}, http.HandlerFunc(h))
 		half := a.pipe(t)
 		b := bufio.NewReader(half)
 		write(t, half, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -340,7 +340,7 @@ func TestBothServersShutdown(t *testing.T) {
 		}
 	})
 	t.Run("that has no time", func(t *testing.T) {
-		onBoth(t, rules{tls: true}, h, func(t *testing.T, a *arena) {
+		onBoth(t, rules{tls: true}, h, func(t *testing.T, a *serverUnderTest) {
 			conn := a.dial(t)
 			write(t, conn, "GET /busy HTTP/1.1\r\nHost: x\r\n\r\n")
 			await(t, "the handler", began)
@@ -375,7 +375,7 @@ func TestBothServersClose(t *testing.T) {
 			<-r.Context().Done()
 			heard <- struct{}{}
 		}
-	}, func(t *testing.T, a *arena) {
+	}, func(t *testing.T, a *serverUnderTest) {
 		idle, busy, half := a.dial(t), a.dial(t), a.dial(t)
 		write(t, half, "GET / HTT")
 		write(t, idle, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")

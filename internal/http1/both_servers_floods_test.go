@@ -14,7 +14,7 @@ import (
 // Ten thousand requests at once, of a client that reads only when it has sent all.
 func TestBothServersTenThousandPipelined(t *testing.T) {
 	const many = 10_000
-	a := parties[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) { say(w, r.URL.Path) }))
+	a := implementations[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) { say(w, r.URL.Path) }))
 	conn := a.dial(t)
 	var all strings.Builder
 	for i := range many {
@@ -40,7 +40,7 @@ func TestBothServersTinyChunks(t *testing.T) {
 	onBoth(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		say(w, fmt.Sprint(n, " ", err))
-	}), func(t *testing.T, a *arena) {
+	}), func(t *testing.T, a *serverUnderTest) {
 		if got := verdict(t, a, inChunks(many, 1)); got != "100000 <nil>, probe" {
 			t.Error(got)
 		}
@@ -58,7 +58,7 @@ func TestBothServersManySmallWrites(t *testing.T) {
 			say(w, "x")
 			flush(w)
 		}
-	}), func(t *testing.T, a *arena) {
+	}), func(t *testing.T, a *serverUnderTest) {
 		if got := verdict(t, a, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); got != strings.Repeat("x", many)+", probe" {
 			t.Error(brief(got))
 		}
@@ -78,7 +78,7 @@ func TestBothServersThreeHundredClients(t *testing.T) {
 		}
 		_, _ = w.Write(body)
 	}
-	onBoth(t, rules{}, probed(h), func(t *testing.T, a *arena) {
+	onBoth(t, rules{}, probed(h), func(t *testing.T, a *serverUnderTest) {
 		memory := func() (all runtime.MemStats) {
 			runtime.GC()
 			runtime.ReadMemStats(&all)

@@ -17,29 +17,29 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// tape is a connection of a client that says something, a few bytes at a time, and keeps what it is told.
-type tape struct {
+// scriptedConn is a connection of a client that says something, a few bytes at a time, and keeps what it is told.
+type scriptedConn struct {
 	said  *bytes.Reader
 	step  int
 	heard bytes.Buffer
 }
 
 // Read implements io.Reader.
-func (c *tape) Read(p []byte) (int, error) { return c.said.Read(p[:min(len(p), c.step)]) }
+func (c *scriptedConn) Read(p []byte) (int, error) { return c.said.Read(p[:min(len(p), c.step)]) }
 
 // Write implements io.Writer.
-func (c *tape) Write(p []byte) (int, error)    { return c.heard.Write(p) }
-func (*tape) Close() error                     { return nil }
-func (*tape) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (*tape) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (*tape) SetDeadline(time.Time) error      { return nil }
-func (*tape) SetReadDeadline(time.Time) error  { return nil }
-func (*tape) SetWriteDeadline(time.Time) error { return nil }
+func (c *scriptedConn) Write(p []byte) (int, error)    { return c.heard.Write(p) }
+func (*scriptedConn) Close() error                     { return nil }
+func (*scriptedConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (*scriptedConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (*scriptedConn) SetDeadline(time.Time) error      { return nil }
+func (*scriptedConn) SetReadDeadline(time.Time) error  { return nil }
+func (*scriptedConn) SetWriteDeadline(time.Time) error { return nil }
 
 // play has a server of ours hear raw, and returns what it says.
 func play(raw []byte, step int, h http.HandlerFunc) string {
 	s := New(Config{DisconnectCheckDelay: time.Hour, Handler: h})
-	conn := &tape{said: bytes.NewReader(raw), step: step}
+	conn := &scriptedConn{said: bytes.NewReader(raw), step: step}
 	s.serve(conn, conn, nil, nil)
 	if s.disconnects.timer != nil {
 		s.disconnects.timer.Stop()

@@ -19,7 +19,7 @@ func heard(w http.ResponseWriter, r *http.Request) {
 }
 
 // verdict is what became of requests and of the probe after them, in words.
-func verdict(t *testing.T, a *arena, raw string) string {
+func verdict(t *testing.T, a *serverUnderTest, raw string) string {
 	t.Helper()
 	var said []string
 	b := bufio.NewReader(strings.NewReader(hear(t, a.dial(t), raw+probe)))
@@ -280,8 +280,8 @@ var malformedRequests = []struct{ name, raw, ours, library, why string }{
 }
 
 func TestBothServersRequestsThatAreNotFine(t *testing.T) {
-	both := map[string]*arena{}
-	for _, p := range parties {
+	both := map[string]*serverUnderTest{}
+	for _, p := range implementations {
 		both[p.name] = p.open(t, rules{}, probed(heard))
 	}
 	for _, c := range malformedRequests {

@@ -167,8 +167,8 @@ var fine = []struct{ name, raw string }{
 }
 
 func TestBothServersRequestsThatAreFine(t *testing.T) {
-	both := map[string]*arena{}
-	for _, p := range parties {
+	both := map[string]*serverUnderTest{}
+	for _, p := range implementations {
 		both[p.name] = p.open(t, rules{tls: true}, probed(tell))
 	}
 	for _, c := range fine {
@@ -212,7 +212,7 @@ func brief(s string) string {
 func TestBothServersEverySplit(t *testing.T) {
 	const raw = "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: T\r\nA: b\r\n\r\n3;e\r\nabc\r\n0\r\nT: v\r\n\r\n" +
 		"\r\nPUT /b HTTP/1.1\r\nHost: y\r\nContent-Length: 4\r\n\r\nabcd" + probe
-	onBoth(t, rules{}, probed(tell), func(t *testing.T, a *arena) {
+	onBoth(t, rules{}, probed(tell), func(t *testing.T, a *serverUnderTest) {
 		want := readAnswers(t, hear(t, a.dial(t), raw))
 		if len(want) != 3 {
 			t.Fatalf("%q", want)
@@ -246,7 +246,7 @@ func TestBothServersExpecting(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			results := map[string][]string{}
-			for _, p := range parties {
+			for _, p := range implementations {
 				a := p.open(t, rules{}, probed(c.handler))
 				conn := a.dial(t)
 				if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"); err != nil {

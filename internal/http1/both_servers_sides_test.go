@@ -49,8 +49,8 @@ func (r rules) filled() rules {
 	return r
 }
 
-// party is one of the two servers that are held to the same cases.
-type party struct {
+// implementation is one of the two servers that are held to the same cases.
+type implementation struct {
 	name string
 	// run has connections served until its queue is closed, and returns when all have ended.
 	run func(h http.Handler, r rules, log io.Writer) (serve func(net.Conn), shutdown func(context.Context) error, cut func())
@@ -61,10 +61,10 @@ const (
 	ours    = "ours"
 )
 
-var parties = []party{{library, runLibrary}, {ours, runOurs}}
+var implementations = []implementation{{library, runLibrary}, {ours, runOurs}}
 
-// arena is a server under test, and how to come to it.
-type arena struct {
+// serverUnderTest is a server under test, and how to come to it.
+type serverUnderTest struct {
 	name     string
 	listener net.Listener
 	rules    rules
@@ -95,20 +95,20 @@ func (r *record) String() string {
 }
 
 // onBoth runs a test against both servers.
-func onBoth(t *testing.T, r rules, h http.HandlerFunc, test func(t *testing.T, a *arena)) {
+func onBoth(t *testing.T, r rules, h http.HandlerFunc, test func(t *testing.T, a *serverUnderTest)) {
 	t.Helper()
-	for _, p := range parties {
+	for _, p := range implementations {
 		t.Run(p.name, func(t *testing.T) { test(t, p.open(t, r, h)) })
 	}
 }
 
-func (p party) open(t testing.TB, r rules, h http.Handler) *arena {
+func (p implementation) open(t testing.TB, r rules, h http.Handler) *serverUnderTest {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arena{name: p.name, listener: l, rules: r.filled(), served: make(chan net.Conn, 1024)}
+	a := &serverUnderTest{name: p.name, listener: l, rules: r.filled(), served: make(chan net.Conn, 1024)}
 	if r.tls {
 		cert, _ := certificate()
 		a.config = &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}}
@@ -139,7 +139,7 @@ func (p party) open(t testing.TB, r rules, h http.Handler) *arena {
 	return a
 }
 
-func (a *arena) take(c net.Conn, serve func(net.Conn)) {
+func (a *serverUnderTest) take(c net.Conn, serve func(net.Conn)) {
 	if a.config != nil {
 		secure := tls.Server(c, a.config)
 		if secure.Handshake() != nil {
@@ -162,7 +162,7 @@ var certificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 })
 
 // dial connects over TCP, and TLS if there is any.
-func (a *arena) dial(t testing.TB) net.Conn {
+func (a *serverUnderTest) dial(t testing.TB) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", a.listener.Addr().String())
 	if err != nil {
@@ -178,7 +178,7 @@ func (a *arena) dial(t testing.TB) net.Conn {
 }
 
 // pipe connects in memory: what is written at once is read at once, and what is written apart is read apart.
-func (a *arena) pipe(t testing.TB) net.Conn {
+func (a *serverUnderTest) pipe(t testing.TB) net.Conn {
 	t.Helper()
 	c, s := net.Pipe()
 	_ = c.SetDeadline(time.Now().Add(never))

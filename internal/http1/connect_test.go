@@ -19,7 +19,7 @@ func TestCONNECTIsTheLastRequestOfAConnection(t *testing.T) {
 		"to be continued": "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\nConnection: keep-alive\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := parties[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
+			a := implementations[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(http.StatusMethodNotAllowed)
 				say(w, r.Method)
 			}))

@@ -15,7 +15,7 @@ func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
 		w.Header()["Content-Length"] = nil
 		say(w, "hello")
 	})
-	lib, our := parties[0].open(t, rules{}, handler), parties[1].open(t, rules{}, handler)
+	lib, our := implementations[0].open(t, rules{}, handler), implementations[1].open(t, rules{}, handler)
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) { answeredAlike(t, lib, our, v.method, v.head, nil, v.name) })
 	}
@@ -23,7 +23,7 @@ func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
 
 // Some handlers still ask by CloseNotify whether their client is there: TestCloseNotifier of net/http.
 func TestCloseNotify(t *testing.T) {
-	for _, p := range parties {
+	for _, p := range implementations {
 		t.Run(p.name, func(t *testing.T) {
 			begun, told := make(chan struct{}), make(chan bool, 1)
 			a := p.open(t, rules{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -29,7 +29,7 @@ func TestA36FramesOnStreamsThatAreOver(t *testing.T) {
 		"RST_STREAM":                raw(http2.FrameRSTStream, 0, "\x00\x00\x00\x08"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := sides[1].start(t, options{}, &crowd{})
+			s := sides[1].start(t, options{}, &handlerCounter{})
 			p := s.greet(t)
 			_ = p.conn.SetDeadline(time.Now().Add(patience))
 			reset(p)

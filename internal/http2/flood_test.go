@@ -17,10 +17,10 @@ import (
 
 var megabyte = make([]byte, 1<<20)
 
-// crowd counts the handlers that run at one time. They last a moment, or until their clients have left.
-type crowd struct{ now, most, ever atomic.Int64 }
+// handlerCounter counts the handlers that run at one time. They last a moment, or until their clients have left.
+type handlerCounter struct{ now, most, ever atomic.Int64 }
 
-func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *handlerCounter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/good" {
 		return
 	}
@@ -151,7 +151,7 @@ func TestFloods(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for _, side := range sides {
 				t.Run(side.name, func(t *testing.T) {
-					c := &crowd{}
+					c := &handlerCounter{}
 					s := side.start(t, options{}, c)
 					other := s.greet(t) // is there before
 					before := heap()
@@ -213,7 +213,7 @@ func (p *peer) flood(each func(*peer, *bytes.Buffer), n int) int {
 
 // References to a large field are a byte each: what counts is what they stand for.
 func TestHeaderBomb(t *testing.T) {
-	c := &crowd{}
+	c := &handlerCounter{}
 	for _, side := range sides {
 		t.Run(side.name, func(t *testing.T) {
 			s := side.start(t, options{}, c)
@@ -302,7 +302,7 @@ func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
 // A header that is too large is answered 431, and nothing else happens. Whoever sends them one after the other has the
 // connection end, as each costs more than a hundred requests and no credential; the library lets it be.
 func TestD15HeadersThatAreTooLargeEndTheConnection(t *testing.T) {
-	s := sides[1].start(t, options{}, &crowd{})
+	s := sides[1].start(t, options{}, &handlerCounter{})
 	other := s.greet(t)
 	p := s.greet(t)
 	large := func() uint32 {

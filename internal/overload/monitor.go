@@ -87,7 +87,7 @@ func (m *Monitor) Register(r ConnCloser) (detach func()) {
 func (m *Monitor) Run(ctx context.Context) error {
 	m.c.Metrics.Limit.Set(float64(m.c.Limit.Bytes))
 	m.c.Logger.Info("load is shed when memory runs short", zap.Uint64("limit", m.c.Limit.Bytes), zap.String("from", m.c.Limit.Source))
-	w := monitorRun{Monitor: m, ladder: levelTracker{limit: m.c.Limit.Bytes}}
+	w := monitorRun{Monitor: m, tracker: levelTracker{limit: m.c.Limit.Bytes}}
 	defer m.level.Store(int32(Normal))
 	defer m.readLimiter.disable()
 	defer w.collections.Wait()
@@ -106,7 +106,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 // monitorRun is the state of Run.
 type monitorRun struct {
 	*Monitor
-	ladder      levelTracker
+	tracker     levelTracker
 	cycles      uint64    // at the last reading
 	collected   time.Time // when cycles increased, or a collection was started
 	collecting  atomic.Bool
@@ -118,33 +118,33 @@ type monitorRun struct {
 // check takes a reading and acts on it. It returns the time until the next one.
 func (w *monitorRun) check(now time.Time) time.Duration {
 	r := w.read()
-	before := w.ladder.level
-	level := w.ladder.update(r, now)
+	before := w.tracker.level
+	level := w.tracker.update(r, now)
 	w.level.Store(int32(level))
 	w.c.Metrics.Used.Set(float64(r.InUse))
 	w.c.Metrics.Level.Set(float64(level))
 	if level != before {
 		w.c.Logger.Warn("memory", zap.Stringer("level", level), zap.Stringer("before", before),
-			zap.Uint64("used", r.InUse), zap.Uint64("allocated", r.Allocated), zap.Uint64("limit", w.ladder.limit))
+			zap.Uint64("used", r.InUse), zap.Uint64("allocated", r.Allocated), zap.Uint64("limit", w.tracker.limit))
 	}
 	if r.Cycles != w.cycles {
 		w.cycles, w.collected = r.Cycles, now
 	}
-	if level > Normal || w.ladder.beyond(r.Allocated, thresholds[Shedding].from) {
+	if level > Normal || w.tracker.beyond(r.Allocated, thresholds[Shedding].from) {
 		w.collectNow(now)
 	}
 	if level > Normal {
 		w.freeMemory(level, r, now)
 	}
-	if !w.ladder.beyond(r.Allocated, 50) {
+	if !w.tracker.beyond(r.Allocated, 50) {
 		w.readLimiter.disable()
 		return slowInterval
 	}
 	parts := uint64(readParts)
-	if level >= Critical || w.ladder.beyond(r.Allocated, 100) {
+	if level >= Critical || w.tracker.beyond(r.Allocated, 100) {
 		parts = lowReadParts
 	}
-	w.readLimiter.refill(int64(w.ladder.limit / parts))
+	w.readLimiter.refill(int64(w.tracker.limit / parts))
 	return fastInterval
 }
 
@@ -166,18 +166,18 @@ const gcsToSettle = 2
 func (w *monitorRun) freeMemory(level Level, r Reading, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, reliever := range w.closers {
-		reliever.CloseIdle()
+	for _, closer := range w.closers {
+		closer.CloseIdle()
 	}
 	if level < Critical || !w.cut.IsZero() && r.Cycles < w.cutAt+gcsToSettle && now.Sub(w.cut) < 2*minGCInterval {
 		return
 	}
-	excess := w.ladder.excess(r)
+	excess := w.tracker.excess(r)
 	if excess <= 0 {
 		return
 	}
 	w.cut, w.cutAt = now, r.Cycles
-	for _, reliever := range w.closers {
-		reliever.CutLargest(excess)
+	for _, closer := range w.closers {
+		closer.CutLargest(excess)
 	}
 }

@@ -61,8 +61,8 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// world is a process whose memory a test decides.
-type world struct {
+// testEnv is a process whose memory a test decides.
+type testEnv struct {
 	mu          sync.Mutex // guards what follows
 	reading     Reading
 	collections int
@@ -71,19 +71,19 @@ type world struct {
 	held        chan struct{} // a collection waits for it; nil: none does
 }
 
-func (w *world) set(certain, possible uint64) {
+func (w *testEnv) set(certain, possible uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reading.InUse, w.reading.Allocated = certain, possible
 }
 
-func (w *world) read() Reading {
+func (w *testEnv) read() Reading {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.reading
 }
 
-func (w *world) collect() {
+func (w *testEnv) collect() {
 	w.mu.Lock()
 	w.collections++
 	held := w.held
@@ -96,28 +96,28 @@ func (w *world) collect() {
 	w.mu.Unlock()
 }
 
-func (w *world) CloseIdle() {
+func (w *testEnv) CloseIdle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.idle++
 }
 
-func (w *world) CutLargest(n int64) {
+func (w *testEnv) CutLargest(n int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cuts = append(w.cuts, n)
 }
 
-func (w *world) did() (collections, idle int, cuts []int64) {
+func (w *testEnv) did() (collections, idle int, cuts []int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.collections, w.idle, slices.Clone(w.cuts)
 }
 
 // watched runs a Monitor of 1000 bytes over a world, in a bubble.
-func watched(t *testing.T, f func(w *world, m *Monitor)) {
+func watched(t *testing.T, f func(w *testEnv, m *Monitor)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{}
+		w := &testEnv{}
 		m := New(Config{Limit: Limit{Bytes: 1000}, Metrics: metrics.NewOverload(prometheus.NewRegistry()), Logger: zap.NewNop()})
 		m.read, m.collect = w.read, w.collect
 		detach := m.Register(w)
@@ -143,7 +143,7 @@ func pass(d time.Duration) {
 }
 
 func TestNothingIsDoneWhileThereIsMemory(t *testing.T) {
-	watched(t, func(w *world, m *Monitor) {
+	watched(t, func(w *testEnv, m *Monitor) {
 		w.set(740, 749)
 		pass(time.Hour)
 		if collections, idle, cuts := w.did(); collections != 0 || idle != 0 || cuts != nil || m.Level() != Normal {
@@ -153,7 +153,7 @@ func TestNothingIsDoneWhileThereIsMemory(t *testing.T) {
 }
 
 func TestAShortageIsSeenSoonAndEnds(t *testing.T) {
-	watched(t, func(w *world, m *Monitor) {
+	watched(t, func(w *testEnv, m *Monitor) {
 		pass(time.Second)
 		w.set(800, 850)
 		pass(slowInterval)
@@ -182,7 +182,7 @@ func TestAShortageIsSeenSoonAndEnds(t *testing.T) {
 }
 
 func TestGarbageIsCollectedBeforeAnybodyIsRefused(t *testing.T) {
-	watched(t, func(w *world, m *Monitor) {
+	watched(t, func(w *testEnv, m *Monitor) {
 		w.set(100, 850)
 		pass(10 * time.Second)
 		collections, idle, _ := w.did()
@@ -193,7 +193,7 @@ func TestGarbageIsCollectedBeforeAnybodyIsRefused(t *testing.T) {
 }
 
 func TestACollectionThatTakesLongIsTheOnlyOne(t *testing.T) {
-	watched(t, func(w *world, m *Monitor) {
+	watched(t, func(w *testEnv, m *Monitor) {
 		w.mu.Lock()
 		w.held = make(chan struct{})
 		w.mu.Unlock()
@@ -208,7 +208,7 @@ func TestACollectionThatTakesLongIsTheOnlyOne(t *testing.T) {
 
 // What was cut shows only in a collection that began afterwards.
 func TestConnectionsAreNotCutAgainBeforeItIsKnownWhatCameOfIt(t *testing.T) {
-	watched(t, func(w *world, m *Monitor) {
+	watched(t, func(w *testEnv, m *Monitor) {
 		w.set(950, 950)
 		pass(minGCInterval)
 		if _, _, cuts := w.did(); len(cuts) != 1 {
@@ -222,8 +222,8 @@ func TestConnectionsAreNotCutAgainBeforeItIsKnownWhatCameOfIt(t *testing.T) {
 }
 
 func TestWhoIsDetachedIsNotCalled(t *testing.T) {
-	watched(t, func(w *world, m *Monitor) {
-		other := &world{}
+	watched(t, func(w *testEnv, m *Monitor) {
+		other := &testEnv{}
 		detach := m.Register(other)
 		w.set(850, 850)
 		pass(time.Second)

@@ -95,7 +95,7 @@ func TestReadLimiterFollowsTheReadings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var i *ReadLimiter
-			watched(t, func(w *world, m *Monitor) {
+			watched(t, func(w *testEnv, m *Monitor) {
 				i = m.ReadLimiter()
 				w.set(test.certain, test.possible)
 				pass(2 * slowInterval)

@@ -96,7 +96,7 @@ func TestA42EnginesFailInTheSameWay(t *testing.T) {
 				t.Parallel()
 				var outcomes []string
 				for _, n := range engine.Names() {
-					w := newWorld(t, Config{}, transport.Options{Engine: n, MaxHeaderBytes: 8 << 10, HeaderTimeout: 300 * time.Millisecond})
+					w := newTestEnv(t, Config{}, transport.Options{Engine: n, MaxHeaderBytes: 8 << 10, HeaderTimeout: 300 * time.Millisecond})
 					var asked atomic.Int64
 					address := w.raw("h2", func(c *tls.Conn) {
 						if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {

@@ -31,8 +31,8 @@ func TestFailures(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	silent := func(c *tls.Conn) { _, _ = io.Copy(io.Discard, c) }
-	h1 := func(text string) func(*world) string {
-		return func(w *world) string {
+	h1 := func(text string) func(*testEnv) string {
+		return func(w *testEnv) string {
 			return w.raw("http/1.1", func(c *tls.Conn) {
 				if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 					_, _ = io.Copy(io.Discard, r.Body)
@@ -41,8 +41,8 @@ func TestFailures(t *testing.T) {
 			})
 		}
 	}
-	serving := func(l pki.Leaf) func(*world) string {
-		return func(w *world) string {
+	serving := func(l pki.Leaf) func(*testEnv) string {
+		return func(w *testEnv) string {
 			address, stop := serveTLS(w.t, pki.ServerConfig(w.pair(l)), nil)
 			w.t.Cleanup(stop)
 			return address
@@ -50,19 +50,19 @@ func TestFailures(t *testing.T) {
 	}
 	tests := []struct {
 		name    string
-		backend func(*world) string
+		backend func(*testEnv) string
 		code    int
 		reason  metav1.StatusReason
 		cause   metav1.CauseType
 		retry   bool
 	}{
-		{"no endpoints", func(*world) string { return "" }, 503, "ServiceUnavailable", "NoEndpoints", true},
-		{"refuses connections", (*world).deadAddress, 503, "ServiceUnavailable", "ConnectionRefused", true},
-		{"TLS and then silence", func(w *world) string { return w.raw("h2", silent) }, 503, "ServiceUnavailable", "TLSFailed", true},
+		{"no endpoints", func(*testEnv) string { return "" }, 503, "ServiceUnavailable", "NoEndpoints", true},
+		{"refuses connections", (*testEnv).deadAddress, 503, "ServiceUnavailable", "ConnectionRefused", true},
+		{"TLS and then silence", func(w *testEnv) string { return w.raw("h2", silent) }, 503, "ServiceUnavailable", "TLSFailed", true},
 		{"wrong name", serving(pki.Leaf{DNSNames: []string{"other.svc"}, Server: true}), 503, "ServiceUnavailable", "CertificateName", false},
 		{"a client's certificate", serving(pki.Leaf{DNSNames: []string{serviceName}, Client: true}), 503, "ServiceUnavailable", "TLSFailed", true},
 		{"expired certificate", expired, 503, "ServiceUnavailable", "CertificateExpired", false},
-		{"another authority", func(w *world) string {
+		{"another authority", func(w *testEnv) string {
 			other, err := pki.NewAuthority("other")
 			if err != nil {
 				w.t.Fatal(err)
@@ -72,10 +72,10 @@ func TestFailures(t *testing.T) {
 			defer func() { w.ca = mine }()
 			return serving(pki.Leaf{DNSNames: []string{serviceName}, Server: true})(w)
 		}, 503, "ServiceUnavailable", "CertificateUntrusted", false},
-		{"takes the request and never answers", func(w *world) string {
+		{"takes the request and never answers", func(w *testEnv) string {
 			return w.serve(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 		}, 504, "Timeout", "Timeout", false},
-		{"one byte of a header at a time", func(w *world) string {
+		{"one byte of a header at a time", func(w *testEnv) string {
 			return w.raw("http/1.1", func(c *tls.Conn) {
 				tick := time.NewTicker(20 * time.Millisecond)
 				defer tick.Stop()
@@ -105,7 +105,7 @@ func TestFailures(t *testing.T) {
 			if test.cause == "Timeout" {
 				deadline = 2 * time.Second
 			}
-			w := newWorld(t, Config{Requests: requests}, options)
+			w := newTestEnv(t, Config{Requests: requests}, options)
 			w.deadline = deadline
 			var addresses []string
 			if at := test.backend(w); at != "" {
@@ -148,7 +148,7 @@ func TestFailures(t *testing.T) {
 }
 
 func TestStatusInTheClientsEncoding(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend()
 	r := w.request(http.MethodGet, resource, nil)
 	r.Header.Set("Accept", "application/yaml")
@@ -159,7 +159,7 @@ func TestStatusInTheClientsEncoding(t *testing.T) {
 }
 
 func TestConcurrencyLimit(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{MaxInFlight: 4})
+	w := newTestEnv(t, Config{}, transport.Options{MaxInFlight: 4})
 	hold := make(chan struct{})
 	var inside atomic.Int64
 	hung := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -210,7 +210,7 @@ func TestConcurrencyLimit(t *testing.T) {
 }
 
 func TestClientThatLeavesIsNobodysFault(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	arrived, left := make(chan struct{}), make(chan struct{})
 	b := w.backend(w.serve(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)
@@ -235,8 +235,8 @@ func TestClientThatLeavesIsNobodysFault(t *testing.T) {
 }
 
 // A drain ends watches as their protocol expects, and breaks off nothing else.
-func TestHouseEndsAWatch(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+func TestDrainEndsAWatch(t *testing.T) {
+	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(rw, "event\n")
 		rw.(http.Flusher).Flush()

@@ -35,8 +35,8 @@ const (
 
 var alice = &user.DefaultInfo{Name: "alice", UID: "u-1", Groups: []string{"dev", "system:authenticated"}}
 
-// world is a front door with one backend, over real TLS on both sides.
-type world struct {
+// testEnv is a front door with one backend, over real TLS on both sides.
+type testEnv struct {
 	t      *testing.T
 	ca     *pki.Authority
 	set    *transport.Set
@@ -51,14 +51,14 @@ type world struct {
 	prepare  func(http.ResponseWriter, *http.Request)
 }
 
-// newWorld starts a front door before a backend at the addresses.
-func newWorld(t *testing.T, config Config, options transport.Options) *world {
+// newTestEnv starts a front door before a backend at the addresses.
+func newTestEnv(t *testing.T, config Config, options transport.Options) *testEnv {
 	t.Helper()
 	ca, err := pki.NewAuthority("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, ca: ca, user: alice}
+	w := &testEnv{t: t, ca: ca, user: alice}
 	core, logs := observer.New(zapcore.DebugLevel)
 	w.logs = logs
 	config.Logger = zap.New(core)
@@ -80,7 +80,7 @@ func newWorld(t *testing.T, config Config, options transport.Options) *world {
 }
 
 // chain does what the chain before the proxy does, as far as the proxy can tell.
-func (w *world) chain(rw http.ResponseWriter, r *http.Request) {
+func (w *testEnv) chain(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	who, deadline, prepare, target := w.user, w.deadline, w.prepare, w.target
 	w.mu.Unlock()
@@ -107,7 +107,7 @@ func (w *world) chain(rw http.ResponseWriter, r *http.Request) {
 	w.proxy.Serve(rw, r.WithContext(ctx), target)
 }
 
-func (w *world) pair(l pki.Leaf) *pki.KeyPair {
+func (w *testEnv) pair(l pki.Leaf) *pki.KeyPair {
 	w.t.Helper()
 	cert, key, err := w.ca.Issue(l)
 	if err != nil {
@@ -120,18 +120,18 @@ func (w *world) pair(l pki.Leaf) *pki.KeyPair {
 	return pair
 }
 
-func (w *world) serving() *pki.KeyPair {
+func (w *testEnv) serving() *pki.KeyPair {
 	return w.pair(pki.Leaf{CommonName: serviceName, DNSNames: []string{serviceName, "localhost"}, Server: true})
 }
 
 // backend makes the backend at the addresses the target.
-func (w *world) backend(addresses ...string) *transport.Backend {
+func (w *testEnv) backend(addresses ...string) *transport.Backend {
 	w.t.Helper()
 	spec := transport.Spec{Name: "kube-system/metrics:443", ServerName: serviceName, CABundle: w.ca.PEM()}
 	return w.register(spec, addresses...)
 }
 
-func (w *world) register(spec transport.Spec, addresses ...string) *transport.Backend {
+func (w *testEnv) register(spec transport.Spec, addresses ...string) *transport.Backend {
 	w.t.Helper()
 	for _, a := range addresses {
 		spec.Endpoints = append(spec.Endpoints, transport.Endpoint{Address: a})
@@ -147,12 +147,12 @@ func (w *world) register(spec transport.Spec, addresses ...string) *transport.Ba
 }
 
 // serve is an HTTPS server with HTTP/2.
-func (w *world) serve(h http.Handler) string {
+func (w *testEnv) serve(h http.Handler) string {
 	w.t.Helper()
 	return w.serveProtos(h, "h2", "http/1.1")
 }
 
-func (w *world) serveProtos(h http.Handler, protos ...string) string {
+func (w *testEnv) serveProtos(h http.Handler, protos ...string) string {
 	w.t.Helper()
 	config := pki.ServerConfig(w.serving())
 	config.NextProtos = protos
@@ -178,7 +178,7 @@ func serveTLS(t testing.TB, config *tls.Config, h http.Handler) (address string,
 }
 
 // raw is a TLS server whose connections are handled by hand, and closed when handle returns or the test ends.
-func (w *world) raw(proto string, handle func(*tls.Conn)) string {
+func (w *testEnv) raw(proto string, handle func(*tls.Conn)) string {
 	w.t.Helper()
 	config := pki.ServerConfig(w.serving())
 	config.NextProtos = []string{proto}
@@ -209,7 +209,7 @@ func (w *world) raw(proto string, handle func(*tls.Conn)) string {
 }
 
 // client is a client of the front door.
-func (w *world) client(protos ...string) *http.Client {
+func (w *testEnv) client(protos ...string) *http.Client {
 	w.t.Helper()
 	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "localhost", Roots: w.ca.PEM(), HTTP1Only: len(protos) > 0})
 	if err != nil {
@@ -220,7 +220,7 @@ func (w *world) client(protos ...string) *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-func (w *world) request(method, path string, body io.Reader) *http.Request {
+func (w *testEnv) request(method, path string, body io.Reader) *http.Request {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), method, "https://"+w.front+path, body)
 	if err != nil {
@@ -236,7 +236,7 @@ type answer struct {
 	err  error
 }
 
-func (w *world) do(c *http.Client, r *http.Request) answer {
+func (w *testEnv) do(c *http.Client, r *http.Request) answer {
 	w.t.Helper()
 	resp, err := c.Do(r)
 	if err != nil {
@@ -247,7 +247,7 @@ func (w *world) do(c *http.Client, r *http.Request) answer {
 	return answer{resp, string(body), err}
 }
 
-func (w *world) get(path string) answer {
+func (w *testEnv) get(path string) answer {
 	w.t.Helper()
 	return w.do(w.client(), w.request(http.MethodGet, path, nil))
 }
@@ -262,7 +262,7 @@ func (a answer) status(t *testing.T) metav1.Status {
 }
 
 // dial is a raw HTTP/1.1 connection to the front door.
-func (w *world) dial() (*tls.Conn, *bufio.Reader) {
+func (w *testEnv) dial() (*tls.Conn, *bufio.Reader) {
 	w.t.Helper()
 	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "localhost", Roots: w.ca.PEM(), HTTP1Only: true})
 	if err != nil {
@@ -287,7 +287,7 @@ func send(t *testing.T, c net.Conn, lines ...string) {
 	}
 }
 
-func (w *world) deadAddress() string {
+func (w *testEnv) deadAddress() string {
 	w.t.Helper()
 	// Where nobody else on this machine listens: the port is not given to another process.
 	l, err := net.Listen("tcp", "127.0.0.2:0")
@@ -345,7 +345,7 @@ func (b *recorder) count() int {
 }
 
 // expired serves with a certificate whose time is over: issued for a second, and waited for.
-func expired(w *world) string {
+func expired(w *testEnv) string {
 	pair := w.pair(pki.Leaf{DNSNames: []string{serviceName}, Server: true, TTL: time.Second})
 	eventually(w.t, 5*time.Second, "expired", func() bool { return time.Now().After(pair.Leaf().NotAfter) })
 	address, stop := serveTLS(w.t, pki.ServerConfig(pair), nil)

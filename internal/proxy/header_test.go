@@ -21,7 +21,7 @@ import (
 
 // What clients may send to become somebody else at the backend, or to have the next hop forget who they are.
 func TestA7A8A9ForgedHeaders(t *testing.T) {
-	w := newWorld(t, Config{IdentityHeaders: []string{"Front-Proxy-User", "Front-Proxy-Group"}, IdentityHeaderPrefixes: []string{"Front-Proxy-Extra-"}}, transport.Options{})
+	w := newTestEnv(t, Config{IdentityHeaders: []string{"Front-Proxy-User", "Front-Proxy-Group"}, IdentityHeaderPrefixes: []string{"Front-Proxy-Extra-"}}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
 	forged := []string{
@@ -99,7 +99,7 @@ func checkForwarded(t *testing.T, got http.Header) {
 }
 
 func TestA7TrailersOfTheClientAreDropped(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
 	r := w.request(http.MethodPost, resource, bytes.NewReader([]byte("body")))
@@ -112,7 +112,7 @@ func TestA7TrailersOfTheClientAreDropped(t *testing.T) {
 }
 
 func TestA16A21TargetIsForwardedByteForByte(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	for _, proto := range []string{"h2", "http/1.1"} {
 		var b recorder
 		w.backend(w.serveProtos(&b, proto))
@@ -147,7 +147,7 @@ func TestA16A21TargetIsForwardedByteForByte(t *testing.T) {
 }
 
 func TestA17PathThatWasRewrittenInOneSpellingOnly(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
 	w.prepare = func(_ http.ResponseWriter, r *http.Request) { r.URL.Path = "/apis/elsewhere/v1/foos" }
@@ -224,7 +224,7 @@ func TestA11IdentityThatCannotBeTold(t *testing.T) {
 		{"two thousand keys", &user.DefaultInfo{Name: "a", Extra: many}, http.StatusRequestHeaderFieldsTooLarge},
 		{"a value of a mebibyte", &user.DefaultInfo{Name: "a", Groups: []string{strings.Repeat("g", 1<<20)}}, http.StatusRequestHeaderFieldsTooLarge},
 	}
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
 	for _, test := range tests {
@@ -246,7 +246,7 @@ func TestA11IdentityThatCannotBeTold(t *testing.T) {
 }
 
 func TestD12TracingContextIsBounded(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
 	r := w.request(http.MethodGet, resource, nil)
@@ -260,7 +260,7 @@ func TestD12TracingContextIsBounded(t *testing.T) {
 }
 
 func TestA23Loop(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	// The backend is the front door itself: it forwards, and meets its own mark.
 	w.backend(w.front)
 	a := w.get(resource)

@@ -46,7 +46,7 @@ func TestA35MistakesOfClientsAreNotTheBackends(t *testing.T) {
 			t.Run(test.name+" over "+proto, func(t *testing.T) {
 				registry := prometheus.NewRegistry()
 				requests := metrics.NewRequests(registry)
-				w := newWorld(t, Config{Requests: requests}, transport.Options{Metrics: metrics.NewBackends(registry), Logger: zap.NewNop()})
+				w := newTestEnv(t, Config{Requests: requests}, transport.Options{Metrics: metrics.NewBackends(registry), Logger: zap.NewNop()})
 				b := w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					if test.began && r.Method == http.MethodPost {
 						_ = http.NewResponseController(rw).EnableFullDuplex() // HTTP/2 always is

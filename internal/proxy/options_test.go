@@ -17,7 +17,7 @@ import (
 )
 
 // configure changes the target as an APIService's annotations would.
-func (w *world) configure(change func(*Destination)) {
+func (w *testEnv) configure(change func(*Destination)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(&w.target)
@@ -26,7 +26,7 @@ func (w *world) configure(change func(*Destination)) {
 const watching = "/apis/metrics.example.com/v1/nodes?watch=true"
 
 func TestInitialEventsAreRejectedWhereTheAPIServiceSaysSo(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
 	for _, test := range []struct {
@@ -73,7 +73,7 @@ const (
 )
 
 // plainBackend answers JSON, whatever it is asked for, and keeps what it was asked for.
-func plainBackend(w *world, body string, header ...string) *recorder {
+func plainBackend(w *testEnv, body string, header ...string) *recorder {
 	b := &recorder{}
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		b.mu.Lock()
@@ -89,7 +89,7 @@ func plainBackend(w *world, body string, header ...string) *recorder {
 	return b
 }
 
-func (w *world) accept(path, accept string) answer {
+func (w *testEnv) accept(path, accept string) answer {
 	w.t.Helper()
 	r := w.request(http.MethodGet, path, nil)
 	r.Header.Set("Accept", accept)
@@ -100,7 +100,7 @@ func (w *world) accept(path, accept string) answer {
 
 func TestTablesAreMadeOfPlainObjects(t *testing.T) {
 	const list = "/apis/metrics.example.com/v1/nodes"
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	b := plainBackend(w, nodes)
 	w.configure(func(t *Destination) { t.ConvertTable = true })
 
@@ -138,7 +138,7 @@ func TestTablesAreMadeOfPlainObjects(t *testing.T) {
 }
 
 func TestMetadataIsMadeOfPlainObjects(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	plainBackend(w, nodes)
 	w.configure(func(t *Destination) { t.ConvertMetadata = true })
 	var list metav1.PartialObjectMetadataList
@@ -183,7 +183,7 @@ func TestWhatIsNotConverted(t *testing.T) {
 		{"more than can be held", list, asTable, `{"kind":"NodeList","items":["` + strings.Repeat("x", maxConverted) + `"]}`, Destination{ConvertTable: true}, nil, 502, "more than 16 MiB"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t, Config{}, transport.Options{})
+			w := newTestEnv(t, Config{}, transport.Options{})
 			plainBackend(w, test.body, test.header...)
 			w.configure(func(t *Destination) {
 				t.ConvertTable, t.ConvertMetadata = test.target.ConvertTable, test.target.ConvertMetadata
@@ -204,7 +204,7 @@ func TestWatchesAreConvertedEventByEvent(t *testing.T) {
 		{"tables", asTable, "Table", `"columnDefinitions":[{`, `"columnDefinitions":null`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t, Config{}, transport.Options{})
+			w := newTestEnv(t, Config{}, transport.Options{})
 			next := make(chan string)
 			w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 				rw.Header().Set("Content-Type", "application/json")
@@ -250,7 +250,7 @@ func TestWatchesAreConvertedEventByEvent(t *testing.T) {
 }
 
 func TestAWatchThatIsNoJSONIsBrokenOff(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	plainBackend(w, `{"type":"ADDED","object":{"kind":"Node"}} nonsense`)
 	w.configure(func(t *Destination) { t.ConvertMetadata = true })
 	if a := w.accept(watching, asOne); a.err == nil {
@@ -260,7 +260,7 @@ func TestAWatchThatIsNoJSONIsBrokenOff(t *testing.T) {
 
 // A subresource that an APIService says is long-running outlives the deadline that the chain gave it.
 func TestTheDeadlineIsTakenBackForLongRunningSubresources(t *testing.T) {
-	w := newWorld(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
+	w := newTestEnv(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
 	const deadline = 300 * time.Millisecond
 	w.mu.Lock()
 	w.deadline = deadline
@@ -285,24 +285,26 @@ func TestTheDeadlineIsTakenBackForLongRunningSubresources(t *testing.T) {
 	}
 }
 
-// testimony is an Observer that keeps what it is told.
-type testimony struct {
+// recordingObserver is an Observer that keeps what it is told.
+type recordingObserver struct {
 	endpoint string
 	number   int
 	failed   string
 	lasts    int
 }
 
-func (s *testimony) Admitted(*transport.Slot)              {}
-func (s *testimony) Attempted(endpoint string, number int) { s.endpoint, s.number = endpoint, number }
-func (s *testimony) Failed(text string)                    { s.failed = text }
-func (s *testimony) LongRunning()                          { s.lasts++ }
+func (s *recordingObserver) Admitted(*transport.Slot) {}
+func (s *recordingObserver) Attempted(endpoint string, number int) {
+	s.endpoint, s.number = endpoint, number
+}
+func (s *recordingObserver) Failed(text string) { s.failed = text }
+func (s *recordingObserver) LongRunning()       { s.lasts++ }
 
 func TestObserverIsToldWhatTheClientIsTold(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	dead, alive := w.deadAddress(), w.serve(&recorder{})
-	tell := func(path string) *testimony {
-		s := &testimony{}
+	tell := func(path string) *recordingObserver {
+		s := &recordingObserver{}
 		w.configure(func(t *Destination) { t.Observer = s })
 		a := w.get(path)
 		if s.failed != "" {

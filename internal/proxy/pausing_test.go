@@ -13,7 +13,7 @@ import (
 
 // What a backend sends is handed on when nothing comes behind it, over HTTP/2 to the backend too.
 func TestAPausingAnswerIsHandedOn(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	next := make(chan struct{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/pause") {

@@ -22,7 +22,7 @@ import (
 )
 
 func TestResponseHeaders(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	w.prepare = func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", "ours")
 		rw.Header().Set("Vary", "Origin")
@@ -59,7 +59,7 @@ func TestResponseHeaders(t *testing.T) {
 }
 
 func TestA5Redirects(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		code := 0
 		_, _ = fmt.Sscan(r.URL.Query().Get("code"), &code)
@@ -121,7 +121,7 @@ func TestStreaming(t *testing.T) {
 		for _, path := range []string{"/apis/metrics.example.com/v1/nodes?watch=1", "/apis/metrics.example.com/v1/nodes/a/console"} {
 			t.Run(proto+" "+path, func(t *testing.T) {
 				t.Parallel() // they wait for most of their time
-				w := newWorld(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
+				w := newTestEnv(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
 				const deadline = time.Second
 				events, left := make(chan string), make(chan struct{})
 				w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -180,7 +180,7 @@ func TestStreaming(t *testing.T) {
 func TestDeadlineBeforeHeaders(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
-			w := newWorld(t, Config{HeaderTimeout: 150 * time.Millisecond}, transport.Options{})
+			w := newTestEnv(t, Config{HeaderTimeout: 150 * time.Millisecond}, transport.Options{})
 			w.deadline = 150 * time.Millisecond
 			var begun, left atomic.Int64
 			w.backend(w.serveProtos(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -210,7 +210,7 @@ func TestDeadlineBeforeHeaders(t *testing.T) {
 // A backend that hears of being given up may end its answer as if it were whole: that is no answer.
 func TestAnAnswerAfterTheDeadline(t *testing.T) {
 	late := func(*transport.Backend) { <-time.After(500 * time.Millisecond) } // the transport has the answer, and the proxy not yet
-	w := newWorld(t, Config{}, transport.Options{OnSuccess: late})
+	w := newTestEnv(t, Config{}, transport.Options{OnSuccess: late})
 	w.deadline = 200 * time.Millisecond
 	w.backend(w.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	if a := w.get(resource); a.StatusCode != http.StatusGatewayTimeout || a.status(t).Reason != "Timeout" {
@@ -220,8 +220,8 @@ func TestAnAnswerAfterTheDeadline(t *testing.T) {
 
 // A response that cannot be completed must not look complete.
 func TestA28BrokenBodies(t *testing.T) {
-	raw := func(text string) func(*world) string {
-		return func(w *world) string {
+	raw := func(text string) func(*testEnv) string {
+		return func(w *testEnv) string {
 			return w.raw("http/1.1", func(c *tls.Conn) {
 				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 					_, _ = io.WriteString(c, text)
@@ -229,10 +229,10 @@ func TestA28BrokenBodies(t *testing.T) {
 			})
 		}
 	}
-	handler := func(h http.HandlerFunc) func(*world) string { return func(w *world) string { return w.serve(h) } }
+	handler := func(h http.HandlerFunc) func(*testEnv) string { return func(w *testEnv) string { return w.serve(h) } }
 	tests := []struct {
 		name    string
-		backend func(*world) string
+		backend func(*testEnv) string
 	}{
 		{"shorter than it said", raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort")},
 		{"chunk cut off", raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nshort")},
@@ -258,7 +258,7 @@ func TestA28BrokenBodies(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t, Config{BodyIdle: 200 * time.Millisecond}, transport.Options{})
+			w := newTestEnv(t, Config{BodyIdle: 200 * time.Millisecond}, transport.Options{})
 			w.backend(test.backend(w))
 			for _, c := range []*http.Client{w.client(), w.client("http/1.1")} {
 				resp, err := c.Do(w.request(http.MethodGet, resource, nil))
@@ -279,7 +279,7 @@ func TestA28BrokenBodies(t *testing.T) {
 // Of a short response nothing goes out before all of it is there: its client gets an error that says so.
 func TestA28BrokenShortResponse(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		w := newWorld(t, Config{}, transport.Options{})
+		w := newTestEnv(t, Config{}, transport.Options{})
 		var asked atomic.Int64
 		w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			asked.Add(1)
@@ -304,7 +304,7 @@ func TestA28BrokenShortResponse(t *testing.T) {
 }
 
 func TestA28LongerThanItSaid(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.raw("http/1.1", func(c *tls.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")
@@ -335,7 +335,7 @@ func TestA28AnswersWithTwoReadings(t *testing.T) {
 				case "folded", "bare LF", "two lengths", "length and coding":
 					enginetest.NotOnLibraryBackend(t, "malformed responses over HTTP/1.1")
 				}
-				w := newWorld(t, Config{}, transport.Options{})
+				w := newTestEnv(t, Config{}, transport.Options{})
 				var asked atomic.Int64
 				b := w.backend(w.raw("http/1.1", func(c *tls.Conn) {
 					in := bufio.NewReader(c)
@@ -377,7 +377,7 @@ func TestA28AnswersWithTwoReadings(t *testing.T) {
 func TestTrailers(t *testing.T) {
 	for _, announced := range []bool{true, false} {
 		t.Run(fmt.Sprintf("announced %t", announced), func(t *testing.T) {
-			w := newWorld(t, Config{}, transport.Options{})
+			w := newTestEnv(t, Config{}, transport.Options{})
 			w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 				name := "X-Checksum"
 				if announced {
@@ -407,7 +407,7 @@ func TestA34WhatIsNotABackendsToSay(t *testing.T) {
 	for _, announced := range []bool{true, false} {
 		for _, proto := range []string{"h2", "http/1.1"} {
 			t.Run(fmt.Sprintf("%s, trailers announced %t", proto, announced), func(t *testing.T) {
-				w := newWorld(t, Config{IdentityHeaders: []string{"Front-Proxy-User"}, IdentityHeaderPrefixes: []string{"Front-Proxy-Extra-"}}, transport.Options{})
+				w := newTestEnv(t, Config{IdentityHeaders: []string{"Front-Proxy-User"}, IdentityHeaderPrefixes: []string{"Front-Proxy-Extra-"}}, transport.Options{})
 				w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 					h := rw.Header()
 					for _, name := range withheld {
@@ -465,7 +465,7 @@ func TestA34WhatIsNotABackendsToSay(t *testing.T) {
 }
 
 func TestInterimResponsesStayBehind(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Link", "</style.css>; rel=preload")
 		rw.WriteHeader(http.StatusEarlyHints)
@@ -484,7 +484,7 @@ func TestInterimResponsesStayBehind(t *testing.T) {
 // still has it (CVE-2024-24791).
 func TestA20ExpectContinue(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
-		w := newWorld(t, Config{}, transport.Options{})
+		w := newTestEnv(t, Config{}, transport.Options{})
 		w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
 				rw.WriteHeader(http.StatusForbidden)
@@ -511,7 +511,7 @@ func TestA20ExpectContinue(t *testing.T) {
 // An answer that needs nothing of the body must not wait for it: a client may send it as slowly as it likes.
 func TestAnAnswerDoesNotWaitForTheRequestBody(t *testing.T) {
 	refuse := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusForbidden) })
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	for name, backend := range map[string]struct {
 		address string
 		status  int
@@ -533,7 +533,7 @@ func TestAnAnswerDoesNotWaitForTheRequestBody(t *testing.T) {
 }
 
 func TestHead(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Content-Length", "5") })))
 	a := w.do(w.client(), w.request(http.MethodHead, resource, nil))
 	if a.StatusCode != 200 || a.ContentLength != 5 || a.err != nil {
@@ -542,7 +542,7 @@ func TestHead(t *testing.T) {
 }
 
 func TestLargeBodiesBothWays(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { _, _ = io.Copy(rw, r.Body) })))
 	big := strings.Repeat("0123456789abcdef", 300_000)
 	var wg sync.WaitGroup
@@ -561,7 +561,7 @@ func TestLargeBodiesBothWays(t *testing.T) {
 func TestD5AClientThatStopsReadingIsLetGo(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
-			w := newWorld(t, Config{BodyIdle: 200 * time.Millisecond}, transport.Options{})
+			w := newTestEnv(t, Config{BodyIdle: 200 * time.Millisecond}, transport.Options{})
 			gone := make(chan struct{})
 			var once sync.Once
 			b := w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -595,7 +595,7 @@ func TestD5AClientThatStopsReadingIsLetGo(t *testing.T) {
 // A client that sends what is no body is told so, whatever the backend speaks, and the backend is not blamed.
 func TestABodyThatIsNone(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
-		w := newWorld(t, Config{}, transport.Options{})
+		w := newTestEnv(t, Config{}, transport.Options{})
 		b := w.backend(w.serveProtos(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }), proto))
 		c, in := w.dial()
 		_, _ = io.WriteString(c, "POST "+resource+" HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n0x5\r\n")

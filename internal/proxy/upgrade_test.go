@@ -65,7 +65,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
 		t.Run(protocol, func(t *testing.T) {
-			w := newWorld(t, Config{IdentityHeaders: []string{"Front-Proxy-User"}}, transport.Options{})
+			w := newTestEnv(t, Config{IdentityHeaders: []string{"Front-Proxy-User"}}, transport.Options{})
 			w.deadline = 1500 * time.Millisecond
 			begun := time.Now()
 			e := newEcho()
@@ -135,7 +135,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 func TestBackendEndsTheTunnel(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.raw("http/1.1", func(c *tls.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nbye")
@@ -149,7 +149,7 @@ func TestBackendEndsTheTunnel(t *testing.T) {
 }
 
 // upgrade opens a websocket and reads the 101.
-func (w *world) upgrade(path string) (*tls.Conn, *bufio.Reader) {
+func (w *testEnv) upgrade(path string) (*tls.Conn, *bufio.Reader) {
 	w.t.Helper()
 	c, r := w.dial()
 	send(w.t, c, "GET "+path+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
@@ -161,7 +161,7 @@ func (w *world) upgrade(path string) (*tls.Conn, *bufio.Reader) {
 }
 
 func TestA2A3UpgradesThatAreNotForwarded(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	var dialled atomic.Int64
 	w.backend(w.raw("http/1.1", func(*tls.Conn) { dialled.Add(1) }))
 	tests := []struct{ name, path, headers string }{
@@ -218,7 +218,7 @@ func TestA1A4UpgradeRefused(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t, Config{}, transport.Options{})
+			w := newTestEnv(t, Config{}, transport.Options{})
 			second := make(chan bool, 4)
 			w.backend(w.raw("http/1.1", func(c *tls.Conn) {
 				reader := bufio.NewReader(c)
@@ -261,7 +261,7 @@ func TestA1A4UpgradeRefused(t *testing.T) {
 }
 
 func TestUpgradeHangs(t *testing.T) {
-	w := newWorld(t, Config{UpgradeTimeout: 200 * time.Millisecond}, transport.Options{})
+	w := newTestEnv(t, Config{UpgradeTimeout: 200 * time.Millisecond}, transport.Options{})
 	w.backend(w.raw("http/1.1", func(c *tls.Conn) { _, _ = io.Copy(io.Discard, c) }))
 	c, r := w.dial()
 	send(t, c, "GET "+console+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
@@ -272,7 +272,7 @@ func TestUpgradeHangs(t *testing.T) {
 }
 
 func TestUpgradeToADeadBackend(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.deadAddress())
 	c, r := w.dial()
 	send(t, c, "GET "+console+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
@@ -283,7 +283,7 @@ func TestUpgradeToADeadBackend(t *testing.T) {
 }
 
 func TestTunnelIdle(t *testing.T) {
-	w := newWorld(t, Config{TunnelIdle: 300 * time.Millisecond}, transport.Options{})
+	w := newTestEnv(t, Config{TunnelIdle: 300 * time.Millisecond}, transport.Options{})
 	w.backend(w.raw("http/1.1", newEcho().handle))
 	_, r := w.upgrade(console)
 	start := time.Now()
@@ -325,7 +325,7 @@ func TestATunnelThatIsUsedStays(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{})
+	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.raw("http/1.1", newEcho().handle))
 	one, oneReader := w.upgrade(console)
 	_, twoReader := w.upgrade(console)

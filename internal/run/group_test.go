@@ -13,20 +13,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// journal is what happened, in order.
-type journal struct {
+// eventLog is what happened, in order.
+type eventLog struct {
 	mu    sync.Mutex // protects lines
 	lines []string
 }
 
-func (j *journal) note(line string) {
+func (j *eventLog) note(line string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines = append(j.lines, line)
 }
 
 // member starts, says so, and stops when told.
-func (j *journal) member(name string) Member {
+func (j *eventLog) member(name string) Member {
 	ready := make(chan struct{})
 	return Member{Name: name, Ready: ready, Run: func(ctx context.Context) error {
 		j.note("start " + name)
@@ -38,7 +38,7 @@ func (j *journal) member(name string) Member {
 }
 
 func TestMembersStartInOrderAndStopInReverse(t *testing.T) {
-	j := &journal{}
+	j := &eventLog{}
 	g := &Group{}
 	g.Add(j.member("a"))
 	g.Add(j.member("b"))
@@ -57,7 +57,7 @@ func TestMembersStartInOrderAndStopInReverse(t *testing.T) {
 }
 
 func TestAFailureStopsTheRestAndIsNamed(t *testing.T) {
-	j := &journal{}
+	j := &eventLog{}
 	g := &Group{}
 	g.Add(j.member("a"))
 	g.Add(Member{Name: "etcd", Run: func(context.Context) error { return errors.New("disk full") }})
@@ -72,7 +72,7 @@ func TestAFailureStopsTheRestAndIsNamed(t *testing.T) {
 }
 
 func TestAMemberThatFailsBeforeItIsReadyStopsTheStart(t *testing.T) {
-	j := &journal{}
+	j := &eventLog{}
 	g := &Group{}
 	g.Add(j.member("a"))
 	g.Add(Member{Name: "b", Ready: make(chan struct{}), Run: func(context.Context) error { return nil }})
@@ -87,7 +87,7 @@ func TestAMemberThatFailsBeforeItIsReadyStopsTheStart(t *testing.T) {
 }
 
 func TestCancellationDuringTheStartStopsIt(t *testing.T) {
-	j := &journal{}
+	j := &eventLog{}
 	ctx, cancel := context.WithCancel(t.Context())
 	g := &Group{}
 	g.Add(j.member("a"))

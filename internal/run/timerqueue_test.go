@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// diary notes when tasks ran.
-type diary struct {
+// runTimes notes when tasks ran.
+type runTimes struct {
 	start time.Time
 	mu    sync.Mutex
 	at    []time.Duration
 }
 
-func (d *diary) note() {
+func (d *runTimes) note() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.at = append(d.at, time.Since(d.start))
 }
 
-func (d *diary) read() []time.Duration {
+func (d *runTimes) read() []time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at := d.at
@@ -31,10 +31,10 @@ func (d *diary) read() []time.Duration {
 }
 
 // during runs a queue in a bubble while test does its work.
-func during(t *testing.T, test func(t *testing.T, r *TimerQueue, d *diary)) {
+func during(t *testing.T, test func(t *testing.T, r *TimerQueue, d *runTimes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r, d := NewTimerQueue(), &diary{start: time.Now()}
+		r, d := NewTimerQueue(), &runTimes{start: time.Now()}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -54,7 +54,7 @@ func expect(t *testing.T, what string, got []time.Duration, want ...time.Duratio
 	}
 }
 
-func every(d *diary, delay time.Duration) Task {
+func every(d *runTimes, delay time.Duration) Task {
 	return func(context.Context) time.Duration {
 		d.note()
 		return delay
@@ -62,7 +62,7 @@ func every(d *diary, delay time.Duration) Task {
 }
 
 func TestTaskRunsAtOnceAndThenAfterEachDelay(t *testing.T) {
-	during(t, func(t *testing.T, r *TimerQueue, d *diary) {
+	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
 		r.Add(every(d, time.Second))
 		time.Sleep(2500 * time.Millisecond)
 		expect(t, "a delay of a second", d.read(), 0, time.Second, 2*time.Second)
@@ -70,7 +70,7 @@ func TestTaskRunsAtOnceAndThenAfterEachDelay(t *testing.T) {
 }
 
 func TestDistantRunsAreCoalescedAndNeverLate(t *testing.T) {
-	during(t, func(t *testing.T, r *TimerQueue, d *diary) {
+	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
 		for range 3 {
 			r.Add(every(d, 30*time.Second))
 			time.Sleep(70 * time.Millisecond)
@@ -83,8 +83,8 @@ func TestDistantRunsAreCoalescedAndNeverLate(t *testing.T) {
 
 func TestRunWithinKeepsTheInterval(t *testing.T) {
 	const interval = 500 * time.Millisecond
-	during(t, func(t *testing.T, r *TimerQueue, d *diary) {
-		other := r.Add(every(&diary{start: d.start}, time.Minute))
+	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
+		other := r.Add(every(&runTimes{start: d.start}, time.Minute))
 		task := r.Add(every(d, time.Minute))
 		time.Sleep(10 * time.Second)
 		expect(t, "before", d.read(), 0)
@@ -104,7 +104,7 @@ func TestRunWithinKeepsTheInterval(t *testing.T) {
 }
 
 func TestRunWithinDuringARunIsForTheNext(t *testing.T) {
-	during(t, func(t *testing.T, r *TimerQueue, d *diary) {
+	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
 		task := r.Add(func(context.Context) time.Duration {
 			d.note()
 			time.Sleep(2 * time.Second)
@@ -120,7 +120,7 @@ func TestRunWithinDuringARunIsForTheNext(t *testing.T) {
 }
 
 func TestHangingTaskDelaysNoOtherAndEndsWhenRemoved(t *testing.T) {
-	during(t, func(t *testing.T, r *TimerQueue, d *diary) {
+	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
 		ended := make(chan struct{})
 		hangs := r.Add(func(ctx context.Context) time.Duration {
 			defer close(ended)
@@ -139,7 +139,7 @@ func TestHangingTaskDelaysNoOtherAndEndsWhenRemoved(t *testing.T) {
 }
 
 func TestRemovedTaskRunsNoMore(t *testing.T) {
-	during(t, func(t *testing.T, r *TimerQueue, d *diary) {
+	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
 		task := r.Add(every(d, time.Second))
 		synctest.Wait()
 		task.Remove()
@@ -151,7 +151,7 @@ func TestRemovedTaskRunsNoMore(t *testing.T) {
 
 func TestRunEndsRunningTasks(t *testing.T) {
 	ended := false
-	during(t, func(t *testing.T, r *TimerQueue, _ *diary) {
+	during(t, func(t *testing.T, r *TimerQueue, _ *runTimes) {
 		r.Add(func(ctx context.Context) time.Duration {
 			<-ctx.Done()
 			time.Sleep(time.Second)
@@ -166,7 +166,7 @@ func TestRunEndsRunningTasks(t *testing.T) {
 }
 
 func TestTasksRunInTheOrderOfTheirTimes(t *testing.T) {
-	during(t, func(t *testing.T, r *TimerQueue, d *diary) {
+	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
 		for i := range 200 {
 			delay := time.Duration(200-i) * 10 * time.Millisecond
 			first := true

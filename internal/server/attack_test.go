@@ -204,7 +204,7 @@ func FuzzA17OneReading(f *testing.F) {
 			return
 		}
 		b := newBench()
-		asked := &notary{}
+		asked := &recordingAuthorizer{}
 		b.config.Authorizer = asked
 		var got *http.Request
 		b.remote(t, apiservice.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
@@ -222,10 +222,10 @@ func FuzzA17OneReading(f *testing.F) {
 	})
 }
 
-// notary allows everything and keeps what it was asked.
-type notary struct{ questions []string }
+// recordingAuthorizer allows everything and keeps what it was asked.
+type recordingAuthorizer struct{ questions []string }
 
-func (n *notary) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (n *recordingAuthorizer) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	n.questions = append(n.questions, strings.Join([]string{a.GetVerb(), a.GetAPIGroup(), a.GetAPIVersion(), a.GetNamespace(),
 		a.GetResource(), a.GetSubresource(), a.GetName(), a.GetPath()}, "|"))
 	return authorizer.DecisionAllow, "", nil

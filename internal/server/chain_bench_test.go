@@ -53,7 +53,7 @@ func benchParallel(b *testing.B, h http.Handler, shape string, parallel int) {
 	before := cpuTime(b)
 	defer func() { b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op") }()
 	if parallel == 1 {
-		k := newKnocker(b.Context(), shape)
+		k := newRequestSender(b.Context(), shape)
 		for b.Loop() {
 			k.knock(h)
 		}
@@ -61,7 +61,7 @@ func benchParallel(b *testing.B, h http.Handler, shape string, parallel int) {
 	}
 	b.SetParallelism((parallel + 1) / 2) // of two processors
 	b.RunParallel(func(pb *testing.PB) {
-		k := newKnocker(b.Context(), shape)
+		k := newRequestSender(b.Context(), shape)
 		for pb.Next() {
 			k.knock(h)
 		}
@@ -78,22 +78,22 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// knocker sends one request as often as wanted.
-type knocker struct {
+// requestSender sends one request as often as wanted.
+type requestSender struct {
 	given   http.Request
 	header  http.Header
 	writer  idleWriter
 	request http.Request
 }
 
-func newKnocker(ctx context.Context, shape string) *knocker {
+func newRequestSender(ctx context.Context, shape string) *requestSender {
 	path := "/apis/bench.example.com/v1/namespaces/ns1/things/one"
 	if shape == "local" {
 		path = "/api/v1/namespaces/ns1/configmaps/one"
 	}
 	ctx, cancel := context.WithCancel(ctx) // as net/http's
 	_ = cancel
-	k := &knocker{
+	k := &requestSender{
 		header: http.Header{
 			"Authorization": {"Bearer bench-token"}, "Accept": {"application/json"}, "Accept-Encoding": {"gzip"},
 			"User-Agent": {"kubectl/v1.37.2 (linux/amd64) kubernetes/abcdef0"},
@@ -108,7 +108,7 @@ func newKnocker(ctx context.Context, shape string) *knocker {
 	return k
 }
 
-func (k *knocker) knock(h http.Handler) {
+func (k *requestSender) knock(h http.Handler) {
 	k.request = k.given
 	clear(k.request.Header)
 	maps.Copy(k.request.Header, k.header)

@@ -50,10 +50,10 @@ const (
 	handshakesPerCPU = 2
 )
 
-func newHandshakes(memory overload.Limit, level func() overload.Level, cut func(), intake *overload.ReadLimiter) *handshakes {
+func newHandshakes(memory overload.Limit, level func() overload.Level, cut func(), limiter *overload.ReadLimiter) *handshakes {
 	return &handshakes{
 		max: int(max(memory.Share(maxHandshakes*handshakeShare, 1)/handshakeShare, minHandshakes)), level: level, onClosed: cut,
-		slots: make(chan struct{}, handshakesPerCPU*runtime.GOMAXPROCS(0)), perNetwork: map[netip.Addr]int{}, readLimiter: intake,
+		slots: make(chan struct{}, handshakesPerCPU*runtime.GOMAXPROCS(0)), perNetwork: map[netip.Addr]int{}, readLimiter: limiter,
 	}
 }
 

@@ -80,10 +80,10 @@ func (a *attacker) drain() <-chan http2.ErrCode {
 	return over
 }
 
-// crowd counts the handlers that run at one time.
-type crowd struct{ now, most, ever atomic.Int64 }
+// handlerCounter counts the handlers that run at one time.
+type handlerCounter struct{ now, most, ever atomic.Int64 }
 
-func (c *crowd) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+func (c *handlerCounter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	n := c.now.Add(1)
 	defer c.now.Add(-1)
 	c.ever.Add(1)
@@ -113,7 +113,7 @@ func TestD1D2StreamsThatAreOpenedAndReset(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench("alice *")
-			c := &crowd{}
+			c := &handlerCounter{}
 			b.handler = c.ServeHTTP
 			l := b.listen(t, 5*time.Second)
 			a := l.attack(t)

@@ -330,15 +330,15 @@ func TestD9FileDescriptorsRunOut(t *testing.T) {
 	if text, err := base64.StdEncoding.DecodeString(encoded); err != nil || !roots.AppendCertsFromPEM(text) {
 		t.Fatalf("the child said %q", line)
 	}
-	var crowd []net.Conn
+	var handlerCounter []net.Conn
 	for range 200 { // the kernel takes them; the process can accept a quarter
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(address, err)
 		}
-		crowd = append(crowd, c)
+		handlerCounter = append(handlerCounter, c)
 	}
-	for _, c := range crowd {
+	for _, c := range handlerCounter {
 		_ = c.Close()
 	}
 	start := time.Now()

@@ -31,16 +31,16 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// shortage is a process whose memory a test decides.
-type shortage struct {
+// memoryEnv is a process whose memory a test decides.
+type memoryEnv struct {
 	monitor *overload.Monitor
 	metrics *metrics.Overload
 	used    func(percent uint64)
 }
 
-func newShortage(t *testing.T) *shortage {
+func newMemoryEnv(t *testing.T) *memoryEnv {
 	t.Helper()
-	s := &shortage{metrics: metrics.NewOverload(prometheus.NewRegistry())}
+	s := &memoryEnv{metrics: metrics.NewOverload(prometheus.NewRegistry())}
 	s.monitor = overload.New(overload.Config{Limit: overload.Limit{Bytes: 1000}, Metrics: s.metrics, Logger: zap.NewNop()})
 	var mu sync.Mutex
 	var percent uint64
@@ -58,7 +58,7 @@ func newShortage(t *testing.T) *shortage {
 }
 
 // run starts the monitor; at is called to have it reach a level.
-func (s *shortage) run(t *testing.T) {
+func (s *memoryEnv) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.monitor.Run(ctx) }()
@@ -70,7 +70,7 @@ func (s *shortage) run(t *testing.T) {
 
 var usedAt = [...]uint64{overload.Normal: 10, overload.Shedding: 80, overload.Critical: 90, overload.Exhausted: 100}
 
-func (s *shortage) at(t *testing.T, level overload.Level) {
+func (s *memoryEnv) at(t *testing.T, level overload.Level) {
 	t.Helper()
 	s.used(usedAt[level])
 	soon(t, level.String(), func() bool { return s.monitor.Level() == level })
@@ -91,7 +91,7 @@ func soon(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func (s *shortage) chain(b *bench) {
+func (s *memoryEnv) chain(b *bench) {
 	b.config.Overload, b.config.OverloadMetrics = s.monitor, s.metrics
 }
 
@@ -107,7 +107,7 @@ func TestD18WhoIsRefusedFirst(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	s := newShortage(t)
+	s := newMemoryEnv(t)
 	allowed := []string{}
 	for name := range callers {
 		allowed = append(allowed, name+" *")
@@ -185,7 +185,7 @@ func TestD18WhoIsRefusedFirst(t *testing.T) {
 
 // Whoever acts for somebody else is served as who they are.
 func TestD18AnAdministratorWhoImpersonatesIsServed(t *testing.T) {
-	s := newShortage(t)
+	s := newMemoryEnv(t)
 	b := newBench("admin *", "alice *")
 	s.chain(b)
 	chain := b.chain(t)
@@ -203,8 +203,8 @@ func TestD18AnAdministratorWhoImpersonatesIsServed(t *testing.T) {
 }
 
 // listenShort is a listening server over a shortage.
-func listenShort(t *testing.T, handler http.HandlerFunc) (*shortage, *listening) {
-	s := newShortage(t)
+func listenShort(t *testing.T, handler http.HandlerFunc) (*memoryEnv, *listening) {
+	s := newMemoryEnv(t)
 	b := newBench("alice *", "admin *")
 	s.chain(b)
 	b.handler = handler
@@ -441,7 +441,7 @@ func TestD18StreamsOfThePrivilegedAreSpared(t *testing.T) {
 // Bodies that are read whole are bounded over all requests, and what was held is given back.
 func TestD19BodiesThatAreReadWholeAreBounded(t *testing.T) {
 	b := newBench("alice *", "bob *", "admin *")
-	s := newShortage(t)
+	s := newMemoryEnv(t)
 	s.chain(b)
 	bodies := NewBodyMemory(overload.Limit{Bytes: 1}, s.metrics) // the least
 	const size = 3 << 20

@@ -19,7 +19,7 @@ import (
 )
 
 // secureEtcd is an etcd of somebody else: it asks for client certificates of its own authority.
-func secureEtcd(t *testing.T) (cfg Config, stranger Config) {
+func secureEtcd(t *testing.T) (cfg Config, otherCA Config) {
 	t.Helper()
 	dir := t.TempDir()
 	authority, err := pki.NewAuthority("etcd")
@@ -83,7 +83,7 @@ func TestAnExternalEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	cfg, stranger := secureEtcd(t)
+	cfg, otherCA := secureEtcd(t)
 	s, stop := run(t, cfg)
 	if err := s.Put(within(t), "k", []byte("v")); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestAnExternalEtcd(t *testing.T) {
 	}
 
 	t.Run("does not let a stranger in", func(t *testing.T) {
-		s, err := New(stranger)
+		s, err := New(otherCA)
 		if err != nil {
 			t.Fatal(err)
 		}

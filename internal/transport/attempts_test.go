@@ -19,7 +19,7 @@ import (
 )
 
 func TestRequestReachesTheBackendAsItIs(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	var host, client, proto string
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		host, client, proto = r.Host, r.TLS.PeerCertificates[0].Subject.CommonName, r.Proto
@@ -36,7 +36,7 @@ func TestRequestReachesTheBackendAsItIs(t *testing.T) {
 }
 
 func TestColdStartDialsOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	b := w.backend(w.set(), s.address)
 	var wg sync.WaitGroup
@@ -55,7 +55,7 @@ func TestColdStartDialsOnce(t *testing.T) {
 }
 
 func TestHTTP1WhereHTTP2IsNotOffered(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("plain"), "http/1.1")
 	b := w.backend(w.set(), s.address)
 	for range 5 {
@@ -76,7 +76,7 @@ func TestHTTP1WhereHTTP2IsNotOffered(t *testing.T) {
 }
 
 func TestEndpointThatLearnsHTTP2(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serveOn(w.listenApart(), text("one"), "http/1.1")
 	b := w.backend(w.set(), s.address)
 	if _, err := get(t, b); err != nil {
@@ -95,7 +95,7 @@ func TestEndpointThatLearnsHTTP2(t *testing.T) {
 }
 
 func TestDeadEndpointIsPassedOver(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("alive"))
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		b := w.backend(w.set(), w.deadAddress(), s.address, w.deadAddress())
@@ -109,7 +109,7 @@ func TestDeadEndpointIsPassedOver(t *testing.T) {
 
 // Whoever is slow to connect is passed over as long as there are others, and waited for when there are none.
 func TestASlowEndpointIsBetterThanNone(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	config := pki.ServerConfig(w.serving())
 	config.NextProtos = []string{"h2"}
 	slow := w.tcp(func(c net.Conn) {
@@ -136,7 +136,7 @@ func TestASlowEndpointIsBetterThanNone(t *testing.T) {
 }
 
 func TestEveryEndpointDead(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	soon(t, 500*time.Millisecond, func() time.Duration {
 		var told atomic.Int64
 		b := w.backend(w.set(func(o *Options) { o.OnFailure = func(*Backend, error) { told.Add(1) } }), w.deadAddress(), w.deadAddress())
@@ -158,7 +158,7 @@ func TestEveryEndpointDead(t *testing.T) {
 }
 
 func TestNoEndpoints(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	_, err := get(t, w.backend(w.set()))
 	var failed *Error
 	if !errors.As(err, &failed) || failed.Op != OpPick || !errors.Is(err, ErrNoEndpoints) || failed.Sent {
@@ -167,7 +167,7 @@ func TestNoEndpoints(t *testing.T) {
 }
 
 func TestKilledUnderLoadWithASibling(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	// Without a body: one whose head has come cannot be asked for again here.
 	empty := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) })
 	one, two := w.serve(empty), w.serve(empty)
@@ -206,7 +206,7 @@ func TestASilentlyDeadConnectionIsFoundAndPassedOver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	w := newWorld(t)
+	w := newTestEnv(t)
 	one, two := w.serve(text("ok")), w.serve(text("ok"))
 	black := w.link(one.address)
 	b := w.backend(w.set(), black.address, two.address)
@@ -247,7 +247,7 @@ func TestASilentlyDeadConnectionIsFoundAndPassedOver(t *testing.T) {
 }
 
 func TestEjectedEndpointReturns(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	one, two := w.serveOn(w.listenApart(), text("one")), w.serve(text("two"))
 	b := w.backend(w.set(), one.address, two.address)
 	one.kill()
@@ -273,7 +273,7 @@ func TestEjectedEndpointReturns(t *testing.T) {
 
 // goAwayServer serves per requests on each connection and then says GOAWAY with the exact last stream, as a server that
 // drops the rest does. It counts what it served.
-func goAwayServer(w *world, per int, code http2.ErrCode, served *atomic.Int64) string {
+func goAwayServer(w *testEnv, per int, code http2.ErrCode, served *atomic.Int64) string {
 	return w.raw("h2", func(c *tls.Conn) {
 		f, ok := newFrames(c)
 		if !ok {
@@ -299,7 +299,7 @@ func goAwayServer(w *world, per int, code http2.ErrCode, served *atomic.Int64) s
 func TestGoAwayStormLosesNoWrite(t *testing.T) {
 	for _, code := range []http2.ErrCode{http2.ErrCodeNo, http2.ErrCodeEnhanceYourCalm} {
 		t.Run(code.String(), func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			var served, failed atomic.Int64
 			address := goAwayServer(w, 10, code, &served)
 			b := w.backend(w.set(), address)
@@ -329,7 +329,7 @@ func TestGoAwayStormLosesNoWrite(t *testing.T) {
 }
 
 func TestRefusedStreamsAreRepeated(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	var seen atomic.Int64
 	address := w.raw("h2", func(c *tls.Conn) {
 		f, ok := newFrames(c)
@@ -369,7 +369,7 @@ func TestResetBeforeHeaders(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			var seen atomic.Int64
 			address := w.raw("h2", func(c *tls.Conn) {
 				f, ok := newFrames(c)
@@ -400,7 +400,7 @@ func TestResetBeforeHeaders(t *testing.T) {
 }
 
 func TestRetryBudgetEnds(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	var seen atomic.Int64
 	address := w.raw("h2", func(c *tls.Conn) {
 		f, ok := newFrames(c)
@@ -427,12 +427,12 @@ func TestRetryBudgetEnds(t *testing.T) {
 }
 
 func TestA24WhoTheBackendIs(t *testing.T) {
-	w := newWorld(t)
-	other := newWorld(t)
+	w := newTestEnv(t)
+	other := newTestEnv(t)
 	tests := []struct {
 		name string
 		leaf pki.Leaf
-		from *world
+		from *testEnv
 	}{
 		{"certificate for another name", pki.Leaf{DNSNames: []string{"other.kube-system.svc"}, Server: true}, w},
 		{"certificate of another authority", pki.Leaf{DNSNames: []string{serviceName}, Server: true}, other},
@@ -465,7 +465,7 @@ func TestA24WhoTheBackendIs(t *testing.T) {
 }
 
 func TestHeaderTimeout(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	hold := make(chan struct{})
 	s := w.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
 	defer close(hold)
@@ -478,7 +478,7 @@ func TestHeaderTimeout(t *testing.T) {
 }
 
 func TestCallerLeaves(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	arrived, left := make(chan struct{}), make(chan struct{})
 	s := w.serve(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)
@@ -506,7 +506,7 @@ func TestCallerLeaves(t *testing.T) {
 }
 
 func TestMoreStreamsThanOneConnectionAllows(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	hold := make(chan struct{})
 	var inside atomic.Int64
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -553,7 +553,7 @@ func TestABodyThatBreaksOffIsItsSendersFault(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		for name, length := range map[string]int64{"of unknown length": -1, "short": 1000, "long": 1 << 20} {
 			t.Run(proto+" "+name, func(t *testing.T) {
-				w := newWorld(t)
+				w := newTestEnv(t)
 				s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					_, _ = io.Copy(io.Discard, r.Body)
 				}), proto)

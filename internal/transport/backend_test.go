@@ -21,25 +21,25 @@ import (
 
 const serviceName = "metrics.kube-system.svc"
 
-// world is an authority, a client certificate, and everything that must be closed with the test.
-type world struct {
+// testEnv is an authority, a client certificate, and everything that must be closed with the test.
+type testEnv struct {
 	t     *testing.T
 	ca    *pki.Authority
 	front *pki.KeyPair
 }
 
-func newWorld(t *testing.T) *world {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	ca, err := pki.NewAuthority("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, ca: ca}
+	w := &testEnv{t: t, ca: ca}
 	w.front = w.pair(pki.Leaf{CommonName: "front-proxy-client", Client: true})
 	return w
 }
 
-func (w *world) pair(l pki.Leaf) *pki.KeyPair {
+func (w *testEnv) pair(l pki.Leaf) *pki.KeyPair {
 	w.t.Helper()
 	cert, key, err := w.ca.Issue(l)
 	if err != nil {
@@ -52,12 +52,12 @@ func (w *world) pair(l pki.Leaf) *pki.KeyPair {
 	return pair
 }
 
-func (w *world) serving() *pki.KeyPair {
+func (w *testEnv) serving() *pki.KeyPair {
 	return w.pair(pki.Leaf{CommonName: serviceName, DNSNames: []string{serviceName}, Server: true})
 }
 
 // set returns a Set that is closed with the test.
-func (w *world) set(change ...func(*Options)) *Set {
+func (w *testEnv) set(change ...func(*Options)) *Set {
 	o := Options{Engine: enginetest.Backend(w.t), Certificate: w.front, AllowLoopback: true}
 	for _, c := range change {
 		c(&o)
@@ -67,7 +67,7 @@ func (w *world) set(change ...func(*Options)) *Set {
 	return s
 }
 
-func (w *world) spec(addresses ...string) Spec {
+func (w *testEnv) spec(addresses ...string) Spec {
 	s := Spec{Name: "kube-system/metrics:443", ServerName: serviceName, CABundle: w.ca.PEM()}
 	for _, a := range addresses {
 		s.Endpoints = append(s.Endpoints, Endpoint{Address: a})
@@ -75,7 +75,7 @@ func (w *world) spec(addresses ...string) Spec {
 	return s
 }
 
-func (w *world) backend(s *Set, addresses ...string) *Backend {
+func (w *testEnv) backend(s *Set, addresses ...string) *Backend {
 	w.t.Helper()
 	b, err := s.Backend(w.spec(addresses...))
 	if err != nil {
@@ -93,7 +93,7 @@ type server struct {
 	http    *http.Server
 }
 
-func (w *world) serve(h http.Handler, protos ...string) *server {
+func (w *testEnv) serve(h http.Handler, protos ...string) *server {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -102,7 +102,7 @@ func (w *world) serve(h http.Handler, protos ...string) *server {
 	return w.serveOn(l, h, protos...)
 }
 
-func (w *world) serveOn(l net.Listener, h http.Handler, protos ...string) *server {
+func (w *testEnv) serveOn(l net.Listener, h http.Handler, protos ...string) *server {
 	config := pki.ServerConfig(w.serving())
 	config.ClientAuth = tls.RequestClientCert
 	s := &server{address: l.Addr().String(), open: make(map[net.Conn]struct{})}
@@ -142,7 +142,7 @@ func (s *server) openConns() int {
 func (s *server) kill() { _ = s.http.Close() }
 
 // raw is a TLS server whose connections are handled by hand.
-func (w *world) raw(proto string, handle func(*tls.Conn)) string {
+func (w *testEnv) raw(proto string, handle func(*tls.Conn)) string {
 	w.t.Helper()
 	config := pki.ServerConfig(w.serving())
 	config.NextProtos = []string{proto}
@@ -155,7 +155,7 @@ func (w *world) raw(proto string, handle func(*tls.Conn)) string {
 }
 
 // tcp is a TCP server whose connections are handled by hand and closed when handle returns or the test ends.
-func (w *world) tcp(handle func(net.Conn)) string {
+func (w *testEnv) tcp(handle func(net.Conn)) string {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -197,7 +197,7 @@ func (w *world) tcp(handle func(net.Conn)) string {
 }
 
 // deadAddress is an address that refuses connections.
-func (w *world) deadAddress() string {
+func (w *testEnv) deadAddress() string {
 	w.t.Helper()
 	l := w.listenApart()
 	defer func() { _ = l.Close() }()
@@ -205,7 +205,7 @@ func (w *world) deadAddress() string {
 }
 
 // listenApart listens where nobody else on this machine does: once closed, the port is not given to another process.
-func (w *world) listenApart() net.Listener {
+func (w *testEnv) listenApart() net.Listener {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil { // not every system has more than one address of its own
@@ -223,7 +223,7 @@ type link struct {
 	cut     atomic.Bool
 }
 
-func (w *world) link(to string) *link {
+func (w *testEnv) link(to string) *link {
 	k := &link{}
 	k.address = w.tcp(func(c net.Conn) {
 		up, err := net.Dial("tcp", to)
@@ -373,7 +373,7 @@ func text(s string) http.Handler {
 }
 
 // serveProto serves over one protocol: h2 or http/1.1.
-func (w *world) serveProto(h http.Handler, proto string) *server {
+func (w *testEnv) serveProto(h http.Handler, proto string) *server {
 	w.t.Helper()
 	if proto == "h2" {
 		return w.serve(h)

@@ -20,7 +20,7 @@ func TestABodyThatIsThereIsSentAgain(t *testing.T) {
 		"kept while it is sent": func(o *Options) { o.MaxReplayTotal = 5 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			var seen atomic.Int64
 			bodies := make(chan string, 10)
 			address := w.raw("h2", func(c *tls.Conn) {
@@ -74,7 +74,7 @@ func (s stuck) Read([]byte) (int, error) { <-s.come; return 0, io.ErrUnexpectedE
 func (s stuck) Close() error             { return nil }
 
 func TestABodyThatDoesNotCome(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	var asked atomic.Int64
 	s := w.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	b := w.backend(w.set(), s.address)
@@ -104,7 +104,7 @@ func (h *here) Close() error          { return nil }
 func (h *here) Buffered() (int, bool) { return h.Len(), true }
 
 func TestABodyThatIsShorterThanItsLength(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	b := w.backend(w.set(), s.address)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://x/", &here{strings.NewReader("abc")})
@@ -129,7 +129,7 @@ func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went
 func (failing) Close() error             { return nil }
 
 func TestAClientsBodyIsNoFaultOfTheEndpoint(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	b := w.backend(w.set(), s.address)
 	for range 2 * softFailures {

@@ -86,7 +86,7 @@ func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
 	} {
 		for _, proto := range []string{"h2", "http/1.1"} {
 			t.Run(test.name+" over "+proto, func(t *testing.T) {
-				w := newWorld(t)
+				w := newTestEnv(t)
 				s := w.serveProto(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					switch r.URL.Path {
 					case "/wait":
@@ -229,7 +229,7 @@ func unharmed(t *testing.T, b *Backend, registry *prometheus.Registry, logs *obs
 func TestA35ABodyThatBreaksOffAfterTheAnswerBegan(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			s := w.serveProto(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPost {
 					_ = http.NewResponseController(rw).EnableFullDuplex() // HTTP/2 always is

@@ -51,7 +51,7 @@ func (p *pinged) count(conn int) int {
 }
 
 func TestOneIdleConnectionOfAnEndpointIsPinged(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	var p pinged
 	b := w.backend(w.set(func(o *Options) { o.PingAfter, o.PingTimeout = 20*time.Millisecond, 10*time.Second }), w.raw("h2", p.handle))
 	b.set.checker.every = 10 * time.Millisecond
@@ -71,7 +71,7 @@ func TestOneIdleConnectionOfAnEndpointIsPinged(t *testing.T) {
 }
 
 func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	var p pinged
 	b := w.backend(w.set(func(o *Options) { o.PingAfter, o.PingTimeout = 20*time.Millisecond, time.Minute }), w.raw("h2", p.handle))
 	b.set.checker.every = 10 * time.Millisecond
@@ -102,7 +102,7 @@ func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	l := w.link(s.address)
 	told := make(chan error, 8)
@@ -128,7 +128,7 @@ func TestIdleConnectionsBesideASilentOneAreClosed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	l := w.link(s.address)
 	told := make(chan struct{}, 8)
@@ -149,7 +149,7 @@ func TestIdleConnectionsBesideASilentOneAreClosed(t *testing.T) {
 }
 
 func TestNobodyIsLookedAtWithoutConnections(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	b := w.backend(w.set(func(o *Options) { o.IdleTimeout = 50 * time.Millisecond }), s.address)
 	for range 2 {

@@ -38,26 +38,26 @@ func TestConnectingHasItsTime(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		listen func(*world, *testing.T) string
+		listen func(*testEnv, *testing.T) string
 		op     string
 	}{
-		{"hangs after accept", func(w *world, _ *testing.T) string {
+		{"hangs after accept", func(w *testEnv, _ *testing.T) string {
 			return w.tcp(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 		}, OpTLS},
-		{"TLS and then silence", func(w *world, _ *testing.T) string {
+		{"TLS and then silence", func(w *testEnv, _ *testing.T) string {
 			return w.raw("h2", func(c *tls.Conn) { _, _ = io.Copy(io.Discard, c) })
 		}, OpTLS},
-		{"TLS and then good-bye", func(w *world, _ *testing.T) string {
+		{"TLS and then good-bye", func(w *testEnv, _ *testing.T) string {
 			return w.raw("h2", func(*tls.Conn) {})
 		}, OpTLS},
-		{"not TLS", func(w *world, _ *testing.T) string {
+		{"not TLS", func(w *testEnv, _ *testing.T) string {
 			return w.tcp(func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") })
 		}, OpTLS},
-		{"nobody takes the connection", func(w *world, t *testing.T) string { return fullBacklog(t) }, OpDial},
+		{"nobody takes the connection", func(w *testEnv, t *testing.T) string { return fullBacklog(t) }, OpDial},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			address := test.listen(w, t)
 			soon(t, time.Second, func() time.Duration {
 				quick := w.set(func(o *Options) {

@@ -66,7 +66,7 @@ func TestA22Guard(t *testing.T) {
 
 // The guard sits behind resolution: a name says nothing about where it leads.
 func TestA22ForbiddenAddressBehindAName(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("reached"))
 	_, port, err := net.SplitHostPort(s.address)
 	if err != nil {
@@ -114,7 +114,7 @@ func TestA22ForbiddenAddressBehindAName(t *testing.T) {
 func TestEnvironmentProxyIsNotUsed(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(http.RedirectHandler("https://elsewhere.example/", http.StatusFound))
 	b := w.backend(w.set(), s.address)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/apis", nil)

@@ -32,7 +32,7 @@ func TestHealth(t *testing.T) {
 	}
 	now = now.Add(firstEjection)
 	usable(false, true)
-	// A connection in the background opens the door for one.
+	// A connection in the background lets one request through.
 	h.connected()
 	usable(true, false)
 	h.chosen()

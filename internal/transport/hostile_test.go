@@ -18,16 +18,16 @@ import (
 )
 
 func TestA28Lies(t *testing.T) {
-	h1 := func(answer string) func(*world) string {
-		return func(w *world) string {
+	h1 := func(answer string) func(*testEnv) string {
+		return func(w *testEnv) string {
 			return w.raw("http/1.1", func(c *tls.Conn) {
 				_, _ = c.Read(make([]byte, 4096))
 				_, _ = io.WriteString(c, answer)
 			})
 		}
 	}
-	h2 := func(do func(f *frames, stream uint32)) func(*world) string {
-		return func(w *world) string {
+	h2 := func(do func(f *frames, stream uint32)) func(*testEnv) string {
+		return func(w *testEnv) string {
 			return w.raw("h2", func(c *tls.Conn) {
 				if f, ok := newFrames(c); ok {
 					_ = f.WriteSettings()
@@ -38,7 +38,7 @@ func TestA28Lies(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		listen func(*world) string
+		listen func(*testEnv) string
 	}{
 		{"not HTTP", h1("SSH-2.0-OpenSSH\r\n\r\n")},
 		{"endless header over HTTP/1.1", h1("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2<<20) + "\r\n\r\n")},
@@ -56,7 +56,7 @@ func TestA28Lies(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			b := w.backend(w.set(func(o *Options) { o.MaxHeaderBytes = 64 << 10 }), test.listen(w))
 			start := time.Now()
 			_, err := get(t, b)
@@ -101,7 +101,7 @@ func TestA28HostileSettings(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			var conns atomic.Int64
 			address := w.raw("h2", func(c *tls.Conn) {
 				conns.Add(1)

@@ -30,7 +30,7 @@ type scripted struct {
 	asked   sync.Map // path: *atomic.Int64
 }
 
-func (w *world) scripted(answers map[string]string) *scripted {
+func (w *testEnv) scripted(answers map[string]string) *scripted {
 	s := &scripted{}
 	s.address = w.raw("http/1.1", func(c *tls.Conn) {
 		in := bufio.NewReader(c)
@@ -106,7 +106,7 @@ func answersWell(t *testing.T, b *Backend) {
 func pathOf(name string) string { return "/" + strings.ReplaceAll(name, " ", "-") }
 
 func TestAnswersOverHTTP1PassAsTheyAre(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	answers := map[string]string{}
 	for name, a := range fine {
 		answers[pathOf(name)] = a.text
@@ -158,7 +158,7 @@ var (
 // request, and is never asked for twice (A28).
 func TestA28LiesOverHTTP1(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "malformed responses over HTTP/1.1")
-	w := newWorld(t)
+	w := newTestEnv(t)
 	answers := map[string]string{}
 	for name, lie := range headLies {
 		answers[pathOf(name)] = lie.text
@@ -217,7 +217,7 @@ func lie(t *testing.T, b *Backend, s *scripted, method, name string) {
 // What is wrong is said where the library does not hide it.
 func TestA28MalformedResponsesAreReported(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "malformed responses over HTTP/1.1")
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.scripted(map[string]string{"/folded": headLies["folded header"].text, "/size": bodyLies["second chunk is wrong"].text})
 	b := w.backend(w.set(), s.address)
 	for path, wrong := range map[string]error{"/folded": errFolded, "/size": errChunkSize} {
@@ -247,7 +247,7 @@ func TestA28AnswersThatNobodyAskedFor(t *testing.T) {
 		"408 and the end":  {answer, "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			wrote := make(chan struct{}, 1)
 			b := w.backend(w.set(), w.raw("http/1.1", func(c *tls.Conn) {
 				in := bufio.NewReader(c)
@@ -296,7 +296,7 @@ func (c *held) Write(p []byte) (int, error) {
 // Half a record that came before a request is waited for: the other half would make it an answer.
 func TestA28AnAnswerThatIsUnderWayBeforeItsRequest(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "responses over HTTP/1.1 that nobody asked for")
-	w := newWorld(t)
+	w := newTestEnv(t)
 	config := pki.ServerConfig(w.serving())
 	config.NextProtos = []string{"http/1.1"}
 	begun := make(chan struct{}, 10)
@@ -327,7 +327,7 @@ func TestA28AnAnswerThatIsUnderWayBeforeItsRequest(t *testing.T) {
 func TestA28AnAnswerBeforeAnyRequest(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "responses over HTTP/1.1 that nobody asked for")
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		w := newWorld(t)
+		w := newTestEnv(t)
 		wrote := make(chan struct{}, 1)
 		b := w.backend(w.set(), w.raw("http/1.1", func(c *tls.Conn) {
 			_, _ = io.WriteString(c, forged)
@@ -356,7 +356,7 @@ func TestA28AnAnswerBeforeAnyRequest(t *testing.T) {
 
 // A request that asks for it gets another protocol, at which nobody looks.
 func TestPlainConnectionsSwitchProtocolsWhenAsked(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	b := w.backend(w.set(), w.raw("http/1.1", func(c *tls.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n\x00\x01anything\n")
@@ -381,7 +381,7 @@ func TestPlainConnectionsSwitchProtocolsWhenAsked(t *testing.T) {
 
 // An answer that comes before its request is over, and a body that looks like a request, mislead nobody.
 func TestAnAnswerBeforeItsRequestIsOver(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	b := w.backend(w.set(), w.raw("http/1.1", func(c *tls.Conn) {
 		in := bufio.NewReader(c)
 		for {

@@ -27,7 +27,7 @@ var takenByTheLibrary = []string{
 // Whatever the library refuses of what a backend of HTTP/1.1 says is the backend breaking the protocol: it is not asked for again,
 // and does not count as a connection that failed.
 func TestWhatTheLibraryMakesOfLies(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	answers := map[string]string{}
 	for name, lie := range headLies {
 		answers[pathOf(name)] = lie.text + closing

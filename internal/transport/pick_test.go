@@ -7,7 +7,7 @@ import (
 )
 
 func TestPick(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	b := w.backend(w.set(func(o *Options) { o.Zone = "here" }))
 	at := func(name string, change ...func(*candidate)) candidate {
 		m := candidate{endpoint: newEndpoint(b, name)}

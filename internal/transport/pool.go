@@ -207,9 +207,9 @@ func (p *connPool) dialResult(d *pendingDial) error {
 		return d.err
 	}
 	p.mu.Lock()
-	stillborn := !d.conn.used && d.conn.Closed()
+	closedAtOnce := !d.conn.used && d.conn.Closed()
 	p.mu.Unlock()
-	if !stillborn {
+	if !closedAtOnce {
 		return nil
 	}
 	err := &connectError{op: OpTLS, err: errClosedAtOnce}

@@ -21,7 +21,7 @@ import (
 func TestClientCertificateIsReplaced(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			hold, held := make(chan struct{}), make(chan struct{})
 			var once sync.Once
 			s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -79,7 +79,7 @@ func TestEndpointLeaves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	w := newWorld(t)
+	w := newTestEnv(t)
 	stream := make(chan string)
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/watch" {
@@ -128,7 +128,7 @@ func TestEndpointLeaves(t *testing.T) {
 }
 
 func TestAnotherCAIsAnotherBackend(t *testing.T) {
-	w, other := newWorld(t), newWorld(t)
+	w, other := newTestEnv(t), newTestEnv(t)
 	s := w.serve(text("ok"))
 	registry := prometheus.NewRegistry()
 	set := w.set(func(o *Options) { o.Metrics = metrics.NewBackends(registry) })
@@ -171,7 +171,7 @@ func TestAnotherCAIsAnotherBackend(t *testing.T) {
 }
 
 func TestSetCloses(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	hold := make(chan struct{})
 	s := w.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
 	defer close(hold)
@@ -194,7 +194,7 @@ func TestSetCloses(t *testing.T) {
 }
 
 func TestAdmit(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	spec := w.spec()
 	spec.MaxInFlight = 2
 	set := w.set()
@@ -228,7 +228,7 @@ func TestAdmit(t *testing.T) {
 }
 
 func TestProbesHaveTheirOwnConnection(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	b := w.backend(w.set(), s.address)
 	for range 3 {
@@ -244,7 +244,7 @@ func TestProbesHaveTheirOwnConnection(t *testing.T) {
 }
 
 func TestDialUpgrade(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	offered := make(chan []string, 2)
 	pair := w.serving()
 	address := w.tcp(func(c net.Conn) {
@@ -294,7 +294,7 @@ func TestDialUpgrade(t *testing.T) {
 
 // A repetition that finds nobody does not make the first attempt undone.
 func TestSentIsRemembered(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	var address string
 	done := make(chan struct{})
 	l := w.listenApart()
@@ -325,7 +325,7 @@ func TestSentIsRemembered(t *testing.T) {
 func TestConnectionLostUnderABodyIsTold(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				rw.(http.Flusher).Flush()
 				<-r.Context().Done()
@@ -358,7 +358,7 @@ func TestConnectionLostUnderABodyIsTold(t *testing.T) {
 }
 
 func TestCloseEndsHTTP1Requests(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.(http.Flusher).Flush()
 		<-r.Context().Done()

@@ -12,19 +12,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tap is a body that remembers whether it was closed.
-type tap struct {
+// closeRecorder is a body that remembers whether it was closed.
+type closeRecorder struct {
 	io.Reader
 	closed bool
 }
 
-func (b *tap) Close() error { b.closed = true; return nil }
+func (b *closeRecorder) Close() error { b.closed = true; return nil }
 
 func TestReplay(t *testing.T) {
 	// Whatever was read before attempts were given up, the last attempt sees the whole body.
 	rapid.Check(t, func(t *rapid.T) {
 		content := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "content")
-		source := &tap{Reader: iotest.OneByteReader(bytes.NewReader(content))}
+		source := &closeRecorder{Reader: iotest.OneByteReader(bytes.NewReader(content))}
 		pool := &allowance{limit: 1 << 20}
 		p := newReplay(source, -1, 1<<20, pool)
 		for range rapid.IntRange(0, 4).Draw(t, "failed attempts") {
@@ -78,7 +78,7 @@ func TestReplayBounds(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			pool := &allowance{limit: test.pool}
-			source := &tap{Reader: strings.NewReader(big)}
+			source := &closeRecorder{Reader: strings.NewReader(big)}
 			p := newReplay(source, -1, test.limit, pool)
 			first, err := p.newReader()
 			if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 func TestSuccessIsReportedOnceASecond(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusTeapot) }))
 	var told atomic.Int64
 	b := w.backend(w.set(func(o *Options) { o.OnSuccess = func(*Backend) { told.Add(1) } }), s.address)
@@ -25,7 +25,7 @@ func TestSuccessIsReportedOnceASecond(t *testing.T) {
 }
 
 func TestProbesAndFailuresAreNoSuccess(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	var told atomic.Int64
 	count := func(o *Options) { o.OnSuccess = func(*Backend) { told.Add(1) } }
@@ -41,7 +41,7 @@ func TestProbesAndFailuresAreNoSuccess(t *testing.T) {
 }
 
 func TestAnIdleBackendThatGoesIsMissed(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	var told atomic.Int64
 	b := w.backend(w.set(func(o *Options) { o.OnFailure = func(*Backend, error) { told.Add(1) } }), s.address)
@@ -56,7 +56,7 @@ func TestAnIdleBackendThatFallsSilentIsMissed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	l := w.link(s.address)
 	told := make(chan struct{}, 1)
@@ -80,7 +80,7 @@ func TestAnIdleBackendThatFallsSilentIsMissed(t *testing.T) {
 }
 
 func TestAServerThatClosesEveryConnectionIsNotMissedEachTime(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Connection", "close") }))
 	var told atomic.Int64
 	b := w.backend(w.set(func(o *Options) { o.OnFailure = func(*Backend, error) { told.Add(1) } }), s.address)
@@ -96,7 +96,7 @@ func TestAServerThatClosesEveryConnectionIsNotMissedEachTime(t *testing.T) {
 }
 
 func TestAConnectionThatWeCloseIsNotMissed(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	var told atomic.Int64
 	tell := func(o *Options) { o.OnFailure = func(*Backend, error) { told.Add(1) } }

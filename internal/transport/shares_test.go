@@ -12,7 +12,7 @@ func TestD14NoUserHasAllPlaces(t *testing.T) {
 		{1, 1, 1}, {2, 1, 1}, {2, 2, 1}, {10, 1, 8}, {300, 1, 240}, {300, 2, 133}, {300, 20, 14},
 	} {
 		t.Run(fmt.Sprint(test.users, " users of ", test.limit), func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			spec := w.spec()
 			spec.MaxInFlight = test.limit
 			b, err := w.set().Backend(spec)
@@ -62,7 +62,7 @@ func TestD14NoUserHasAllPlaces(t *testing.T) {
 
 // A request whose client does not take the response gives its place to others, and there are only so many such requests.
 func TestD14APlaceIsGivenBackWhileItsClientDoesNotRead(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	spec := w.spec()
 	spec.MaxInFlight = 10
 	b, err := w.set().Backend(spec)

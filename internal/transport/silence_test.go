@@ -55,7 +55,7 @@ func TestABackendThatAnswersNothingIsReported(t *testing.T) {
 	}
 	for name, patience := range map[string]time.Duration{"a client waits": time.Minute, "a client gave up": 200 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestEnv(t)
 			release := make(chan struct{})
 			s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				select {
@@ -101,7 +101,7 @@ func TestABackendThatAnswersNothingIsReported(t *testing.T) {
 }
 
 func TestResponseEndsASilence(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	next := make(chan string)
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodDelete {
@@ -141,7 +141,7 @@ func TestASilentConnectionFailsItsRequests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	w := newWorld(t)
+	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	l := w.link(s.address)
 	b := w.backend(w.set(), l.address)

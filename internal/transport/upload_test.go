@@ -68,7 +68,7 @@ func post(ctx context.Context, b *Backend, path string, body io.Reader, length i
 
 // Uploads that a backend does not read use up the windows of their connections, and hold no other upload up, long or short.
 func TestD17UploadsThatABackendDoesNotReadHoldNoOtherUp(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	end := make(chan struct{})
 	var unread atomic.Int64
 	s := w.serve(reads(end, &unread))
@@ -129,7 +129,7 @@ func TestD17UploadsThatABackendDoesNotReadHoldNoOtherUp(t *testing.T) {
 
 // However many uploads there are, connections are bounded, and short ones that are read share one.
 func TestD17ConnectionsForUploadsAreBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	end := make(chan struct{})
 	var unread atomic.Int64
 	s := w.serve(reads(end, &unread))
@@ -166,7 +166,7 @@ func TestD17ConnectionsForUploadsAreBounded(t *testing.T) {
 func TestD16AFloodCountsAgainstTheEndpoint(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "floods of frames that carry nothing")
 	for _, busy := range []bool{true, false} {
-		w := newWorld(t)
+		w := newTestEnv(t)
 		asked := make(chan struct{}, 10)
 		b := w.backend(w.set(), w.raw("h2", func(c *tls.Conn) {
 			f, ok := newFrames(c)

@@ -15,7 +15,7 @@ import (
 // Who leaves before there is a connection waits for none: TestTransportCancelRequestInDial and TestTransportCancelRequestBeforeDo of
 // net/http.
 func TestCallersLeaveBeforeThereIsAConnection(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnv(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

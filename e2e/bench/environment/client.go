@@ -17,7 +17,7 @@ import (
 // perConnection is how many clients share a connection of HTTP/2, as the controllers of one process do.
 const perConnection = 8
 
-// Ask is what a crowd of clients asks.
+// Ask is what the concurrent clients request.
 type Ask struct {
 	Method string
 	Path   string
@@ -31,7 +31,7 @@ type Ask struct {
 	EachBody func(n int64) string
 }
 
-// Answer is what the crowd saw.
+// Answer is what the clients saw.
 type Answer struct {
 	Requests  int
 	PerSecond float64
@@ -148,7 +148,7 @@ func (c *LoadGenerator) once(ctx context.Context, client *http.Client) error {
 	return err
 }
 
-// NewRequest is one of a crowd's requests.
+// NewRequest makes one of the requests.
 func NewRequest(ctx context.Context, s *Server, a Ask, body string) (*http.Request, error) {
 	var from io.Reader
 	if body != "" {

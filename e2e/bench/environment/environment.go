@@ -65,7 +65,7 @@ func (y *Environment) furnish() (err error) {
 	return err
 }
 
-// Dir is a new directory in the yard.
+// Dir is a new directory of the environment.
 func (y *Environment) Dir(name string) (string, error) {
 	dir := filepath.Join(y.dir, name)
 	return dir, os.MkdirAll(dir, 0o700)

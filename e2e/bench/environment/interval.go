@@ -8,7 +8,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Interval is what one server and those around it did while a crowd asked it.
+// Interval is what one server and those around it did while clients sent requests.
 type Interval struct {
 	Answer
 	// CPU of one request, in each process.
@@ -18,7 +18,7 @@ type Interval struct {
 	RSS         int64
 }
 
-// Measure lets the crowd ask for a while, after a moment in which connections and buffers are made.
+// Measure lets the clients send requests for a while, after a moment in which connections and buffers are made.
 func (c *LoadGenerator) Measure(ctx context.Context, backend *Server, warm, d time.Duration) (s Interval, err error) {
 	if _, err := c.Run(ctx, warm); err != nil {
 		return s, err

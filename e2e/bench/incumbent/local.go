@@ -50,13 +50,13 @@ func (r *Report) local(ctx context.Context, g *rig, ours *environment.Front, the
 	if err != nil {
 		return err
 	}
-	door := func(d *environment.FrontDoor) *local.FrontDoor {
+	frontDoor := func(d *environment.FrontDoor) *local.FrontDoor {
 		return &local.FrontDoor{FrontDoor: d, Many: g.Many, Cell: g.LocalCell, Listen: g.LocalWatch}
 	}
 	all := []storageOwner{
-		{"Portico, embedded etcd", door(ours.FrontDoor), nil},
-		{"Portico, etcd beside it", door(external.FrontDoor), etcd},
-		{"kube-apiserver, etcd beside it", door(theirs.FrontDoor), theirs.Etcd},
+		{"Portico, embedded etcd", frontDoor(ours.FrontDoor), nil},
+		{"Portico, etcd beside it", frontDoor(external.FrontDoor), etcd},
+		{"kube-apiserver, etcd beside it", frontDoor(theirs.FrontDoor), theirs.Etcd},
 	}
 	for _, k := range all {
 		if err := k.Fill(ctx); err != nil {

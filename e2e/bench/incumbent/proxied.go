@@ -97,12 +97,12 @@ func (r *Report) proxiedRequests(ctx context.Context, g *rig, all []who) error {
 }
 
 func askFor(ctx context.Context, g *rig, s *environment.Server, ask environment.Ask) (environment.Interval, error) {
-	crowd, err := environment.NewLoadGenerator(s, ask)
+	generator, err := environment.NewLoadGenerator(s, ask)
 	if err != nil {
 		return environment.Interval{}, err
 	}
-	defer crowd.Leave()
-	return crowd.Measure(ctx, g.backend, g.Warm, g.Cell)
+	defer generator.Leave()
+	return generator.Measure(ctx, g.backend, g.Warm, g.Cell)
 }
 
 // summarizeProxied fills the rows of one cell.

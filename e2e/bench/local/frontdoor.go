@@ -52,12 +52,12 @@ func (d *FrontDoor) Ask(ctx context.Context, o Operation, beside *environment.Se
 	if o.kind == watching {
 		return d.watch(ctx, o, beside)
 	}
-	crowd, err := environment.NewLoadGenerator(d.Server, d.request(o))
+	generator, err := environment.NewLoadGenerator(d.Server, d.request(o))
 	if err != nil {
 		return Cost{}, err
 	}
-	defer crowd.Leave()
-	got, err := crowd.Measure(ctx, beside, d.Cell/5, d.Cell)
+	defer generator.Leave()
+	got, err := generator.Measure(ctx, beside, d.Cell/5, d.Cell)
 	return Cost{CPU: us(got.Server), Beside: us(got.Backend), PerSecond: got.PerSecond, P50: ms(got.P50), P99: ms(got.P99), RSS: got.RSS}, err
 }
 
@@ -68,7 +68,7 @@ func (d *FrontDoor) request(o Operation) environment.Ask {
 	ask := environment.Ask{Method: http.MethodGet, Token: environment.AdminToken, HTTP2: true, Clients: o.Clients, Accept: o.accept}
 	switch o.kind {
 	case creating:
-		d.made += 1_000_000 // each crowd counts from one
+		d.made += 1_000_000 // each generator counts from one
 		base := d.made
 		ask.Method, ask.Path = http.MethodPost, collection(madeIn)
 		ask.EachBody = func(n int64) string { return body(madeIn, nameOf(int(base+n))) }

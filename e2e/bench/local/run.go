@@ -98,7 +98,7 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, say func(s
 // ask adds what one round of an operation cost, in microseconds, to the row.
 func (a *runner) ask(ctx context.Context, l string, o Operation, row *Row) error {
 	if l == frontDoorLayer {
-		return a.askDoor(ctx, o, row)
+		return a.askFrontDoor(ctx, o, row)
 	}
 	line, err := json.Marshal(question{Layer: l, Kind: o.kind, Clients: o.Clients, Accept: o.accept, For: a.Cell})
 	if err != nil {
@@ -119,7 +119,7 @@ func (a *runner) ask(ctx context.Context, l string, o Operation, row *Row) error
 	return nil
 }
 
-func (a *runner) askDoor(ctx context.Context, o Operation, row *Row) error {
+func (a *runner) askFrontDoor(ctx context.Context, o Operation, row *Row) error {
 	if o.kind == nothing {
 		return nil // somebody serves whatever is asked there
 	}

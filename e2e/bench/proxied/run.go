@@ -197,12 +197,12 @@ func order(n, round int) []int {
 }
 
 func once(ctx context.Context, w who, c Cell, backend *environment.Server, s Settings) (environment.Interval, error) {
-	crowd, err := environment.NewLoadGenerator(w.server, c.Ask(w.token))
+	generator, err := environment.NewLoadGenerator(w.server, c.Ask(w.token))
 	if err != nil {
 		return environment.Interval{}, err
 	}
-	defer crowd.Leave()
-	return crowd.Measure(ctx, backend, s.Warm, s.Cell)
+	defer generator.Leave()
+	return generator.Measure(ctx, backend, s.Warm, s.Cell)
 }
 
 func (r *Report) watches(ctx context.Context, all []who, backend *environment.Server, s Settings, say func(string, ...any)) error {

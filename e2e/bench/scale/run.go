@@ -222,14 +222,14 @@ func (r *Report) requests(ctx context.Context, all []*subject, backend *environm
 }
 
 func (f *subject) load(ctx context.Context, backend *environment.Server, s Settings) (environment.Interval, error) {
-	crowd, err := environment.NewLoadGenerator(f.Server, environment.Ask{
+	generator, err := environment.NewLoadGenerator(f.Server, environment.Ask{
 		Method: http.MethodGet, Path: environment.Path(f.row.APIServices/2) + "/small", Token: environment.UserToken, HTTP2: true, Clients: 32,
 	})
 	if err != nil {
 		return environment.Interval{}, err
 	}
-	defer crowd.Leave()
-	return crowd.Measure(ctx, backend, s.Cell/4, s.Cell)
+	defer generator.Leave()
+	return generator.Measure(ctx, backend, s.Cell/4, s.Cell)
 }
 
 // appear makes APIServices and asks each until it answers.

@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// open makes the informer of one argument, with a ledger of what it tells.
+// open makes the informer of one argument, with a record of what it reports.
 func open(config *rest.Config, what string) (cache.SharedIndexInformer, error) {
 	mode, resource, _ := strings.Cut(what, ":")
 	parts := strings.Split(resource, "/")
@@ -90,7 +90,7 @@ func open(config *rest.Config, what string) (cache.SharedIndexInformer, error) {
 	if err != nil {
 		return nil, err
 	}
-	book := &ledger{what: what, told: map[string]string{}}
+	book := &objectVersions{what: what, told: map[string]string{}}
 	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: book.add, UpdateFunc: book.update, DeleteFunc: book.remove})
 	return informer, err
 }

@@ -114,7 +114,7 @@ func TestTheGridChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := newWorld()
+	w, err := newEnvironment()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,9 +24,9 @@ const (
 
 // grid is what a persona is asked.
 type grid struct {
-	world *world
-	few   bool
-	out   []question
+	environment *environment
+	few         bool
+	out         []question
 	// errors are kinds of which there is no sample.
 	errors []error
 }
@@ -35,7 +35,7 @@ type grid struct {
 type shape struct{ few, bound bool }
 
 // questions are those of one persona about these resources, in order. All of them can be asked of a server in any order.
-func (w *world) questions(all []resource, p persona) ([]question, error) {
+func (w *environment) questions(all []resource, p persona) ([]question, error) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	s := shape{p.Few, p.bound()}
@@ -60,8 +60,8 @@ func (w *world) questions(all []resource, p persona) ([]question, error) {
 	return out, nil
 }
 
-func (w *world) grid(all []resource, s shape) ([]question, error) {
-	g := &grid{world: w, few: s.few}
+func (w *environment) grid(all []resource, s shape) ([]question, error) {
+	g := &grid{environment: w, few: s.few}
 	namespaces := []string{own}
 	if s.bound {
 		namespaces = append(namespaces, foreign)
@@ -96,7 +96,7 @@ func (g *grid) collection(r resource, namespace string) {
 	add := func(verb, method, path, kind string, body any) {
 		g.add(question{Name: verb + " " + r.String() + where, Method: method, Path: path, Type: kind, Body: body})
 	}
-	s, ok := g.world.samples[at]
+	s, ok := g.environment.samples[at]
 	if !ok {
 		if r.may("create") || r.may("update") {
 			g.errors = append(g.errors, fmt.Errorf("objects.yaml has no sample at %s", at))
@@ -164,7 +164,7 @@ func (g *grid) below(r, b resource, at, where string, object map[string]any, mos
 	path := at + "/" + b.Name
 	target := r.String() + "/" + b.Name + where
 	body := object
-	if s, ok := g.world.samples[path]; ok {
+	if s, ok := g.environment.samples[path]; ok {
 		body = s.whole(b)
 	} else if b.Kind == "Scale" {
 		body = map[string]any{"apiVersion": b.groupVersion(), "kind": b.Kind, "metadata": map[string]any{"name": sampled}, "spec": map[string]any{"replicas": 1}}

@@ -79,7 +79,7 @@ func hear(t *testing.T, kubeconfig string, resources []resource) recording {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := newWorld()
+	w, err := newEnvironment()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 type answers map[string]answer
 
 // interview asks every persona all its questions, so many personas at once. The first error ends it.
-func (s *server) interview(ctx context.Context, w *world, all []persona, resources []resource, atOnce int) (map[string]answers, error) {
+func (s *server) interview(ctx context.Context, w *environment, all []persona, resources []resource, atOnce int) (map[string]answers, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var (
@@ -48,7 +48,7 @@ func (s *server) interview(ctx context.Context, w *world, all []persona, resourc
 }
 
 // one asks one persona, over a connection of its own.
-func (s *server) one(ctx context.Context, w *world, p persona, resources []resource) (answers, error) {
+func (s *server) one(ctx context.Context, w *environment, p persona, resources []resource) (answers, error) {
 	questions, err := w.questions(resources, p)
 	if err != nil {
 		return nil, err

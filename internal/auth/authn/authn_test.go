@@ -134,7 +134,7 @@ func get(t *testing.T, client *http.Client, url string, headers http.Header) ans
 
 func TestWho(t *testing.T) {
 	d := open(t)
-	strangers := authtest.NewCA(t, "somebody else's CA")
+	others := authtest.NewCA(t, "somebody else's CA")
 	bearer := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
 	stated := http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"dev", "ops"}, "X-Remote-Extra-Scope": {"a"}}
 	forged := http.Header{"X-Remote-User": {"root"}, "X-Remote-Group": {"system:masters"}}
@@ -179,7 +179,7 @@ func TestWho(t *testing.T) {
 		{name: "B10 expired client certificate", cert: d.clients.Client(t, "carol", authtest.Expired), wantErr: "expired"},
 		{name: "B10 client certificate that is not valid yet", cert: d.clients.Client(t, "carol", authtest.NotYetValid), wantErr: "not yet valid"},
 		{name: "B10 a server's certificate", cert: d.clients.Client(t, "carol", authtest.ServerOnly), wantErr: "incompatible key usage"},
-		{name: "B10 certificate of a stranger", cert: strangers.Client(t, "carol"), wantErr: "unknown authority"},
+		{name: "B10 certificate of a stranger", cert: others.Client(t, "carol"), wantErr: "unknown authority"},
 		{name: "B10 no common name", cert: d.clients.Client(t, "", authtest.Groups("system:masters")), wantErr: "no common name"},
 		{name: "B10 system:masters as a name is no group", cert: d.clients.Client(t, "system:masters"), want: "system:masters: system:authenticated"},
 		{name: "B10 a star is a name like any other", cert: d.clients.Client(t, "*"), want: "*: system:authenticated"},
@@ -187,7 +187,7 @@ func TestWho(t *testing.T) {
 
 		{name: "B11 certificate and token: the certificate, and only it", cert: carol, headers: bearer("good-token"), want: "carol: blue green system:authenticated"},
 		{name: "B11 certificate and a bad token", cert: carol, headers: bearer("bad-token"), wantErr: "invalid bearer token"},
-		{name: "B11 a stranger's certificate and a good token", cert: strangers.Client(t, "x"), headers: bearer("good-token"), wantErr: "unknown authority"},
+		{name: "B11 a stranger's certificate and a good token", cert: others.Client(t, "x"), headers: bearer("good-token"), wantErr: "unknown authority"},
 		{name: "B11 front proxy and token: what the front proxy states", cert: proxy, headers: with(stated, bearer("good-token")), want: "alice: dev ops system:authenticated"},
 		{name: "B11 front proxy and a bad token", cert: proxy, headers: with(stated, bearer("bad-token")), wantErr: "invalid bearer token"},
 		{name: "B11 a front proxy that states nobody may have a token of its own", cert: proxy, headers: bearer("good-token"), want: "tina: dev ops system:authenticated"},
@@ -266,7 +266,7 @@ func TestB10UIDOfACertificate(t *testing.T) {
 func TestWebsocketToken(t *testing.T) {
 	d := open(t)
 	encoded := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good-token"))
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://door/api", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://front-door/api", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestWebsocketToken(t *testing.T) {
 func TestAnonymousPaths(t *testing.T) {
 	d := open(t, func(c *Config, _ *testServer) { c.AnonymousPaths = []string{"/livez", "/version"} })
 	for path, want := range map[string]bool{"/livez": true, "/version": true, "/livez/etcd": false, "/api": false, "/versions": false} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://door"+path, nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://front-door"+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

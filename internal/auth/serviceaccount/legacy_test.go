@@ -38,7 +38,7 @@ func TestTokensOfSecrets(t *testing.T) {
 		name   string
 		token  string // default the good one
 		secret func(*corev1.Secret)
-		world  func(objects)
+		change func(objects)
 		asked  []string // audiences; default nobody asks
 		want   string   // the refusal, or nothing
 		uses   int      // of two refused ones
@@ -46,7 +46,7 @@ func TestTokensOfSecrets(t *testing.T) {
 		{name: "in its secret"},
 		{name: "for an audience of ours that is asked for", asked: []string{"elsewhere", "api"}},
 		{name: "for an audience that is not ours", asked: []string{"elsewhere"}, want: "for none of the audiences"},
-		{name: "its secret was deleted", world: func(o objects) { delete(o, "secrets/ns/long") }, want: "not found"},
+		{name: "its secret was deleted", change: func(o objects) { delete(o, "secrets/ns/long") }, want: "not found"},
 		{name: "its secret has been going for seconds", secret: func(s *corev1.Secret) { s.DeletionTimestamp = &going }, want: "being deleted"},
 		{name: "its secret was made anew", secret: func(s *corev1.Secret) { s.Data["token"] = []byte("another") }, want: "another token"},
 		{name: "its secret has no token", secret: func(s *corev1.Secret) { s.Data = nil }, want: "another token"},
@@ -54,11 +54,11 @@ func TestTokensOfSecrets(t *testing.T) {
 		{name: "invalid since nobody used it", secret: func(s *corev1.Secret) {
 			s.Labels = map[string]string{invalidLabel: "2026-01-02"}
 		}, want: "invalid since 2026-01-02: nobody had used it for long; use tokens of the TokenRequest API, or remove the label " + invalidLabel, uses: 2},
-		{name: "its service account was deleted", world: func(o objects) { delete(o, "serviceaccounts/ns/robot") }, want: "not found"},
-		{name: "its service account was made anew", world: func(o objects) {
+		{name: "its service account was deleted", change: func(o objects) { delete(o, "serviceaccounts/ns/robot") }, want: "not found"},
+		{name: "its service account was made anew", change: func(o objects) {
 			o["serviceaccounts/ns/robot"].(*corev1.ServiceAccount).UID = "sa-9"
 		}, want: "there is another one by that name"},
-		{name: "its service account has been going for seconds", world: func(o objects) {
+		{name: "its service account has been going for seconds", change: func(o objects) {
 			o["serviceaccounts/ns/robot"].(*corev1.ServiceAccount).DeletionTimestamp = &going
 		}, want: "its service account is being deleted"},
 		{name: "signed by somebody else", token: authtest.Token(head, legacyBody(), authtest.RS256(keys().otherRSA)), want: "signature"},
@@ -77,19 +77,19 @@ func TestTokensOfSecrets(t *testing.T) {
 			if tt.token == "" {
 				tt.token = token
 			}
-			world, uses := cluster(), 0
+			change, uses := cluster(), 0
 			secret := &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "long"}, Type: corev1.SecretTypeServiceAccountToken,
 				Data: map[string][]byte{"token": []byte(tt.token)},
 			}
-			world["secrets/ns/long"] = secret
+			change["secrets/ns/long"] = secret
 			if tt.secret != nil {
 				tt.secret(secret)
 			}
-			if tt.world != nil {
-				tt.world(world)
+			if tt.change != nil {
+				tt.change(change)
 			}
-			tokens := newTokens(t, func(c *Config) { c.Lookup, c.Used = world, func(*corev1.Secret) { uses++ } })
+			tokens := newTokens(t, func(c *Config) { c.Lookup, c.Used = change, func(*corev1.Secret) { uses++ } })
 			ctx := context.Context(t.Context())
 			if tt.asked != nil {
 				ctx = authenticator.WithAudiences(ctx, tt.asked)
@@ -153,14 +153,14 @@ func TestTracesOfTokensOfSecrets(t *testing.T) {
 		{name: "shown to others", asked: []string{"elsewhere"}, annotations: map[string]string{used: subject}, counts: "1 0 0 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			world := cluster()
-			world["serviceaccounts/ns/robot"].(*corev1.ServiceAccount).Secrets = c.named
-			world["secrets/ns/long"] = &corev1.Secret{
+			change := cluster()
+			change["serviceaccounts/ns/robot"].(*corev1.ServiceAccount).Secrets = c.named
+			change["secrets/ns/long"] = &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "long", Labels: c.labels}, Type: corev1.SecretTypeServiceAccountToken,
 				Data: map[string][]byte{"token": []byte(token)},
 			}
 			m := metrics.NewServiceAccountTokens(prometheus.NewRegistry())
-			tokens := newTokens(t, func(o *Config) { o.Lookup, o.Metrics = world, m })
+			tokens := newTokens(t, func(o *Config) { o.Lookup, o.Metrics = change, m })
 			said := &recordedWarnings{}
 			ctx := warning.WithWarningRecorder(audit.WithAuditContext(t.Context()), said)
 			if c.asked != nil {

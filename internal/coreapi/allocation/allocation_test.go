@@ -94,8 +94,8 @@ func (e *entries) All(context.Context) ([]Entry, error) {
 	return slices.Collect(maps.Values(e.all)), nil
 }
 
-// world is Services over memory.
-type world struct {
+// testEnv is Services over memory.
+type testEnv struct {
 	t         *testing.T
 	addresses *memory[netip.Addr]
 	ports     *memory[int32]
@@ -104,8 +104,8 @@ type world struct {
 	a         *Allocator
 }
 
-func newWorld(t *testing.T, ranges ...string) *world {
-	w := &world{t: t, addresses: newMemory[netip.Addr](), ports: newMemory[int32](), writes: &entries{all: map[string]Entry{}}, stored: map[string]*corev1.Service{}}
+func newTestEnv(t *testing.T, ranges ...string) *testEnv {
+	w := &testEnv{t: t, addresses: newMemory[netip.Addr](), ports: newMemory[int32](), writes: &entries{all: map[string]Entry{}}, stored: map[string]*corev1.Service{}}
 	var parsed []netip.Prefix
 	for _, r := range ranges {
 		parsed = append(parsed, netip.MustParsePrefix(r))
@@ -121,7 +121,7 @@ func newWorld(t *testing.T, ranges ...string) *world {
 }
 
 // write is what storage does with a Service. fail: storage refuses it after it was settled.
-func (w *world) write(s *corev1.Service, fail error) (*corev1.Service, error) {
+func (w *testEnv) write(s *corev1.Service, fail error) (*corev1.Service, error) {
 	ctx, t := w.a.Begin(w.t.Context())
 	s = s.DeepCopy()
 	s.Namespace, s.UID = "default", types.UID("uid of "+s.Name)
@@ -136,14 +136,14 @@ func (w *world) write(s *corev1.Service, fail error) (*corev1.Service, error) {
 	return s, err
 }
 
-func (w *world) remove(name string) {
+func (w *testEnv) remove(name string) {
 	s := w.stored[name]
 	delete(w.stored, name)
 	w.a.Deleted(s)
 }
 
 // agree fails when claims and Services differ.
-func (w *world) agree() {
+func (w *testEnv) agree() {
 	w.t.Helper()
 	addresses, ports := map[netip.Addr]string{}, map[int32]string{}
 	for _, s := range w.stored {
@@ -272,7 +272,7 @@ func TestWhatANewServiceGets(t *testing.T) {
 		"more ports than there are":      {[]string{v4}, service("a", nodePort(make([]int32, 10)...)), nil, nil, "", "failed to allocate a nodePort: range is full"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, c.ranges...)
+			w := newTestEnv(t, c.ranges...)
 			if _, err := w.write(service("before", ip("10.0.0.9"), nodePort(30003), policy(single)), nil); err != nil {
 				t.Fatal(err)
 			}
@@ -371,7 +371,7 @@ func TestWhatAnUpdateChanges(t *testing.T) {
 		}, "field is immutable", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, v4, v6)
+			w := newTestEnv(t, v4, v6)
 			before, err := w.write(c.from, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -401,7 +401,7 @@ func TestWhatAnUpdateChanges(t *testing.T) {
 }
 
 func TestOnePortByTwoProtocols(t *testing.T) {
-	w := newWorld(t, v4)
+	w := newTestEnv(t, v4)
 	s, err := w.write(service("dns", func(s *corev1.ServiceSpec) {
 		s.Type = corev1.ServiceTypeNodePort
 		s.Ports = []corev1.ServicePort{{Name: "u", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "t", Port: 53, Protocol: corev1.ProtocolTCP}}
@@ -413,7 +413,7 @@ func TestOnePortByTwoProtocols(t *testing.T) {
 }
 
 func TestAFullRange(t *testing.T) {
-	w := newWorld(t, "10.0.0.0/28")
+	w := newTestEnv(t, "10.0.0.0/28")
 	for i := range 13 { // 16 less network, broadcast and the first
 		if _, err := w.write(service(string(rune('a'+i))), nil); err != nil {
 			t.Fatalf("service %d: %v", i, err)
@@ -431,7 +431,7 @@ func TestAFullRange(t *testing.T) {
 }
 
 func TestADryRunClaimsNothing(t *testing.T) {
-	w := newWorld(t, v4)
+	w := newTestEnv(t, v4)
 	ctx, tx := w.a.Begin(t.Context())
 	s := service("a", nodePort(0))
 	if err := tx.Settle(ctx, s, nil, true); err != nil || s.Spec.ClusterIP == "" || s.Spec.Ports[0].NodePort == 0 {
@@ -442,7 +442,7 @@ func TestADryRunClaimsNothing(t *testing.T) {
 }
 
 func TestAWriteWhoseAnswerGotLost(t *testing.T) {
-	w := newWorld(t, v4)
+	w := newTestEnv(t, v4)
 	ctx, tx := w.a.Begin(t.Context())
 	s := service("a")
 	s.Namespace = "default"
@@ -457,7 +457,7 @@ func TestAWriteWhoseAnswerGotLost(t *testing.T) {
 // A request that ended before etcd answered gives back what it had claimed at once: without its entry the write will not be
 // stored any more.
 func TestARequestThatEndedEarlyGivesItsClaimBack(t *testing.T) {
-	w := newWorld(t, v4)
+	w := newTestEnv(t, v4)
 	ctx, cancel := context.WithCancel(t.Context())
 	ctx, tx := w.a.Begin(ctx)
 	if err := tx.Settle(ctx, service("a"), nil, false); err != nil {
@@ -477,7 +477,7 @@ func TestARequestThatEndedEarlyGivesItsClaimBack(t *testing.T) {
 // Where the end of a write cannot be told to etcd, what it claimed stays until no request can last any longer. Then the write
 // is ended before the claim is.
 func TestAWriteWhoseEndIsNotToldLeavesItsClaimToRepair(t *testing.T) {
-	w := newWorld(t, v4)
+	w := newTestEnv(t, v4)
 	ctx, tx := w.a.Begin(t.Context())
 	if err := tx.Settle(ctx, service("a", nodePort(30001)), nil, false); err != nil {
 		t.Fatal(err)
@@ -510,7 +510,7 @@ func TestAWriteWhoseEndIsNotToldLeavesItsClaimToRepair(t *testing.T) {
 // What a process that has ended had claimed is free after one look, also for a Service of the same name; what another has
 // claimed, and did not write yet, is not touched.
 func TestClaimsOfADeadProcessAreFreeAtOnce(t *testing.T) {
-	w := newWorld(t, v4)
+	w := newTestEnv(t, v4)
 	begin := func(name string, dead bool, port int32) *Transaction {
 		w.writes.dead = dead
 		ctx, tx := w.a.Begin(t.Context())
@@ -552,7 +552,7 @@ func TestClaimsOfADeadProcessAreFreeAtOnce(t *testing.T) {
 	w.agree()
 }
 
-func (w *world) list(context.Context) ([]corev1.Service, error) {
+func (w *testEnv) list(context.Context) ([]corev1.Service, error) {
 	var all []corev1.Service
 	for _, s := range w.stored {
 		all = append(all, *s)
@@ -560,13 +560,13 @@ func (w *world) list(context.Context) ([]corev1.Service, error) {
 	return all, nil
 }
 
-func (w *world) touch(_ context.Context, s *corev1.Service) error {
+func (w *testEnv) touch(_ context.Context, s *corev1.Service) error {
 	_, err := w.write(s, nil)
 	return err
 }
 
 func TestRepairGivesOldServicesWhatTheyLack(t *testing.T) {
-	w := newWorld(t, v4)
+	w := newTestEnv(t, v4)
 	for _, s := range []*corev1.Service{
 		service("never-had-one"), service("had-a-port", nodePort(0)), service("lost-its-claims", ip("10.0.0.50"), nodePort(30005)),
 		service("from-kube-apiserver", func(s *corev1.ServiceSpec) { s.ClusterIP = "10.0.0.60" }),

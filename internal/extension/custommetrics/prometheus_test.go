@@ -153,8 +153,8 @@ type testHost struct {
 func open(t *testing.T, more ...custommetrics.CustomSource) *testHost {
 	t.Helper()
 	s := newServer(t)
-	door := authtest.Serve(t, api(t))
-	client, err := apiclient.New(&rest.Config{Host: door.URL, TLSClientConfig: rest.TLSClientConfig{CAData: door.RootPEM}})
+	frontDoor := authtest.Serve(t, api(t))
+	client, err := apiclient.New(&rest.Config{Host: frontDoor.URL, TLSClientConfig: rest.TLSClientConfig{CAData: frontDoor.RootPEM}})
 	must(t, err)
 	known := custommetrics.NewObjects(custommetrics.ObjectsConfig{Client: client})
 	asks, err := prometheus.New(prometheus.Config{URL: s.URL})

@@ -186,7 +186,7 @@ func golden(t *testing.T, name, body string) {
 func TestWhoIsBelieved(t *testing.T) {
 	f := newFrontDoor(t)
 	s := f.start(nil)
-	stranger, err := pki.NewAuthority("stranger")
+	other, err := pki.NewAuthority("stranger")
 	must(t, err)
 	for _, c := range []struct {
 		situation string
@@ -197,7 +197,7 @@ func TestWhoIsBelieved(t *testing.T) {
 		{"front proxy", s.client(f.frontProxies, frontProxyLeaf), []string{asAlice}, 200},
 		{"headers without a certificate", s.client(nil, pki.Leaf{}), []string{asAlice}, 401},
 		{"headers of system:masters without a certificate", s.client(nil, pki.Leaf{}), []string{"X-Remote-User: root", "X-Remote-Group: system:masters"}, 401},
-		{"headers with the certificate of another authority", s.client(stranger, frontProxyLeaf), []string{asAlice}, 401},
+		{"headers with the certificate of another authority", s.client(other, frontProxyLeaf), []string{asAlice}, 401},
 		{"headers with a front-proxy certificate of another name", s.client(f.frontProxies, pki.Leaf{CommonName: "mallory", Client: true}), []string{asAlice}, 401},
 		{"headers with a front-proxy certificate for servers", s.client(f.frontProxies, pki.Leaf{CommonName: "front-proxy-client", Server: true}), []string{asAlice}, 401},
 		{"front proxy without a user", s.client(f.frontProxies, frontProxyLeaf), []string{"X-Remote-Group: system:masters"}, 401},

@@ -109,8 +109,8 @@ func TestAServerThatIsNotTrusted(t *testing.T) {
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	ca := authority(t)
-	stranger := serve(t, ca, func(http.ResponseWriter, *http.Request) { t.Error("the token went to a stranger") })
-	address := serve(t, ca, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, stranger, http.StatusFound) })
+	other := serve(t, ca, func(http.ResponseWriter, *http.Request) { t.Error("the token went to a stranger") })
+	address := serve(t, ca, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other, http.StatusFound) })
 	answer, err := client(t, Config{TLS: TLS{CA: ca.PEM()}, BearerToken: "t"}).Get(t.Context(), address, "", 1000)
 	must(t, err)
 	if answer.Code != http.StatusFound {

@@ -24,7 +24,7 @@ func podNames(t *testing.T, b *Cache, namespace, name string) string {
 	return strings.Join(names, " ")
 }
 
-func TestWhatABoardShows(t *testing.T) {
+func TestWhatTheCacheShows(t *testing.T) {
 	at := time.Now()
 	b := &Cache{}
 	b.Publish(Measurement{

@@ -16,7 +16,7 @@ import (
 
 var everything = extension.Query{}
 
-func (f *fleet) source(change ...func(*KubeletConfig)) *KubeletSource {
+func (f *fakeCluster) source(change ...func(*KubeletConfig)) *KubeletSource {
 	f.t.Helper()
 	c := KubeletConfig{
 		Client: f.serve(), AddressTypes: []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeHostName},
@@ -57,7 +57,7 @@ func pods(t *testing.T, s Source) map[string]PodUsage {
 func near(got, want float64) bool { return math.Abs(got-want) < want/5 }
 
 func TestNodesAndPodsOfKubelets(t *testing.T) {
-	f := newFleet(t)
+	f := newFakeCluster(t)
 	f.node("n1", 2, "shop/web-1")
 	f.node("n2", 0.5, "shop/web-2", "kube-system/dns")
 	f.running = append(f.running[:2:2], "shop/other") // kube-system/dns has ended
@@ -91,7 +91,7 @@ func TestAKubeletThatFails(t *testing.T) {
 	}
 	for situation, c := range fails {
 		t.Run(situation, func(t *testing.T) {
-			f := newFleet(t)
+			f := newFakeCluster(t)
 			bad := f.node("bad", 1)
 			f.node("good", 1)
 			s := f.source(func(c *KubeletConfig) { c.MaxBytes = 1 << 16 })
@@ -113,7 +113,7 @@ func TestAKubeletThatFails(t *testing.T) {
 }
 
 func TestOldMeasurementsAreDropped(t *testing.T) {
-	f := newFleet(t)
+	f := newFakeCluster(t)
 	bad := f.node("bad", 1, "shop/web")
 	f.node("good", 1)
 	s := f.source(func(c *KubeletConfig) { c.MaxAge = time.Second })
@@ -126,7 +126,7 @@ func TestOldMeasurementsAreDropped(t *testing.T) {
 }
 
 func TestNodesThatGo(t *testing.T) {
-	f := newFleet(t)
+	f := newFakeCluster(t)
 	f.node("n1", 1)
 	s, err := NewKubeletSource(KubeletConfig{Client: f.serve(), AddressTypes: []corev1.NodeAddressType{corev1.NodeInternalIP}})
 	must(t, err)
@@ -147,7 +147,7 @@ func TestNodesThatGo(t *testing.T) {
 }
 
 func TestWithoutTheRightToListPods(t *testing.T) {
-	f := newFleet(t)
+	f := newFakeCluster(t)
 	f.noPods = true
 	f.node("n1", 1, "shop/web")
 	s := f.source()
@@ -158,10 +158,10 @@ func TestWithoutTheRightToListPods(t *testing.T) {
 	eventually(t, "trouble that names pods", func() bool { return s.LastError() != nil && strings.Contains(s.LastError().Error(), "list pods") })
 }
 
-func TestAStrangerIsNotTrusted(t *testing.T) {
-	f := newFleet(t)
+func TestAServerOfAnotherCAIsNotTrusted(t *testing.T) {
+	f := newFakeCluster(t)
 	k := f.node("n1", 1)
-	other := newFleet(t)
+	other := newFakeCluster(t)
 	s := f.source(func(c *KubeletConfig) { c.Client.CAData = other.ca.PEM() })
 	eventually(t, "trouble", func() bool { return s.LastError() != nil })
 	if !strings.Contains(s.LastError().Error(), "certificate") {
@@ -175,9 +175,9 @@ func TestAStrangerIsNotTrusted(t *testing.T) {
 }
 
 func TestInsecureOnRequest(t *testing.T) {
-	f := newFleet(t)
+	f := newFakeCluster(t)
 	f.node("n1", 1)
-	other := newFleet(t)
+	other := newFakeCluster(t)
 	s := f.source(func(c *KubeletConfig) { c.Client.CAData, c.Insecure = other.ca.PEM(), true })
 	eventually(t, "a measurement", func() bool { return len(nodes(t, s)) == 1 })
 }
@@ -233,7 +233,7 @@ func TestKubeletsThatHangHoldUpNobodyElse(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	f := newFleet(t)
+	f := newFakeCluster(t)
 	release := make(chan struct{})
 	defer close(release)
 	var hanging []*fakeKubelet

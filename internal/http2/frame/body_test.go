@@ -13,13 +13,13 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// ledger counts what was taken out.
-type ledger struct{ n atomic.Int64 }
+// consumedCounter counts what was taken out.
+type consumedCounter struct{ n atomic.Int64 }
 
-func (l *ledger) Consumed(n int) { l.n.Add(int64(n)) }
+func (l *consumedCounter) Consumed(n int) { l.n.Add(int64(n)) }
 
 func TestBodyIsReadAsItCame(t *testing.T) {
-	var l ledger
+	var l consumedCounter
 	b := &frame.Body{Consumer: &l}
 	want := pattern(100_000)
 	go func() {
@@ -66,7 +66,7 @@ func TestBodyEnds(t *testing.T) {
 		{"closed after failing", func(b *frame.Body) { b.Add([]byte("abc"), nil); b.Fail(reset); _ = b.Close() }, "", frame.ErrBodyClosed, 3, 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var l ledger
+			var l consumedCounter
 			b := &frame.Body{Consumer: &l}
 			test.do(b)
 			if n := b.Add([]byte("xyz"), nil); n != test.unwanted {
@@ -121,7 +121,7 @@ func TestBodyWakesItsReader(t *testing.T) {
 func TestBodyCountsEveryByteOnce(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 7))
-		var l ledger
+		var l consumedCounter
 		b := &frame.Body{Consumer: &l}
 		sizes, reads, ends := make([]int, 20), random.IntN(20), random.IntN(4)
 		total, unwanted := 0, 0

@@ -50,9 +50,9 @@ func code(err error) (c frame.Code, connection bool) {
 
 func TestDecoderReadsOrSaysWhoseFaultItIs(t *testing.T) {
 	long := strings.Repeat("v", 4000)
-	var crowd []string
+	var list []string
 	for range 21 {
-		crowd = append(crowd, "a", "b")
+		list = append(list, "a", "b")
 	}
 	for _, test := range []struct {
 		name       string
@@ -65,8 +65,8 @@ func TestDecoderReadsOrSaysWhoseFaultItIs(t *testing.T) {
 		{"every character of a token", encode("!#$%&'*+-.^_`|~09az", "x"), frame.NoError, false},
 		{"as large as it may be", encode("a", strings.Repeat("v", 4096-33)), frame.NoError, false},
 		{"a byte more", encode("a", strings.Repeat("v", 4096-32)), frame.EnhanceYourCalm, false},
-		{"as many as may be", encode(crowd[:40]...), frame.NoError, false},
-		{"one more", encode(crowd...), frame.EnhanceYourCalm, false},
+		{"as many as may be", encode(list[:40]...), frame.NoError, false},
+		{"one more", encode(list...), frame.EnhanceYourCalm, false},
 		{"together too large", encode("a", long, "b", long), frame.EnhanceYourCalm, false},
 		{"one string beyond all limits", encode("a", strings.Repeat("v", 5000)), frame.EnhanceYourCalm, false},
 		{"a name beyond all limits", encode(strings.Repeat("v", 5000), "a"), frame.EnhanceYourCalm, false},

@@ -20,7 +20,7 @@ func TestWhatACleanupDeletes(t *testing.T) {
 	old := object("gone", "old", "u1", noon.Add(-time.Minute))
 	tests := map[string]struct {
 		object  metav1.PartialObjectMetadata
-		change  func(*backend, *office)
+		change  func(*backend, *cleanerEnv)
 		deleted bool
 		trouble string // empty: the debt is paid
 	}{
@@ -38,7 +38,7 @@ func TestWhatACleanupDeletes(t *testing.T) {
 		"the same, and the object is older":          {object: object("gone", "old", "u1", noon.Add(-11*time.Minute)), change: clock(10 * time.Minute), deleted: true},
 		"the backend's clock is ten minutes ahead":   {object: object("gone", "old", "u1", noon.Add(9*time.Minute)), change: clock(-10 * time.Minute), deleted: true},
 		"the list is empty and it was known to have": {object: old, change: forgets("widgets"), deleted: true},
-		"the resource is gone for good": {object: old, change: func(b *backend, o *office) {
+		"the resource is gone for good": {object: old, change: func(b *backend, o *cleanerEnv) {
 			forgets("widgets")(b, o)
 			b.objects, b.answers = nil, on("/widgets", http.StatusNotFound)
 		}},
@@ -52,7 +52,7 @@ func TestWhatACleanupDeletes(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(t)
-			o, _ := open(t, &keep{}, b)
+			o, _ := open(t, &fakeEtcd{}, b)
 			b.put(tt.object)
 			if tt.change != nil {
 				tt.change(b, o)
@@ -62,7 +62,7 @@ func TestWhatACleanupDeletes(t *testing.T) {
 			if got := len(b.deleted) > 0; got != tt.deleted {
 				t.Errorf("deleted %v, left %q", b.deleted, b.names())
 			}
-			_, open := o.ledger.Lookup(d.ID)
+			_, open := o.store.Lookup(d.ID)
 			switch {
 			case tt.trouble == "" && (err != nil || open):
 				t.Errorf("error %v, still open %v", err, open)
@@ -92,12 +92,12 @@ func without(o metav1.PartialObjectMetadata) metav1.PartialObjectMetadata {
 	return o
 }
 
-func clock(behind time.Duration) func(*backend, *office) {
-	return func(b *backend, _ *office) { b.behind = behind }
+func clock(behind time.Duration) func(*backend, *cleanerEnv) {
+	return func(b *backend, _ *cleanerEnv) { b.behind = behind }
 }
 
-func forgets(resource string) func(*backend, *office) {
-	return func(b *backend, o *office) { b.unlisted, o.known = true, []string{resource} }
+func forgets(resource string) func(*backend, *cleanerEnv) {
+	return func(b *backend, o *cleanerEnv) { b.unlisted, o.known = true, []string{resource} }
 }
 
 // on answers every request whose path ends so.
@@ -115,12 +115,12 @@ func on(suffix string, code int) func(http.ResponseWriter, *http.Request) bool {
 	}
 }
 
-func fails(suffix string, code int) func(*backend, *office) {
-	return func(b *backend, _ *office) { b.answers = on(suffix, code) }
+func fails(suffix string, code int) func(*backend, *cleanerEnv) {
+	return func(b *backend, _ *cleanerEnv) { b.answers = on(suffix, code) }
 }
 
-// running runs an office's payer until the function that it returns is called.
-func (o *office) running() func() {
+// running runs a cleaner until the function that it returns is called.
+func (o *cleanerEnv) running() func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -133,32 +133,32 @@ func (o *office) running() func() {
 	}
 }
 
-// until waits for the ledger to say something.
-func (o *office) until(t *testing.T, what string, true func() bool) {
+// until waits until the store reports something.
+func (o *cleanerEnv) until(t *testing.T, what string, true func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
 	for {
-		changed := o.ledger.Changed()
+		changed := o.store.Changed()
 		if true() {
 			return
 		}
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("after a minute still not: %s; open %v, left %q", what, o.ledger.All(), o.Entries())
+			t.Fatalf("after a minute still not: %s; open %v, left %q", what, o.store.All(), o.Entries())
 		}
 	}
 }
 
 func TestDebtsAreCleanedUpWhenTheBackendReturns(t *testing.T) {
-	b, k := newBackend(t), &keep{}
+	b, k := newBackend(t), &fakeEtcd{}
 	o, stop := open(t, k, b)
 	o.become(APIServiceState{Registered: true, Reason: "FailedDiscoveryCheck"})
 	b.put(object("a", "x", "u1", noon.Add(-time.Minute)))
 	b.put(object("b", "x", "u2", noon.Add(-time.Minute)))
 	o.owe(t, "a", "ns-a", noon)
 	o.owe(t, "b", "ns-b", noon)
-	if text := o.ledger.Message(service); !strings.Contains(text, "what 2 namespaces left there") || !strings.Contains(text, "(a, b)") {
+	if text := o.store.Message(service); !strings.Contains(text, "what 2 namespaces left there") || !strings.Contains(text, "(a, b)") {
 		t.Errorf("the condition would say %q", text)
 	}
 	end := o.running()
@@ -178,9 +178,9 @@ func TestDebtsAreCleanedUpWhenTheBackendReturns(t *testing.T) {
 	o.become(APIServiceState{Registered: true, Reason: "FailedDiscoveryCheck"})
 	defer o.running()()
 	o.become(APIServiceState{Registered: true, Ready: true})
-	o.until(t, "no debts", func() bool { return len(o.ledger.All()) == 0 })
-	if b.names() != "" || o.ledger.Message(service) != "" {
-		t.Errorf("left %q, owed %q", b.names(), o.ledger.Message(service))
+	o.until(t, "no debts", func() bool { return len(o.store.All()) == 0 })
+	if b.names() != "" || o.store.Message(service) != "" {
+		t.Errorf("left %q, owed %q", b.names(), o.store.Message(service))
 	}
 }
 
@@ -188,11 +188,11 @@ func TestAFailedCleanupIsReportedAndRetried(t *testing.T) {
 	b := newBackend(t)
 	b.answers = on("/widgets", http.StatusInternalServerError)
 	b.put(object("gone", "x", "u1", noon.Add(-time.Minute)))
-	o, _ := open(t, &keep{}, b)
+	o, _ := open(t, &fakeEtcd{}, b)
 	d := o.owe(t, "gone", "ns-1", noon)
 	defer o.running()()
 	o.until(t, "the condition says why", func() bool {
-		return strings.Contains(o.ledger.Message(service), "the last attempt failed: widgets in namespace gone: list:")
+		return strings.Contains(o.store.Message(service), "the last attempt failed: widgets in namespace gone: list:")
 	})
 	if e := o.Entries(); len(e) != 1 || e[0].State != Paying || e[0].ID != d.ID || e[0].Message == "" {
 		t.Errorf("entries %+v", e)
@@ -200,12 +200,12 @@ func TestAFailedCleanupIsReportedAndRetried(t *testing.T) {
 	b.mu.Lock()
 	b.answers = nil
 	b.mu.Unlock()
-	o.until(t, "paid", func() bool { return len(o.ledger.All()) == 0 })
+	o.until(t, "paid", func() bool { return len(o.store.All()) == 0 })
 }
 
 func TestDebtsOfAnAPIServiceThatIsGone(t *testing.T) {
 	b := newBackend(t)
-	o, _ := open(t, &keep{}, b)
+	o, _ := open(t, &fakeEtcd{}, b)
 	d := o.owe(t, "gone", "ns-1", noon)
 	o.become(APIServiceState{})
 	w := httptest.NewRecorder()
@@ -224,21 +224,21 @@ func TestDebtsOfAnAPIServiceThatIsGone(t *testing.T) {
 			t.Errorf("forget %s: %d, want %d: %s", step.id, w.Code, step.code, w.Body)
 		}
 	}
-	if len(o.ledger.All()) != 0 {
+	if len(o.store.All()) != 0 {
 		t.Error("the debt is still there")
 	}
 }
 
 func TestTheNumberOfDebtsIsBounded(t *testing.T) {
 	b := newBackend(t)
-	o, _ := open(t, &keep{}, b)
+	o, _ := open(t, &fakeEtcd{}, b)
 	full := map[string]Debt{}
 	for i := range maxDebts {
 		d := NewDebt("gone", types.UID(time.Duration(i).String()), shop, service, "")
 		full[d.ID] = d
 	}
-	o.ledger.replace(full)
-	if err := o.ledger.Record(t.Context(), NewDebt("gone", "one-more", shop, service, "")); err != ErrFull {
+	o.store.replace(full)
+	if err := o.store.Record(t.Context(), NewDebt("gone", "one-more", shop, service, "")); err != ErrFull {
 		t.Errorf("error %v, want %v", err, ErrFull)
 	}
 }

@@ -144,24 +144,24 @@ func answer(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	_ = json.NewEncoder(w).Encode(status)
 }
 
-// keep is etcd in memory. It outlives the ledgers that use it.
-type keep struct {
+// fakeEtcd is etcd in memory. It outlives the stores that use it.
+type fakeEtcd struct {
 	mu       sync.Mutex // guards what follows
 	values   map[string][]byte
 	replaced func(map[string][]byte)
 }
 
-func (k *keep) Put(_ context.Context, key string, value []byte) error {
+func (k *fakeEtcd) Put(_ context.Context, key string, value []byte) error {
 	k.change(func() { k.values[key] = value })
 	return nil
 }
 
-func (k *keep) Delete(_ context.Context, key string) error {
+func (k *fakeEtcd) Delete(_ context.Context, key string) error {
 	k.change(func() { delete(k.values, key) })
 	return nil
 }
 
-func (k *keep) change(change func()) {
+func (k *fakeEtcd) change(change func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.values == nil {
@@ -173,7 +173,7 @@ func (k *keep) change(change func()) {
 	}
 }
 
-func (k *keep) Mirror(ctx context.Context, _ string, replaced func(map[string][]byte)) {
+func (k *fakeEtcd) Mirror(ctx context.Context, _ string, replaced func(map[string][]byte)) {
 	k.mu.Lock()
 	k.replaced = replaced
 	replaced(k.values)
@@ -184,10 +184,10 @@ func (k *keep) Mirror(ctx context.Context, _ string, replaced func(map[string][]
 	k.replaced = nil
 }
 
-// office is one process: a ledger and a payer over a keep and a backend.
-type office struct {
+// cleanerEnv is one process: a Store and a Cleaner over etcd and a backend.
+type cleanerEnv struct {
 	*Cleaner
-	ledger *Store
+	store *Store
 
 	mu       sync.Mutex // guards what follows
 	standing APIServiceState
@@ -196,17 +196,17 @@ type office struct {
 }
 
 // open starts an office that ends with the test, or with the function that it returns.
-func open(t *testing.T, k *keep, b *backend) (*office, func()) {
-	o := &office{ledger: NewStore(k, zap.NewNop()), changed: make(chan struct{}), standing: APIServiceState{Registered: true, Ready: true}}
+func open(t *testing.T, k *fakeEtcd, b *backend) (*cleanerEnv, func()) {
+	o := &cleanerEnv{store: NewStore(k, zap.NewNop()), changed: make(chan struct{}), standing: APIServiceState{Registered: true, Ready: true}}
 	o.Cleaner = NewCleaner(Config{
-		Store: o.ledger, State: o.stands, Transport: func(string) (http.RoundTripper, error) { return redirect{b}, nil },
+		Store: o.store, State: o.stands, Transport: func(string) (http.RoundTripper, error) { return redirect{b}, nil },
 		KnownResources: func(schema.GroupVersion) []string { return o.known }, Changed: o.change,
 		Leads: func() bool { return true }, Logger: zap.NewNop(),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var joined sync.WaitGroup
-	joined.Go(func() { _ = o.ledger.Run(ctx) })
-	<-o.ledger.Ready()
+	joined.Go(func() { _ = o.store.Run(ctx) })
+	<-o.store.Ready()
 	stop := sync.OnceFunc(func() {
 		cancel()
 		joined.Wait()
@@ -215,19 +215,19 @@ func open(t *testing.T, k *keep, b *backend) (*office, func()) {
 	return o, stop
 }
 
-func (o *office) stands(string) APIServiceState {
+func (o *cleanerEnv) stands(string) APIServiceState {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.standing
 }
 
-func (o *office) change() <-chan struct{} {
+func (o *cleanerEnv) change() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.changed
 }
 
-func (o *office) become(s APIServiceState) {
+func (o *cleanerEnv) become(s APIServiceState) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.standing = s
@@ -248,11 +248,11 @@ func (t redirect) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // owe records a debt of a namespace as of a time.
-func (o *office) owe(t *testing.T, namespace string, uid types.UID, at time.Time) Debt {
+func (o *cleanerEnv) owe(t *testing.T, namespace string, uid types.UID, at time.Time) Debt {
 	t.Helper()
 	d := NewDebt(namespace, uid, shop, service, "a policy of the test")
 	d.Since = at.UTC().Truncate(time.Second)
-	if err := o.ledger.Record(t.Context(), d); err != nil {
+	if err := o.store.Record(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	return d

@@ -16,8 +16,8 @@ import (
 func TestTheNewNamespaceIsNeverTouched(t *testing.T) {
 	b := newBackend(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &history{b: b, keep: &keep{}, now: time.Now().Add(-24 * time.Hour), of: map[types.UID]int{}}
-		m.office, m.stop = open(t, m.keep, b)
+		m := &history{b: b, fakeEtcd: &fakeEtcd{}, now: time.Now().Add(-24 * time.Hour), of: map[types.UID]int{}}
+		m.cleanerEnv, m.stop = open(t, m.fakeEtcd, b)
 		defer func() { m.stop() }()
 		b.mu.Lock()
 		b.objects, b.deleted, b.answers, b.behind = nil, nil, nil, 0
@@ -27,7 +27,7 @@ func TestTheNewNamespaceIsNeverTouched(t *testing.T) {
 			"recreate": m.recreate,
 			"pay":      func(rt *rapid.T) { m.pay(rt, rapid.SampledFrom(faults).Draw(rt, "fault")) },
 			"pay well": func(rt *rapid.T) { m.pay(rt, nil) },
-			"restart":  func(*rapid.T) { m.stop(); m.office, m.stop = open(t, m.keep, b) },
+			"restart":  func(*rapid.T) { m.stop(); m.cleanerEnv, m.stop = open(t, m.fakeEtcd, b) },
 			"time goes": func(rt *rapid.T) {
 				m.now = m.now.Add(time.Duration(rapid.IntRange(1, 5000).Draw(rt, "ms")) * time.Millisecond)
 			},
@@ -37,14 +37,14 @@ func TestTheNewNamespaceIsNeverTouched(t *testing.T) {
 }
 
 type history struct {
-	b      *backend
-	keep   *keep
-	office *office
-	stop   func()
-	now    time.Time
-	epoch  int               // which namespace of that name lives
-	of     map[types.UID]int // objects by the namespace that they were made in
-	made   int
+	b          *backend
+	fakeEtcd   *fakeEtcd
+	cleanerEnv *cleanerEnv
+	stop       func()
+	now        time.Time
+	epoch      int               // which namespace of that name lives
+	of         map[types.UID]int // objects by the namespace that they were made in
+	made       int
 }
 
 var faults = []func(http.ResponseWriter, *http.Request) bool{
@@ -77,7 +77,7 @@ func (m *history) recreate(rt *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(10_000, 20_000).Draw(rt, "outage")) * time.Millisecond)
 	d := NewDebt("shared", m.uid(), shop, service, "a policy")
 	d.Since = m.now.UTC().Truncate(time.Second)
-	if err := m.office.ledger.Record(rt.Context(), d); err != nil {
+	if err := m.cleanerEnv.store.Record(rt.Context(), d); err != nil {
 		rt.Fatal(err)
 	}
 	m.now = d.Since.Add(FinalizeDelay).Add(time.Duration(rapid.IntRange(0, 999).Draw(rt, "after")) * time.Millisecond)
@@ -88,12 +88,12 @@ func (m *history) pay(rt *rapid.T, fault func(http.ResponseWriter, *http.Request
 	m.b.mu.Lock()
 	m.b.answers = fault
 	m.b.mu.Unlock()
-	err := m.office.clean(rt.Context(), service)
+	err := m.cleanerEnv.clean(rt.Context(), service)
 	if fault == nil && err != nil {
 		rt.Fatalf("with a backend that is well: %v", err)
 	}
-	if err == nil && len(m.office.ledger.All()) > 0 {
-		rt.Fatalf("no error, and debts are left: %v", m.office.ledger.All())
+	if err == nil && len(m.cleanerEnv.store.All()) > 0 {
+		rt.Fatalf("no error, and debts are left: %v", m.cleanerEnv.store.All())
 	}
 }
 
@@ -106,7 +106,7 @@ func (m *history) check(rt *rapid.T) {
 		}
 	}
 	m.b.deleted = nil // of this namespace and before; what is deleted later is judged by who lives then
-	if len(m.office.ledger.All()) > 0 {
+	if len(m.cleanerEnv.store.All()) > 0 {
 		return
 	}
 	for _, o := range m.b.objects {

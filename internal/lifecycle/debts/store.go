@@ -54,9 +54,9 @@ type Store struct {
 }
 
 // NewStore makes a Store that is empty until Run.
-func NewStore(keep Storage, log *zap.Logger) *Store {
+func NewStore(fakeEtcd Storage, log *zap.Logger) *Store {
 	return &Store{
-		storage: keep, log: log.Named("debts"), ready: make(chan struct{}), changed: make(chan struct{}),
+		storage: fakeEtcd, log: log.Named("debts"), ready: make(chan struct{}), changed: make(chan struct{}),
 		failures: map[string]string{},
 	}
 }

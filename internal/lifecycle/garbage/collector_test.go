@@ -22,8 +22,8 @@ type env struct {
 	events    chan *corev1.Event
 }
 
-// inHouse runs story beside a collector. Waiting is free: the clock of the bubble moves when everybody waits.
-func inHouse(t *testing.T, furnish func(*env), story func(t *testing.T, h *env)) {
+// withCollector runs story beside a collector. Waiting is free: the clock of the bubble moves when everybody waits.
+func withCollector(t *testing.T, furnish func(*env), story func(t *testing.T, h *env)) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &env{model: newModel(), events: make(chan *corev1.Event, 100)}
 		h.discovery.Store(healthy())
@@ -32,7 +32,7 @@ func inHouse(t *testing.T, furnish func(*env), story func(t *testing.T, h *env))
 			furnish(h)
 		}
 		cfg := configOver(h.model, h.discovery.Load)
-		cfg.Events = book{written: h.events}
+		cfg.Events = eventRecorder{written: h.events}
 		cfg.Leads = func() (bool, <-chan struct{}) { return h.leads.Load(), nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -77,7 +77,7 @@ func TestAnOwnerIsNotGoneWhile(t *testing.T) {
 		"discovery is not there yet": func(h *env) { h.discovery.Store(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inHouse(t, func(h *env) {
+			withCollector(t, func(h *env) {
 				h.create(configMaps, "red", "orphan", gone)
 				wrong(h)
 			}, func(t *testing.T, h *env) {
@@ -97,7 +97,7 @@ func TestAnOwnerIsNotGoneWhile(t *testing.T) {
 }
 
 func TestALocalDependentGoesInAMomentWhileBackendsHang(t *testing.T) {
-	inHouse(t, func(h *env) {
+	withCollector(t, func(h *env) {
 		h.faults = map[schema.GroupVersion]fault{widgets.GroupVersion(): hangs, gadgets.GroupVersion(): hangs}
 		for i := range 500 { // all of them want to know of a backend that does not answer
 			h.create(configMaps, "red", fmt.Sprintf("waits%d", i), metav1.OwnerReference{APIVersion: "shop.example.com/v1", Kind: "Widget", Name: "w", UID: "w"})
@@ -124,7 +124,7 @@ func TestALocalDependentGoesInAMomentWhileBackendsHang(t *testing.T) {
 }
 
 func TestReferencesThatAreWrong(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *env) {
+	withCollector(t, nil, func(t *testing.T, h *env) {
 		elsewhere := h.create(configMaps, "blue", "elsewhere")
 		h.create(configMaps, "red", "abroad", refTo(configMaps, elsewhere))
 		h.create(nodes, "", "cluster", refTo(configMaps, elsewhere))
@@ -159,7 +159,7 @@ func TestReferencesThatAreWrong(t *testing.T) {
 }
 
 func TestObjectsThatOwnEachOtherGoInTheForeground(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *env) {
+	withCollector(t, nil, func(t *testing.T, h *env) {
 		a := h.create(configMaps, "red", "a")
 		b := h.create(configMaps, "red", "b", refTo(configMaps, a))
 		h.mu.Lock()
@@ -176,7 +176,7 @@ func TestObjectsThatOwnEachOtherGoInTheForeground(t *testing.T) {
 }
 
 func TestOrphansOfADeadBackendAreWaitedFor(t *testing.T) {
-	inHouse(t, func(h *env) {
+	withCollector(t, func(h *env) {
 		h.faults = map[schema.GroupVersion]fault{widgets.GroupVersion(): unavailable}
 		h.discovery.Store(healthy().with(widgets.GroupVersion(), func(g *GroupVersion) { g.Current = false }))
 	}, func(t *testing.T, h *env) {
@@ -203,7 +203,7 @@ func TestOrphansOfADeadBackendAreWaitedFor(t *testing.T) {
 }
 
 func TestADependentKeepsTheOwnersThatLive(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *env) {
+	withCollector(t, nil, func(t *testing.T, h *env) {
 		one, two := h.create(boats, "red", "one"), h.create(widgets, "red", "two")
 		h.create(configMaps, "red", "both", refTo(boats, one), refTo(widgets, two))
 		after(5 * time.Second)
@@ -217,7 +217,7 @@ func TestADependentKeepsTheOwnersThatLive(t *testing.T) {
 }
 
 func TestOnlyTheLeaderCollects(t *testing.T) {
-	inHouse(t, func(h *env) { h.leads.Store(false) }, func(t *testing.T, h *env) {
+	withCollector(t, func(h *env) { h.leads.Store(false) }, func(t *testing.T, h *env) {
 		owner := h.create(configMaps, "red", "owner")
 		h.create(configMaps, "red", "dependent", refTo(configMaps, owner))
 		h.delete(configMaps, "red", "owner", metav1.DeletePropagationBackground)
@@ -243,7 +243,7 @@ func TestOnlyTheLeaderCollects(t *testing.T) {
 }
 
 func TestADefinitionTakesItsDependentsAlong(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *env) {
+	withCollector(t, nil, func(t *testing.T, h *env) {
 		boat := h.create(boats, "red", "boat")
 		h.create(configMaps, "red", "rudder", refTo(boats, boat))
 		after(5 * time.Second)
@@ -266,7 +266,7 @@ func TestFiftyThousandObjectsAreCollected(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	const pairs = 25_000
-	inHouse(t, func(h *env) {
+	withCollector(t, func(h *env) {
 		for i := range pairs {
 			owner := h.create(configMaps, "red", fmt.Sprintf("owner%d", i))
 			h.create(boats, "red", fmt.Sprintf("dependent%d", i), refTo(configMaps, owner))

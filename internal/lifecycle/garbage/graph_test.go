@@ -27,7 +27,7 @@ func pairOf(i int) (owner, dependent *metav1.PartialObjectMetadata) {
 	return owner, dependent
 }
 
-func estateOf(pairs int) (*graph, *resource) {
+func graphOf(pairs int) (*graph, *resource) {
 	g := newGraph(func(key, time.Duration) {}, func(types.UID) {})
 	r := g.adopt(configMaps.GroupResource(), true, true, "v1", time.Now())
 	for i := range pairs {
@@ -48,7 +48,7 @@ func heap() uint64 {
 
 func bytesPerObject(objects int) float64 {
 	before := heap()
-	g, r := estateOf(objects / 2)
+	g, r := graphOf(objects / 2)
 	after := heap()
 	runtime.KeepAlive(r)
 	runtime.KeepAlive(g)
@@ -70,7 +70,7 @@ func BenchmarkObserve(b *testing.B) {
 		owner, dependent := pairOf(i)
 		objects = append(objects, owner, dependent)
 	}
-	g, r := estateOf(0)
+	g, r := graphOf(0)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		g.observe(r, objects[i%len(objects)])

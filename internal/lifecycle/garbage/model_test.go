@@ -202,17 +202,21 @@ func (m *model) delete(at schema.GroupVersionResource, namespace, name string, p
 }
 
 // Resource makes the model a metadata.Interface: what follows is the collector's way in.
-func (m *model) Resource(r schema.GroupVersionResource) metadata.Getter { return door{m, r, ""} }
+func (m *model) Resource(r schema.GroupVersionResource) metadata.Getter {
+	return resourceClient{m, r, ""}
+}
 
-type door struct {
+type resourceClient struct {
 	*model
 	at        schema.GroupVersionResource
 	namespace string
 }
 
-func (d door) Namespace(n string) metadata.ResourceInterface { return door{d.model, d.at, n} }
+func (d resourceClient) Namespace(n string) metadata.ResourceInterface {
+	return resourceClient{d.model, d.at, n}
+}
 
-func (d door) fault(ctx context.Context, verb, name string) (*metav1.PartialObjectMetadata, error, bool) {
+func (d resourceClient) fault(ctx context.Context, verb, name string) (*metav1.PartialObjectMetadata, error, bool) {
 	d.mu.Lock()
 	d.requests[verb]++
 	f := d.faults[d.at.GroupVersion()]
@@ -223,7 +227,7 @@ func (d door) fault(ctx context.Context, verb, name string) (*metav1.PartialObje
 	return f(ctx, verb, d.at, name)
 }
 
-func (d door) Get(ctx context.Context, name string, _ metav1.GetOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
+func (d resourceClient) Get(ctx context.Context, name string, _ metav1.GetOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
 	if o, err, instead := d.fault(ctx, "get", name); instead {
 		return o, err
 	}
@@ -233,7 +237,7 @@ func (d door) Get(ctx context.Context, name string, _ metav1.GetOptions, _ ...st
 	return nil, apierrors.NewNotFound(d.at.GroupResource(), name)
 }
 
-func (d door) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+func (d resourceClient) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	if _, err, instead := d.fault(ctx, "list", ""); instead {
 		return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "0"}}, err
 	}
@@ -252,7 +256,7 @@ func (d door) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialOb
 	return list, nil
 }
 
-func (d door) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (d resourceClient) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if _, err, instead := d.fault(ctx, "watch", ""); instead {
 		return watch.NewEmptyWatch(), err
 	}
@@ -266,7 +270,7 @@ func (d door) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface,
 	return w, nil
 }
 
-func (d door) send(ctx context.Context, from int, to chan<- watch.Event) {
+func (d resourceClient) send(ctx context.Context, from int, to chan<- watch.Event) {
 	defer close(to)
 	d.mu.Lock()
 	at, _ := slices.BinarySearchFunc(d.history[d.at], from+1, func(e watch.Event, v int) int {
@@ -302,7 +306,7 @@ type watching struct {
 func (w *watching) Stop()                          { w.cancel() }
 func (w *watching) ResultChan() <-chan watch.Event { return w.events }
 
-func (d door) Delete(ctx context.Context, name string, o metav1.DeleteOptions, _ ...string) error {
+func (d resourceClient) Delete(ctx context.Context, name string, o metav1.DeleteOptions, _ ...string) error {
 	if _, err, instead := d.fault(ctx, "delete", name); instead {
 		return err
 	}
@@ -323,7 +327,7 @@ func (d door) Delete(ctx context.Context, name string, o metav1.DeleteOptions, _
 	return nil
 }
 
-func (d door) check(live *metav1.PartialObjectMetadata, name string, uid types.UID, version string) error {
+func (d resourceClient) check(live *metav1.PartialObjectMetadata, name string, uid types.UID, version string) error {
 	switch {
 	case live == nil:
 		return apierrors.NewNotFound(d.at.GroupResource(), name)
@@ -333,11 +337,11 @@ func (d door) check(live *metav1.PartialObjectMetadata, name string, uid types.U
 	return nil
 }
 
-func (d door) DeleteCollection(context.Context, metav1.DeleteOptions, metav1.ListOptions) error {
+func (d resourceClient) DeleteCollection(context.Context, metav1.DeleteOptions, metav1.ListOptions) error {
 	return apierrors.NewMethodNotSupported(d.at.GroupResource(), "deletecollection")
 }
 
-func (d door) Patch(ctx context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
+func (d resourceClient) Patch(ctx context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
 	if o, err, instead := d.fault(ctx, "patch", name); instead {
 		return o, err
 	}
@@ -370,7 +374,7 @@ func (d door) Patch(ctx context.Context, name string, _ types.PatchType, data []
 }
 
 // promise: when an owner that orphans goes, nobody names it any more, of all kinds that are registered at all.
-func (d door) promise(owner types.UID) {
+func (d resourceClient) promise(owner types.UID) {
 	for at, of := range d.objects {
 		if d.shown != nil && d.shown().lookup(at.GroupVersion()).APIService == "" {
 			continue
@@ -442,15 +446,15 @@ func flaky(r *rand.Rand) fault {
 	}
 }
 
-// book is where Events are written; nil: nowhere.
-type book struct {
+// eventRecorder is where Events are written; nil: nowhere.
+type eventRecorder struct {
 	corev1client.EventInterface
 	written chan *corev1.Event
 }
 
-func (b book) Events(string) corev1client.EventInterface { return b }
+func (b eventRecorder) Events(string) corev1client.EventInterface { return b }
 
-func (b book) Create(_ context.Context, e *corev1.Event, _ metav1.CreateOptions) (*corev1.Event, error) {
+func (b eventRecorder) Create(_ context.Context, e *corev1.Event, _ metav1.CreateOptions) (*corev1.Event, error) {
 	if b.written != nil {
 		b.written <- e
 	}

@@ -25,13 +25,13 @@ func always() (bool, <-chan struct{}) { return true, nil }
 
 func configOver(m *model, discovery func() *Discovery) Config {
 	return Config{
-		Client: m, Discovery: discovery, Leads: always, Events: book{},
+		Client: m, Discovery: discovery, Leads: always, Events: eventRecorder{},
 		Metrics: metrics.NewGarbage(prometheus.NewRegistry()), Logger: zap.NewNop(),
 	}
 }
 
-// life is one life of the front door after another over the same objects, each with its own misfortunes.
-type life struct {
+// simulation is one life of the front door after another over the same objects, each with its own misfortunes.
+type simulation struct {
 	*rand.Rand
 	*model
 	rules rules
@@ -41,7 +41,7 @@ type life struct {
 var backends = []schema.GroupVersion{widgets.GroupVersion(), gadgets.GroupVersion()}
 
 // misfortune chooses what is wrong in one life: with backends, with what discovery says of them, and for how long.
-func (l *life) misfortune() (first, then *Discovery) {
+func (l *simulation) misfortune() (first, then *Discovery) {
 	first, then = healthy(), healthy()
 	faults, cuts := map[schema.GroupVersion]fault{}, map[schema.GroupVersion]time.Time{}
 	defer func() { l.reset(faults, cuts) }()
@@ -79,7 +79,7 @@ func (l *life) misfortune() (first, then *Discovery) {
 }
 
 // happen lets users do something.
-func (l *life) happen() {
+func (l *simulation) happen() {
 	all := l.all()
 	for range 4 {
 		at := []schema.GroupVersionResource{configMaps, nodes, boats, widgets, gadgets}[l.IntN(5)]
@@ -109,7 +109,7 @@ func (l *life) happen() {
 }
 
 // live runs a fresh collector for a while.
-func (l *life) live(t *testing.T, d time.Duration, lucky bool) {
+func (l *simulation) live(t *testing.T, d time.Duration, lucky bool) {
 	synctest.Test(t, func(t *testing.T) {
 		first, then := healthy(), healthy()
 		if lucky {
@@ -140,8 +140,8 @@ func (l *life) live(t *testing.T, d time.Duration, lucky bool) {
 	})
 }
 
-func newLife(seed uint64, r rules) *life {
-	return &life{Rand: rand.New(rand.NewPCG(seed, 5)), model: newModel(), rules: r}
+func newSimulation(seed uint64, r rules) *simulation {
+	return &simulation{Rand: rand.New(rand.NewPCG(seed, 5)), model: newModel(), rules: r}
 }
 
 // The scoreboard's row R11: backends and discovery fail in every way at every start, and nothing that has an owner is
@@ -153,7 +153,7 @@ func TestAThousandRestartsDeleteNothingThatHasAnOwner(t *testing.T) {
 	const restarts = 1000
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			l := newLife(seed, defaultRules())
+			l := newSimulation(seed, defaultRules())
 			for range restarts / 4 {
 				l.live(t, 20*time.Second, false)
 			}
@@ -173,7 +173,7 @@ func TestAThousandRestartsDeleteNothingThatHasAnOwner(t *testing.T) {
 }
 
 // garbage is what should not be there any more.
-func (l *life) garbage() (left []string) {
+func (l *simulation) garbage() (left []string) {
 	for _, o := range l.all() {
 		owned := slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return l.alive(r.UID) })
 		misplaced := slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return o.Namespace == "" && r.Kind != "Node" })
@@ -206,7 +206,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		"an owner in another namespace is none":   blind,
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLife(1, r)
+			l := newSimulation(1, r)
 			for i := range 300 {
 				l.live(t, 20*time.Second, false)
 				if len(l.wrong) > 0 {

@@ -15,8 +15,8 @@ import (
 	"portico.dev/internal/lifecycle/debts"
 )
 
-// patient is a namespace that was deleted a moment ago, with a dead backend to wait for.
-func patient(t *testing.T, change func(*GroupVersion)) *env {
+// blockedEnv is a namespace that was deleted a moment ago, with a dead backend to wait for.
+func blockedEnv(t *testing.T, change func(*GroupVersion)) *env {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(func(gv *GroupVersion) {
 		dead(gv)
@@ -60,11 +60,11 @@ func TestHowLongABackendIsWaitedFor(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := patient(t, tt.change)
+				w := blockedEnv(t, tt.change)
 				took := w.after(w.finalizer(), long)
 				if tt.to == 0 {
-					if w.gone("doomed") || len(w.ledger.All()) > 0 {
-						t.Errorf("gone %v after %v, debts %v", w.gone("doomed"), took, w.ledger.All())
+					if w.gone("doomed") || len(w.debtStore.All()) > 0 {
+						t.Errorf("gone %v after %v, debts %v", w.gone("doomed"), took, w.debtStore.All())
 					}
 					return
 				}
@@ -80,7 +80,7 @@ func TestHowLongABackendIsWaitedFor(t *testing.T) {
 // wantDebt checks what is left behind: the debt, and an Event that says why.
 func (w *env) wantDebt(because string) {
 	w.t.Helper()
-	all := w.ledger.All()
+	all := w.debtStore.All()
 	if len(all) != 1 || all[0].Namespace != "doomed" || all[0].NamespaceUID != "1" || all[0].GroupVersion != "shop.example.com/v1" ||
 		all[0].APIService != "v1.shop.example.com" || !strings.Contains(all[0].Reason, because) {
 		w.t.Errorf("debts %+v", all)
@@ -96,7 +96,7 @@ func (w *env) wantDebt(because string) {
 }
 
 func TestTheConditionSaysWhenAndWhy(t *testing.T) {
-	w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Hour })
+	w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Hour })
 	if _, err := w.finalizer().reconcile(t.Context(), "doomed"); err != nil {
 		t.Fatal(err)
 	}
@@ -114,19 +114,19 @@ func TestTheConditionSaysWhenAndWhy(t *testing.T) {
 // A crash between the two must leave the debt, and not the orphan.
 func TestTheDebtIsWrittenBeforeTheNamespaceGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Second })
+		w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Second })
 		time.Sleep(5 * time.Second)
 		recorded := time.Now()
 		again, err := w.finalizer().reconcile(t.Context(), "doomed")
-		if err != nil || again <= 0 || w.gone("doomed") || len(w.ledger.All()) != 1 {
-			t.Fatalf("again %v, error %v, gone %v, debts %v", again, err, w.gone("doomed"), w.ledger.All())
+		if err != nil || again <= 0 || w.gone("doomed") || len(w.debtStore.All()) != 1 {
+			t.Fatalf("again %v, error %v, gone %v, debts %v", again, err, w.gone("doomed"), w.debtStore.All())
 		}
 		// A new process, with what is in etcd. By now a second has ended in between, so that creation timestamps tell.
 		time.Sleep(again)
 		if _, err := w.finalizer().reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
 			t.Fatalf("error %v, gone %v", err, w.gone("doomed"))
 		}
-		since := w.ledger.All()[0].Since
+		since := w.debtStore.All()[0].Since
 		if !time.Now().Truncate(time.Second).After(since) || since.After(recorded) {
 			t.Errorf("debt of %v, recorded at %v, namespace gone at %v", since, recorded, time.Now())
 		}
@@ -134,9 +134,9 @@ func TestTheDebtIsWrittenBeforeTheNamespaceGoes(t *testing.T) {
 }
 
 func TestADebtThatCannotBeWrittenKeepsTheNamespace(t *testing.T) {
-	w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Nanosecond })
+	w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Nanosecond })
 	f := w.finalizer()
-	f.Debts = debts.NewStore(&brokenKeep{}, f.Logger)
+	f.Debts = debts.NewStore(&brokenEtcd{}, f.Logger)
 	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || !errors.Is(err, errBroken) || w.gone("doomed") {
 		t.Errorf("error %v, gone %v", err, w.gone("doomed"))
 	}
@@ -144,13 +144,13 @@ func TestADebtThatCannotBeWrittenKeepsTheNamespace(t *testing.T) {
 
 var errBroken = errors.New("etcd has no leader")
 
-type brokenKeep struct{ keep }
+type brokenEtcd struct{ fakeEtcd }
 
-func (*brokenKeep) Put(context.Context, string, []byte) error { return errBroken }
+func (*brokenEtcd) Put(context.Context, string, []byte) error { return errBroken }
 
 // One backend may be given up; the other that is dead may not.
 func TestAPolicyIsForOneBackend(t *testing.T) {
-	w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Nanosecond })
+	w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Nanosecond })
 	other := shop(dead)
 	other.Group, other.APIService = "other.example.com", "v1.other.example.com"
 	w.served = append(w.served, other)
@@ -160,8 +160,8 @@ func TestAPolicyIsForOneBackend(t *testing.T) {
 			t.Fatalf("again %v, error %v", again, err)
 		}
 	}
-	if w.gone("doomed") || len(w.ledger.All()) != 0 {
-		t.Errorf("gone %v, debts %v", w.gone("doomed"), w.ledger.All())
+	if w.gone("doomed") || len(w.debtStore.All()) != 0 {
+		t.Errorf("gone %v, debts %v", w.gone("doomed"), w.debtStore.All())
 	}
 }
 
@@ -169,7 +169,7 @@ func TestAPolicyIsForOneBackend(t *testing.T) {
 // paid, so that the namespace need not, and must not, wait for it.
 func TestABackendThatReturnsAtTheLastMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Second })
+		w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Second })
 		time.Sleep(5 * time.Second)
 		f := w.finalizer()
 		if _, err := f.reconcile(t.Context(), "doomed"); err != nil {

@@ -30,25 +30,25 @@ var (
 	widgets    = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "widgets"}
 )
 
-// keep is etcd in memory.
-type keep struct {
+// fakeEtcd is etcd in memory.
+type fakeEtcd struct {
 	mu       sync.Mutex // guards what follows
 	values   map[string][]byte
 	replaced func(map[string][]byte)
 	writes   []string
 }
 
-func (k *keep) Put(_ context.Context, key string, value []byte) error {
+func (k *fakeEtcd) Put(_ context.Context, key string, value []byte) error {
 	k.change(key, func() { k.values[key] = value })
 	return nil
 }
 
-func (k *keep) Delete(_ context.Context, key string) error {
+func (k *fakeEtcd) Delete(_ context.Context, key string) error {
 	k.change(key, func() { delete(k.values, key) })
 	return nil
 }
 
-func (k *keep) change(key string, change func()) {
+func (k *fakeEtcd) change(key string, change func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.values == nil {
@@ -61,7 +61,7 @@ func (k *keep) change(key string, change func()) {
 	}
 }
 
-func (k *keep) Mirror(ctx context.Context, _ string, replaced func(map[string][]byte)) {
+func (k *fakeEtcd) Mirror(ctx context.Context, _ string, replaced func(map[string][]byte)) {
 	k.mu.Lock()
 	k.replaced = replaced
 	replaced(k.values)
@@ -69,8 +69,8 @@ func (k *keep) Mirror(ctx context.Context, _ string, replaced func(map[string][]
 	<-ctx.Done()
 }
 
-// openLedger is a ledger that follows k until the test ends.
-func openLedger(t *testing.T, k *keep) *debts.Store {
+// openStore opens a store that follows k until the test ends.
+func openStore(t *testing.T, k *fakeEtcd) *debts.Store {
 	l := debts.NewStore(k, zaptest.NewLogger(t))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -115,19 +115,19 @@ func dead(gv *GroupVersion) {
 
 // env is an API server in memory with one namespace that is being deleted.
 type env struct {
-	t        *testing.T
-	client   *fake.Clientset
-	metadata *fakeMetadata
-	mu       sync.Mutex // guards served
-	served   []GroupVersion
-	informer informers.SharedInformerFactory
-	ledger   *debts.Store
-	probed   []string
+	t         *testing.T
+	client    *fake.Clientset
+	metadata  *fakeMetadata
+	mu        sync.Mutex // guards served
+	served    []GroupVersion
+	informer  informers.SharedInformerFactory
+	debtStore *debts.Store
+	probed    []string
 }
 
 func newEnv(t *testing.T, objects ...runtime.Object) *env {
 	w := &env{t: t, client: fake.NewClientset(objects...), metadata: newFakeMetadata(), served: []GroupVersion{coreV1()}}
-	w.ledger = openLedger(t, &keep{})
+	w.debtStore = openStore(t, &fakeEtcd{})
 	w.informer = informers.NewSharedInformerFactory(w.client, 0)
 	// As the registry does: emptying the last finalizer of a namespace that is being deleted removes it.
 	w.client.PrependReactor("create", "namespaces", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -156,7 +156,7 @@ func terminating(name string, uid types.UID) *corev1.Namespace {
 func (w *env) config() Config {
 	return Config{
 		Client: w.client, Metadata: w.metadata, Namespaces: w.informer.Core().V1().Namespaces(),
-		Served: w.servedNow, Debts: w.ledger,
+		Served: w.servedNow, Debts: w.debtStore,
 		Probe:  func(apiService string) { w.probed = append(w.probed, apiService) },
 		Logger: zaptest.NewLogger(w.t),
 	}

@@ -130,8 +130,8 @@ func TestContentGoesWhileItsBackendIsAlive(t *testing.T) {
 					t.Errorf("orphans: %v", w.metadata.objects)
 				}
 				// Seen to be empty while it was alive, a backend is not waited for when it is dead.
-				if took > DefaultCycleGrace/2 || len(w.ledger.All()) != 0 {
-					t.Errorf("took %v, debts %v", took, w.ledger.All())
+				if took > DefaultCycleGrace/2 || len(w.debtStore.All()) != 0 {
+					t.Errorf("took %v, debts %v", took, w.debtStore.All())
 				}
 			})
 		})
@@ -180,7 +180,7 @@ func TestABackendThatWentFirst(t *testing.T) {
 		if took < DefaultCycleGrace || took > DefaultCycleGrace+10*time.Second {
 			t.Errorf("took %v, want a little more than %v", took, DefaultCycleGrace)
 		}
-		if n := len(w.ledger.All()); n != 2 {
+		if n := len(w.debtStore.All()); n != 2 {
 			t.Errorf("%d debts, want one for each backend", n)
 		}
 	})

@@ -20,14 +20,14 @@ func TestTheCollectorHasRoomUnderLoad(t *testing.T) {
 	}
 	quiet := func(looks int, live uint64) []look { return slices.Repeat([]look{{mib, live, 0, false}}, looks) }
 	for name, looks := range map[string][]look{
-		"what an idle house allocates is no load": quiet(100, 50*mib),
-		"nor is a little more, for long":          slices.Repeat([]look{{loadBytes - 1, 50 * mib, 0, false}}, 100),
-		"a second of load is":                     {{loadBytes, 20 * mib, maxGOGC, false}},
-		"nothing is known of what is alive":       {{loadBytes, 0, defaultGOGC, false}, {loadBytes, 20 * mib, maxGOGC, false}},
-		"as much is alive as there is room for":   {{loadBytes, 128 * mib, maxGOGC, false}},
-		"more is alive":                           {{loadBytes, 160 * mib, 320, false}},
-		"very much is alive":                      {{loadBytes, 9600 * mib, defaultGOGC, false}},
-		"what is alive changes under load":        {{loadBytes, 20 * mib, maxGOGC, false}, {loadBytes, 256 * mib, 200, false}, {loadBytes, 256 * mib, 0, false}},
+		"what an idle process allocates is no load": quiet(100, 50*mib),
+		"nor is a little more, for long":            slices.Repeat([]look{{loadBytes - 1, 50 * mib, 0, false}}, 100),
+		"a second of load is":                       {{loadBytes, 20 * mib, maxGOGC, false}},
+		"nothing is known of what is alive":         {{loadBytes, 0, defaultGOGC, false}, {loadBytes, 20 * mib, maxGOGC, false}},
+		"as much is alive as there is room for":     {{loadBytes, 128 * mib, maxGOGC, false}},
+		"more is alive":                             {{loadBytes, 160 * mib, 320, false}},
+		"very much is alive":                        {{loadBytes, 9600 * mib, defaultGOGC, false}},
+		"what is alive changes under load":          {{loadBytes, 20 * mib, maxGOGC, false}, {loadBytes, 256 * mib, 200, false}, {loadBytes, 256 * mib, 0, false}},
 		"the load ends": slices.Concat(
 			[]look{{loadBytes, 20 * mib, maxGOGC, false}}, quiet(idleIntervals-1, 20*mib), []look{{mib, 20 * mib, defaultGOGC, true}}, quiet(10, 20*mib),
 		),

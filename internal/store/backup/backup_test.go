@@ -134,11 +134,11 @@ func TestWrittenAndRestored(t *testing.T) {
 				if _, err := Open(file, nil); err == nil || !strings.Contains(err.Error(), "--passphrase-file") {
 					t.Errorf("opened without a key: %v", err)
 				}
-				stranger, err := age.GenerateX25519Identity()
+				other, err := age.GenerateX25519Identity()
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := Open(file, []age.Identity{stranger}); err == nil {
+				if _, err := Open(file, []age.Identity{other}); err == nil {
 					t.Error("opened with another's key")
 				}
 			}

@@ -112,7 +112,7 @@ func TestAPodGrowsNoLargerThanItsNode(t *testing.T) {
 		"that has gone":         {node: "gone", cpu: "1", subresource: "resize", generation: 2, want: `node "gone" not found`},
 		"that is not known yet": {cpu: "9", subresource: "resize", generation: 2},
 		"and stays as it is":    {node: "bare", cpu: "9", subresource: "resize", generation: 1},
-		"by another door":       {node: "bare", cpu: "9", generation: 2},
+		"without a subresource": {node: "bare", cpu: "9", generation: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := nodeAttributes(pod(c.node, c.cpu, c.generation), pod(c.node, "1", 1), "Pod", "pods", c.subresource, admission.Update)

@@ -89,7 +89,7 @@ func TestCertificateRequestsAreRefused(t *testing.T) {
 	}
 }
 
-func TestEachDoorOfACertificateRequestChangesItsPart(t *testing.T) {
+func TestEachSubresourceOfACertificateRequestChangesItsPart(t *testing.T) {
 	condition := func(kind certificatesv1.RequestConditionType) certificatesv1.CertificateSigningRequestCondition {
 		return certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue}
 	}

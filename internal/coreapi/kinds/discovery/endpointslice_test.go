@@ -14,8 +14,8 @@ func TestEndpointSlices(t *testing.T) {
 	of := func(rest string) *discoveryv1.EndpointSlice {
 		return kindtest.Decode[discoveryv1.EndpointSlice](t, "metadata: {name: a, namespace: ns}\n"+rest)
 	}
-	crowd := of("addressType: FQDN")
-	crowd.Endpoints = make([]discoveryv1.Endpoint, 1001)
+	tooMany := of("addressType: FQDN")
+	tooMany.Endpoints = make([]discoveryv1.Endpoint, 1001)
 	kindtest.Refuses(t, []kindtest.Create{
 		{"no address type", of("endpoints: []"), []string{"addressType: Required value"}},
 		{"the type that was removed", of("addressType: IP"),
@@ -30,7 +30,7 @@ func TestEndpointSlices(t *testing.T) {
 			[]string{`endpoints[0].addresses[0]: Invalid value: "fe80::1%eth0": must be a valid IP address...`}},
 		{"a name without a domain", of("addressType: FQDN\nendpoints: [{addresses: [localhost]}]"),
 			[]string{`endpoints[0].addresses[0]: Invalid value: "localhost": should be a domain with at least two segments...`}},
-		{"too many endpoints", crowd, []string{"endpoints: Too many: 1001: must have at most 1000 items"}},
+		{"too many endpoints", tooMany, []string{"endpoints: Too many: 1001: must have at most 1000 items"}},
 		{"two ports without names", of("addressType: IPv4\nports: [{port: 80}, {port: 81}]"), []string{`ports[1].name: Duplicate value: ""`}},
 		{"a zone hinted at twice", of("addressType: IPv4\nendpoints: [{addresses: [10.0.0.1], hints: {forZones: [{name: z}, {name: z}]}}]"),
 			[]string{`endpoints[0].hints.forZones[1].name: Duplicate value: "z"`}},

@@ -23,14 +23,14 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// world is a front door on a fixed port, an extension server behind it whose data is a file, and the clients of both.
-type world struct {
+// testEnv is a front door on a fixed port, an extension server behind it whose data is a file, and the clients of both.
+type testEnv struct {
 	t    *testing.T
 	dir  string // logs and everything else; kept when the test fails
 	port string
 
 	old, next *pki.Authority // who signs what the front door shows
-	door      *programs.Process
+	frontDoor *programs.Process
 	backend   *programs.Process
 	config    *rest.Config // an administrator's
 	typed     kubernetes.Interface
@@ -40,7 +40,7 @@ type world struct {
 	queues map[string]int
 }
 
-func newWorld(t *testing.T) *world {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "portico-clients-")
 	if err != nil {
@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{t: t, dir: dir, port: freePort(t), queues: map[string]int{}}
+	w := &testEnv{t: t, dir: dir, port: freePort(t), queues: map[string]int{}}
 	w.old, w.next = authority(t, "old"), authority(t, "next")
 	w.write(w.t, "ca.crt", append(w.old.PEM(), w.next.PEM()...))
 	w.show(w.old)
@@ -66,7 +66,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // show gives the front door a certificate of an authority.
-func (w *world) show(a *pki.Authority) {
+func (w *testEnv) show(a *pki.Authority) {
 	w.t.Helper()
 	cert, key, err := a.Issue(pki.Leaf{CommonName: "front", DNSNames: []string{"localhost"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true})
 	if err != nil {
@@ -77,12 +77,12 @@ func (w *world) show(a *pki.Authority) {
 }
 
 // open starts the front door and waits until it is open.
-func (w *world) open() {
+func (w *testEnv) open() {
 	w.t.Helper()
-	w.door = w.start(w.t, "front-door", nil, "aggregator", "serve", "--data-dir", "front", "--secure-port", w.port,
+	w.frontDoor = w.start(w.t, "front-door", nil, "aggregator", "serve", "--data-dir", "front", "--secure-port", w.port,
 		"--access-log=false", "--tls-cert-file", "tls.crt", "--tls-private-key-file", "tls.key").process
-	door := w.door
-	if err := programs.Poll(door.Exited(), func() error {
+	frontDoor := w.frontDoor
+	if err := programs.Poll(frontDoor.Exited(), func() error {
 		c, err := tls.Dial("tcp", w.address(), w.trusting(w.old, w.next))
 		if err != nil {
 			return fmt.Errorf("the front door: %w", err)
@@ -94,20 +94,20 @@ func (w *world) open() {
 }
 
 // shut ends the front door as an operator does.
-func (w *world) shut() {
+func (w *testEnv) shut() {
 	w.t.Helper()
-	w.door.Ended = true
-	if code, err := w.door.Stop(os.Interrupt); err != nil || code != 0 {
+	w.frontDoor.Ended = true
+	if code, err := w.frontDoor.Stop(os.Interrupt); err != nil || code != 0 {
 		w.t.Fatalf("the front door ended with %d, %v: see %s", code, err, w.path("front-door.log"))
 	}
 }
 
-func (w *world) address() string { return "127.0.0.1:" + w.port }
+func (w *testEnv) address() string { return "127.0.0.1:" + w.port }
 
 // connect makes the administrator's clients.
-func (w *world) connect() {
+func (w *testEnv) connect() {
 	w.t.Helper()
-	if err := programs.Poll(w.door.Exited(), func() error {
+	if err := programs.Poll(w.frontDoor.Exited(), func() error {
 		_, err := os.Stat(w.path("front/admin.kubeconfig"))
 		return err
 	}); err != nil {
@@ -137,7 +137,7 @@ func (w *world) connect() {
 }
 
 // kubeconfig writes one for somebody, who trusts what ca.crt says.
-func (w *world) kubeconfig(t *testing.T, name string, who *api.AuthInfo) string {
+func (w *testEnv) kubeconfig(t *testing.T, name string, who *api.AuthInfo) string {
 	t.Helper()
 	c := api.NewConfig()
 	c.Clusters["front"] = &api.Cluster{Server: "https://" + w.address(), CertificateAuthority: w.path("ca.crt")}
@@ -151,9 +151,9 @@ func (w *world) kubeconfig(t *testing.T, name string, who *api.AuthInfo) string 
 	return file
 }
 
-func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+func (w *testEnv) path(name string) string { return filepath.Join(w.dir, name) }
 
-func (w *world) write(t *testing.T, name string, data []byte) {
+func (w *testEnv) write(t *testing.T, name string, data []byte) {
 	t.Helper()
 	if err := pki.WriteFile(w.path(name), data, 0o600); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func (w *world) write(t *testing.T, name string, data []byte) {
 }
 
 // eventually polls until try succeeds, for minutes.
-func (w *world) eventually(what string, try func(context.Context) error) {
+func (w *testEnv) eventually(what string, try func(context.Context) error) {
 	w.t.Helper()
 	eventually(w.t, what, try)
 }

@@ -66,8 +66,8 @@ func (k *fakeKubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fleet is an API with Nodes and Pods, and a kubelet for each Node.
-type fleet struct {
+// fakeCluster is an API with Nodes and Pods, and a kubelet for each Node.
+type fakeCluster struct {
 	t  *testing.T
 	ca *pki.Authority
 
@@ -78,15 +78,15 @@ type fleet struct {
 	noPods      bool     // may not list them
 }
 
-func newFleet(t *testing.T) *fleet {
+func newFakeCluster(t *testing.T) *fakeCluster {
 	t.Helper()
 	ca, err := pki.NewAuthority("kubelets")
 	must(t, err)
-	return &fleet{t: t, ca: ca}
+	return &fakeCluster{t: t, ca: ca}
 }
 
 // node adds a Node with its kubelet.
-func (f *fleet) node(name string, cores float64, pods ...string) *fakeKubelet {
+func (f *fakeCluster) node(name string, cores float64, pods ...string) *fakeKubelet {
 	f.t.Helper()
 	cert, key, err := f.ca.Issue(pki.Leaf{CommonName: "system:node:" + name, Server: true, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	must(f.t, err)
@@ -109,7 +109,7 @@ func (f *fleet) node(name string, cores float64, pods ...string) *fakeKubelet {
 	return k
 }
 
-func (f *fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	items := []any{}
@@ -137,7 +137,7 @@ func (f *fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve starts the API and returns how it is reached.
-func (f *fleet) serve() *rest.Config {
+func (f *fakeCluster) serve() *rest.Config {
 	s := httptest.NewServer(f)
 	f.t.Cleanup(s.Close)
 	return &rest.Config{Host: s.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: f.ca.PEM()}}

@@ -157,7 +157,7 @@ type call struct {
 	method, target string
 	headers        []string // "Name: value"
 	body           string
-	stranger       bool // no client certificate
+	noCertificate  bool // no client certificate
 }
 
 // send says it over a connection of its own, and returns the status and everything that came back.
@@ -168,7 +168,7 @@ func (w *watched) send(c call) (code int, answer string) {
 		w.t.Fatal(err)
 	}
 	config.NextProtos = []string{"http/1.1"}
-	if c.stranger {
+	if c.noCertificate {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
 	}
 	u, err := url.Parse(w.config.Host)

@@ -27,9 +27,9 @@ import (
 // users is the group of everybody who may use the extension servers.
 const users = "users-of-third-parties"
 
-// door is a front door of several extension servers, whose front-proxy certificates come from outside, as they do where a
+// frontDoor is a front door of several extension servers, whose front-proxy certificates come from outside, as they do where a
 // cluster has them.
-type door struct {
+type frontDoor struct {
 	t          *testing.T // what it and its servers live as long as
 	name, dir  string
 	port       int
@@ -46,10 +46,10 @@ type door struct {
 	parties    []*third
 }
 
-// openDoor starts a front door with these flags beside the usual ones.
-func openDoor(t *testing.T, name string, flags ...string) *door {
+// startFrontDoor starts a front door with these flags beside the usual ones.
+func startFrontDoor(t *testing.T, name string, flags ...string) *frontDoor {
 	t.Helper()
-	d := &door{t: t, name: name, dir: t.TempDir(), port: freePort(t), flags: flags}
+	d := &frontDoor{t: t, name: name, dir: t.TempDir(), port: freePort(t), flags: flags}
 	d.log = openLog(t, name)
 	d.rotate(t, newAuthority(t, "front proxies"))
 	d.trust(t, d.proxyCA)
@@ -80,10 +80,10 @@ func newAuthority(t *testing.T, name string) *pki.Authority {
 	return must[*pki.Authority](t)(pki.NewAuthority(name))
 }
 
-func (d *door) file(name string) string { return filepath.Join(d.dir, name) }
+func (d *frontDoor) file(name string) string { return filepath.Join(d.dir, name) }
 
 // rotate gives the front door a client certificate of this authority.
-func (d *door) rotate(t *testing.T, ca *pki.Authority) {
+func (d *frontDoor) rotate(t *testing.T, ca *pki.Authority) {
 	t.Helper()
 	cert, key, err := ca.Issue(pki.Leaf{CommonName: pki.FrontProxyClientName, Client: true})
 	if err != nil {
@@ -95,7 +95,7 @@ func (d *door) rotate(t *testing.T, ca *pki.Authority) {
 }
 
 // trust makes these authorities the ones of front proxies.
-func (d *door) trust(t *testing.T, authorities ...*pki.Authority) {
+func (d *frontDoor) trust(t *testing.T, authorities ...*pki.Authority) {
 	t.Helper()
 	var bundle []byte
 	for _, ca := range authorities {
@@ -115,7 +115,7 @@ func place(t *testing.T, name string, data []byte) {
 	}
 }
 
-func (d *door) start(t *testing.T) {
+func (d *frontDoor) start(t *testing.T) {
 	t.Helper()
 	args := append([]string{"serve", "--data-dir", "data", "--secure-port", strconv.Itoa(d.port),
 		"--requestheader-client-ca-file", "front-proxy-ca.crt",
@@ -134,19 +134,19 @@ func (d *door) start(t *testing.T) {
 }
 
 // stop ends the front door as a service manager does.
-func (d *door) stop(t *testing.T) {
+func (d *frontDoor) stop(t *testing.T) {
 	t.Helper()
 	d.process.Finish(t)
 	d.process = nil
 }
 
-func (d *door) env() []string {
+func (d *frontDoor) env() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.dir, "KUBECONFIG=" + d.kubeconfig()}
 }
 
-func (d *door) kubeconfig() string { return filepath.Join(d.dir, "data", "admin.kubeconfig") }
+func (d *frontDoor) kubeconfig() string { return filepath.Join(d.dir, "data", "admin.kubeconfig") }
 
-func (d *door) connect(t *testing.T) {
+func (d *frontDoor) connect(t *testing.T) {
 	t.Helper()
 	d.endless = must[*rest.Config](t)(clientcmd.BuildConfigFromFlags("", d.kubeconfig()))
 	d.endless.QPS, d.endless.WarningHandler = -1, rest.NoWarnings{}
@@ -157,7 +157,7 @@ func (d *door) connect(t *testing.T) {
 	d.aggregator = must[aggregatorclient.Interface](t)(aggregatorclient.NewForConfig(d.config))
 }
 
-func (d *door) letUsersIn(t *testing.T) {
+func (d *frontDoor) letUsersIn(t *testing.T) {
 	t.Helper()
 	d.bind(t, "users", rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: users}, rbacv1.PolicyRule{
 		APIGroups: []string{"wardle.example.com", "metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io", upgradeGroup},
@@ -166,7 +166,7 @@ func (d *door) letUsersIn(t *testing.T) {
 }
 
 // bind gives somebody these rights, everywhere.
-func (d *door) bind(t *testing.T, name string, who rbacv1.Subject, rules ...rbacv1.PolicyRule) {
+func (d *frontDoor) bind(t *testing.T, name string, who rbacv1.Subject, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	ctx := t.Context()
 	if _, err := d.typed.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
@@ -175,7 +175,7 @@ func (d *door) bind(t *testing.T, name string, who rbacv1.Subject, rules ...rbac
 	d.bindTo(t, name, who, name)
 }
 
-func (d *door) bindTo(t *testing.T, name string, who rbacv1.Subject, role string) {
+func (d *frontDoor) bindTo(t *testing.T, name string, who rbacv1.Subject, role string) {
 	t.Helper()
 	if _, err := d.typed.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{who},
@@ -186,12 +186,12 @@ func (d *door) bindTo(t *testing.T, name string, who rbacv1.Subject, role string
 }
 
 // visitor is a user whom no server has seen before, so that none has an answer about them in a cache: it must ask the front
-// door what they may do.
-func (d *door) visitor(groups ...string) (*rest.Config, error) {
+// frontDoor what they may do.
+func (d *frontDoor) visitor(groups ...string) (*rest.Config, error) {
 	return d.named(fmt.Sprintf("visitor-%d", d.visitors.Add(1)), groups...)
 }
 
-func (d *door) named(user string, groups ...string) (*rest.Config, error) {
+func (d *frontDoor) named(user string, groups ...string) (*rest.Config, error) {
 	keys, err := pki.ReadDirectory(filepath.Join(d.dir, "data", "pki"))
 	if err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (d *door) named(user string, groups ...string) (*rest.Config, error) {
 }
 
 // kubectl runs kubectl as an administrator and returns what it prints.
-func (d *door) kubectl(input string, args ...string) (string, error) {
+func (d *frontDoor) kubectl(input string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), programs.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "kubectl"), args...)

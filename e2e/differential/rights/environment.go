@@ -34,8 +34,8 @@ type sample struct {
 	Absent bool `json:"absent"`
 }
 
-// world is what there is when questions are asked.
-type world struct {
+// environment is what there is when questions are asked.
+type environment struct {
 	// samples by the collection, or by the path of the subresource.
 	samples map[string]sample
 	// made are all samples and whatever else there is, in the order in which they are made.
@@ -45,8 +45,8 @@ type world struct {
 	asked map[shape][]question
 }
 
-func newWorld() (*world, error) {
-	w := &world{samples: map[string]sample{}, asked: map[shape][]question{}}
+func newEnvironment() (*environment, error) {
+	w := &environment{samples: map[string]sample{}, asked: map[shape][]question{}}
 	var file struct {
 		Samples []sample   `json:"samples"`
 		Others  []manifest `json:"others"`
@@ -92,7 +92,7 @@ func newWorld() (*world, error) {
 }
 
 // make makes everything, with the rights of the personas.
-func (s *server) make(ctx context.Context, w *world, all []persona) error {
+func (s *server) make(ctx context.Context, w *environment, all []persona) error {
 	for _, namespace := range []string{own, foreign} {
 		if err := s.namespace(ctx, namespace); err != nil {
 			return err

@@ -7,13 +7,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ledger is what one informer has told of each object. An informer tells of one event after the other.
-type ledger struct {
+// objectVersions is what one informer has told of each object. An informer tells of one event after the other.
+type objectVersions struct {
 	what string
 	told map[string]string // version by namespace and name: not every server gives uids
 }
 
-func (l *ledger) add(object any) {
+func (l *objectVersions) add(object any) {
 	if o := l.read(object); o != nil {
 		if version, ok := l.told[key(o)]; ok {
 			l.wrong(o, "came again, and was there at "+version)
@@ -22,7 +22,7 @@ func (l *ledger) add(object any) {
 	}
 }
 
-func (l *ledger) update(before, object any) {
+func (l *objectVersions) update(before, object any) {
 	old, o := l.read(before), l.read(object)
 	if old == nil || o == nil {
 		return
@@ -49,7 +49,7 @@ func (l *ledger) update(before, object any) {
 	l.tell("update", o)
 }
 
-func (l *ledger) remove(object any) {
+func (l *objectVersions) remove(object any) {
 	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = unknown.Obj
 	}
@@ -64,17 +64,17 @@ func (l *ledger) remove(object any) {
 	say("%s delete %s at the end", l.what, key(o))
 }
 
-func (l *ledger) tell(event string, o metav1.Object) {
+func (l *objectVersions) tell(event string, o metav1.Object) {
 	l.told[key(o)] = o.GetResourceVersion()
 	say("%s %s %s at %s", l.what, event, key(o), o.GetResourceVersion())
 }
 
-func (l *ledger) wrong(o metav1.Object, what string) {
+func (l *objectVersions) wrong(o metav1.Object, what string) {
 	say("WRONG %s: %s at %s %s", l.what, key(o), o.GetResourceVersion(), what)
 }
 
 // read is nil, and told of, for what is no object.
-func (l *ledger) read(object any) metav1.Object {
+func (l *objectVersions) read(object any) metav1.Object {
 	o, err := meta.Accessor(object)
 	if err != nil {
 		say("WRONG %s: %v", l.what, err)
