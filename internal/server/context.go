@@ -1,8 +1,11 @@
 package server
 
 import (
+	"bufio"
 	"context"
+	"net"
 	"net/http"
+	"time"
 
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -12,6 +15,8 @@ import (
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
+	"portico.dev/internal/run"
+	"portico.dev/internal/transport"
 )
 
 // requestContext is the context of a request in the chain, with the state that only the filters and the local groups
@@ -97,3 +102,139 @@ var libraryKeys = func() (keys struct{ audit, latencies, warnings any }) {
 	keys.warnings = request.KeyOf(func(ctx context.Context) { warning.AddWarning(ctx, "", "-") })
 	return keys
 }()
+
+// record is what the filters learn of one request, for the log, the metrics and the audit event. Only the goroutine
+// that serves the request touches it.
+type record struct {
+	started      time.Time
+	ended        time.Time // zero: not yet, or the time was not read then
+	user         user.Info // the authenticated user, before impersonation
+	credential   string    // the kind of credential that was accepted; empty: none
+	impersonated user.Info // the impersonated user, if any
+	constraint   string    // the verb that allowed it, when it was one of KEP-5284
+	decision     string    // allow or forbid
+	reason       string    // the authorizer's
+	servedBy     string    // "local", "discovery", or the name of an APIService
+
+	endpoint string // of the backend, tried last
+	attempts int    // to reach one
+	failure  string // the message that the client got when a backend failed the request
+
+	longRunning bool                  // it was found to be long-running, by its APIService or by being upgraded
+	seat        seat                  // its seat among the requests served at once; nil: it has none
+	releases    *run.DelayQueue[seat] // releases the seat of a proxied request after a while; nil: at once
+	release     run.Delayed[seat]     // the entry of the request in it
+	proxied     bool                  // it is for a backend
+	backendSlot *transport.Slot
+	draining    context.Context // ends when long-running requests must
+}
+
+// seat is a seat among the requests that are served at once.
+type seat interface {
+	// Release gives the seat back. Where a DelayQueue may call it too, it is safe to repeat.
+	Release()
+}
+
+// endTime is when the request was over: what was recorded, or now.
+func (rec *record) endTime() time.Time {
+	if rec.ended.IsZero() {
+		rec.ended = time.Now()
+	}
+	return rec.ended
+}
+
+// Admitted implements proxy.Observer.
+func (rec *record) Admitted(p *transport.Slot) { rec.backendSlot = p }
+
+// Attempted implements proxy.Observer.
+func (rec *record) Attempted(endpoint string, number int) {
+	rec.endpoint, rec.attempts = endpoint, number
+}
+
+// Failed implements proxy.Observer.
+func (rec *record) Failed(text string) { rec.failure = text }
+
+// LongRunning implements proxy.Observer.
+func (rec *record) LongRunning() { rec.longRunning = true }
+
+// releaseSeat lets another request in before this one is over.
+func (rec *record) releaseSeat() {
+	if rec.seat != nil {
+		rec.seat.Release()
+		rec.seat = nil
+	}
+}
+
+// holdSeat releases the seat of a request that was handed to a backend: after a while, or at once when that is
+// configured or the request is long-running. cancelSeatRelease follows when the request is over.
+func (rec *record) holdSeat(long bool) {
+	if rec.seat == nil || rec.releases == nil || long {
+		rec.releaseSeat()
+		return
+	}
+	rec.releases.Add(&rec.release, rec.seat, time.Now())
+}
+
+func (rec *record) cancelSeatRelease() {
+	if rec.releases != nil {
+		rec.releases.Remove(&rec.release)
+	}
+}
+
+// recordFrom never returns nil: outside the chain nobody reads what is recorded.
+func recordFrom(ctx context.Context) *record {
+	if c, ok := requestContextFrom(ctx); ok {
+		return &c.record
+	}
+	return &record{}
+}
+
+// response records what was answered. It flushes and reports a client that is gone, as the library that serves the
+// local groups expects of any writer.
+type response struct {
+	filters.Response
+
+	ctx         *requestContext
+	slowClients *slowClients // nil: not tracked
+	slow        slowResponse // its entry there
+}
+
+// hijackable is a response over HTTP/1.1, whose connection can be taken over for an upgrade. HTTP/2 has no such thing,
+// so its writers must not claim it.
+type hijackable struct{ *response }
+
+// wrap makes w the response to to's client, and returns the writer for the chain.
+func (w *response) wrap(to http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	w.ResponseWriter = to
+	if _, ok := to.(http.Hijacker); ok && r.ProtoMajor == 1 {
+		return hijackable{w}
+	}
+	return w
+}
+
+// Write implements http.ResponseWriter.
+func (w *response) Write(p []byte) (int, error) {
+	w.SetCode(http.StatusOK)
+	w.slowClients.writing(w, len(p))
+	defer w.slowClients.written(w)
+	return w.Response.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (w *response) Flush() {
+	w.SetCode(http.StatusOK)
+	w.slowClients.writing(w, 0)
+	defer w.slowClients.written(w)
+	w.Response.Flush()
+}
+
+// CloseNotify is asked for by name by k8s.io/apiserver/pkg/endpoints/responsewriter.
+func (w *response) CloseNotify() <-chan bool {
+	if n, ok := w.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+		return n.CloseNotify()
+	}
+	return make(chan bool) // never: the request's context tells the same
+}
+
+// Hijack implements http.Hijacker.
+func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.TakeConnection() }

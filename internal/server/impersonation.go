@@ -1,14 +1,22 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -147,4 +155,329 @@ func withoutImpersonation(h http.Header) http.Header {
 		}
 	}
 	return clean
+}
+
+// Constrained impersonation (KEP-5284, on by default since 1.36) asks two things: may the caller impersonate this kind of user
+// (impersonate:MODE), and may they make this very request as such a user (impersonate-on:MODE:VERB). The older verb
+// impersonate, which allows every request, is checked last and stays as it was.
+//
+// Allowed impersonations are not cached, although upstream does so for ten seconds: RBAC answers from memory, a
+// webhook has a cache of its own, and a revoked right should be gone at once (attack row B12).
+
+const (
+	nodePrefix = "system:node:"
+	// associatedKeys stands for the extra of a caller that is a service account on the node in question. Its values differ
+	// from pod to pod; that they fit is checked before the authorizer is asked.
+	associatedKeys = "authentication.kubernetes.io/associated-node-keys"
+)
+
+// impersonationMode is one kind of impersonation.
+type impersonationMode struct {
+	// name is "" for the older mode.
+	name string
+	// fits reports whether the mode is for this identity and this caller. Nil: for any.
+	fits func(wanted *user.DefaultInfo, caller user.Info) bool
+}
+
+func (m *impersonationMode) constrained() bool { return m.name != "" }
+
+func (m *impersonationMode) verb() string {
+	if m.constrained() {
+		return "impersonate:" + m.name
+	}
+	return "impersonate"
+}
+
+// constraint is how audit events name the mode; the older mode has none.
+func (m *impersonationMode) constraint() string {
+	if m.constrained() {
+		return m.verb()
+	}
+	return ""
+}
+
+const associatedNode = "associated-node"
+
+func allImpersonationModes() []impersonationMode {
+	return []impersonationMode{
+		{associatedNode, func(wanted *user.DefaultInfo, caller user.Info) bool {
+			node, ok := nodeName(wanted.Name)
+			_, _, err := serviceaccount.SplitUsername(caller.GetName())
+			on := caller.GetExtra()[serviceaccount.NodeNameKey]
+			return ok && onlyNamed(wanted) && err == nil && len(on) == 1 && on[0] == node
+		}},
+		{"arbitrary-node", func(wanted *user.DefaultInfo, _ user.Info) bool {
+			_, ok := nodeName(wanted.Name)
+			return ok && onlyNamed(wanted)
+		}},
+		{"serviceaccount", func(wanted *user.DefaultInfo, _ user.Info) bool {
+			_, _, err := serviceaccount.SplitUsername(wanted.Name)
+			return err == nil && onlyNamed(wanted)
+		}},
+		{"user-info", func(wanted *user.DefaultInfo, _ user.Info) bool {
+			_, node := nodeName(wanted.Name)
+			_, _, err := serviceaccount.SplitUsername(wanted.Name)
+			return !node && err != nil
+		}},
+		{},
+	}
+}
+
+// nodeName is the node that a user name belongs to.
+func nodeName(username string) (string, bool) {
+	name, ok := strings.CutPrefix(username, nodePrefix)
+	return name, ok && len(validation.NameIsDNSSubdomain(name, false)) == 0
+}
+
+// onlyNamed reports whether nothing but a name is asked for. The groups and extra of a node or a service account are not
+// the caller's to choose.
+func onlyNamed(u user.Info) bool {
+	return u.GetUID() == "" && len(u.GetGroups()) == 0 && len(u.GetExtra()) == 0
+}
+
+// impersonationModes finds a mode that allows an impersonation.
+type impersonationModes struct {
+	authorizer authorizer.UnconditionalAuthorizer
+	modes      []impersonationMode
+	// last is the mode that let a caller through before, by hash of their name. It is tried first, so that who uses the
+	// older mode does not pay for the new ones. Two callers with one hash only get another order.
+	last *lru.Cache[uint64, int]
+	seed maphash.Seed
+}
+
+// rememberedCallers bounds last.
+const rememberedCallers = 4096
+
+func newImpersonationModes(a authorizer.UnconditionalAuthorizer) *impersonationModes {
+	last, err := lru.New[uint64, int](rememberedCallers)
+	if err != nil {
+		panic(err) // only a size below one
+	}
+	return &impersonationModes{authorizer: a, modes: allImpersonationModes(), last: last, seed: maphash.MakeSeed()}
+}
+
+// grant is the identity of the request from here on and the constraint that allowed it, or why not: the reason of the first
+// mode that fits, which is the one to ask an administrator for.
+func (i *impersonationModes) grant(ctx context.Context, wanted *user.DefaultInfo, asked *authorizer.AttributesRecord) (user.Info, string, error) {
+	caller := maphash.String(i.seed, asked.User.GetName())
+	var refusal error
+	first := len(i.modes) // the mode that refusal is of
+	for _, n := range i.order(caller) {
+		m := &i.modes[n]
+		if m.fits != nil && !m.fits(wanted, asked.User) {
+			continue
+		}
+		err := i.check(ctx, m, wanted, asked)
+		if err == nil {
+			i.last.Add(caller, n)
+			return m.identity(wanted), m.constraint(), nil
+		}
+		if n < first {
+			refusal, first = err, n
+		}
+	}
+	if refusal == nil {
+		refusal = apierrors.NewInternalError(errors.New("no mode of impersonation was asked"))
+	}
+	return nil, "", refusal
+}
+
+// order is the modes as they are tried for a caller.
+func (i *impersonationModes) order(caller uint64) []int {
+	order := make([]int, 0, len(i.modes))
+	before, known := i.last.Get(caller)
+	if known {
+		order = append(order, before)
+	}
+	for n := range i.modes {
+		if !known || n != before {
+			order = append(order, n)
+		}
+	}
+	return order
+}
+
+func (i *impersonationModes) check(ctx context.Context, m *impersonationMode, wanted *user.DefaultInfo, asked *authorizer.AttributesRecord) error {
+	caller := asked.User
+	if m.name == associatedNode {
+		caller = onItsNode(caller)
+	}
+	if m.constrained() {
+		on := *asked
+		on.User, on.Verb = caller, "impersonate-on:"+m.name+":"+asked.Verb
+		if err := i.ask(ctx, &on); err != nil {
+			return err
+		}
+	}
+	questions := impersonationQuestions{mode: m, caller: caller}
+	if err := i.ask(ctx, questions.name(wanted)); err != nil {
+		return err
+	}
+	if wanted.UID != "" {
+		if err := i.ask(ctx, questions.about(authenticationGroup, "uids", "", wanted.UID)); err != nil {
+			return err
+		}
+	}
+	if err := i.checkGroups(ctx, questions, wanted.Groups); err != nil {
+		return err
+	}
+	return i.checkExtra(ctx, questions, wanted.Extra)
+}
+
+// manyQuestions is where one question about all is tried before one about each.
+const manyQuestions = 4
+
+func (i *impersonationModes) checkGroups(ctx context.Context, q impersonationQuestions, groups []string) error {
+	if q.mode.constrained() {
+		if err := q.checkGroups(groups); err != nil {
+			return err
+		}
+		if len(groups) >= manyQuestions && i.ask(ctx, q.group("*")) == nil {
+			return nil
+		}
+	}
+	for _, g := range groups {
+		if err := i.ask(ctx, q.group(g)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *impersonationModes) checkExtra(ctx context.Context, q impersonationQuestions, extra map[string][]string) error {
+	if q.mode.constrained() {
+		if err := q.checkExtra(extra); err != nil {
+			return err
+		}
+		values := 0
+		for _, v := range extra {
+			values += len(v)
+		}
+		if values >= manyQuestions && i.ask(ctx, q.about(authenticationGroup, "userextras", "*", "*")) == nil {
+			return nil
+		}
+	}
+	for key, values := range extra {
+		for _, v := range values {
+			if err := i.ask(ctx, q.about(authenticationGroup, "userextras", key, v)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (i *impersonationModes) ask(ctx context.Context, question *authorizer.AttributesRecord) error {
+	decision, reason, err := i.authorizer.Authorize(ctx, question)
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if err != nil {
+		reason = strings.TrimSuffix(err.Error()+": "+reason, ": ")
+	}
+	return forbidden(question, reason)
+}
+
+// identity is the user of the request from here on, with the groups that its kind of user always has.
+func (m *impersonationMode) identity(wanted *user.DefaultInfo) user.Info {
+	u := &user.DefaultInfo{Name: wanted.Name, UID: wanted.UID, Groups: slices.Clone(wanted.Groups), Extra: wanted.Extra}
+	if _, node := nodeName(u.Name); node && m.constrained() {
+		u.Groups = []string{user.NodesGroup}
+	}
+	if namespace, _, err := serviceaccount.SplitUsername(u.Name); err == nil && len(u.Groups) == 0 {
+		u.Groups = serviceaccount.MakeGroupNames(namespace)
+	}
+	base := user.AllAuthenticated
+	if u.Name == user.Anonymous || slices.Contains(u.Groups, user.AllUnauthenticated) {
+		base = user.AllUnauthenticated
+	}
+	if !slices.Contains(u.Groups, base) {
+		u.Groups = append(u.Groups, base)
+	}
+	return u
+}
+
+// onItsNode is caller with extra that is the same on every node.
+func onItsNode(caller user.Info) user.Info {
+	keys := make([]string, 0, len(caller.GetExtra()))
+	for key := range caller.GetExtra() {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return &user.DefaultInfo{
+		Name: caller.GetName(), UID: caller.GetUID(), Groups: caller.GetGroups(),
+		Extra: map[string][]string{associatedKeys: keys},
+	}
+}
+
+const authenticationGroup = "authentication.k8s.io"
+
+// impersonationQuestions puts the parts of an identity into upstream's attributes.
+type impersonationQuestions struct {
+	mode   *impersonationMode
+	caller user.Info
+}
+
+func (q impersonationQuestions) about(group, resource, subresource, name string) *authorizer.AttributesRecord {
+	return &authorizer.AttributesRecord{
+		User: q.caller, Verb: q.mode.verb(), ResourceRequest: true,
+		APIGroup: group, APIVersion: "v1", Resource: resource, Subresource: subresource, Name: name,
+	}
+}
+
+// namesGroup is the API group of users, groups and service accounts: the older mode has them in the core group.
+func (q impersonationQuestions) namesGroup() string {
+	if q.mode.constrained() {
+		return authenticationGroup
+	}
+	return ""
+}
+
+func (q impersonationQuestions) group(name string) *authorizer.AttributesRecord {
+	return q.about(q.namesGroup(), "groups", "", name)
+}
+
+func (q impersonationQuestions) name(wanted *user.DefaultInfo) *authorizer.AttributesRecord {
+	if namespace, name, err := serviceaccount.SplitUsername(wanted.Name); err == nil {
+		question := q.about(q.namesGroup(), "serviceaccounts", "", name)
+		question.Namespace = namespace
+		return question
+	}
+	if node, ok := nodeName(wanted.Name); ok && q.mode.constrained() {
+		if q.mode.name == associatedNode {
+			node = "*" // any node, as long as it is the caller's own
+		}
+		return q.about(authenticationGroup, "nodes", "", node)
+	}
+	return q.about(q.namesGroup(), "users", "", wanted.Name)
+}
+
+// checkGroups refuses groups that no rule of a constrained mode can allow.
+func (q impersonationQuestions) checkGroups(groups []string) error {
+	switch {
+	case slices.Contains(groups, ""):
+		return forbidden(q.group(""), "impersonating the empty string group is not allowed")
+	case slices.Contains(groups, user.SystemPrivilegedGroup):
+		return forbidden(q.group(user.SystemPrivilegedGroup), "impersonating the system:masters group is not allowed")
+	}
+	return nil
+}
+
+// checkExtra refuses ambiguous extra.
+func (q impersonationQuestions) checkExtra(extra map[string][]string) error {
+	for key, values := range extra {
+		var reason string
+		switch err := utilvalidation.IsDomainPrefixedPath(field.NewPath("extra", "key"), key).ToAggregate(); {
+		case err != nil:
+			reason = fmt.Sprintf("impersonating an invalid key in extra is not allowed: %v", err)
+		case key != strings.ToLower(key):
+			reason = fmt.Sprintf("impersonating a non-lowercase key in extra is not allowed: %q", key)
+		case slices.Contains(values, ""):
+			reason = "impersonating the empty string value in extra is not allowed"
+		default:
+			continue
+		}
+		return forbidden(q.about(authenticationGroup, "userextras", "", ""), reason)
+	}
+	return nil
 }

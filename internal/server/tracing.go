@@ -2,13 +2,22 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -95,4 +104,143 @@ func endSpan(span trace.Span, r *http.Request, info *apirequest.RequestInfo, rec
 	if res.Code >= http.StatusInternalServerError {
 		span.SetStatus(codes.Error, filters.Bounded(rec.failure))
 	}
+}
+
+// TracingConfig is where spans go and how many there are.
+type TracingConfig struct {
+	// Endpoint is host:port of a collector that takes OTLP over gRPC without TLS, as kube-apiserver's: one on this
+	// machine. Empty: spans are not sent.
+	Endpoint string
+	// SamplingRatePerMillion is how many of a million requests begin a trace of their own. Default 0: only requests
+	// whose privileged caller traces them already.
+	SamplingRatePerMillion int
+	// Service and Version say who we are.
+	Service, Version string
+	// Interval is how long spans are gathered before they are sent. Default 5 s.
+	Interval time.Duration
+	// Logger gets errors about spans that could not be sent. May be nil.
+	Logger *zap.Logger
+}
+
+const (
+	// maxQueuedSpans bounds the spans that wait for the collector.
+	maxQueuedSpans = 2048
+	// maxSpanAttribute bounds each value that a client may have chosen.
+	maxSpanAttribute  = 512
+	spanExportTimeout = 5 * time.Second
+	// lastSpanFlush is how long the spans that are left may take at the end.
+	lastSpanFlush = 2 * time.Second
+)
+
+// TracerProvider makes spans and sends them to an OTLP collector. tracingFilter decides which requests begin one, and the proxy
+// which attempts at a backend do. No request waits for the collector: spans are queued up to a bound, and dropped beyond it.
+type TracerProvider struct {
+	config   TracingConfig
+	exporter *otlptrace.Exporter
+	spans    *sdktrace.TracerProvider
+}
+
+// NewTracerProvider allocates a provider. It does not connect until Run.
+func NewTracerProvider(c TracingConfig) *TracerProvider {
+	if c.Interval <= 0 {
+		c.Interval = 5 * time.Second
+	}
+	limits := sdktrace.NewSpanLimits()
+	limits.AttributeValueLengthLimit, limits.AttributeCountLimit = maxSpanAttribute, 32
+	ratio := float64(c.SamplingRatePerMillion) / 1_000_000
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return &TracerProvider{
+		config: c,
+		exporter: otlptrace.NewUnstarted(otlptracegrpc.NewClient(
+			otlptracegrpc.WithEndpoint(c.Endpoint), otlptracegrpc.WithInsecure(), otlptracegrpc.WithTimeout(spanExportTimeout),
+		)),
+		spans: sdktrace.NewTracerProvider(
+			sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio))),
+			sdktrace.WithRawSpanLimits(limits),
+			sdktrace.WithResource(resource.NewSchemaless(
+				attribute.String("service.name", c.Service), attribute.String("service.version", c.Version),
+			)),
+		),
+	}
+}
+
+// Tracer begins the spans of requests.
+func (p *TracerProvider) Tracer() trace.Tracer { return p.spans.Tracer("portico.dev") }
+
+// Run sends spans until ctx ends, and then those that are left, for a while.
+func (p *TracerProvider) Run(ctx context.Context) error {
+	if err := p.exporter.Start(ctx); err != nil {
+		return fmt.Errorf("exporter of spans to %s: %w", p.config.Endpoint, err)
+	}
+	p.spans.RegisterSpanProcessor(sdktrace.NewBatchSpanProcessor(loggingExporter{p.exporter, p.config.Logger},
+		sdktrace.WithMaxQueueSize(maxQueuedSpans), sdktrace.WithBatchTimeout(p.config.Interval), sdktrace.WithExportTimeout(spanExportTimeout),
+	))
+	<-ctx.Done()
+	p.stop()
+	return nil
+}
+
+// loggingExporter logs what could not be sent. The library would write it to standard error, in its own words.
+type loggingExporter struct {
+	*otlptrace.Exporter
+	log *zap.Logger
+}
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (o loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	legible := make([]sdktrace.ReadOnlySpan, len(spans))
+	for i, s := range spans {
+		legible[i] = utf8Span{s}
+	}
+	if err := o.Exporter.ExportSpans(ctx, legible); err != nil {
+		o.log.Warn("spans were lost", zap.Int("spans", len(spans)), zap.Error(err))
+	}
+	return nil
+}
+
+// stop sends what is left. A collector that is away must not delay the stop: the exporter goes first, and ends its
+// attempts when the time is up, so that the queue empties into nothing. No error here is of use.
+func (p *TracerProvider) stop() {
+	last, cancel := context.WithTimeout(context.Background(), lastSpanFlush)
+	defer cancel()
+	_ = p.spans.ForceFlush(last)
+	_ = p.exporter.Shutdown(last)
+	_ = p.spans.Shutdown(context.Background())
+}
+
+// utf8Span is a span whose texts can be encoded. The library that serves the local groups puts the client's User-Agent
+// into spans as it came, and one byte in it that is no UTF-8 would cost every span of the same batch.
+type utf8Span struct{ sdktrace.ReadOnlySpan }
+
+// Attributes implements sdktrace.ReadOnlySpan.
+func (s utf8Span) Attributes() []attribute.KeyValue {
+	return validUTF8(s.ReadOnlySpan.Attributes())
+}
+
+// Events implements sdktrace.ReadOnlySpan.
+func (s utf8Span) Events() []sdktrace.Event {
+	events := append([]sdktrace.Event(nil), s.ReadOnlySpan.Events()...)
+	for i := range events {
+		events[i].Attributes = validUTF8(events[i].Attributes)
+	}
+	return events
+}
+
+// Status implements sdktrace.ReadOnlySpan.
+func (s utf8Span) Status() sdktrace.Status {
+	status := s.ReadOnlySpan.Status()
+	status.Description = strings.ToValidUTF8(status.Description, "\uFFFD")
+	return status
+}
+
+func validUTF8(attributes []attribute.KeyValue) []attribute.KeyValue {
+	all := append([]attribute.KeyValue(nil), attributes...)
+	for i, a := range all {
+		if text := a.Value.AsString(); a.Value.Type() == attribute.STRING && !utf8.ValidString(text) {
+			all[i].Value = attribute.StringValue(strings.ToValidUTF8(text, "\uFFFD"))
+		}
+	}
+	return all
 }

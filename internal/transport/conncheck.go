@@ -1,8 +1,14 @@
 package transport
 
 import (
+	"context"
+	"errors"
+	"net"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"portico.dev/internal/engine"
 )
 
 // connChecker checks the connection pools of a Set that have connections, periodically. One timer serves all: with a
@@ -102,4 +108,105 @@ func (c *connChecker) close() {
 	c.mu.Unlock()
 	c.checking.Lock() // to wait is all
 	defer c.checking.Unlock()
+}
+
+// A backend that takes requests and answers none of them fails no request: each ends at its caller's deadline, which is
+// no failure of the backend by itself. The sign is that nothing at all is received from it any more, which is tracked here.
+
+// overdueAfter is how long a client's request may wait, while nothing is received from the backend, before
+// Options.OnFailure is called. The call costs a probe: slow requests are no reason to call it sooner.
+const overdueAfter = time.Second
+
+// errPingsUnanswered is a connection on which pings were not answered.
+var errPingsUnanswered = errors.New("the connection fell silent: pings are not answered")
+
+// errOverdue is reported once for each silence.
+var errOverdue = errors.New("a request waits and nothing is heard of the backend")
+
+// Silence is the state of a backend from which nothing was received since a client's request was sent to it: no
+// response headers and no byte of a response, from any endpoint, for any client.
+type Silence struct {
+	// Since is when that request was sent, zero when the backend is not silent.
+	Since time.Time
+	// Broken is whether its connections are silent too: one did not answer pings, or could not be made in time.
+	// A server that is merely slow answers pings.
+	Broken bool
+}
+
+// Silence is how long the backend has been silent. What a probe asks does not begin a silence; its answer ends one. A
+// connection that fell silent, or could not be made, begins one in any case.
+func (b *Backend) Silence() Silence {
+	since := b.silence.since.Load()
+	if since == 0 {
+		return Silence{}
+	}
+	return Silence{Since: time.Unix(0, since), Broken: b.silence.broken.Load()}
+}
+
+// silence counts what a backend does not answer. It costs an answered request two atomic writes, and one timer a second
+// however many requests there are.
+type silence struct {
+	overdue func()
+	since   atomic.Int64 // Unix nanoseconds, 0 when not silent
+	broken  atomic.Bool
+	armed   atomic.Bool // check is going to be called
+}
+
+// requestSent is called when a request is being sent.
+func (s *silence) requestSent(now time.Time) {
+	if s.since.Load() == 0 && s.since.CompareAndSwap(0, now.UnixNano()) {
+		s.arm(overdueAfter)
+	}
+}
+
+// requestWithdrawn is called when a request that was sent at that time failed by its own fault: its missing response
+// says nothing about the backend.
+func (s *silence) requestWithdrawn(asked time.Time) {
+	s.since.CompareAndSwap(asked.UnixNano(), 0)
+}
+
+// responseReceived is called for any sign of the server's life that is more than an answered ping.
+func (s *silence) responseReceived() {
+	if s.since.Load() != 0 {
+		s.broken.Store(false)
+		s.since.Store(0)
+	}
+}
+
+// connectionSilent is called for a connection that does not answer pings since that time, or later.
+func (s *silence) connectionSilent(since time.Time) {
+	s.broken.Store(true)
+	s.since.CompareAndSwap(0, since.UnixNano())
+}
+
+func (s *silence) arm(wait time.Duration) {
+	if !s.armed.Load() && s.armed.CompareAndSwap(false, true) {
+		time.AfterFunc(wait, s.check)
+	}
+}
+
+// check clears armed before it reads since, and requestSent writes since before it reads armed: one of them sees the
+// other.
+func (s *silence) check() {
+	s.armed.Store(false)
+	since := s.since.Load()
+	if since == 0 {
+		return
+	}
+	if wait := overdueAfter - time.Since(time.Unix(0, since)); wait > 0 {
+		s.arm(wait)
+		return
+	}
+	s.overdue()
+}
+
+// noResponse reports the failures in which the other side sent nothing at all.
+func noResponse(err error) bool {
+	var timeout net.Error
+	var known *engine.ClientError
+	if errors.As(err, &known) && known.Kind == engine.PingTimeout {
+		return true
+	}
+	return errors.Is(err, errPingsUnanswered) || errors.Is(err, errNoSettings) || errors.Is(err, errSlow) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
