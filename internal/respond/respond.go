@@ -1,5 +1,5 @@
-// Package respond writes errors as a metav1.Status and small API objects, in the encoding that the client accepts; it
-// is the one place where Accept is negotiated.
+// Package respond writes errors as a metav1.Status and small API objects, in the encoding that the client accepts, and
+// documents that do not change; it is the one place where Accept is negotiated.
 //
 // Clients parse Status: a text body tells them only that something is wrong. Every response that the front door or the
 // extension host makes by itself is written here.
