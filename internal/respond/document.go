@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 )
 
 const (
@@ -88,11 +87,7 @@ func (d *Document) serveBody(w http.ResponseWriter, r *http.Request) error {
 		}
 		return nil
 	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(http.StatusOK)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client is gone
-	}
+	Body(w, r, http.StatusOK, body)
 	return nil
 }
 
