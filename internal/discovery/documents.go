@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
-	"crypto/sha512"
 	"fmt"
 	"slices"
 	"sync"
@@ -20,24 +19,14 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// compressAbove is the size from which upstream compresses for clients that accept gzip.
-const compressAbove = 128 << 10
-
 // aggregatedParams are the media type parameters of an aggregated document, in upstream's order.
 const aggregatedParams = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 // document is one object in every encoding. The ETag is the hash of its JSON for all encodings, as upstream's is.
 type document struct {
-	etag      string
-	encodings map[string]*encoding // by media type, without parameters
-}
-
-// encoding is the bytes of a document, made at the first request.
-type encoding struct {
-	contentType string
-	plain       func() ([]byte, error)
-	// gzipped is the same compressed, nil for small documents.
-	gzipped func() ([]byte, error)
+	etag string
+	// encodings are by media type, without parameters. Each is made at the first request.
+	encodings map[string]func() (*respond.Document, error)
 }
 
 type encoder struct {
@@ -60,20 +49,24 @@ func (e *encoder) document(obj runtime.Object, params string) (*document, error)
 	if err != nil {
 		return nil, err
 	}
-	d := &document{etag: fmt.Sprintf(`"%X"`, sha512.Sum512(asJSON)), encodings: map[string]*encoding{}}
-	for _, mediaType := range []string{respond.MediaJSON, respond.MediaYAML, respond.MediaProtobuf} {
-		plain := sync.OnceValues(func() ([]byte, error) { return e.encode(obj, mediaType) })
-		switch mediaType {
-		case respond.MediaJSON:
-			plain = func() ([]byte, error) { return asJSON, nil }
-		case respond.MediaYAML: // from JSON: it would keep obj, which is large, in memory for a request that hardly ever comes
-			plain = sync.OnceValues(func() ([]byte, error) { return yaml.JSONToYAML(asJSON) })
-		}
-		d.encodings[mediaType] = &encoding{
-			contentType: withParams(mediaType, params),
-			plain:       plain,
-			gzipped:     sync.OnceValues(func() ([]byte, error) { return compress(plain) }),
-		}
+	d := &document{etag: `"` + respond.Hash(asJSON) + `"`, encodings: map[string]func() (*respond.Document, error){}}
+	for mediaType, plain := range map[string]func() ([]byte, error){
+		respond.MediaJSON: func() ([]byte, error) { return asJSON, nil },
+		// From JSON: otherwise it would keep obj, which is large, in memory for a request that hardly ever comes.
+		respond.MediaYAML:     func() ([]byte, error) { return yaml.JSONToYAML(asJSON) },
+		respond.MediaProtobuf: func() ([]byte, error) { return e.encode(obj, respond.MediaProtobuf) },
+	} {
+		d.encodings[mediaType] = sync.OnceValues(func() (*respond.Document, error) {
+			body, err := plain()
+			if err != nil {
+				return nil, err
+			}
+			made := &respond.Document{ETag: d.etag, ContentType: withParams(mediaType, params), Vary: "Accept", Plain: body}
+			if len(body) > respond.CompressAbove {
+				made.Gzip, err = respond.Pack(body, gzip.BestSpeed)
+			}
+			return made, err
+		})
 	}
 	return d, nil
 }
@@ -82,7 +75,7 @@ func (e *encoder) document(obj runtime.Object, params string) (*document, error)
 // demand.
 func (d *document) prepare() error {
 	for _, mediaType := range []string{respond.MediaJSON, respond.MediaProtobuf} {
-		if _, err := d.encodings[mediaType].gzipped(); err != nil {
+		if _, err := d.encodings[mediaType](); err != nil {
 			return err
 		}
 	}
@@ -99,25 +92,6 @@ func (e *encoder) encode(obj runtime.Object, mediaType string) ([]byte, error) {
 		return nil, fmt.Errorf("encode %T as %s: %w", obj, mediaType, err)
 	}
 	return body.Bytes(), nil
-}
-
-func compress(plain func() ([]byte, error)) ([]byte, error) {
-	body, err := plain()
-	if err != nil || len(body) <= compressAbove {
-		return nil, err
-	}
-	var gzipped bytes.Buffer
-	w, err := gzip.NewWriterLevel(&gzipped, gzip.BestSpeed)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := w.Write(body); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return gzipped.Bytes(), nil
 }
 
 func withParams(mediaType, params string) string {

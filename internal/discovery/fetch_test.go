@@ -78,7 +78,7 @@ func serveable(t *testing.T, e *encoder, resources []apidiscoveryv2.APIResourceD
 		t.Fatal(err)
 	}
 	for mediaType, encoding := range d.encodings {
-		if _, err := encoding.plain(); err != nil {
+		if _, err := encoding(); err != nil {
 			t.Errorf("%s: %v", mediaType, err)
 		}
 	}

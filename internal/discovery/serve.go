@@ -122,34 +122,12 @@ func serve(w http.ResponseWriter, r *http.Request, d *document) {
 }
 
 func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType string) {
-	e := d.encodings[mediaType]
-	body, err := e.plain()
+	encoded, err := d.encodings[mediaType]()
 	if err != nil {
 		respond.Error(w, r, err)
 		return
 	}
-	h := w.Header()
-	h.Set("ETag", d.etag)
-	h.Add("Vary", "Accept")
-	if len(body) > compressAbove {
-		h.Add("Vary", "Accept-Encoding")
-	}
-	if respond.ETagMatches(r, d.etag) {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	if len(body) > compressAbove && respond.AcceptsGzip(r) {
-		if gzipped, err := e.gzipped(); err == nil {
-			body = gzipped
-			h.Set("Content-Encoding", "gzip")
-		}
-	}
-	h.Set("Content-Type", e.contentType)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(http.StatusOK)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client is gone
-	}
+	encoded.Serve(w, r)
 }
 
 func accept(r *http.Request) string { return strings.Join(r.Header.Values("Accept"), ",") }

@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -150,11 +149,7 @@ func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType, co
 	if coding != "" {
 		h.Set("Content-Encoding", coding)
 	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(code)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client is gone; there is nobody to tell
-	}
+	respond.Body(w, r, code, body)
 }
 
 // compresses reports whether an answer of so many bytes is worth compressing, and whether the client can read that.

@@ -1,10 +1,8 @@
 package extension
 
 import (
-	"bytes"
 	"cmp"
-	"crypto/sha512"
-	"encoding/hex"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -40,7 +38,7 @@ type documents struct {
 	groups     *metav1.APIGroupList
 	group      map[string]*metav1.APIGroup
 	resources  map[schema.GroupVersion]*metav1.APIResourceList
-	aggregated cachedDocument
+	aggregated respond.Document
 }
 
 func newDiscovery(resources []Resource) (*discovery, error) {
@@ -167,7 +165,7 @@ func (live *discovery) serve(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	case rest == "":
 		if wantsAggregated(r.Header.Get("Accept")) {
-			d.aggregated.write(w, r)
+			d.aggregated.Serve(w, r)
 			return true
 		}
 		w.Header().Set("Vary", "Accept")
@@ -203,48 +201,21 @@ func wantsAggregated(accept string) bool {
 
 const aggregatedMedia = respond.MediaJSON + ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// cachedDocument is a body with the tag that clients revalidate it by.
-type cachedDocument struct {
-	contentType string
-	body        []byte
-	compressed  []byte // nil when it is not worth it
-	hash        string
-}
-
-func newCachedDocument(contentType string, v any) (cachedDocument, error) {
+// newDocument returns v as JSON, with its hash as ETag.
+func newDocument(contentType string, v any) (respond.Document, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		return cachedDocument{}, fmt.Errorf("encode document: %w", err)
+		return respond.Document{}, fmt.Errorf("encode document: %w", err)
 	}
-	sum := sha512.Sum512(body)
-	d := cachedDocument{contentType: contentType, body: body, hash: strings.ToUpper(hex.EncodeToString(sum[:]))}
+	d := respond.Document{
+		ETag: `"` + respond.Hash(body) + `"`, ContentType: contentType, CacheControl: "public", Vary: "Accept", ShortVary: true, Plain: body,
+	}
 	if len(body) >= gzipThreshold {
-		var small bytes.Buffer
-		if err := (&scratch{}).compress(&small, body); err != nil {
+		if d.Gzip, err = respond.Pack(body, gzip.BestSpeed); err != nil {
 			return d, fmt.Errorf("compress document: %w", err)
 		}
-		d.compressed = small.Bytes()
 	}
 	return d, nil
-}
-
-// write answers with the document, or with 304 when the client has it.
-func (d cachedDocument) write(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("ETag", `"`+d.hash+`"`)
-	h.Set("Vary", "Accept")
-	if h.Get("Cache-Control") == "" {
-		h.Set("Cache-Control", "public")
-	}
-	if respond.ETagMatches(r, `"`+d.hash+`"`) {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	if d.compressed != nil && respond.AcceptsGzip(r) {
-		writeBody(w, r, http.StatusOK, d.contentType, codingGzip, d.compressed)
-		return
-	}
-	writeBody(w, r, http.StatusOK, d.contentType, "", d.body)
 }
 
 // newDocuments makes every form of what the group-versions have.
@@ -274,7 +245,7 @@ func newDocuments(lists map[schema.GroupVersion][]metav1.APIResource) (*document
 		aggregated.Items = append(aggregated.Items, item)
 	}
 	var err error
-	d.aggregated, err = newCachedDocument(aggregatedMedia, aggregated)
+	d.aggregated, err = newDocument(aggregatedMedia, aggregated)
 	return d, err
 }
 

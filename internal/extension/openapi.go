@@ -18,13 +18,13 @@ const openapiV3Media = respond.MediaJSON
 // openapi is what the hosted resources look like: an index and a document for each group-version in v3, one document
 // for all in v2. They are made once, with the host.
 type openapi struct {
-	index cachedDocument
-	v3    map[string]cachedDocument // by "apis/<group>/<version>"
-	v2    cachedDocument
+	index respond.Document
+	v3    map[string]respond.Document // by "apis/<group>/<version>"
+	v2    respond.Document
 }
 
 func newOpenAPI(resources []Resource, serverVersion string) (*openapi, error) {
-	o := &openapi{v3: map[string]cachedDocument{}}
+	o := &openapi{v3: map[string]respond.Document{}}
 	index := map[string]any{}
 	for _, group := range groupNames(resources) {
 		for _, gv := range groupVersions(resources, group) {
@@ -33,21 +33,21 @@ func newOpenAPI(resources []Resource, serverVersion string) (*openapi, error) {
 				return nil, err
 			}
 			path := "apis/" + gv.String()
-			if o.v3[path], err = newCachedDocument(openapiV3Media, doc); err != nil {
+			if o.v3[path], err = newDocument(openapiV3Media, doc); err != nil {
 				return nil, err
 			}
-			index[path] = map[string]any{"serverRelativeURL": "/openapi/v3/" + path + "?hash=" + o.v3[path].hash}
+			index[path] = map[string]any{"serverRelativeURL": "/openapi/v3/" + path + "?hash=" + strings.Trim(o.v3[path].ETag, `"`)}
 		}
 	}
 	var err error
-	if o.index, err = newCachedDocument(openapiV3Media, map[string]any{"paths": index}); err != nil {
+	if o.index, err = newDocument(openapiV3Media, map[string]any{"paths": index}); err != nil {
 		return nil, err
 	}
 	v2, err := documentV2(resources, serverVersion)
 	if err != nil {
 		return nil, err
 	}
-	o.v2, err = newCachedDocument(respond.MediaJSON, v2)
+	o.v2, err = newDocument(respond.MediaJSON, v2)
 	return o, err
 }
 
@@ -56,10 +56,10 @@ func newOpenAPI(resources []Resource, serverVersion string) (*openapi, error) {
 func (o *openapi) serve(w http.ResponseWriter, r *http.Request) bool {
 	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
 	case path == "/openapi/v2":
-		o.v2.write(w, r)
+		o.v2.Serve(w, r)
 		return true
 	case path == "/openapi/v3":
-		o.index.write(w, r)
+		o.index.Serve(w, r)
 		return true
 	default:
 		doc, ok := o.v3[strings.TrimPrefix(path, "/openapi/v3/")]
@@ -68,11 +68,11 @@ func (o *openapi) serve(w http.ResponseWriter, r *http.Request) bool {
 		}
 		// A hash names content for ever. A stale one gets the current document, not the redirect that the library
 		// answers: a front door refuses to follow a backend's redirects.
-		if r.URL.Query().Get("hash") == doc.hash {
-			w.Header().Set("Cache-Control", "public, immutable")
+		if `"`+r.URL.Query().Get("hash")+`"` == doc.ETag {
+			doc.CacheControl = "public, immutable"
 			w.Header().Set("Expires", time.Now().Add(365*24*time.Hour).UTC().Format(http.TimeFormat))
 		}
-		doc.write(w, r)
+		doc.Serve(w, r)
 		return true
 	}
 }

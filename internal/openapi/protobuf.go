@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/handler3"
+
+	"portico.dev/internal/respond"
 )
 
 // entriesAtOnce is how many entries of a version 2 document are turned into protobuf in one step.
@@ -30,7 +32,7 @@ func (p *Publisher) asProtobuf(d Document) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		packed, err := pack(body)
+		packed, err := respond.Pack(body, gzip.DefaultCompression)
 		if err != nil {
 			return nil, err
 		}

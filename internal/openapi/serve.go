@@ -2,9 +2,7 @@ package openapi
 
 import (
 	"fmt"
-	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -39,35 +37,11 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/openapi/v3")
 	switch d, ok := i.documents[strings.TrimPrefix(path, "/")]; {
 	case path == "" || path == "/":
-		i.serve(w, r)
+		i.served.Serve(w, r)
 	case ok && strings.HasPrefix(path, "/"):
 		p.serve(w, r, d)
 	default:
 		respond.Error(w, r, notFound(r.URL.Path))
-	}
-}
-
-// serve serves the index.
-func (i *index) serve(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("ETag", i.etag)
-	if i.packed != nil {
-		h.Add("Vary", "Accept-Encoding")
-	}
-	if respond.ETagMatches(r, i.etag) {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	body := i.body
-	if i.packed != nil && respond.AcceptsGzip(r) {
-		body = i.packed
-		h.Set("Content-Encoding", "gzip")
-	}
-	h.Set("Content-Type", respond.MediaJSON)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(http.StatusOK)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client is gone
 	}
 }
 
@@ -78,34 +52,27 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobuf))
 		return
 	}
+	served := d.as(mediaType)
 	if asked := r.URL.Query().Get("hash"); asked != "" && asked != d.Hash {
 		w.Header().Set("Location", d.url())
 		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	} else if asked != "" {
 		// The document of a hash never changes, so that clients may cache it.
-		w.Header().Set("Cache-Control", "public, immutable")
+		served.CacheControl = "public, immutable"
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
 	}
-	h := w.Header()
-	h.Set("ETag", `"`+d.Hash+`"`)
-	h.Add("Vary", "Accept")
-	h.Add("Vary", "Accept-Encoding")
-	if respond.ETagMatches(r, `"`+d.Hash+`"`) {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	packed := d.Packed
 	if mediaType == mediaProtobuf {
-		var err error
-		if packed, err = p.asProtobuf(d); err != nil {
-			h.Del("Expires")
-			respond.Error(w, r, fmt.Errorf("write the document of %s as protobuf: %w", d.Path, err))
-			return
+		served.MakeGzip = func() ([]byte, error) {
+			packed, err := p.asProtobuf(d)
+			if err != nil {
+				w.Header().Del("Expires")
+				return nil, fmt.Errorf("write the document of %s as protobuf: %w", d.Path, err)
+			}
+			return packed, nil
 		}
 	}
-	h.Set("Content-Type", mediaType)
-	write(w, r, packed)
+	served.Serve(w, r)
 }
 
 // serve serves the version 2 document.
@@ -120,47 +87,11 @@ func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request) {
 		respond.Error(w, r, err)
 		return
 	}
-	h := w.Header()
-	h.Set("ETag", `"`+e.Hash+`"`)
-	h.Add("Vary", "Accept")
-	h.Add("Vary", "Accept-Encoding")
-	if respond.ETagMatches(r, `"`+e.Hash+`"`) {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	packed := e.Packed
+	served := e.as(mediaType)
 	if mediaType == mediaProtobufV2 {
-		if packed, err = s.asProtobuf(e); err != nil {
-			h.Del("ETag")
-			respond.Error(w, r, err)
-			return
-		}
+		served.MakeGzip = func() ([]byte, error) { return s.asProtobuf(e) }
 	}
-	h.Set("Content-Type", mediaType)
-	write(w, r, packed)
-}
-
-// write sends compressed bytes to clients that accept gzip, and decompresses them for others.
-func write(w http.ResponseWriter, r *http.Request, packed []byte) {
-	h := w.Header()
-	if respond.AcceptsGzip(r) {
-		h.Set("Content-Encoding", "gzip")
-		h.Set("Content-Length", strconv.Itoa(len(packed)))
-		w.WriteHeader(http.StatusOK)
-		if r.Method != http.MethodHead {
-			_, _ = w.Write(packed) // the client is gone
-		}
-		return
-	}
-	body, err := unpack(packed)
-	if err != nil {
-		respond.Error(w, r, err)
-		return
-	}
-	w.WriteHeader(http.StatusOK)
-	if r.Method != http.MethodHead {
-		_, _ = io.Copy(w, body) // the client is gone
-	}
+	served.Serve(w, r)
 }
 
 // negotiate returns JSON or protobuf, whichever the clause with the highest weight requests, the first among equals.

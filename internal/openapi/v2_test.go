@@ -22,6 +22,7 @@ import (
 	"portico.dev/internal/coreapi/openapidocs"
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/discovery/remote/remotetest"
+	"portico.dev/internal/respond"
 )
 
 func localV2(t testing.TB) []Source {
@@ -91,7 +92,7 @@ func TestTheDocumentOfEverything(t *testing.T) {
 func TestHowTheDocumentIsServed(t *testing.T) {
 	h := openV2(t)
 	plain := h.get("/openapi/v2")
-	etag := `"` + hash(plain.Body.Bytes()) + `"`
+	etag := `"` + respond.Hash(plain.Body.Bytes()) + `"`
 	if plain.Header().Get("ETag") != etag || plain.Header().Get("Content-Type") != "application/json" || strings.Join(plain.Header().Values("Vary"), ",") != "Accept,Accept-Encoding" {
 		t.Errorf("headers are %v", plain.Header())
 	}

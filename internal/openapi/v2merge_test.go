@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"portico.dev/internal/respond"
 )
 
 // opened is a version 2 document as openSwagger wants it: without white space.
@@ -146,12 +148,12 @@ func TestCompressedDocumentsAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := unpack(d.Packed)
+	r, err := respond.Unpack(d.Packed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	body, err := io.ReadAll(r)
-	if err != nil || hash(body) != d.Hash || len(body) != d.size() || !json.Valid(body) {
+	if err != nil || respond.Hash(body) != d.Hash || len(body) != d.size() || !json.Valid(body) {
 		t.Errorf("%v: %s", err, body)
 	}
 	if got := references(body); !slices.Equal(got, []string{"definitions/A"}) {

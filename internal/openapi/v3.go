@@ -1,14 +1,14 @@
 package openapi
 
 import (
-	"bytes"
 	"compress/gzip"
-	"crypto/sha512"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
+
+	"portico.dev/internal/respond"
 )
 
 // maxDocument is the largest document that is taken from a backend, in bytes.
@@ -40,34 +40,16 @@ func Prepared(d Document) Source {
 
 // NewDocument compresses a document.
 func NewDocument(path string, asJSON []byte) (Document, error) {
-	packed, err := pack(asJSON)
+	packed, err := respond.Pack(asJSON, gzip.DefaultCompression)
 	if err != nil {
 		return Document{}, fmt.Errorf("compress the document of %s: %w", path, err)
 	}
-	return Document{Path: path, Hash: hash(asJSON), Packed: packed}, nil
+	return Document{Path: path, Hash: respond.Hash(asJSON), Packed: packed}, nil
 }
 
-func hash(body []byte) string { return fmt.Sprintf("%X", sha512.Sum512(body)) }
-
-func pack(body []byte) ([]byte, error) {
-	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
-	if _, err := w.Write(body); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return packed.Bytes(), nil
-}
-
-// unpack returns a reader, so that copying does not need memory for the whole document.
-func unpack(packed []byte) (io.Reader, error) {
-	r, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return nil, err
-	}
-	return io.LimitReader(r, maxMerged), nil
+// as returns the document as it is served. Its body is the JSON: for another media type the caller sets MakeGzip.
+func (d Document) as(mediaType string) respond.Document {
+	return respond.Document{ETag: `"` + d.Hash + `"`, ContentType: mediaType, Vary: "Accept", Gzip: d.Packed}
 }
 
 // size is the uncompressed size of the document, which gzip stores at the end.
@@ -80,7 +62,7 @@ func (d Document) size() int {
 
 // unpacked returns the whole document.
 func (d Document) unpacked() ([]byte, error) {
-	r, err := unpack(d.Packed)
+	r, err := respond.Unpack(d.Packed)
 	if err != nil {
 		return nil, err
 	}
@@ -99,29 +81,24 @@ func (d Document) open() (*swagger, error) {
 // index is all documents at one moment. It is immutable.
 type index struct {
 	documents map[string]Document
-	body      []byte
-	packed    []byte // nil for a small index
-	etag      string
+	served    respond.Document // the list of the documents
 }
-
-// compressAbove is the size from which upstream compresses for those who can read it.
-const compressAbove = 128 << 10
 
 func newIndex(documents []Document) (*index, error) {
 	i := &index{documents: make(map[string]Document, len(documents))}
-	list := root{Paths: make(map[string]rootEntry, len(documents))}
+	entries := root{Paths: make(map[string]rootEntry, len(documents))}
 	for _, d := range documents {
 		i.documents[d.Path] = d
-		list.Paths[d.Path] = rootEntry{ServerRelativeURL: d.url()}
+		entries.Paths[d.Path] = rootEntry{ServerRelativeURL: d.url()}
 	}
-	body, err := json.Marshal(list)
+	body, err := json.Marshal(entries)
 	if err != nil {
 		return nil, fmt.Errorf("encode the index: %w", err)
 	}
-	i.body = append(body, '\n')
-	i.etag = `"` + hash(i.body) + `"`
-	if len(i.body) > compressAbove {
-		if i.packed, err = pack(i.body); err != nil {
+	body = append(body, '\n')
+	i.served = respond.Document{ETag: `"` + respond.Hash(body) + `"`, ContentType: respond.MediaJSON, Plain: body}
+	if len(body) > respond.CompressAbove {
+		if i.served.Gzip, err = respond.Pack(body, gzip.DefaultCompression); err != nil {
 			return nil, fmt.Errorf("compress the index: %w", err)
 		}
 	}

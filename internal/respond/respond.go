@@ -1,5 +1,5 @@
-// Package respond writes errors as a metav1.Status and small API objects, in the encoding that the client accepts; it
-// is the one place where Accept is negotiated.
+// Package respond writes errors as a metav1.Status and small API objects, in the encoding that the client accepts, and
+// documents that do not change; it is the one place where Accept is negotiated.
 //
 // Clients parse Status: a text body tells them only that something is wrong. Every response that the front door or the
 // extension host makes by itself is written here.
@@ -99,12 +99,16 @@ func write(w http.ResponseWriter, r *http.Request, code int, e Encoding, obj run
 		JSON(w, http.StatusInternalServerError, StatusOf(err))
 		return
 	}
-	h := w.Header()
-	h.Set("Content-Type", e.MediaType)
-	h.Set("Content-Length", strconv.Itoa(body.Len()))
+	w.Header().Set("Content-Type", e.MediaType)
+	Body(w, r, code, body.Bytes())
+}
+
+// Body sends the status code and a body with its length. HEAD gets no body.
+func Body(w http.ResponseWriter, r *http.Request, code int, body []byte) {
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body.Bytes()) // the client is gone
+		_, _ = w.Write(body) // the client is gone
 	}
 }
 

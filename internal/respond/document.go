@@ -1,0 +1,120 @@
+package respond
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha512"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+const (
+	// CompressAbove is the size above which upstream compresses a document for clients that accept gzip.
+	CompressAbove = 128 << 10
+	// maxUnpacked bounds what is decompressed of one document, in bytes.
+	maxUnpacked = 64 << 20
+)
+
+// Document is a document in one media type that does not change. The caller negotiates Accept and makes the Document; Serve
+// does the rest. It has a plain body, a compressed body or both.
+type Document struct {
+	// ETag is sent as it is, with its quotes.
+	ETag        string
+	ContentType string
+	// CacheControl replaces the Cache-Control of the response. Default "": what is set stays.
+	CacheControl string
+	// Vary is "Accept" where the path has several media types. Serve adds Accept-Encoding where there is a compressed body.
+	Vary string
+	// Plain is the body for clients that do not accept gzip. Nil: the compressed body is decompressed while it is sent, and
+	// there is no Content-Length.
+	Plain []byte
+	// Gzip is the compressed body. Nil: all clients get the plain body.
+	Gzip []byte
+	// MakeGzip makes the compressed body. It is called only when the body is needed, so not for a 304. Its error is the
+	// response. Default nil: Gzip is the compressed body.
+	MakeGzip func() ([]byte, error)
+	// ShortVary leaves Accept-Encoding out of the Vary of a 304, as the extension host always has.
+	ShortVary bool
+}
+
+// Serve answers a GET or HEAD request with the document, or with 304 if the client has it.
+func (d *Document) Serve(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("ETag", d.ETag)
+	if d.CacheControl != "" {
+		h.Set("Cache-Control", d.CacheControl)
+	}
+	if d.Vary != "" {
+		h.Add("Vary", d.Vary)
+	}
+	held := ETagMatches(r, d.ETag)
+	if (d.Gzip != nil || d.MakeGzip != nil) && !(held && d.ShortVary) {
+		h.Add("Vary", "Accept-Encoding")
+	}
+	if held {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	if err := d.serveBody(w, r); err != nil {
+		Error(w, r, err)
+	}
+}
+
+// serveBody returns an error only if it has not written anything.
+func (d *Document) serveBody(w http.ResponseWriter, r *http.Request) error {
+	body, packed := d.Plain, d.Gzip
+	if d.MakeGzip != nil {
+		var err error
+		if packed, err = d.MakeGzip(); err != nil {
+			return err
+		}
+	}
+	h := w.Header()
+	h.Set("Content-Type", d.ContentType)
+	if packed != nil && AcceptsGzip(r) {
+		h.Set("Content-Encoding", "gzip")
+		body = packed
+	}
+	if body == nil {
+		unpacked, err := Unpack(packed)
+		if err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusOK)
+		if r.Method != http.MethodHead {
+			_, _ = io.Copy(w, unpacked) // the client is gone
+		}
+		return nil
+	}
+	Body(w, r, http.StatusOK, body)
+	return nil
+}
+
+// Hash returns SHA-512 of a body in upper-case hex, which is the ETag of a document without the quotes.
+func Hash(body []byte) string { return fmt.Sprintf("%X", sha512.Sum512(body)) }
+
+// Pack compresses a body at a level of compress/gzip.
+func Pack(body []byte, level int) ([]byte, error) {
+	var packed bytes.Buffer
+	w, err := gzip.NewWriterLevel(&packed, level)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(body); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return packed.Bytes(), nil
+}
+
+// Unpack is the reverse of Pack. It returns a reader, so that copying does not need memory for the whole body.
+func Unpack(packed []byte) (io.Reader, error) {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return io.LimitReader(r, maxUnpacked), nil
+}
