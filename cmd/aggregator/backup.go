@@ -39,15 +39,15 @@ func backupCommand() *cobra.Command {
 		Use:   "backup FILE",
 		Short: "Write everything that a front door has stored to a file",
 		Long: `Write everything that a front door has stored to a file: a consistent snapshot of its etcd, taken while it is
-in use, and with --include-keys its authorities, certificates and keys.
+in use, and with --include-keys its CA certificates, certificates and keys.
 
 The backup comes from the API of a running front door. The caller needs the group system:masters or the verb post
 on the non-resource path /backup (and /backup/keys, for --include-keys). With --etcd-servers the backup comes from
 an external etcd; with --data-dir, from the data directory of a front door that is not running.
 
-FILE is written beside its place and put there when it is complete, with mode 0600. It is as secret as the
-etcd itself: encrypt it with --recipient or --passphrase-file before it leaves the machine. Restore it with
-aggregator restore.`,
+FILE is written under another name in its directory and renamed when it is complete, with mode 0600. It is as
+secret as the etcd itself: encrypt it with --recipient or --passphrase-file before it leaves the machine. Restore
+it with aggregator restore.`,
 		Example: `  aggregator backup portico.backup
   aggregator backup portico.backup --include-keys --recipient age1...
   aggregator backup portico.backup --data-dir /var/lib/portico`,

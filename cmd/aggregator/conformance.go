@@ -34,10 +34,10 @@ func conformanceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conformance",
 		Short: "Check any extension server and print a scorecard",
-		Long: `Check an extension server against what clients and front doors rely on: discovery, OpenAPI, Table, metadata, selectors,
-paging, watch, initial events, error shapes, and authentication.
+		Long: `Check whether an extension server behaves as clients and front doors expect: discovery, OpenAPI, Table, metadata,
+selectors, paging, watch, initial events, errors, and authentication.
 
-It only reads, unless --write or --rotate is given.
+Without --write and --rotate the command changes nothing.
 
 Exit status: 0 no check failed, 1 a check failed, 2 the server could not be checked.`,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -31,8 +31,8 @@ func debtsCommand() *cobra.Command {
 		Use:   "debts",
 		Short: "List what finalized namespaces may have left at backends that were dead",
 		Long: `List the cleanup debts: namespaces that were finalized without a dead extension server, because the annotation
-portico.dev/finalize-namespaces-after allows it or because its Service was in the namespace itself. When the server
-returns, what is left there is deleted and the debt leaves the list; until then its group-version is unavailable.`,
+portico.dev/finalize-namespaces-after allows it or because the server's Service was in the namespace itself. The debt ends when
+the server has returned and the objects left there are deleted. Until then the group-version is unavailable.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), cmd.OutOrStdout()) },
 	}
@@ -40,7 +40,7 @@ returns, what is left there is deleted and the debt leaves the list; until then 
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
 	cmd.AddCommand(&cobra.Command{
 		Use:   "forget ID",
-		Short: "Forget a debt: what is left at the backend stays there",
+		Short: "Remove a debt without cleanup: objects that are left at the backend stay there",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.forget(cmd.Context(), cmd.OutOrStdout(), args[0])

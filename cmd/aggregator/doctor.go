@@ -26,13 +26,13 @@ func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [apiservice NAME]",
 		Short: "Find the broken hop of an APIService, and how to repair it",
-		Long: `Walk from an APIService to its extension server hop by hop: Service, endpoints, DNS, TCP, TLS, identity, discovery,
+		Long: `Check each hop from an APIService to its extension server: Service, endpoints, DNS, TCP, TLS, identity, discovery,
 OpenAPI, a review, a list, a watch. Print the result of each hop, the first that is broken, its cause, and the command
-that repairs it. Without a name, examine every APIService that has an extension server.
+that repairs it. Without a name, check every APIService that has an extension server.
 
-It works against every API server and needs read rights only. What cannot be checked from here is reported as unknown.
+The command works with any API server, and needs only read rights. What cannot be checked from here is unknown.
 
-Exit status: 0 nothing is broken, 1 a hop is broken, 2 nothing could be examined.`,
+Exit status: 0 nothing is broken, 1 a hop is broken, 2 nothing could be checked.`,
 		Example: `  aggregator doctor
   aggregator doctor apiservice v1beta1.metrics.k8s.io -o json`,
 		Args: doctorArgs,

@@ -26,7 +26,7 @@ const maxAtOnce = 16
 func drillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drill",
-		Short: "Rehearse failures of extension servers and see what they cost",
+		Short: "Rehearse failures of extension servers and report what clients see",
 	}
 	cmd.AddCommand(drillListCommand(), drillRunCommand())
 	return cmd
@@ -93,9 +93,9 @@ Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitDrillUsage, err} })
 	fs := cmd.Flags()
 	fs.BoolVar(&o.all, "all", false, "run every drill")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the API server to drill; default a front door that is started for the drills")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the API server to run the drills against; default a front door that is started for them")
 	fs.StringVar(&o.context, "context", "", "context of the kubeconfig; default its current one")
-	fs.StringVar(&o.iKnow, "i-know-this-is", "", "name of the context, to confirm a drill of what looks like production")
+	fs.StringVar(&o.iKnow, "i-know-this-is", "", "name of the context, to confirm that drills may run although the context, cluster, user or server looks like production")
 	fs.StringVar(&o.advertise, "advertise-address", "", "host or IP address by which the API server reaches this process; default localhost")
 	fs.StringVar(&o.bind, "bind-address", "", "address that the extension servers of the drills listen on; default 127.0.0.1, or all addresses with --advertise-address")
 	fs.IntVar(&o.atOnce, "parallel", 1, "number of drills to run in parallel, each on its own front door")

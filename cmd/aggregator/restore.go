@@ -32,10 +32,10 @@ func restoreCommand() *cobra.Command {
 		Long: `Restore the data directory of a front door from a backup: its etcd, and its keys if the backup has them.
 
 Nothing is overwritten: DIR must have no etcd, and no keys if the backup has some. The whole backup is verified
-first. Resource versions continue far above those of the backup, and all below count as compacted: watches and
-informers that have seen later ones get 410 Gone, and list again.
+first. Resource versions continue far above those of the backup, and all lower ones count as compacted: watches and
+informers that have seen later ones than the backup get 410 Gone, and list again.
 
-For an external etcd, take etcd.db out of the backup and give it to etcdutl: see docs/backup.md.`,
+For an external etcd, extract etcd.db from the backup and restore it with etcdutl: see docs/backup.md.`,
 		Example: `  aggregator restore portico.backup --data-dir /var/lib/portico
   aggregator restore portico.backup --data-dir /var/lib/portico --identity-file key.txt
   aggregator restore portico.backup --verify-only`,

@@ -20,11 +20,11 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the front door",
-		Long: `Run the front door: the local groups on an embedded or external etcd, and every other
-group-version behind APIServices.
+		Long: `Run the front door. It serves the local groups from an embedded or external etcd, and
+proxies every other group-version to the extension server that its APIService names.
 
-Keys, etcd and admin.kubeconfig, for an administrator's kubectl, are created in the data directory
-at the first start unless they are given.`,
+The first start creates keys, etcd and admin.kubeconfig (for an administrator's kubectl) in the
+data directory, except those that flags name.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.New()
@@ -50,10 +50,10 @@ func devCommand() *cobra.Command {
 	logs.Level = "warn"
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Try it: a front door with a live extension API behind it, in one process",
-		Long: `Run everything in one process with no preparation: embedded etcd, keys made at the first
-start, the front door, and an extension server that serves metrics.k8s.io from the procfs
-of this machine. The extension server is registered through the public API like any other.`,
+		Short: "Run a front door and an extension server in one process, to try it",
+		Long: `Run everything in one process without preparation: an embedded etcd, keys that are created at
+the first start, the front door, and an extension server that serves metrics.k8s.io from the
+procfs of this machine. The extension server is registered through the public API like any other.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.New()
@@ -77,7 +77,7 @@ func kubeconfigCommand() *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:     "kubeconfig --user NAME [--group GROUP]...",
-		Short:   "Issue a client's kubeconfig from the authority in the data directory",
+		Short:   "Issue a client certificate of the CA in the data directory, as a kubeconfig",
 		Example: "  aggregator kubeconfig --user alice --group dev > alice.kubeconfig",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -41,10 +41,10 @@ func whyCommand() *cobra.Command {
 	o := whyOptions{}
 	cmd := &cobra.Command{
 		Use:   "why USER VERB RESOURCE[.GROUP][/SUBRESOURCE] [NAME] | USER VERB PATH",
-		Short: "Show which RBAC rule allows a user something, or which come nearest",
-		Long: `Ask the server whether a user may do something, and show which RBAC rule and binding allow it or, when none
-does, the nearest ones and what they lack. It works against any API server and needs the rights to create
-subjectaccessreviews and to list roles and bindings.`,
+		Short: "Show which RBAC rule allows a user's request, or which rules come nearest",
+		Long: `Ask the server whether a user may send a request, and show which RBAC rule and binding allow it. If none does,
+show the rules that come nearest and what they lack. The command works with any API server, and needs the rights to
+create subjectaccessreviews and to list roles and bindings.`,
 		Example: `  aggregator why alice get pods -n dev
   aggregator why system:serviceaccount:dev:bot delete deployments.apps/scale web -n dev
   aggregator why alice get /metrics`,

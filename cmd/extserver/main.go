@@ -46,7 +46,7 @@ func versionCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print what this build is",
+		Short: "Print the version of this build",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch output {

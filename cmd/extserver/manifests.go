@@ -19,11 +19,11 @@ func manifestsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "manifests",
 		Short: "Print the Service, the APIServices and the RBAC objects that the server needs, as YAML",
-		Long: `Print what an administrator applies so that "extserver serve" with the same flags works: its Service and
-APIServices, its rights, and a role for those who read what it serves. No server is asked.
+		Long: `Print the objects that "extserver serve" with the same flags needs, for an administrator to apply: its Service and
+APIServices, its RBAC roles, and a role for users who read what it serves. The command calls no server.
 
-The rights are to update its own APIServices, and its EndpointSlice with --advertise-address, each by name. With
---create-registration it prints two more roles, by which the server may also create and delete these and change its Service.`,
+The roles allow the server to update its own APIServices, and its EndpointSlice with --advertise-address, each by name. With
+--create-registration the output has two more roles, which also allow it to create and delete these and to change its Service.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			objects, err := extserver.Manifests(o)

@@ -13,7 +13,7 @@ import (
 func convertRulesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "convert-rules FILE",
-		Short: "Take prometheus-adapter's rules out of their ConfigMap, check them and say what each will serve",
+		Short: "Check prometheus-adapter's rules, and print them with a comment that says what each serves",
 		Long: "Prints the rules of a prometheus-adapter configuration as a plain file, with a comment above each rule that says\n" +
 			"what it will serve. FILE is the configuration, a manifest with the ConfigMap that holds it, or - for standard input.",
 		Args: cobra.ExactArgs(1),

@@ -29,7 +29,7 @@ func serveCommand() *cobra.Command {
 	var o extserver.Options
 	c := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve metrics of this machine, of kubelets or from Prometheus, projects, and whatever YAML files declare",
+		Short: "Serve metrics of this machine, of kubelets or from Prometheus, projects, and resources that YAML files declare",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			log, err := flags.logging.New()

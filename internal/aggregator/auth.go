@@ -61,7 +61,7 @@ func (a *AuthenticationConfig) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.WebhookVersion, "authentication-token-webhook-version", a.WebhookVersion, "version of TokenReview that the webhook uses: v1 or v1beta1")
 	fs.DurationVar(&a.WebhookCacheTTL, "authentication-token-webhook-cache-ttl", a.WebhookCacheTTL, "how long successful responses of the webhook are cached")
 	fs.BoolVar(&a.ExtendTokens, "service-account-extend-token-expiration", a.ExtendTokens, "make tokens that kubelets request valid for a year, and count uses of them after the lifetime that was requested")
-	fs.DurationVar(&a.MaxTokenExpiration, "service-account-max-token-expiration", a.MaxTokenExpiration, "maximum lifetime of service account tokens; a longer request is shortened, with a warning. Tokens that kubelets request may still be valid for a year: --service-account-extend-token-expiration")
+	fs.DurationVar(&a.MaxTokenExpiration, "service-account-max-token-expiration", a.MaxTokenExpiration, "maximum lifetime of service account tokens; a request for more gets the maximum, and a Warning. Tokens that kubelets request may still be valid for a year: --service-account-extend-token-expiration")
 }
 
 func (a *AuthenticationConfig) validate() error {

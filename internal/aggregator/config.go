@@ -187,7 +187,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 }
 
 func (c *Config) addListenFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory for keys and the embedded etcd; made with mode 0700")
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory for keys and the embedded etcd; created with mode 0700")
 	fs.StringVar(&c.BindAddress, "bind-address", c.BindAddress, "IP address to listen on")
 	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port to listen on with TLS; 0 picks a free one")
 	fs.StringSliceVar(&c.AdvertiseNames, "advertise-name", c.AdvertiseNames, "another DNS name or IP address of this server, added to the serving certificate; may be repeated")

@@ -162,7 +162,7 @@ func (h *parts) wireFairness() (err error) {
 
 func (c *Config) addProfilingFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve profiles at /debug/pprof/ to users who are authorized for the path")
-	fs.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "record blocking events for /debug/pprof/block; needs --profiling, and costs a little on every wait")
+	fs.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "record blocking events for /debug/pprof/block; needs --profiling, and makes every wait slightly slower")
 }
 
 // wireProfiling enables block profiling, for the whole process.

@@ -19,7 +19,7 @@ func (c *Config) addRuntimeConfigFlags(fs *pflag.FlagSet) {
 		c.RuntimeConfig = cliflag.ConfigurationMap{}
 	}
 	fs.Var(&c.RuntimeConfig, "runtime-config", "built-in APIs to turn on or off: group/version=false, "+
-		"group/version/resource=false, api/all, api/ga, api/beta; what the front door itself needs stays on")
+		"group/version/resource=false, api/all, api/ga, api/beta; APIs that the front door itself needs stay on")
 }
 
 // validateRuntimeConfig says what cannot be turned off.

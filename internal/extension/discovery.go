@@ -208,7 +208,7 @@ func newDocument(contentType string, v any) (respond.Document, error) {
 		return respond.Document{}, fmt.Errorf("encode document: %w", err)
 	}
 	d := respond.Document{
-		ETag: `"` + respond.Hash(body) + `"`, ContentType: contentType, CacheControl: "public", Vary: "Accept", ShortVary: true, Plain: body,
+		ETag: `"` + respond.Hash(body) + `"`, ContentType: contentType, CacheControl: "public", Vary: "Accept", Plain: body,
 	}
 	if len(body) >= gzipThreshold {
 		if d.Gzip, err = respond.Pack(body, gzip.BestSpeed); err != nil {

@@ -34,8 +34,6 @@ type Document struct {
 	// MakeGzip makes the compressed body. It is called only when the body is needed, so not for a 304. Its error is the
 	// response. Default nil: Gzip is the compressed body.
 	MakeGzip func() ([]byte, error)
-	// ShortVary leaves Accept-Encoding out of the Vary of a 304, as the extension host always has.
-	ShortVary bool
 }
 
 // Serve answers a GET or HEAD request with the document, or with 304 if the client has it.
@@ -49,7 +47,7 @@ func (d *Document) Serve(w http.ResponseWriter, r *http.Request) {
 		h.Add("Vary", d.Vary)
 	}
 	held := ETagMatches(r, d.ETag)
-	if (d.Gzip != nil || d.MakeGzip != nil) && !(held && d.ShortVary) {
+	if d.Gzip != nil || d.MakeGzip != nil {
 		h.Add("Vary", "Accept-Encoding")
 	}
 	if held {

@@ -32,8 +32,6 @@ func TestDocument(t *testing.T) {
 	onlyPacked.Plain = nil
 	made := onlyPacked
 	made.Gzip, made.MakeGzip = nil, func() ([]byte, error) { return packed, nil }
-	short := both
-	short.ShortVary = true
 	alone := small
 	alone.Vary = ""
 
@@ -79,8 +77,6 @@ func TestDocument(t *testing.T) {
 		{"the client has another", both, "GET", "gzip", `"B"`, "200 " + varies + isGzip},
 		{"the client has a small one", small, "GET", "gzip", `"A"`, "304 Accept - - empty"},
 		{"the client has one of one media type", alone, "GET", "gzip", `"A"`, "304 - - - empty"},
-		{"short Vary, the client has it", short, "GET", "gzip", `"A"`, "304 Accept - - empty"},
-		{"short Vary, the client has it not", short, "GET", "gzip", `"B"`, "200 " + varies + isGzip},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := httptest.NewRequest(c.method, "/", nil)

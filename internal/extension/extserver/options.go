@@ -192,7 +192,7 @@ func (o *Options) addServingFlags(fs *pflag.FlagSet) {
 func (o *Options) addRegistrationFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Register, "register", true, "keep the Service and the APIServices up to date, as far as this server is authorized to")
 	fs.BoolVar(&o.CreateRegistration, "create-registration", false,
-		"have manifests print roles by which the server may create and delete its own Service, EndpointSlice and APIServices too")
+		"for manifests: also print roles that allow the server to create and delete its own Service, EndpointSlice and APIServices")
 	fs.StringVar(&o.ServiceNamespace, "service-namespace", "kube-system", "namespace of the Service; it must exist")
 	fs.StringVar(&o.ServiceName, "service-name", "portico-extserver", "name of the Service")
 	fs.StringVar(&o.ExternalName, "service-external-name", "localhost", "DNS name by which the front door reaches this server")
@@ -207,8 +207,8 @@ func (o *Options) addMetricsFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&m.Source, "metrics-source", FromHost, "where metrics.k8s.io comes from: host, kubelet, prometheus or none")
 	fs.DurationVar(&m.Resolution, "metric-resolution", 0, "interval of measurements (default 10s for host, 15s for the others)")
 	fs.StringVar(&o.NodeName, "node-name", "", "name of the Node object of this machine (default: host name in lower case)")
-	fs.StringVar(&m.HostPods, "host-pods", "auto", "what PodMetrics of this machine stand for: auto, kubepods, units, processes or none")
-	fs.StringVar(&m.HostNamespace, "host-namespace", "host", "namespace of PodMetrics that do not stand for pods of Kubernetes")
+	fs.StringVar(&m.HostPods, "host-pods", "auto", "what the PodMetrics of this machine describe: auto, kubepods, units, processes or none")
+	fs.StringVar(&m.HostNamespace, "host-namespace", "host", "namespace of the PodMetrics that describe units or processes")
 	fs.IntVar(&m.HostMaxPods, "host-max-pods", 1000, "maximum number of PodMetrics of this machine")
 	fs.StringVar(&m.CgroupPath, "cgroup-path", "/sys/fs/cgroup", "where cgroups are mounted")
 	fs.StringVar(&m.NodeSelector, "node-selector", "", "label selector of the Nodes whose kubelets are scraped (default: all)")
