@@ -72,7 +72,7 @@ func serverConnections() []*attackRow {
 				})
 			}, bound: bound{Frames: 1000, CPU: 8, Outcomes: "ended: closed"}},
 		{name: "handshakes one after the other", cves: []string{"CVE-2025-68121"}, sends: "TLS handshakes, each of which tries to resume the session of the one before, and nothing else", quick: true,
-			proof: "auth/authn.TestTrustIsOfTheMoment (a session is never resumed: what is trusted is of the moment)",
+			proof: "auth/authn.TestTrustIsCheckedPerRequest (a session is never resumed: what is trusted is of the moment)",
 			do: func(a *attackRun) {
 				sessions := tls.NewLRUClientSessionCache(10)
 				a.again(4, func() error {
@@ -103,7 +103,7 @@ func serverConnections() []*attackRow {
 	}
 	return append(rows, &attackRow{
 		class: "late", name: "a certificate whose names hold a NUL", cves: []string{"CVE-2026-47778"}, sends: "GETs with an untrusted client certificate whose common name is root, a NUL and more", quick: true,
-		do: nulCertificate, bound: bound{CPU: 8, Outcomes: "answered: 401|answered: 403"}, proof: "auth/authn.TestWho, pki.TestBadBundlesAreRefusedAndTheLastGoodStays",
+		do: nulCertificate, bound: bound{CPU: 8, Outcomes: "answered: 401|answered: 403"}, proof: "auth/authn.TestAuthenticateRequest, pki.TestBadBundlesAreRefusedAndTheLastGoodStays",
 	})
 }
 

@@ -250,7 +250,7 @@ func serverMessages() []*attackRow {
 			p.open(true, request("GET", []string{path[1:], "", "https://x" + path, "*", "/.." + path}[p.a.serial.Add(1)%5])...)
 		}),
 		text(&row{class: "targets", name: "several values of one header", cves: []string{"CVE-2026-26308"}, sends: "two Hosts, two credentials, two users to impersonate", quick: true,
-			bound: bound{Outcomes: ended + "|answered: (400|401|403)( (400|401|403|404))?"}, proof: "server.TestA18TwoHostsOverHTTP2, auth/authn.TestWho, server.TestA10HeadersWithMoreThanOneReading"}, head(
+			bound: bound{Outcomes: ended + "|answered: (400|401|403)( (400|401|403|404))?"}, proof: "server.TestA18TwoHostsOverHTTP2, auth/authn.TestAuthenticateRequest, server.TestA10HeadersWithMoreThanOneReading"}, head(
 			"Host: other.example.com", "Authorization: Bearer nobody", "Impersonate-User: a\r\nImpersonate-User: b")),
 		text(&row{class: "redirects", name: "upgrades on other paths", cves: []string{"CVE-2018-1002105"}, sends: "WebSocket and SPDY upgrades of discovery, OpenAPI, health checks and the collection, each followed by a request", quick: true,
 			bound: bound{Outcomes: ended + "|answered: (400|403|404|405|406|426|200)( (400|403|404))?(, closed)?"}, proof: "proxy.TestA2A3UpgradesThatAreNotForwarded, server.TestWhatNeverReachesABackend"}, func(path, smuggled string) []string {

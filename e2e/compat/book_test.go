@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestAChapterSaysWhatPassed(t *testing.T) {
+func TestChapterListsPassedSteps(t *testing.T) {
 	p := &Party{Name: "a server", Version: "v1", Is: "It serves.", Steps: []Step{{What: "this"}, {What: "a|b", Differs: "not\nquite"}}}
 	b := Open("Servers", p)
 	if got := b.missed(); len(got) != 2 {

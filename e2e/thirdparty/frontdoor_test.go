@@ -42,7 +42,7 @@ type frontDoor struct {
 	typed      kubernetes.Interface
 	dynamic    dynamic.Interface
 	aggregator aggregatorclient.Interface
-	visitors   atomic.Int64
+	users      atomic.Int64
 	parties    []*third
 }
 
@@ -185,10 +185,10 @@ func (d *frontDoor) bindTo(t *testing.T, name string, who rbacv1.Subject, role s
 	}
 }
 
-// visitor is a user whom no server has seen before, so that none has an answer about them in a cache: it must ask the front
+// frontDoorUser is a user whom no server has seen before, so that none has an answer about them in a cache: it must ask the front
 // frontDoor what they may do.
-func (d *frontDoor) visitor(groups ...string) (*rest.Config, error) {
-	return d.named(fmt.Sprintf("visitor-%d", d.visitors.Add(1)), groups...)
+func (d *frontDoor) frontDoorUser(groups ...string) (*rest.Config, error) {
+	return d.named(fmt.Sprintf("visitor-%d", d.users.Add(1)), groups...)
 }
 
 func (d *frontDoor) named(user string, groups ...string) (*rest.Config, error) {

@@ -180,11 +180,11 @@ func (s *third) awaitUnknown(t *testing.T) {
 // refuses checks that a client is told who is not there.
 func (s *third) refuses(t *testing.T) {
 	t.Helper()
-	visitor, err := s.frontDoor.visitor(users)
+	frontDoorUser, err := s.frontDoor.frontDoorUser(users)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.serves(t.Context(), visitor)
+	err = s.serves(t.Context(), frontDoorUser)
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		t.Fatalf("want a Status, got %v", err)

@@ -216,11 +216,11 @@ func (s *third) awaitAvailable(t *testing.T) {
 				return fmt.Errorf("%s is not available: %s: %s; its log is %s", gv, c.Reason, c.Message, s.log.Name())
 			}
 		}
-		visitor, err := s.frontDoor.visitor(users)
+		frontDoorUser, err := s.frontDoor.frontDoorUser(users)
 		if err != nil {
 			return err
 		}
-		return s.serves(t.Context(), visitor)
+		return s.serves(t.Context(), frontDoorUser)
 	})
 }
 

@@ -75,8 +75,8 @@ func TestPrivateKeysThatAnybodyCanReadAreRefused(t *testing.T) {
 	}
 }
 
-// TestWhoAsksWhoIsWho: rows B13 to B15 on a front door as it is run.
-func TestWhoAsksWhoIsWho(t *testing.T) {
+// TestAuthenticationReviewRights: rows B13 to B15 on a front door as it is run.
+func TestAuthenticationReviewRights(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

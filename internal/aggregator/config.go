@@ -18,6 +18,7 @@ import (
 	"portico.dev/internal/engine"
 	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/overload"
+	"portico.dev/internal/server"
 )
 
 // Config is every setting of the front door. Flags carry kube-apiserver's names where they mean the same.
@@ -107,6 +108,7 @@ type Config struct {
 	MaxRequestsInFlight         int
 	MaxMutatingRequestsInFlight int
 	CORSAllowedOrigins          []string
+	DeniedUserAgents            []string
 	// TLSMinVersion and TLSCipherSuites narrow what is offered to clients. Default TLS 1.2 and up, AEAD suites.
 	TLSMinVersion   string
 	TLSCipherSuites []string
@@ -243,6 +245,7 @@ func (c *Config) addRequestFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "timeout of requests that are not long-running")
 	fs.StringVar(&c.MemoryLimit, "memory-limit", c.MemoryLimit, "memory that this process may use, such as 2Gi. Near the limit, requests are rejected and connections closed, privileged ones last. Default the limit of the cgroup or GOMEMLIMIT, whichever is lower; 0 disables it")
 	fs.StringSliceVar(&c.CORSAllowedOrigins, "cors-allowed-origins", c.CORSAllowedOrigins, "regular expressions of origins that are allowed by CORS; default none")
+	fs.StringArrayVar(&c.DeniedUserAgents, "deny-user-agents", c.DeniedUserAgents, "regular expression (RE2); requests with a User-Agent that matches are answered 403. Can be repeated; default none")
 	fs.Float64Var(&c.GoawayChance, "goaway-chance", c.GoawayChance, "fraction of HTTP/2 requests that are answered with GOAWAY, so that clients reconnect and spread over replicas; at most 0.02")
 	fs.StringSliceVar(&c.StrictTransportSecurity, "strict-transport-security-directives", c.StrictTransportSecurity, "directives of the Strict-Transport-Security header: max-age=SECONDS, includeSubDomains, preload; default no header")
 	fs.BoolVar(&c.AuthorizeUpgradesAsCreate, "authorize-upgrades-as-create", c.AuthorizeUpgradesAsCreate, "require the verb create, in addition to get, for WebSocket upgrades by GET")
@@ -316,6 +319,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.validateRuntimeConfig(); err != nil {
 		bad("runtime-config", "%v", err)
+	}
+	if _, err := server.CompileUserAgents(c.DeniedUserAgents); err != nil {
+		bad("deny-user-agents", "%v", err)
 	}
 	c.validateFairness(bad)
 	if _, _, err := net.SplitHostPort(c.TracingEndpoint); c.TracingEndpoint != "" && err != nil {

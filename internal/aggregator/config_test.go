@@ -19,6 +19,7 @@ func TestSettingsThatCannotWorkAreNamedByTheirFlag(t *testing.T) {
 		refused []string
 	}{
 		"the default":                     {"", nil},
+		"a user agent that cannot match":  {"--deny-user-agents (", []string{`--deny-user-agents: "(" is no regular expression`}},
 		"a free port on every address":    {"--bind-address 0.0.0.0 --secure-port 0", nil},
 		"IPv6":                            {"--bind-address ::1", nil},
 		"an external etcd":                {"--etcd-servers https://a:2379,https://b:2379", nil},

@@ -75,7 +75,7 @@ func (h *parts) wireFront() error {
 	chain, err := server.NewChain(server.ChainConfig{
 		Authenticator: h.authn, Authorizer: h.authz, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
 		Fairness: h.fairness, MaxInFlight: c.MaxRequestsInFlight, MaxMutatingInFlight: c.MaxMutatingRequestsInFlight,
-		CORSAllowedOrigins: c.CORSAllowedOrigins, AccessLog: h.accessLog(), Audit: h.auditor(), Tracer: h.tracer(),
+		CORSAllowedOrigins: c.CORSAllowedOrigins, DeniedUserAgents: c.DeniedUserAgents, AccessLog: h.accessLog(), Audit: h.auditor(), Tracer: h.tracer(),
 		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate,
 		GoawayChance:       c.GoawayChance, StrictTransportSecurity: c.StrictTransportSecurity,
 		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory,

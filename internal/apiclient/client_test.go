@@ -30,7 +30,7 @@ func dial(t *testing.T, h http.HandlerFunc) *apiclient.Client {
 	return c
 }
 
-func TestAQuestionAndItsAnswer(t *testing.T) {
+func TestRequestAndResponse(t *testing.T) {
 	c := dial(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, `{"said":%q}`, fmt.Sprint(r.Method, " ", r.URL, " ", r.Header.Get("Authorization"), " ", string(body)))

@@ -30,7 +30,7 @@ func verdictsOf(texts ...string) []replicaVerdict {
 	return out
 }
 
-func TestFold(t *testing.T) {
+func TestMergeReplicaVotes(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		votes           []string // status|reason|message

@@ -177,7 +177,7 @@ func TestAReturnIsSeenWithinASecondOrSo(t *testing.T) {
 	})
 }
 
-func TestSomethingNewAboutADeadBackendEndsItsBackoff(t *testing.T) {
+func TestChangedBackendEndsItsBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backendDouble{answer: refuses}
 		m, _ := monitored(t, b, gvA)

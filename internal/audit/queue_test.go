@@ -174,7 +174,7 @@ func TestEachEventIsWrittenOrCounted(t *testing.T) {
 }
 
 // What is kept for reuse is little, and a queue that was emptied has all its room again.
-func TestTheRoomOfAQueueIsBounded(t *testing.T) {
+func TestTheSpaceOfAQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &slow{until: make(chan struct{})}
 		q, m, stop := running(t, h, logBatching)

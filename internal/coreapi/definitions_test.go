@@ -63,7 +63,7 @@ func (s *crdServer) document(path string) string {
 	return ""
 }
 
-func TestALifeOfADefinition(t *testing.T) {
+func TestDefinitionLifecycle(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -41,7 +41,7 @@ func TestObjectsOutliveTheProcess(t *testing.T) {
 	})
 }
 
-func TestBeforeItIsReady(t *testing.T) {
+func TestRequestsBeforeReadiness(t *testing.T) {
 	h := start(t)
 	fresh, err := New(h.cfg)
 	if err != nil {

@@ -142,7 +142,7 @@ func TestAVerdictThatFlips(t *testing.T) {
 	}
 }
 
-func TestTheTruthIsBelievedSoonAfterALie(t *testing.T) {
+func TestCorrectDiscoverySoonReplacesWrong(t *testing.T) {
 	truth := remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))}
 	b := remotetest.NewTLS(t, "ns/gadgets:443", truth)
 	h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)

@@ -152,7 +152,7 @@ func (r *Report) foundAt(hop string) string {
 }
 
 // Messages as kube-apiserver writes them.
-func TestBlame(t *testing.T) {
+func TestHopOfAvailabilityMessage(t *testing.T) {
 	const check = "failing or missing response from https://10.0.0.1:443/apis/a/v1: "
 	for message, want := range map[string]string{
 		check + `Get "https://10.0.0.1:443/apis/a/v1": dial tcp 10.0.0.1:443: i/o timeout`:                                 HopTCP,

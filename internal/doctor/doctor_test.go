@@ -18,7 +18,7 @@ import (
 )
 
 // What is no fault must not be called one.
-func TestWhatIsNoFault(t *testing.T) {
+func TestNoFalseFaults(t *testing.T) {
 	refused := refusing(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
 	for _, test := range []struct {
 		name  string
@@ -158,7 +158,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 // A backend chooses words and an APIService names; neither gets at the terminal or the shell of who pastes a command.
-func TestHostileWords(t *testing.T) {
+func TestHostileNamesAreEscaped(t *testing.T) {
 	w := newTestCluster(t)
 	w.server.list = withVerdict(http.StatusInternalServerError, "text/plain", "\x1b]0;owned\x07"+strings.Repeat("x", 1<<20))
 	w.open()

@@ -49,7 +49,7 @@ func change(h *History, who, phase string, edit func(*Request)) {
 	edit(&h.Requests[i])
 }
 
-func TestAWellBorneFaultPasses(t *testing.T) {
+func TestASurvivedFaultPasses(t *testing.T) {
 	refuse, err := Find("refuse")
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func TestTheDefaultSet(t *testing.T) {
 	}
 }
 
-func TestWhatIsKept(t *testing.T) {
+func TestEnsuredConfigurations(t *testing.T) {
 	const mine = 7
 	for situation, test := range map[string]struct {
 		name       string

@@ -69,7 +69,7 @@ func TestGaugesAreUpdatedAtIntervals(t *testing.T) {
 }
 
 // Whatever is changed at once, the last word is the truth.
-func TestTheLastWordIsTheTruth(t *testing.T) {
+func TestConcurrentGaugeUpdatesEndCorrect(t *testing.T) {
 	var demand, seats, executing, waiting told
 	s := newGaugeUpdater(libraryGauges{
 		requests: fcmetrics.RatioedGaugePair{RequestsWaiting: &waiting, RequestsExecuting: &executing}, seats: &seats, demand: &demand,

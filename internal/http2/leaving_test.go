@@ -63,7 +63,7 @@ func TestTheEndOfAClientEndsTheRequest(t *testing.T) {
 }
 
 // A handler that waits for a window is set free when its client leaves.
-func TestWritersAreSetFree(t *testing.T) {
+func TestBlockedWritersEndWithTheClient(t *testing.T) {
 	blocked, done := make(chan struct{}), make(chan error)
 	handler := func(w http.ResponseWriter, _ *http.Request) {
 		close := func() { blocked <- struct{}{} }

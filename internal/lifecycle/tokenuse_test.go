@@ -93,7 +93,7 @@ func usedOn(t *testing.T, w *env, s *corev1.Secret) string {
 	return s.Labels[lastUsedLabel]
 }
 
-func TestDaysNeverGoBack(t *testing.T) {
+func TestLastUsedDayNeverDecreases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for day, want := range map[string]int{
 			"1999-12-31": 1, "2000-01-01": 0, "2000-01-02": 0, // of a replica whose clock is ahead

@@ -215,7 +215,7 @@ func TestDelayedWriteErrorIsReturned(t *testing.T) {
 	})
 }
 
-func TestALogOfOthersStaysAsItIs(t *testing.T) {
+func TestUnbatchedLogStaysAsItIs(t *testing.T) {
 	if Batched(nil) != nil {
 		t.Error("nil is not nil")
 	}

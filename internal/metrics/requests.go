@@ -21,7 +21,7 @@ type Requests struct {
 	Terminations *prometheus.CounterVec
 	// Panics is portico_panics_total: requests whose handler panicked.
 	Panics prometheus.Counter
-	// Refused is portico_requests_refused_total by reason: requests turned away before authentication.
+	// Refused is portico_requests_refused_total by reason: requests turned away before they were authorized.
 	Refused *prometheus.CounterVec
 
 	// ReadOnly and Mutating are the two series of InFlight.
@@ -115,7 +115,7 @@ func NewRequests(reg prometheus.Registerer) *Requests {
 		})),
 		Refused: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "portico_requests_refused_total",
-			Help: "Requests turned away before authentication, by reason.",
+			Help: "Requests turned away before they were authorized, by reason.",
 		}, []string{"reason"})),
 	}
 	r.ReadOnly, r.Mutating = r.InFlight.WithLabelValues("readOnly"), r.InFlight.WithLabelValues("mutating")

@@ -236,7 +236,7 @@ func TestWhoIsDetachedIsNotCalled(t *testing.T) {
 	})
 }
 
-func TestWhoIsServed(t *testing.T) {
+func TestUserClasses(t *testing.T) {
 	for name, c := range map[string]struct {
 		user *user.DefaultInfo
 		want UserClass

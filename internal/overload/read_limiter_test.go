@@ -44,7 +44,7 @@ func TestReadLimiterTakesEverythingUntilItIsBounded(t *testing.T) {
 	new(ReadLimiter).Wait(1 << 40)
 }
 
-func TestReadLimiterTakesInOrderWhatHasRoom(t *testing.T) {
+func TestReadLimiterAdmitsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var i ReadLimiter
 		var a taking

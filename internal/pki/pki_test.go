@@ -79,7 +79,7 @@ func handshake(t *testing.T, server *KeyPair, options ClientOptions) ([]*x509.Ce
 	return o.chain, o.err
 }
 
-func TestAClientAndAServerMeet(t *testing.T) {
+func TestMutualTLSHandshake(t *testing.T) {
 	cluster, clients, other := authority(t, "cluster"), authority(t, "clients"), authority(t, "other")
 	server := issue(t, cluster, Leaf{CommonName: "server", DNSNames: []string{"a.b.svc"}, Server: true})
 	alice := issue(t, clients, Leaf{CommonName: "alice", Organizations: []string{"dev"}, Client: true})

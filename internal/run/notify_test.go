@@ -74,7 +74,7 @@ func TestReadyThenStopping(t *testing.T) {
 	m.want("STOPPING=1")
 }
 
-func TestSignsOfLife(t *testing.T) {
+func TestWatchdogNotifications(t *testing.T) {
 	m := newManager(t)
 	t.Setenv("WATCHDOG_USEC", strconv.Itoa(int((20 * time.Millisecond).Microseconds())))
 	stop := background(t, zap.NewNop())

@@ -29,7 +29,7 @@ func TestEveryIntervalAndNeverTwiceAtATime(t *testing.T) {
 	})
 }
 
-func TestPause(t *testing.T) {
+func TestPauseEndsWithContext(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends  time.Duration // of the context
 		pause time.Duration

@@ -40,6 +40,8 @@ type ChainConfig struct {
 	CORSAllowedOrigins []string
 	// GoawayChance asks this part of the requests over HTTP/2 to come by another connection next time. Default 0.
 	GoawayChance float64
+	// DeniedUserAgents are regular expressions; requests with a User-Agent that matches one are refused. Default none.
+	DeniedUserAgents []string
 	// StrictTransportSecurity are directives for browsers (RFC 6797). Default none.
 	StrictTransportSecurity []string
 	// AccessLog logs one line for each request. Nil: none.
@@ -72,6 +74,10 @@ func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
+	userAgents, err := userAgentFilter(c.DeniedUserAgents, c.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	hsts, err := hstsFilter(c.StrictTransportSecurity)
 	if err != nil {
 		return nil, err
@@ -92,6 +98,7 @@ func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 		{Name: "authentication", Wrap: authenticationFilter(c.Authenticator, c.Audit, c.Logger)},
 		{Name: "tracing", Wrap: tracingFilter(c.Tracer)},
 		{Name: "audit", Wrap: auditFilter(c.Audit)},
+		{Name: "userAgent", Wrap: userAgents},
 		{Name: "overload", Wrap: overloadFilter(c.Overload, c.OverloadMetrics)},
 		{Name: "impersonation", Wrap: impersonationFilter(c.Authorizer)},
 		{Name: "flowControl", Wrap: flowControlFilter(&c)},

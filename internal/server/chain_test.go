@@ -172,7 +172,7 @@ func TestTheChainHasEveryFilterInTheDocumentedOrder(t *testing.T) {
 	for _, f := range all {
 		names = append(names, f.Name)
 	}
-	want := "recover canonicalPath requestInfo auditInit accessLog ready drain deadline goaway hsts cors authentication tracing audit overload impersonation flowControl authorization"
+	want := "recover canonicalPath requestInfo auditInit accessLog ready drain deadline goaway hsts cors authentication tracing audit userAgent overload impersonation flowControl authorization"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -542,6 +542,54 @@ func TestTheWriterCanFlushAndBeHijackedWhereThatIsPossible(t *testing.T) {
 		}
 		if err != nil || string(body) != want {
 			t.Errorf("got %q (%v), want %q", body, err, want)
+		}
+	}
+}
+
+func TestDeniedUserAgents(t *testing.T) {
+	const configmaps = "/api/v1/namespaces/default/configmaps"
+	for name, c := range map[string]struct {
+		agent, target string
+		code          int
+	}{
+		"denied":                        {"broken-controller/v1.2", configmaps, 403},
+		"denied by the second":          {"curl/8", configmaps, 403},
+		"denied, and not authenticated": {"curl/8", configmaps, 401},
+		"another":                       {"kubectl/v1.37.1", configmaps, 200},
+		"in the middle":                 {"not-broken-controller/v1", configmaps, 200},
+		"none":                          {"", configmaps, 200},
+		"a health check":                {"curl/8", "/livez", 200},
+		"another path":                  {"curl/8", "/metrics", 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench("alice *")
+			b.config.DeniedUserAgents = []string{"^broken-controller/", "^curl/"}
+			headers := []string{"Test-User: alice", "User-Agent: " + c.agent}
+			if c.code == 401 {
+				headers[0] = "Test-User: bad"
+			}
+			w := b.do(t, http.MethodGet, c.target, headers...)
+			if w.Code != c.code || (len(b.reached) == 1) != (c.code == 200) || len(b.events) != 1 {
+				t.Fatalf("%d %s, the handler was reached %d times, %d events", w.Code, w.Body, len(b.reached), len(b.events))
+			}
+			if c.code == 403 {
+				if s := statusOf(t, w); s.Reason != metav1.StatusReasonForbidden || !strings.Contains(s.Message, "--deny-user-agents") {
+					t.Errorf("%+v", s)
+				}
+				if e := b.events[0]; e.ResponseStatus.Code != 403 || e.User.Username != "alice" {
+					t.Errorf("audited: %+v", e)
+				}
+			}
+		})
+	}
+}
+
+func TestUserAgentsThatCannotBeDenied(t *testing.T) {
+	for want, patterns := range map[string][]string{
+		"no regular expression": {"("}, "1 to 1024": {strings.Repeat("a", 1025)}, "must have 1": {""}, "join some": make([]string, 65),
+	} {
+		if _, err := CompileUserAgents(patterns); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }

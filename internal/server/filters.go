@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -296,6 +297,57 @@ func hstsFilter(directives []string) (func(http.Handler) http.Handler, error) {
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Strict-Transport-Security", value)
+			next.ServeHTTP(w, r)
+		})
+	}, nil
+}
+
+const (
+	// maxDeniedUserAgents bounds the expressions that every request is matched with, and maxUserAgentPattern the length of each.
+	maxDeniedUserAgents, maxUserAgentPattern = 64, 1024
+)
+
+var healthPath = regexp.MustCompile(`^/(livez|readyz|healthz)(/|$)`)
+
+// CompileUserAgents compiles the values of --deny-user-agents.
+func CompileUserAgents(patterns []string) ([]*regexp.Regexp, error) {
+	if len(patterns) > maxDeniedUserAgents {
+		return nil, fmt.Errorf("%d expressions are more than %d; join some with |", len(patterns), maxDeniedUserAgents)
+	}
+	compiled := make([]*regexp.Regexp, len(patterns))
+	for i, p := range patterns {
+		if p == "" || len(p) > maxUserAgentPattern {
+			return nil, fmt.Errorf("an expression of %d characters: it must have 1 to %d", len(p), maxUserAgentPattern)
+		}
+		re, err := regexp.Compile(p)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no regular expression (RE2): %w", p, err)
+		}
+		compiled[i] = re
+	}
+	return compiled, nil
+}
+
+// userAgentFilter refuses clients that the operator has denied by their User-Agent, such as a controller that floods the cluster. It
+// is no protection from clients that mean harm: they can send another one. Health endpoints answer everybody.
+func userAgentFilter(patterns []string, m *metrics.Requests) (func(http.Handler) http.Handler, error) {
+	denied, err := CompileUserAgents(patterns)
+	if err != nil {
+		return nil, fmt.Errorf("denied user agents: %w", err)
+	}
+	return func(next http.Handler) http.Handler {
+		if len(denied) == 0 {
+			return next
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			agent := firstValue(r.Header, "User-Agent")
+			matches := func(re *regexp.Regexp) bool { return re.MatchString(agent) }
+			if !healthPath.MatchString(r.URL.Path) && slices.ContainsFunc(denied, matches) {
+				m.Refused.WithLabelValues("user-agent").Inc()
+				respond.Error(w, r, apierrors.NewForbidden(noResource, "",
+					errors.New("the administrator of this server denies this client by its User-Agent (--deny-user-agents)")))
+				return
+			}
 			next.ServeHTTP(w, r)
 		})
 	}, nil

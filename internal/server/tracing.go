@@ -190,11 +190,11 @@ type loggingExporter struct {
 
 // ExportSpans implements sdktrace.SpanExporter.
 func (o loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	legible := make([]sdktrace.ReadOnlySpan, len(spans))
+	valid := make([]sdktrace.ReadOnlySpan, len(spans))
 	for i, s := range spans {
-		legible[i] = utf8Span{s}
+		valid[i] = utf8Span{s}
 	}
-	if err := o.Exporter.ExportSpans(ctx, legible); err != nil {
+	if err := o.Exporter.ExportSpans(ctx, valid); err != nil {
 		o.log.Warn("spans were lost", zap.Int("spans", len(spans)), zap.Error(err))
 	}
 	return nil

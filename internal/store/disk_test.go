@@ -101,7 +101,7 @@ func eventually(t *testing.T, what string, try func() error) {
 
 // A disk that fills up is seen before etcd meets it: what would fill it further is refused, what is read or makes room is
 // not, and writes go on when there is room again.
-func TestWritesAreRefusedWhileTheDiskHasNoRoom(t *testing.T) {
+func TestWritesAreRefusedWhileTheDiskIsFull(t *testing.T) {
 	var free atomic.Int64
 	free.Store(10 * diskResume)
 	s, err := New(Config{DataDir: t.TempDir()})
@@ -374,7 +374,7 @@ func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
 }
 
 // What a first start would not have the room for is said before anything is written.
-func TestAFirstStartNeedsRoom(t *testing.T) {
+func TestAFirstStartNeedsDiskSpace(t *testing.T) {
 	s, err := New(Config{DataDir: filepath.Join(t.TempDir(), "etcd")})
 	if err != nil {
 		t.Fatal(err)

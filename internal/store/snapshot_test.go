@@ -101,7 +101,7 @@ func TestRestoredFromASnapshot(t *testing.T) {
 }
 
 // What is not a snapshot, or not all of one, makes no directory.
-func TestNotASnapshot(t *testing.T) {
+func TestInvalidSnapshotIsRefused(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	file, _ := save(t, s)
 	whole, err := os.ReadFile(file)

@@ -254,7 +254,7 @@ func TestConfigurations(t *testing.T) {
 }
 
 // Front doors that keep their objects below different prefixes of one etcd are strangers to each other.
-func TestPrefixesDoNotMeet(t *testing.T) {
+func TestPrefixesAreSeparate(t *testing.T) {
 	roots := map[string]string{}
 	for _, prefix := range []string{DefaultPrefix, "/a", "/a/b", "/a/b/c", "/registry/x", "/live", "/portico-of-nobody"} {
 		s, err := New(Config{DataDir: t.TempDir(), Prefix: prefix})

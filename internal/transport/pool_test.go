@@ -293,7 +293,7 @@ func TestDialUpgrade(t *testing.T) {
 }
 
 // A repetition that finds nobody does not make the first attempt undone.
-func TestSentIsRemembered(t *testing.T) {
+func TestRetryKeepsSentState(t *testing.T) {
 	w := newTestEnv(t)
 	var address string
 	done := make(chan struct{})

@@ -23,9 +23,9 @@ type Row struct {
 	CPU map[string]measure.Spread `json:"cpuUS"`
 	// ChainAdds is what the chain and the handler cost more than the handler, taken in each round.
 	ChainAdds measure.Spread `json:"chainAddsUS"`
-	PerSecond measure.Spread `json:"doorPerSecond"`
-	P50       measure.Spread `json:"doorP50ms"`
-	P99       measure.Spread `json:"doorP99ms"`
+	PerSecond measure.Spread `json:"frontDoorPerSecond"`
+	P50       measure.Spread `json:"frontDoorP50ms"`
+	P99       measure.Spread `json:"frontDoorP99ms"`
 
 	costs               map[string][]float64
 	perSecond, p50, p99 []float64

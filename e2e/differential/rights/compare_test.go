@@ -105,7 +105,7 @@ func TestPersonas(t *testing.T) {
 }
 
 // Every question about writes that is asked of everybody is a dry run: the order must not matter.
-func TestTheGridChangesNothing(t *testing.T) {
+func TestRightsQueriesAreDryRuns(t *testing.T) {
 	theirs, err := readRecording(recorded)
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func TestWhatThePageLacks(t *testing.T) {
 }
 
 // What is said of one that is lacking: the day, all names, the packages that matter, and what it is about.
-func TestWhatIsSaid(t *testing.T) {
+func TestReportOfMissingEntries(t *testing.T) {
 	var out, complaints bytes.Buffer
 	run([]string{"-page", filepath.Join("testdata", "page.md"), "-since", "2014", "-file", filepath.Join("testdata", "osv")}, &out, &complaints)
 	want := [][]string{

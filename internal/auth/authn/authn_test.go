@@ -132,7 +132,7 @@ func get(t *testing.T, client *http.Client, url string, headers http.Header) ans
 	return a
 }
 
-func TestWho(t *testing.T) {
+func TestAuthenticateRequest(t *testing.T) {
 	d := open(t)
 	others := authtest.NewCA(t, "somebody else's CA")
 	bearer := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
@@ -294,7 +294,7 @@ func TestAnonymousPaths(t *testing.T) {
 }
 
 // A connection outlives what it was opened with; the certificate and the authority are asked about every time.
-func TestTrustIsOfTheMoment(t *testing.T) {
+func TestTrustIsCheckedPerRequest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

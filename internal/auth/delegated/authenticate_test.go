@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/auth/authtest"
 )
 
-func TestWho(t *testing.T) {
+func TestAuthenticateRequest(t *testing.T) {
 	ca := newAuthorities(t)
 	f := openFrontDoor(t, ca.published("front-proxy-client"))
 	f.tokens["good"] = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{

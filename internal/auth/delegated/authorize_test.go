@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/auth/authtest"
 )
 
-func TestMay(t *testing.T) {
+func TestAuthorizeRequest(t *testing.T) {
 	f := openFrontDoor(t, newAuthorities(t).published())
 	f.access = func(spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
 		switch spec.User {
@@ -83,7 +83,7 @@ func TestMay(t *testing.T) {
 
 func second(_ bool, _ string, err error) error { return err }
 
-func TestQuestion(t *testing.T) {
+func TestAccessReviewSpec(t *testing.T) {
 	u := &user.DefaultInfo{Name: "alice", UID: "u-7", Groups: []string{"dev"}, Extra: map[string][]string{"scope": {"a"}}}
 	got := accessSpec(u, &apirequest.RequestInfo{
 		IsResourceRequest: true, Verb: "list", APIGroup: "g", APIVersion: "v1", Namespace: "ns", Resource: "foos", Subresource: "s", Name: "x",

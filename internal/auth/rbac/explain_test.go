@@ -78,7 +78,7 @@ func TestExplain(t *testing.T) {
 }
 
 // Each thing that is missing is told by the finding that lacks it.
-func TestWhatIsLacking(t *testing.T) {
+func TestExplainMissingRights(t *testing.T) {
 	for name, c := range map[string]struct {
 		q             Query
 		binding, says string
@@ -107,7 +107,7 @@ func TestWhatIsLacking(t *testing.T) {
 	}
 }
 
-func TestNothingIsNear(t *testing.T) {
+func TestExplainWithoutNearMatches(t *testing.T) {
 	p := policy()
 	p.ClusterRoleBindings = nil
 	if allowed, findings := Explain(p, Query{User: "bob", Verb: "create", Group: "x", Resource: "y"}); allowed || len(findings) != 0 {

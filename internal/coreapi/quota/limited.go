@@ -70,7 +70,7 @@ func (p *Admission) covered(quotas []*corev1.ResourceQuota, a admission.Attribut
 	if len(ofKind) == 0 {
 		return nil
 	}
-	roomy := make([]corev1.ResourceQuota, 0, len(quotas))
+	unlimited := make([]corev1.ResourceQuota, 0, len(quotas))
 	for _, q := range quotas {
 		q = q.DeepCopy()
 		q.Status.Used = corev1.ResourceList{}
@@ -78,8 +78,8 @@ func (p *Admission) covered(quotas []*corev1.ResourceQuota, a admission.Attribut
 			q.Status.Used[name] = resource.Quantity{}
 			q.Status.Hard[name] = *resource.NewQuantity(math.MaxInt64, resource.DecimalSI)
 		}
-		roomy = append(roomy, *q)
+		unlimited = append(unlimited, *q)
 	}
-	_, err := resourcequota.CheckRequest(roomy, a, e, ofKind)
+	_, err := resourcequota.CheckRequest(unlimited, a, e, ofKind)
 	return err
 }

@@ -134,7 +134,7 @@ func TestMistakesSayWhereAndWhat(t *testing.T) {
 	}
 }
 
-func TestAnchorsSaveWriting(t *testing.T) {
+func TestYAMLAnchors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f.yaml")
 	second := strings.NewReplacer("queues\n", "lines\n", "Queue", "Line", "{file: {path: /tmp/queues.json}}", "*s").Replace(minimal)
 	write(t, file, head+strings.Replace(minimal, "source: ", "source: &s ", 1)+second)

@@ -183,7 +183,7 @@ func golden(t *testing.T, name, body string) {
 	}
 }
 
-func TestWhoIsBelieved(t *testing.T) {
+func TestTrustedFrontProxies(t *testing.T) {
 	f := newFrontDoor(t)
 	s := f.start(nil)
 	other, err := pki.NewAuthority("stranger")
@@ -225,7 +225,7 @@ func TestWhoIsBelieved(t *testing.T) {
 	}
 }
 
-func TestWhatIsAsked(t *testing.T) {
+func TestAccessReviewsOfRequests(t *testing.T) {
 	f := newFrontDoor(t)
 	var specs []string
 	f.allow = func(s authorizationv1.SubjectAccessReviewSpec) bool { specs = append(specs, describe(s)); return false }

@@ -60,7 +60,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, name+" "+r.Header.Get("Authorization")+" "+r.Header.Get("X-Scope-OrgID"))
 }
 
-func TestWhoWeAre(t *testing.T) {
+func TestClientCredentials(t *testing.T) {
 	ca := authority(t)
 	address := serve(t, ca, echo)
 	cert, key, err := ca.Issue(pki.Leaf{CommonName: "us", Client: true})

@@ -77,7 +77,7 @@ func TestAMeasurementExpires(t *testing.T) {
 	})
 }
 
-func TestPairs(t *testing.T) {
+func TestUsageFromTwoReadings(t *testing.T) {
 	start := time.Unix(1700000000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	for _, c := range []struct {

@@ -124,7 +124,7 @@ func TestSamplerOverTime(t *testing.T) {
 	})
 }
 
-func TestThisMachine(t *testing.T) {
+func TestHostSourceOnThisMachine(t *testing.T) {
 	ours := ourGroup(t)
 	s, err := NewHostSource(HostConfig{Node: "n", Resolution: 50 * time.Millisecond, Pods: Processes})
 	must(t, err)

@@ -20,7 +20,7 @@ import (
 	"portico.dev/internal/extension/projects"
 )
 
-func TestEverybodySeesTheirOwn(t *testing.T) {
+func TestUsersSeeTheirProjects(t *testing.T) {
 	d := newFakeFrontDoor("a", "b", "c")
 	d.bind("a", "alice", "view")
 	d.bind("b", "alice", "admin")

@@ -220,7 +220,7 @@ func TestTheServerSaysHowManyStreams(t *testing.T) {
 	wait(t, "more are allowed", func() bool { return c.MaxStreams() == maxStreamsPerConn })
 }
 
-func TestNobodySpeaks(t *testing.T) {
+func TestServersWithoutSettings(t *testing.T) {
 	for name, handle := range map[string]func(net.Conn){
 		"nothing": func(nc net.Conn) { _, _ = io.Copy(io.Discard, nc) },
 		"the end": func(net.Conn) {},

@@ -363,7 +363,7 @@ func TestOutEndsAFloodOfAnswers(t *testing.T) {
 }
 
 // Messages wait while what waits is much, and so does memory stay bounded; then they go on.
-func TestOutHasMessagesWaitForRoom(t *testing.T) {
+func TestOutHasMessagesWaitForSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
 		o := frame.NewWriter(g, 0, neverFails(t))

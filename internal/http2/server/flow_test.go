@@ -117,7 +117,7 @@ func TestPings(t *testing.T) {
 
 // Uploads that their handlers do not read take up their own windows, and leave room in the connection's for others
 // (golang/go#16510): up to three of them, with the windows of the defaults.
-func TestUploadsThatNobodyReadsLeaveRoomForOthers(t *testing.T) {
+func TestUploadsThatNobodyReadsLeaveSpaceForOthers(t *testing.T) {
 	release := make(chan struct{})
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/stuck" {

@@ -182,7 +182,7 @@ func TestABackendThatReturnsAtTheLastMoment(t *testing.T) {
 	})
 }
 
-func TestANamespaceHearsOfChanges(t *testing.T) {
+func TestDiscoveryChangeRetriesNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t, terminating("doomed", "1"))
 		w.served = append(w.served, shop(dead))

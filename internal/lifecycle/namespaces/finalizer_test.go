@@ -437,8 +437,8 @@ func TestANamespaceWaitsForDiscoveryOfWhatIsDefined(t *testing.T) {
 	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || err.Error() != "boats.sea.example.com is defined and not in discovery yet" || w.gone("doomed") {
 		t.Fatalf("before discovery knows it: %v, gone: %t", err, w.gone("doomed"))
 	}
-	sea := GroupVersion{GroupVersion: boats.GroupVersion(), Known: true, Current: true}
-	w.serve(coreV1(), sea)
+	boatsVersion := GroupVersion{GroupVersion: boats.GroupVersion(), Known: true, Current: true}
+	w.serve(coreV1(), boatsVersion)
 	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || w.gone("doomed") {
 		t.Fatalf("when discovery knows another resource of the group: %v", err)
 	}
@@ -448,8 +448,8 @@ func TestANamespaceWaitsForDiscoveryOfWhatIsDefined(t *testing.T) {
 	if _, err := New(cfg).reconcile(t.Context(), "doomed"); err == nil || w.gone("doomed") {
 		t.Fatalf("when nobody knows what is defined: %v", err)
 	}
-	sea.Resources = []Resource{everyVerb("boats")}
-	w.serve(coreV1(), sea)
+	boatsVersion.Resources = []Resource{everyVerb("boats")}
+	w.serve(coreV1(), boatsVersion)
 	if _, err := f.reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") || w.metadata.count(boats) > 0 {
 		t.Fatalf("when it knows: %v, gone: %t, left: %d", err, w.gone("doomed"), w.metadata.count(boats))
 	}

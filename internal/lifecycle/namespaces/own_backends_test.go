@@ -162,7 +162,7 @@ func TestABackendIsKeptForWhatNeedsIt(t *testing.T) {
 }
 
 // The backend was gone before anybody looked: nothing can be asked, and after the grace nothing is waited for.
-func TestABackendThatWentFirst(t *testing.T) {
+func TestBackendGoneBeforeNamespaceDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := selfHosted(t, []string{"doomed"}, hosted(widgets, "doomed"), hosted(gadgets, "doomed"))
 		w.metadata.release(pods)

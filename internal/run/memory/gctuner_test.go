@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestTheCollectorHasRoomUnderLoad(t *testing.T) {
+func TestTheCollectorHasHeadroomUnderLoad(t *testing.T) {
 	const mib = 1 << 20
 	type look struct {
 		grown, live uint64

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestWhatWasGivenBackComesBack(t *testing.T) {
+func TestReleasedPagesAreReloaded(t *testing.T) {
 	fewer := 0 // times; not each: with what is touched at once come sixteen pages each, which may be as many as there were
 	for range 3 {
 		before := residentFile(t)
