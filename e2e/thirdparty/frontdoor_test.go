@@ -185,9 +185,9 @@ func (d *frontDoor) bindTo(t *testing.T, name string, who rbacv1.Subject, role s
 	}
 }
 
-// frontDoorUser is a user whom no server has seen before, so that none has an answer about them in a cache: it must ask the front
+// newUser is a user whom no server has seen before, so that none has an answer about them in a cache: it must ask the front
 // frontDoor what they may do.
-func (d *frontDoor) frontDoorUser(groups ...string) (*rest.Config, error) {
+func (d *frontDoor) newUser(groups ...string) (*rest.Config, error) {
 	return d.named(fmt.Sprintf("visitor-%d", d.users.Add(1)), groups...)
 }
 

@@ -164,7 +164,7 @@ func sampleAdmits(t *testing.T, d *frontDoor) {
 
 // sampleRefuses asks the server directly, too: somebody without rights never gets beyond the front door.
 func sampleRefuses(t *testing.T, s *third) {
-	nobody, err := s.frontDoor.frontDoorUser()
+	nobody, err := s.frontDoor.newUser()
 	if err != nil {
 		t.Fatal(err)
 	}

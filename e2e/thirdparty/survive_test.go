@@ -180,11 +180,11 @@ func (s *third) awaitUnknown(t *testing.T) {
 // refuses checks that a client is told who is not there.
 func (s *third) refuses(t *testing.T) {
 	t.Helper()
-	frontDoorUser, err := s.frontDoor.frontDoorUser(users)
+	newUser, err := s.frontDoor.newUser(users)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.serves(t.Context(), frontDoorUser)
+	err = s.serves(t.Context(), newUser)
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		t.Fatalf("want a Status, got %v", err)

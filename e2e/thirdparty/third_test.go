@@ -216,11 +216,11 @@ func (s *third) awaitAvailable(t *testing.T) {
 				return fmt.Errorf("%s is not available: %s: %s; its log is %s", gv, c.Reason, c.Message, s.log.Name())
 			}
 		}
-		frontDoorUser, err := s.frontDoor.frontDoorUser(users)
+		newUser, err := s.frontDoor.newUser(users)
 		if err != nil {
 			return err
 		}
-		return s.serves(t.Context(), frontDoorUser)
+		return s.serves(t.Context(), newUser)
 	})
 }
 

@@ -90,8 +90,8 @@ func exerciseUpgrader(t *testing.T, s *third) {
 		if code, body, err := s.directAs(t.Context(), d.proxyCA, machines+"running/pause", "somebody", ""); err != nil || code != http.StatusInternalServerError {
 			t.Errorf("no group: %d %s, %v", code, body, err)
 		}
-		frontDoorUser := must[*rest.Config](t)(d.named("jane", users, "another"))
-		if err := act(t.Context(), frontDoorUser, "running"); err != nil {
+		newUser := must[*rest.Config](t)(d.named("jane", users, "another"))
+		if err := act(t.Context(), newUser, "running"); err != nil {
 			t.Error(err)
 		}
 		if got, want := server.lastCaller(), "jane in another, system:authenticated, "+users; got != want {
@@ -154,8 +154,8 @@ func exerciseUpgrader(t *testing.T, s *third) {
 
 // holdConsole is silent on an open console for longer than any request may take.
 func holdConsole(t *testing.T, d *frontDoor) {
-	frontDoorUser := must[*rest.Config](t)(d.named("joe", users))
-	conn, _, err := dial(t, frontDoorUser, machines+"running/console", nil)
+	newUser := must[*rest.Config](t)(d.named("joe", users))
+	conn, _, err := dial(t, newUser, machines+"running/console", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
