@@ -68,6 +68,7 @@ func TestDelayQueueServesManyByOneWakeup(t *testing.T) {
 			q.Add(&all[i], i, time.Now())
 		}
 		time.Sleep(time.Second)
+		synctest.Wait() // what expired has been written
 		if want := []time.Duration{200, 200, 200, 280}; !slices.EqualFunc(at, want, func(got, ms time.Duration) bool { return got == ms*time.Millisecond }) {
 			t.Errorf("expired at %v", at)
 		}
