@@ -558,12 +558,13 @@ func TestDeniedUserAgents(t *testing.T) {
 		"another":                       {"kubectl/v1.37.1", configmaps, 200},
 		"in the middle":                 {"not-broken-controller/v1", configmaps, 200},
 		"none":                          {"", configmaps, 200},
+		"beyond the first KiB":          {strings.Repeat("x", 1020) + " bad-bad-bad", configmaps, 200},
 		"a health check":                {"curl/8", "/livez", 200},
 		"another path":                  {"curl/8", "/metrics", 403},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench("alice *")
-			b.config.DeniedUserAgents = []string{"^broken-controller/", "^curl/"}
+			b.config.DeniedUserAgents = []string{"^broken-controller/", "^curl/", "bad-bad"}
 			headers := []string{"Test-User: alice", "User-Agent: " + c.agent}
 			if c.code == 401 {
 				headers[0] = "Test-User: bad"
@@ -586,7 +587,7 @@ func TestDeniedUserAgents(t *testing.T) {
 
 func TestUserAgentsThatCannotBeDenied(t *testing.T) {
 	for want, patterns := range map[string][]string{
-		"no regular expression": {"("}, "1 to 1024": {strings.Repeat("a", 1025)}, "must have 1": {""}, "join some": make([]string, 65),
+		"no regular expression": {"("}, "aaa": {strings.Repeat("a", 1025)}, "must have 1": {""}, "join some": make([]string, 65),
 	} {
 		if _, err := CompileUserAgents(patterns); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -305,6 +305,8 @@ func hstsFilter(directives []string) (func(http.Handler) http.Handler, error) {
 const (
 	// maxDeniedUserAgents bounds the expressions that every request is matched with, and maxUserAgentPattern the length of each.
 	maxDeniedUserAgents, maxUserAgentPattern = 64, 1024
+	// maxMatched is how much of a User-Agent is matched. 64 expressions take a quarter of a second for 60 KB.
+	maxMatched = 1024
 )
 
 var healthPath = regexp.MustCompile(`^/(livez|readyz|healthz)(/|$)`)
@@ -317,7 +319,7 @@ func CompileUserAgents(patterns []string) ([]*regexp.Regexp, error) {
 	compiled := make([]*regexp.Regexp, len(patterns))
 	for i, p := range patterns {
 		if p == "" || len(p) > maxUserAgentPattern {
-			return nil, fmt.Errorf("an expression of %d characters: it must have 1 to %d", len(p), maxUserAgentPattern)
+			return nil, fmt.Errorf("expression %.40q has %d bytes; it must have 1 to %d", p, len(p), maxUserAgentPattern)
 		}
 		re, err := regexp.Compile(p)
 		if err != nil {
@@ -340,9 +342,11 @@ func userAgentFilter(patterns []string, m *metrics.Requests) (func(http.Handler)
 			return next
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			agent := firstValue(r.Header, "User-Agent")
-			matches := func(re *regexp.Regexp) bool { return re.MatchString(agent) }
-			if !healthPath.MatchString(r.URL.Path) && slices.ContainsFunc(denied, matches) {
+			matches := func(agent string) bool {
+				agent = agent[:min(len(agent), maxMatched)]
+				return slices.ContainsFunc(denied, func(re *regexp.Regexp) bool { return re.MatchString(agent) })
+			}
+			if !healthPath.MatchString(r.URL.Path) && slices.ContainsFunc(r.Header["User-Agent"], matches) {
 				m.Refused.WithLabelValues("user-agent").Inc()
 				respond.Error(w, r, apierrors.NewForbidden(noResource, "",
 					errors.New("the administrator of this server denies this client by its User-Agent (--deny-user-agents)")))
