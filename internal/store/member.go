@@ -69,6 +69,10 @@ func embeddedConfig(cfg Config) config.ServerConfig {
 
 		Metrics: "basic", ServerFeatureGate: features.NewDefaultServerFeatureGate(memberName, nil),
 	}
+	if cfg.Volatile {
+		c.UnsafeNoFsync = true
+		c.MaxTxnOps, c.MaxRequestBytes = volatileTxnOps, volatileRequestBytes
+	}
 	if cfg.UnixSocket != "" {
 		c.ClientURLs = types.URLs{{Scheme: "unix", Path: cfg.UnixSocket}}
 	}
@@ -77,6 +81,12 @@ func embeddedConfig(cfg Config) config.ServerConfig {
 	}
 	return c
 }
+
+// Limits of a transaction in a volatile etcd, in which ReplaceObjects writes all objects at once.
+const (
+	volatileTxnOps       = 1 << 18
+	volatileRequestBytes = 256 << 20
+)
 
 const (
 	// memberDir is where etcd keeps the files of its member, below the data directory.
@@ -158,16 +168,22 @@ func makeMember(cfg Config, space *disk) (err error) {
 	if err != nil {
 		return err
 	}
+	if cfg.Volatile {
+		log.SetUnsafeNoFsync()
+	}
 	committed := &raftpb.HardState{Term: entry.Term, Vote: new(uint64(0)), Commit: entry.Index}
 	if err := errors.Join(log.Save(committed, []*raftpb.Entry{entry}), log.Close()); err != nil {
 		return err
 	}
 	for _, dir := range []string{filepath.Join(made, "wal"), made} {
+		if cfg.Volatile {
+			break
+		}
 		if err := syncDir(dir); err != nil {
 			return err
 		}
 	}
-	if err := os.Rename(made, filepath.Join(cfg.DataDir, memberDir)); err != nil {
+	if err := os.Rename(made, filepath.Join(cfg.DataDir, memberDir)); err != nil || cfg.Volatile {
 		return err
 	}
 	return syncDir(cfg.DataDir)

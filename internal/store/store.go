@@ -57,6 +57,9 @@ type Config struct {
 	// QuotaBytes is how large the embedded etcd may grow. Beyond it writes are refused (NOSPACE) while reads and deletions
 	// go on. Zero: DefaultQuotaBytes.
 	QuotaBytes int64
+	// Volatile is for an embedded etcd whose data nobody needs after Run has returned: nothing is forced to disk, and a
+	// transaction may be as large as ReplaceObjects needs. Default false.
+	Volatile bool
 	// UnixSocket is a path where the embedded etcd listens for etcdctl. Empty: no listener at all.
 	// Whoever can open it can read every secret; it is created with mode 0600.
 	UnixSocket string
