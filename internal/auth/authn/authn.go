@@ -29,6 +29,9 @@ type Config struct {
 	// Tokens verify bearer tokens beside those two, and are asked after them, in order. An authenticator whose own
 	// token is invalid returns an error, which ends the search.
 	Tokens []authenticator.Token
+	// Requests authenticate requests that have no credential known to the fields above, in order. One that returns an error
+	// ends the search. What they return is in system:authenticated besides.
+	Requests []authenticator.Request
 	// Anonymous allows requests without credentials, as system:anonymous. A bad credential is never anonymous.
 	Anonymous bool
 	// AnonymousPaths, when there are some, are the only paths where Anonymous applies. They are compared whole.
@@ -56,6 +59,7 @@ type Authenticator struct {
 	trust     *Trust
 	static    *tokenFile // nil without one
 	tokens    tokenChain
+	requests  []authenticator.Request
 	anonymous func() (said, enabled bool, paths []string)
 	metrics   *metrics.Auth
 	log       *zap.Logger
@@ -66,6 +70,7 @@ type Authenticator struct {
 func New(cfg Config) (*Authenticator, error) {
 	a := &Authenticator{
 		trust:     &Trust{Clients: cfg.ClientCA},
+		requests:  slices.Clone(cfg.Requests),
 		anonymous: anonymousRule(cfg),
 		metrics:   cfg.Metrics,
 		log:       cfg.Logger,
@@ -161,6 +166,18 @@ func (a *Authenticator) authenticate(r *http.Request) (*authenticator.Response, 
 		return response, true, nil
 	case !errors.Is(err, ErrNone):
 		return nil, false, fmt.Errorf("authenticate: %w", err)
+	}
+	for _, other := range a.requests {
+		response, ok, err := other.AuthenticateRequest(r)
+		if err != nil {
+			return nil, false, fmt.Errorf("authenticate: %w", err)
+		}
+		if ok {
+			a.trust.Headers().Strip(r)
+			return &authenticator.Response{Audiences: response.Audiences, User: WithAuthenticated(response.User)}, true, nil
+		}
+	}
+	switch {
 	case !a.anonymousAllowed(r):
 		return nil, false, nil
 	}

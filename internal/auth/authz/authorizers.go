@@ -26,6 +26,14 @@ func newAuthorizerSet(config *apiserver.AuthorizationConfiguration, c Config) (*
 	p := &authorizerSet{}
 	var members []union.NamedAuthorizer
 	var resolvers []authorizer.RuleResolver
+	for i, first := range c.First {
+		name := fmt.Sprintf("embedder-%d", i)
+		members = append(members, union.NamedAuthorizer{AuthorizerName: name, Authorizer: counted(c.Metrics, "Embedder", name, first.Authorize)})
+		if rules, ok := first.(authorizer.RuleResolver); ok {
+			resolvers = append(resolvers, rules)
+		}
+		p.names = append(p.names, name)
+	}
 	for _, a := range config.Authorizers {
 		member, resolver, err := p.member(a, c, compiler)
 		if err != nil {

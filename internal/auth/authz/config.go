@@ -56,6 +56,10 @@ type Config struct {
 
 	// RBAC is the authorizer of mode RBAC. Required.
 	RBAC RBAC
+	// First are asked before all others, also before those of File, in order. They have no flag: they are for programs that
+	// embed the front door. One that is an authorizer.RuleResolver too is asked for its rules.
+	First []authorizer.Authorizer
+
 	// Metrics counts decisions. Required.
 	Metrics *metrics.Authorization
 	Logger  *zap.Logger

@@ -77,10 +77,10 @@ func (t *Tokens) verified(token string) cachedSignature {
 	if v, ok := t.seen.Get(key); ok {
 		return v
 	}
-	v, until := t.verify(token), time.Now().Add(rememberGood)
+	v, until := t.verify(token), t.now().Add(rememberGood)
 	switch {
 	case v.err != nil:
-		until = time.Now().Add(rememberBad)
+		until = t.now().Add(rememberBad)
 	case v.legacy != nil:
 		v.user = v.legacy.user()
 	default:
@@ -173,7 +173,7 @@ func (t *Tokens) noteExtended(ctx context.Context, c *claims) {
 	if after == 0 {
 		return
 	}
-	late := time.Since(after.Time())
+	late := t.now().Sub(after.Time())
 	if late <= 0 {
 		t.metrics.Valid.Inc()
 		return

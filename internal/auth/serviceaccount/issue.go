@@ -90,7 +90,7 @@ func (t *Tokens) sign(private *kubernetes, spec authenticationv1.TokenRequestSpe
 	if len(audiences) == 0 {
 		audiences = t.audiences
 	}
-	now := authn.Seconds(time.Now().Unix())
+	now := authn.Seconds(t.now().Unix())
 	ends := now + authn.Seconds(lifetime)
 	stated := ends
 	if t.extended(private, lifetime, audiences) {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +32,8 @@ type Config struct {
 	ExtendExpiration bool
 	// Lookup finds the live objects that tokens depend on. Required.
 	Lookup Lookup
+	// Now is the clock by which tokens are issued and expire. Default time.Now. It may jump forward, never back.
+	Now func() time.Time
 	// Metrics count uses. May be nil.
 	Metrics *metrics.ServiceAccountTokens
 	// Used is called for each use of the token of a Secret, while the request waits. May be nil.
@@ -45,6 +48,7 @@ type Tokens struct {
 	keys      keySet
 	lookup    Lookup
 	extend    bool
+	now       func() time.Time
 	metrics   *metrics.ServiceAccountTokens
 	used      func(*corev1.Secret)
 	validator *jwt.Validator // of what changes with the clock
@@ -71,10 +75,15 @@ func New(cfg Config) (*Tokens, error) {
 		extend:    cfg.ExtendExpiration,
 		metrics:   cfg.Metrics,
 		used:      cfg.Used,
-		seen:      ttlcache.New[[sha256.Size]byte, cachedSignature](rememberTokens),
+		now:       cfg.Now,
 	}
+	if t.now == nil {
+		t.now = time.Now
+	}
+	t.seen = ttlcache.NewWithClock[[sha256.Size]byte, cachedSignature](rememberTokens, t.now)
 	t.validator = jwt.NewValidator(
 		jwt.WithLeeway(authn.ClockSkew),
+		jwt.WithTimeFunc(t.now),
 		jwt.WithExpirationRequired(),
 		jwt.WithIssuedAt(),
 		jwt.WithIssuer(t.issuer), // again, on what was verified

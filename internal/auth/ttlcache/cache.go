@@ -14,6 +14,7 @@ import (
 // Cache holds at most a fixed number of values, each until its own deadline. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	entries *lru.Cache[K, entry[V]]
+	now     func() time.Time
 }
 
 type entry[V any] struct {
@@ -22,12 +23,15 @@ type entry[V any] struct {
 }
 
 // New returns a Cache of at most size values; size must be positive.
-func New[K comparable, V any](size int) *Cache[K, V] {
+func New[K comparable, V any](size int) *Cache[K, V] { return NewWithClock[K, V](size, time.Now) }
+
+// NewWithClock is New with the clock by which deadlines pass.
+func NewWithClock[K comparable, V any](size int, now func() time.Time) *Cache[K, V] {
 	entries, err := lru.New[K, entry[V]](size)
 	if err != nil {
 		panic(err) // only a size below one, which is a mistake of the caller
 	}
-	return &Cache[K, V]{entries: entries}
+	return &Cache[K, V]{entries: entries, now: now}
 }
 
 // Get returns the value for k unless its deadline has passed.
@@ -37,7 +41,7 @@ func (c *Cache[K, V]) Get(k K) (V, bool) {
 		var zero V
 		return zero, false
 	}
-	if !time.Now().Before(e.until) {
+	if !c.now().Before(e.until) {
 		c.entries.Remove(k)
 		var zero V
 		return zero, false
