@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"portico.dev/internal/coreapi/encryption"
 	"portico.dev/internal/coreapi/registry"
@@ -24,6 +25,8 @@ type codecs struct {
 	factory    serializer.CodecFactory
 	parameters runtime.ParameterCodec
 	stored     runtime.Serializer // what objects are stored as
+	json       runtime.Serializer // what objects without a protobuf form are stored as
+	onlyJSON   sets.Set[string]   // groups that have such objects
 	fields     *internedFields
 }
 
@@ -39,13 +42,37 @@ func newCodecs(groups []registry.Group) (*codecs, error) {
 	if !ok {
 		return nil, fmt.Errorf("no serializer for %s", runtime.ContentTypeProtobuf)
 	}
-	return &codecs{scheme, factory, runtime.NewParameterCodec(scheme), info.Serializer, newInternedFields()}, nil
+	asJSON, ok := runtime.SerializerInfoForMediaType(factory.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	if !ok {
+		return nil, fmt.Errorf("no serializer for %s", runtime.ContentTypeJSON)
+	}
+	return &codecs{
+		scheme: scheme, factory: factory, parameters: runtime.NewParameterCodec(scheme), stored: info.Serializer, json: asJSON.Serializer,
+		onlyJSON: withoutProtobuf(groups), fields: newInternedFields(),
+	}, nil
+}
+
+// withoutProtobuf finds the groups with objects that can only be stored as JSON, such as those of embedding programs.
+func withoutProtobuf(groups []registry.Group) sets.Set[string] {
+	found := sets.New[string]()
+	for _, g := range groups {
+		for _, r := range g.Resources {
+			if _, ok := r.Object.(runtime.ProtobufMarshaller); !ok {
+				found.Insert(g.Version.Group)
+			}
+		}
+	}
+	return found
 }
 
 // storage is the codec between etcd and memory: the stored version in the form that storeAs said, protobuf by default, and
 // read back in whichever form it was written (kube-apiserver may have been there before us).
 func (c *codecs) storage(stored schema.GroupVersion) runtime.Codec {
-	return interningCodec{c.factory.CodecForVersions(c.stored, c.factory.UniversalDeserializer(), stored, registry.InternalOf(stored.Group)), c.fields}
+	as := c.stored
+	if c.onlyJSON.Has(stored.Group) {
+		as = c.json
+	}
+	return interningCodec{c.factory.CodecForVersions(as, c.factory.UniversalDeserializer(), stored, registry.InternalOf(stored.Group)), c.fields}
 }
 
 // newScheme registers every served kind twice: as v1, and, with the same Go type, as its own internal version. The

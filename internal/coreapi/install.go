@@ -27,7 +27,6 @@ import (
 	localadmission "portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/coreapi/crds"
-	"portico.dev/internal/coreapi/definitions"
 	"portico.dev/internal/respond"
 )
 
@@ -48,6 +47,7 @@ type api struct {
 	definitions rest.Lister
 	repairer    *allocation.Repairer
 	admission   *localadmission.Chain
+	added       addedDocuments
 }
 
 // install opens the storages and registers every resource: what GenericAPIServer.InstallAPIGroups does, without its
@@ -69,7 +69,7 @@ func install(cfg Config, c *codecs, factory *storageFactory, own definitionsClie
 			admit.Abandon()
 		}
 	}()
-	schemas, err := schemasOf(c, all.groups, definitions.GetOpenAPIDefinitions)
+	schemas, err := schemasOf(c, all.groups, cfg.knownDefinitions)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +84,9 @@ func install(cfg Config, c *codecs, factory *storageFactory, own definitionsClie
 		container: newContainer(), equivalents: runtime.NewEquivalentResourceRegistry(),
 	}
 	if err = installer.addAll(all.groups, &built.discovery); err != nil {
+		return nil, err
+	}
+	if built.added, err = describeAdded(cfg, c, installer.container); err != nil {
 		return nil, err
 	}
 	if built.custom, err = installer.addDefinitions(cfg, factory, own, changed, &built.discovery); err != nil {

@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints"
-	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/common"
@@ -50,7 +50,7 @@ func schemasOf(c *codecs, served []servedGroup, known common.GetOpenAPIDefinitio
 	}
 	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(&common.OpenAPIV3Config{
 		GetDefinitions:    known,
-		GetDefinitionName: openapi.NewDefinitionNamer(c.scheme).GetDefinitionName,
+		GetDefinitionName: definitionNamer(c.scheme),
 	}, names...)
 	if err != nil {
 		return nil, fmt.Errorf("build schemas: %w", err)
@@ -70,8 +70,22 @@ func definitionName(c *codecs, g servedGroup, s rest.Storage) (string, error) {
 	return util.GetCanonicalTypeName(obj), nil
 }
 
-// PreparedDocuments are the OpenAPI v3 documents of what is built in and served.
-func (s *Server) PreparedDocuments() []openapidocs.Document { return s.openAPIv3() }
+// PreparedDocuments are the OpenAPI v3 documents of what is built in and served, and, once Ready, of added groups.
+func (s *Server) PreparedDocuments() []openapidocs.Document {
+	return slices.Concat(s.openAPIv3(), s.added.Load().v3)
+}
+
+// TrimmedSwagger is PreparedSwagger without hidden group-versions.
+func (s *Server) TrimmedSwagger(hidden func(schema.GroupVersion) bool) openapidocs.Document {
+	c := s.cfg.RuntimeConfig
+	c.versions = sets.New(c.versions.UnsortedList()...)
+	for _, v := range c.table {
+		if hidden(v.version) {
+			c.versions.Insert(v.version)
+		}
+	}
+	return c.swagger()
+}
 
 // PreparedSwagger is the OpenAPI v2 document of what is built in and served.
 func (s *Server) PreparedSwagger() openapidocs.Document { return s.openAPIv2() }
@@ -81,7 +95,7 @@ func (s *Server) PreparedSwagger() openapidocs.Document { return s.openAPIv2() }
 func (c RuntimeConfig) documents() []openapidocs.Document {
 	var docs []openapidocs.Document
 	for _, d := range openapidocs.Documents() {
-		if version, ok := documentVersion(d.Path); ok {
+		if version, ok := DocumentVersion(d.Path); ok {
 			if !c.ServesVersion(version) {
 				continue
 			}
@@ -95,7 +109,7 @@ func (c RuntimeConfig) documents() []openapidocs.Document {
 // swagger is one document of all versions.
 func (c RuntimeConfig) swagger() openapidocs.Document {
 	missing := func(d openapidocs.Document) bool {
-		version, ok := documentVersion(d.Path)
+		version, ok := DocumentVersion(d.Path)
 		return ok && !c.has(version)
 	}
 	if c.AllOn() && !slices.ContainsFunc(openapidocs.Documents(), missing) {
@@ -104,8 +118,8 @@ func (c RuntimeConfig) swagger() openapidocs.Document {
 	return c.trim(openapidocs.Swagger())
 }
 
-// documentVersion reads "api/v1" and "apis/<group>/<version>".
-func documentVersion(path string) (schema.GroupVersion, bool) {
+// DocumentVersion reads the path of a document: "api/v1" and "apis/<group>/<version>".
+func DocumentVersion(path string) (schema.GroupVersion, bool) {
 	parts := strings.Split(path, "/")
 	switch {
 	case len(parts) == 2 && parts[0] == "api":

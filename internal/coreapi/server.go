@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kube-openapi/pkg/common"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -76,6 +77,9 @@ type Config struct {
 	Storage Storage
 	// Groups are those that are built in. Default kinds.Base; package kinds/cluster has more.
 	Groups []registry.Group
+	// Definitions are the OpenAPI definitions of kinds in Groups that Portico does not have itself, as openapi-gen writes them.
+	// Nil: there are no such kinds.
+	Definitions common.GetOpenAPIDefinitions
 	// RuntimeConfig says which of Groups are served. Default all.
 	RuntimeConfig RuntimeConfig
 	// Logger may be nil.
@@ -101,6 +105,7 @@ type Server struct {
 	definitions rest.Lister
 	openAPIv3   func() []openapidocs.Document // made at the first call, as openAPIv2
 	openAPIv2   func() openapidocs.Document
+	added       atomic.Pointer[addedDocuments]
 
 	mu        sync.RWMutex   // guards the two handlers, and the step from them to inFlight
 	installed http.Handler   // nil until there are storages, and after the end
@@ -137,6 +142,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, codec: c, ready: make(chan struct{}), changes: newChangeNotifier()}
 	s.openAPIv3, s.openAPIv2 = sync.OnceValue(cfg.RuntimeConfig.documents), sync.OnceValue(cfg.RuntimeConfig.swagger)
+	s.added.Store(&addedDocuments{})
 	s.served.Store(&served{groupVersions: sets.New(s.BuiltIn()...)})
 	if s.own, err = newDefinitionsClient(s); err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)
@@ -171,6 +177,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("local groups: %w", err)
 	}
+	s.added.Store(&api.added)
 	s.builtIn, s.custom, s.repairer, s.definitions = api.discovery, api.custom, api.repairer, api.definitions
 	s.mu.Lock()
 	s.installed = api.handler

@@ -41,6 +41,7 @@ type storageFactory struct {
 		Stop()
 	}
 	compactRevision *compactRevision
+	clock           *cacheClock
 	background      sync.WaitGroup
 	stop            context.CancelFunc
 
@@ -53,7 +54,7 @@ type storageFactory struct {
 func newStorageFactory(client *kubernetes.Client, prefix string, codec *codecs, config Storage) *storageFactory {
 	learnEtcdFeatures(client)
 	s := &storageFactory{
-		client: fenced(client), prefix: prefix, codec: codec, config: config, open: map[*sync.Once]func(){},
+		client: fenced(client), prefix: prefix, codec: codec, config: config, open: map[*sync.Once]func(){}, clock: newCacheClock(),
 		compactor: etcd3.NewCompactor(client.Client, config.CompactionInterval, clock.RealClock{}, nil),
 	}
 	s.compactRevision = newCompactRevision(s.compactor, client.KV)
@@ -140,6 +141,7 @@ func (s *storageFactory) openCache(
 		IndexerFuncs:        triggers,
 		Indexers:            indexers,
 		Codec:               config.Codec,
+		Clock:               s.clock,
 	})
 	if err != nil {
 		closeRaw()
@@ -193,6 +195,7 @@ func (s *storageFactory) close() {
 		closing.Go(close)
 	}
 	closing.Wait()
+	s.clock.stop()
 	s.stop()
 	s.background.Wait()
 	s.compactor.Stop()

@@ -96,9 +96,9 @@ type Resource struct {
 	Generations bool
 
 	// Spec is what users ask for; a write to the status subresource leaves it alone. Nil: there is none.
-	Spec *part
+	Spec *Part
 	// Status is what was observed; nil: the kind has no status subresource.
-	Status *part
+	Status *Part
 	// StatusOnCreate keeps the status that the creator sent: kubelets register nodes with theirs.
 	StatusOnCreate bool
 	// StatusChangesMetadata lets a write to the status subresource change labels, annotations, finalizers and owners too.
@@ -145,8 +145,8 @@ func (r *Resource) StorageDirectory() string {
 	return r.Name
 }
 
-// part is one field of a kind, reachable without knowing the kind.
-type part struct {
+// Part is one field of a kind, reachable without knowing the kind.
+type Part struct {
 	field string
 	reset func(obj runtime.Object)
 	Copy  func(to, from runtime.Object)
@@ -154,8 +154,8 @@ type part struct {
 }
 
 // PartOf describes the field called name that of points at.
-func PartOf[T runtime.Object, F any](name string, of func(T) *F) *part {
-	return &part{
+func PartOf[T runtime.Object, F any](name string, of func(T) *F) *Part {
+	return &Part{
 		field: name,
 		reset: func(obj runtime.Object) {
 			var zero F
@@ -166,9 +166,9 @@ func PartOf[T runtime.Object, F any](name string, of func(T) *F) *part {
 	}
 }
 
-func SpecOf[T runtime.Object, F any](of func(T) *F) *part { return PartOf("spec", of) }
+func SpecOf[T runtime.Object, F any](of func(T) *F) *Part { return PartOf("spec", of) }
 
-func StatusOf[T runtime.Object, F any](of func(T) *F) *part { return PartOf("status", of) }
+func StatusOf[T runtime.Object, F any](of func(T) *F) *Part { return PartOf("status", of) }
 
 // AddToScheme registers the kind as its own internal version too, with its defaults and its selectable fields.
 func (r *Resource) AddToScheme(scheme *runtime.Scheme, version schema.GroupVersion) error {
