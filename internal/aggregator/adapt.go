@@ -12,10 +12,12 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/serviceaccount"
+	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/remote"
@@ -66,7 +68,24 @@ func revisionOf(r *apiservice.Route) string {
 
 func (h *parts) localDiscovery() discovery.Local {
 	d := h.core.Discovery()
-	return discovery.Local{Core: d.Core, Groups: d.Groups}
+	return discovery.Local{Core: h.shown(d.Core), Groups: h.shown(d.Groups)}
+}
+
+// shown leaves out the group-versions that clients do not see.
+func (h *parts) shown(all []apidiscoveryv2.APIGroupDiscovery) []apidiscoveryv2.APIGroupDiscovery {
+	if h.cfg.Embedded.Hidden == nil {
+		return all
+	}
+	var kept []apidiscoveryv2.APIGroupDiscovery
+	for _, g := range all {
+		g.Versions = slices.DeleteFunc(slices.Clone(g.Versions), func(v apidiscoveryv2.APIVersionDiscovery) bool {
+			return h.hidden(schema.GroupVersion{Group: g.Name, Version: v.Version})
+		})
+		if len(g.Versions) > 0 {
+			kept = append(kept, g)
+		}
+	}
+	return kept
 }
 
 func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []namespaces.Resource {
@@ -122,12 +141,20 @@ func replicaName() string {
 	return host + "-" + strings.ToLower(rand.Text()[:6])
 }
 
-func (h *parts) ownAddresses() []string { return []string{h.listener.Addr().String()} }
+func (h *parts) ownAddresses() []string {
+	if h.listener == nil {
+		return nil
+	}
+	return []string{h.address()}
+}
 
 // localDocuments returns the OpenAPI v3 documents of the local groups, prepared at build time, and of custom resources.
 func (h *parts) localDocuments() []openapi.Document {
 	var out []openapi.Document
 	for _, d := range slices.Concat(h.core.PreparedDocuments(), h.core.Documents()) {
+		if version, ok := coreapi.DocumentVersion(d.Path); ok && h.hidden(version) {
+			continue
+		}
 		out = append(out, openapi.Document(d))
 	}
 	return out
@@ -135,8 +162,15 @@ func (h *parts) localDocuments() []openapi.Document {
 
 // localSwagger returns the version 2 documents of the same. That of custom resources is built when it is read.
 func (h *parts) localSwagger() []openapi.Source {
-	d := h.core.PreparedSwagger()
-	sources := []openapi.Source{openapi.Prepared(openapi.Document(d))}
+	var sources []openapi.Source
+	if h.cfg.Embedded.Hidden == nil {
+		sources = append(sources, openapi.Prepared(openapi.Document(h.core.PreparedSwagger())))
+	} else {
+		sources = append(sources, openapi.Prepared(openapi.Document(h.core.TrimmedSwagger(h.hidden))))
+	}
+	if added := h.core.AddedSwagger(); added != nil {
+		sources = append(sources, openapi.Prepared(openapi.Document(*added)))
+	}
 	custom, err := h.core.Swagger()
 	if err != nil {
 		h.log.Error("leaving custom resources out of the OpenAPI v2 document", zap.Error(err))

@@ -124,6 +124,7 @@ func (h *parts) wireAuthentication() (err error) {
 	h.tokenLookup = &tokenLookup{}
 	h.tokens, err = serviceaccount.New(serviceaccount.Config{
 		Issuer: h.issuer, Audiences: c.APIAudiences, ExtendExpiration: c.Authentication.ExtendTokens,
+		Now:            h.clock.now,
 		SigningKeyFile: h.signingKey, VerifyKeyFiles: c.ServiceAccountKeyFiles, Lookup: h.tokenLookup,
 		Metrics: h.metrics.Auth.ServiceAccounts,
 		Used:    func(s *corev1.Secret) { h.controllers.TokenUsed(s) },
@@ -137,6 +138,7 @@ func (h *parts) wireAuthentication() (err error) {
 	}
 	h.authn, err = authn.New(authn.Config{
 		ClientCA: h.clientCA, TokenFile: c.TokenAuthFile, ServiceAccounts: h.tokens, Tokens: others,
+		Requests:  c.Embedded.Requests,
 		Anonymous: c.AnonymousAuth, AnonymousRule: h.issuers.Anonymous,
 		RequestHeader: &authn.RequestHeaderConfig{
 			ClientCA: h.frontProxy, AllowedNames: c.RequestHeaderAllowedNames,
@@ -164,6 +166,7 @@ func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 		return nil, err
 	}
 	others = append(others, h.issuers)
+	others = append(others, h.cfg.Embedded.Tokens...)
 	if a.WebhookConfigFile == "" {
 		return others, nil
 	}
@@ -217,6 +220,7 @@ func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
 func (h *parts) wireAuthorization() (err error) {
 	h.rbac = rbac.New(h.log.Named("rbac"))
 	c := h.cfg.Authorization
+	c.First = h.cfg.Embedded.Authorizers
 	c.RBAC, c.Metrics, c.Logger = h.rbac, h.metrics.Authorization, h.log.Named("authorization")
 	if h.authz, err = authz.New(c); err != nil {
 		return err

@@ -132,6 +132,9 @@ type Config struct {
 	AccessLog bool
 	// Audit says what is written down of requests, and where. Default nothing.
 	Audit audit.Config
+
+	// Embedded is what programs that embed the front door add. It has no flags. Default nothing.
+	Embedded Embedded
 }
 
 // Default is the configuration of `aggregator serve` with no flags.
@@ -348,6 +351,9 @@ func (c *Config) Validate() error {
 		errs = append(errs, err)
 	}
 	if err := c.Authorization.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := c.validateEmbedded(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.ShutdownDelay < 0 || c.ShutdownGrace <= 0 {

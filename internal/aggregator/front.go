@@ -38,7 +38,7 @@ func (h *parts) wireFront() error {
 	}
 	h.router = &server.Router{
 		Routes:             h.apiservices.Table,
-		LocalGroupVersions: h.core.GroupVersions,
+		LocalGroupVersions: h.localGroupVersions,
 		Local:              server.ForLocal(server.NewBodyMemory(h.memory, h.metrics.Overload), h.core.Handler()),
 		Proxy:              h.proxy,
 		Unknown:            func(route *apiservice.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
@@ -55,6 +55,7 @@ func (h *parts) wireFront() error {
 				return h.tokens.OpenIDConfiguration(h.url + "/openid/v1/jwks")
 			},
 			Profiling: c.Profiling,
+			Handlers:  c.Embedded.Handlers,
 		}),
 	}
 	if err := h.wireControllers(); err != nil {
@@ -73,7 +74,7 @@ func (h *parts) wireFront() error {
 		})
 	}
 	chain, err := server.NewChain(server.ChainConfig{
-		Authenticator: h.authn, Authorizer: h.authz, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
+		Authenticator: inProcessAuthenticator{h.authn}, Authorizer: h.authz, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
 		Fairness: h.fairness, MaxInFlight: c.MaxRequestsInFlight, MaxMutatingInFlight: c.MaxMutatingRequestsInFlight,
 		CORSAllowedOrigins: c.CORSAllowedOrigins, DeniedUserAgents: c.DeniedUserAgents, AccessLog: h.accessLog(), Audit: h.auditor(), Tracer: h.tracer(),
 		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate,
@@ -83,6 +84,10 @@ func (h *parts) wireFront() error {
 	}, h.router)
 	if err != nil {
 		return err
+	}
+	h.chain = chain
+	if h.listener == nil {
+		return nil
 	}
 	offered := pki.ServerConfig(h.servingCert)
 	if err := pki.Restrict(offered, c.TLSMinVersion, c.TLSCipherSuites); err != nil {

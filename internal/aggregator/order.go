@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"go.uber.org/zap"
+
 	"portico.dev/internal/run"
 )
 
@@ -50,8 +52,28 @@ func (h *parts) members() *run.Group {
 	if h.overload != nil {
 		add("overload", nil, h.overload.Run)
 	}
-	add("listener", h.server.Ready(), h.server.Run)
+	for _, m := range h.cfg.Embedded.Members {
+		g.Add(m)
+	}
+	if h.server != nil {
+		add("listener", h.server.Ready(), h.server.Run)
+	} else {
+		add("handler", nil, h.drain)
+	}
 	return g
+}
+
+// drain ends the requests of a front door without a listener as the server does.
+func (h *parts) drain(ctx context.Context) error {
+	<-ctx.Done()
+	h.health.Stopping()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.ShutdownGrace)
+	defer cancel()
+	if err := h.drainer.Drain(grace); err != nil {
+		h.log.Warn("requests were cut off at the end of the shutdown grace", zap.Duration("grace", h.cfg.ShutdownGrace))
+	}
+	h.proxy.Drain(grace)
+	return nil
 }
 
 const bootstrapTimeout = 30 * time.Second

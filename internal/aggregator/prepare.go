@@ -15,7 +15,7 @@ import (
 // prepared is what a start needs from the machine before any part is built: keys, trust and a bound port. Invalid settings
 // are reported here, one line each, before anything has started.
 type prepared struct {
-	listener net.Listener
+	listener net.Listener // nil: Embedded.NoListener
 	url      string
 	serving  pki.Leaf
 
@@ -36,17 +36,32 @@ func prepare(c Config) (*prepared, error) {
 	if err := pki.PrepareDataDir(c.DataDir, "pki", "etcd", "admin.kubeconfig", "extserver.kubeconfig", "extserver.token"); err != nil {
 		return nil, err
 	}
-	listener, err := listen(c)
-	if err != nil {
-		return nil, err
+	p := &prepared{listener: c.Embedded.Listener}
+	if p.listener == nil && !c.Embedded.NoListener {
+		var err error
+		if p.listener, err = listen(c); err != nil {
+			return nil, err
+		}
 	}
-	p := &prepared{listener: listener}
 	if err := p.load(c); err != nil {
-		listener.Close()
+		if p.listener != nil {
+			p.listener.Close()
+		}
 		return nil, err
 	}
 	return p, nil
 }
+
+// address is host:port of the listener, empty without one.
+func (p *prepared) address() string {
+	if p.listener == nil {
+		return ""
+	}
+	return p.listener.Addr().String()
+}
+
+// noListenerURL is the URL of a front door without a listener. Nothing resolves it.
+const noListenerURL = "https://portico.invalid"
 
 func listen(c Config) (net.Listener, error) {
 	address := net.JoinHostPort(c.BindAddress, strconv.Itoa(c.SecurePort))
@@ -61,8 +76,18 @@ func listen(c Config) (net.Listener, error) {
 }
 
 func (p *prepared) load(c Config) error {
-	host, port := dialableHost(c.BindAddress), p.listener.Addr().(*net.TCPAddr).Port
-	p.url = "https://" + net.JoinHostPort(host, strconv.Itoa(port))
+	host := dialableHost(c.BindAddress)
+	p.url = noListenerURL
+	if p.listener != nil {
+		at, ok := p.listener.Addr().(*net.TCPAddr)
+		if !ok {
+			return fmt.Errorf("listener on %s: clients, and the Service kubernetes, need a TCP address", p.listener.Addr())
+		}
+		if c.Embedded.Listener != nil {
+			host = dialableHost(at.IP.String())
+		}
+		p.url = "https://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
+	}
 	p.serving = servingLeaf(c, host)
 	var err error
 	if p.keys, err = pki.OpenDirectory(c.pkiDir(), p.serving); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -20,6 +21,7 @@ type Aggregator struct {
 	ready chan struct{}
 	url   string
 	keys  *pki.Directory
+	parts atomic.Pointer[parts] // from Ready to the end of Run
 }
 
 // New checks the settings. It touches neither disk nor network.
@@ -33,24 +35,26 @@ func New(c Config, log *zap.Logger) (*Aggregator, error) {
 // Ready is closed when requests are served and the administrator's kubeconfig is written.
 func (a *Aggregator) Ready() <-chan struct{} { return a.ready }
 
-// URL is the address for clients on this machine, once Ready.
-func (a *Aggregator) URL() string { return a.url }
-
 // Run starts the front door, serves until ctx ends, drains, and returns when everything has stopped.
 func (a *Aggregator) Run(ctx context.Context) error {
 	p, err := prepare(a.cfg)
 	if err != nil {
 		return err
 	}
-	defer p.listener.Close() // the server closes it, unless the start failed before
+	if p.listener != nil {
+		defer p.listener.Close() // the server closes it, unless the start failed before
+	}
 	h, err := wire(a.cfg, p, a.log)
 	if err != nil {
 		return err
 	}
 	a.url, a.keys = p.url, p.keys
+	defer a.parts.Store(nil)
 	members := h.members()
 	members.Add(h.announce(a))
-	members.Add(run.Member{Name: "service manager", Run: func(ctx context.Context) error { return run.NotifyServiceManager(ctx, a.log) }})
+	if !a.cfg.Embedded.NoServiceManager {
+		members.Add(run.Member{Name: "service manager", Run: func(ctx context.Context) error { return run.NotifyServiceManager(ctx, a.log) }})
+	}
 	return members.Run(ctx)
 }
 
@@ -70,9 +74,12 @@ func (h *parts) watchKeys(ctx context.Context) error {
 // announce writes the kubeconfig and closes Ready when all parts have started.
 func (h *parts) announce(a *Aggregator) run.Member {
 	return run.Member{Name: "announcement", Ready: a.ready, Run: func(ctx context.Context) error {
-		if err := a.writeAdminKubeconfig(); err != nil {
-			return fmt.Errorf("write the administrator's kubeconfig: %w", err)
+		if !a.cfg.Embedded.NoListener {
+			if err := a.writeAdminKubeconfig(); err != nil {
+				return fmt.Errorf("write the administrator's kubeconfig: %w", err)
+			}
 		}
+		a.parts.Store(h)
 		a.log.Info("the front door is open", zap.String("url", a.url), zap.String("version", version.Get().GitVersion),
 			zap.Stringer("http engine", &a.cfg.HTTPEngine), zap.Stringer("backend engine", &a.cfg.BackendEngine))
 		close(a.ready)

@@ -2,8 +2,10 @@ package aggregator
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/spf13/pflag"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"portico.dev/internal/coreapi"
@@ -11,8 +13,13 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// localGroups are the groups that are built in. kinds.Base, in its place, leaves out those that only clusters with nodes need.
-func localGroups() []registry.Group { return cluster.All() }
+// builtInGroups are the groups that are built in. kinds.Base, in its place, leaves out those that only clusters with nodes need.
+func builtInGroups() []registry.Group { return cluster.All() }
+
+// localGroups are those and the groups of an embedding program.
+func (c *Config) localGroups() []registry.Group {
+	return slices.Concat(builtInGroups(), c.Embedded.Groups)
+}
 
 func (c *Config) addRuntimeConfigFlags(fs *pflag.FlagSet) {
 	if c.RuntimeConfig == nil {
@@ -24,7 +31,7 @@ func (c *Config) addRuntimeConfigFlags(fs *pflag.FlagSet) {
 
 // validateRuntimeConfig says what cannot be turned off.
 func (c *Config) validateRuntimeConfig() error {
-	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig, localGroups())
+	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig, c.localGroups())
 	if err != nil {
 		return err
 	}
@@ -37,9 +44,19 @@ func (c *Config) validateRuntimeConfig() error {
 
 // runtimeConfig has been checked by Validate.
 func (c *Config) runtimeConfig() coreapi.RuntimeConfig {
-	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig, localGroups())
+	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig, c.localGroups())
 	if err != nil {
 		return coreapi.RuntimeConfig{}
 	}
 	return chosen
+}
+
+// BuiltInGroups returns the names of the built-in groups, core ("") first.
+func BuiltInGroups() []string {
+	names := []string{apiextensionsv1.GroupName}
+	for _, g := range builtInGroups() {
+		names = append(names, g.Version.Group)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

@@ -137,12 +137,13 @@ const addressSeparator = "@"
 // replicaAddress returns this replica's name with the address by which workloads reach it.
 func (h *parts) replicaAddress() string {
 	name := replicaName()
-	if a := h.cfg.advertised(); a.IsValid() {
+	if a := h.cfg.advertised(); a.IsValid() && h.listener != nil {
 		name += addressSeparator + netip.AddrPortFrom(a, h.port()).String()
 	}
 	return name
 }
 
+// port is for a front door with a listener.
 func (h *parts) port() uint16 { return uint16(h.listener.Addr().(*net.TCPAddr).Port) }
 
 // replicaAddresses returns the addresses of the live replicas.
@@ -169,7 +170,11 @@ func (h *parts) election() (bool, <-chan struct{}) {
 	return leads, changed
 }
 
+// frontDoor is the Service kubernetes. There is none without a listener.
 func (h *parts) frontDoor() lifecycle.FrontDoor {
+	if h.listener == nil {
+		return lifecycle.FrontDoor{}
+	}
 	return lifecycle.FrontDoor{
 		Address: allocation.FirstAddress(h.cfg.Services.ranges()[0]), Port: int32(h.port()),
 		Replicas: h.replicaAddresses, Changed: h.replicas.Changed,

@@ -73,7 +73,7 @@ func (h *parts) wireStore() (err error) {
 	h.store, err = store.New(store.Config{
 		Servers: c.EtcdServers, CAFile: c.EtcdCAFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile,
 		Prefix: c.EtcdPrefix, DataDir: filepath.Join(c.DataDir, "etcd"), UnixSocket: c.EtcdUnixSocket,
-		QuotaBytes: c.Storage.QuotaBackendBytes, Logger: h.log.Named("store"),
+		QuotaBytes: c.Storage.QuotaBackendBytes, Volatile: c.Embedded.Volatile, Logger: h.log.Named("store"),
 	})
 	if err != nil {
 		return err

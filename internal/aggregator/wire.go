@@ -1,6 +1,8 @@
 package aggregator
 
 import (
+	"net/http"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
@@ -40,6 +42,7 @@ type parts struct {
 	log      *zap.Logger
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
+	clock    clock
 	memory   overload.Limit
 	overload *overload.Monitor // nil: memory has no limit
 
@@ -83,7 +86,8 @@ type parts struct {
 	backups *backups
 	// schedule makes periodic backups; nil: there are none.
 	schedule *backup.Schedule
-	server   *server.Server
+	chain    http.Handler
+	server   *server.Server // nil: Embedded.NoListener
 }
 
 func wire(c Config, p *prepared, log *zap.Logger) (*parts, error) {
@@ -122,7 +126,7 @@ func (h *parts) wireState() (err error) {
 	h.core, err = coreapi.New(coreapi.Config{
 		Store: h.store, Replica: h.replicas.Name(), Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
 		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.webhooks(), Storage: h.coreStorage(), Logger: h.log.Named("local"),
-		Admission: h.cfg.Admission, RESTMapper: h.knownKinds, Groups: localGroups(), RuntimeConfig: h.cfg.runtimeConfig(),
+		Admission: h.cfg.admission(), RESTMapper: h.knownKinds, Groups: h.cfg.localGroups(), Definitions: h.cfg.Embedded.Definitions, RuntimeConfig: h.cfg.runtimeConfig(),
 		ServiceNetwork: h.cfg.Services.network(), EventTTL: h.cfg.Services.EventTTL,
 		MaxTokenExpiration: h.cfg.Authentication.MaxTokenExpiration, DenyPrivileged: !h.cfg.AllowPrivileged,
 	})
@@ -142,7 +146,7 @@ func (h *parts) wireRoutes() (err error) {
 	h.apiservices = apiservice.New(apiservice.Config{
 		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
 		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(),
-		Transport: h.transport, Local: h.core.BuiltIn(), CRDs: h.core.CRDs(), EndpointRouting: c.EnableAggregatorRouting,
+		Transport: h.transport, Local: h.visible(), CRDs: h.core.CRDs(), EndpointRouting: c.EnableAggregatorRouting,
 		Peers: h.replicas, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
 		DocumentProblem: func(apiService string) string { return h.openapi.Problem(apiService) },
 		Debts:           h.debts,
@@ -151,7 +155,7 @@ func (h *parts) wireRoutes() (err error) {
 	})
 	h.discovery, err = discovery.New(discovery.Config{
 		Local: h.localDiscovery, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
-		Storage: documentStorage{h.store, "discovery/"}, BackendEvents: &h.backendEvents, Address: h.listener.Addr().String(),
+		Storage: documentStorage{h.store, "discovery/"}, BackendEvents: &h.backendEvents, Address: h.address(),
 		Metrics: h.metrics.Discovery, Logger: h.log.Named("discovery"),
 	})
 	if err != nil {

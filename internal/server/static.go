@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"slices"
+	"strings"
 
 	"github.com/gorilla/mux"
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +29,8 @@ type StaticConfig struct {
 	Backup http.Handler
 	// JWKS and OpenIDConfiguration let others verify our service account tokens. Nil: not served.
 	JWKS, OpenIDConfiguration func() []byte
+	// Handlers serve further paths: one that ends with a slash serves all paths below too.
+	Handlers map[string]http.Handler
 	// Profiling serves /debug/pprof/. Default false.
 	Profiling bool
 }
@@ -73,6 +76,14 @@ func NewStatic(c StaticConfig) http.Handler {
 	}
 	if c.Profiling {
 		profiles(m)
+	}
+	for path, handler := range c.Handlers {
+		paths = append(paths, path)
+		if strings.HasSuffix(path, "/") {
+			m.PathPrefix(path).Handler(handler)
+		} else {
+			m.Handle(path, handler)
+		}
 	}
 	slices.Sort(paths)
 	m.Handle("/", jsonOf(func() any { return map[string][]string{"paths": paths} })).Methods(http.MethodGet, http.MethodHead)
