@@ -59,6 +59,7 @@ func (h *parts) wireControllers() error {
 	h.controllers = lifecycle.New(lifecycle.Config{
 		Client: h.clients, BootstrapClient: h.bootstrapClients, Namespaces: h.informers.Namespaces(), Election: h.election, Choice: choice,
 		Finalization: namespaces.Config{
+			Delay:    h.cfg.Embedded.NamespaceDeletionDelay,
 			Metadata: allGroups, Served: h.served, Defined: h.core.DefinedResources,
 			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.debts,
 		},

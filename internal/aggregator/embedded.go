@@ -55,6 +55,8 @@ type Embedded struct {
 	Listener net.Listener
 	// NoListener serves nothing by itself: requests come through Handler and the in-process clients.
 	NoListener bool
+	// NamespaceDeletionDelay passes between the deletion of a namespace and that of its contents. Default a second.
+	NamespaceDeletionDelay time.Duration
 	// NoServiceManager leaves messages to the service manager (systemd) to the program. Default false.
 	NoServiceManager bool
 	// Volatile makes the embedded etcd force nothing to disk, and Snapshot, Restore and Advance work.

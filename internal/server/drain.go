@@ -49,6 +49,13 @@ func (d *Drainer) Drain(ctx context.Context) error {
 	}
 }
 
+// busy reports whether requests are in flight.
+func (d *Drainer) busy() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.inFlight > 0
+}
+
 func (d *Drainer) begin() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

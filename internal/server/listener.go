@@ -126,7 +126,7 @@ func (s *Server) shutdown(a *acceptor, clients engine.Server) {
 	go func() { ended <- s.c.Drainer.Drain(ctx) }()
 	err := errors.Join(<-ended, <-ended)
 	cut := s.c.Proxy.Drain(ctx)
-	if err != nil || cut > 0 {
+	if s.c.Drainer.busy() || cut > 0 { // otherwise only idle connections are left
 		s.c.Logger.Warn("requests were cut off at the end of the shutdown grace",
 			zap.Duration("grace", s.c.ShutdownGrace), zap.Int("upgraded", cut), zap.Error(err))
 	}

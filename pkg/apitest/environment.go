@@ -78,10 +78,10 @@ func (e *Environment) Start() (*rest.Config, error) {
 
 func (e *Environment) start(ctx context.Context) error {
 	c := frontdoor.Config{
-		Storage: frontdoor.Storage{InMemory: true}, Logger: e.Logger,
+		Storage: frontdoor.Storage{InMemory: true}, Logger: e.Logger, NamespaceDeletionDelay: 10 * time.Millisecond,
 		// Tests are many clients at once, and none of them is a stranger.
 		Flags: append([]string{"--enable-priority-and-fairness=false", "--max-requests-inflight=-1", "--max-mutating-requests-inflight=-1",
-			"--profiling=false", "--shutdown-grace-period=1s", "--memory-limit=0"}, e.Flags...),
+			"--profiling=false", "--shutdown-grace-period=100ms", "--memory-limit=0"}, e.Flags...),
 	}
 	if e.Storage != nil {
 		servers, prefix, err := e.Storage.take()

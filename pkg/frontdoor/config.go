@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,6 +58,10 @@ type Config struct {
 	Handlers map[string]http.Handler
 	// Components start, in order, before the listener accepts connections, and stop after it has closed them, in reverse.
 	Components []Component
+
+	// NamespaceDeletionDelay passes between the deletion of a namespace and that of its contents: extension servers learn of the
+	// deletion by a watch, and refuse creates only then. Default a second.
+	NamespaceDeletionDelay time.Duration
 
 	// Flags are further settings, as flags of the command "aggregator serve": "--audit-log-path=-". Fields of Config take precedence.
 	Flags []string
@@ -121,7 +126,7 @@ func (c *Config) settings() (aggregator.Config, error) {
 	s.Embedded = aggregator.Embedded{
 		Groups: c.Groups, Definitions: c.Definitions, Hidden: c.hidden(),
 		Tokens: c.TokenAuthenticators, Requests: c.Authenticators, Authorizers: c.Authorizers, Admission: c.Admission, Handlers: c.Handlers,
-		Listener: c.Listener, NoListener: c.NoListener, NoServiceManager: true, Volatile: c.Storage.InMemory,
+		Listener: c.Listener, NoListener: c.NoListener, NoServiceManager: true, NamespaceDeletionDelay: c.NamespaceDeletionDelay, Volatile: c.Storage.InMemory,
 	}
 	for _, m := range c.Components {
 		s.Embedded.Members = append(s.Embedded.Members, run.Member{Name: m.Name, Run: m.Run, Ready: m.Ready})

@@ -54,6 +54,8 @@ type Finalizer struct {
 
 // Config is what a Finalizer needs. Every field without a default is required.
 type Config struct {
+	// Delay passes between the deletion of a namespace and the first reconcile. Default firstDelay.
+	Delay time.Duration
 	// Client writes namespaces. Deleting one namespace may take a hundred requests.
 	Client clients.Interface
 	// Metadata deletes and counts objects of kinds that this program does not know.
@@ -91,7 +93,7 @@ func New(cfg Config) *Finalizer {
 func (f *Finalizer) Run(ctx context.Context) error {
 	l := &reconcile.Loop{
 		Name: "namespace-finalizer", Workers: 10, Election: f.Election, Log: f.Logger,
-		Delay: firstDelay, Resync: 5 * time.Minute, Reconcile: f.reconcile,
+		Delay: cmp.Or(f.Delay, firstDelay), Resync: 5 * time.Minute, Reconcile: f.reconcile,
 		Changed: append(slices.Clone(f.Changed), f.Debts.Changed), Waiting: f.waiting.all,
 	}
 	return l.Run(ctx, reconcile.Source{Informer: f.Namespaces.Informer(), Key: func(obj any) string {
