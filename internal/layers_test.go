@@ -20,6 +20,8 @@ var layers = map[string]int{
 	"auth": 2, "coreapi": 2, "apiservice": 2, "proxy": 2, "discovery": 2, "openapi": 2, "fairness": 2, "lifecycle": 2,
 	"server": 3, "extension": 3, "doctor": 3, "conformance": 3, "drill": 3,
 	"aggregator": 4,
+	// What others import.
+	"pkg/extension": 3, "pkg/frontdoor": 5, "pkg/apitest": 6,
 }
 
 // innerLayers are those of the packages within a package; "." is the outer one. A star is every package at that place.
@@ -45,7 +47,7 @@ var innerLayers = map[string]map[string]int{
 	"drill":     {"faulty": 0, ".": 1, "report": 2},
 	"engine":    {".": 0, "enginetest": 1},
 	"extension": {
-		".": 0, "httpclient": 0, "registration": 0,
+		"httpclient": 0, "registration": 0,
 		"prometheus": 1, "projects": 1, "hosttest": 1,
 		"custommetrics": 2, "declared": 2, "metricsapi": 2,
 		"extserver": 3,
@@ -58,19 +60,24 @@ var innerLayers = map[string]map[string]int{
 
 // allowed are imports between packages of one layer, each with its reason.
 var allowed = map[string]string{
-	"http1 -> httpmsg":     "rules, contexts and dates are the same for both versions of HTTP",
-	"http1 -> run":         "the list of requests whose clients are watched",
-	"httpmsg -> run":       "the list of what is called at a request's end",
-	"http2 -> httpmsg":     "the same",
-	"engine -> http1":      "one of the implementations of HTTP between which it chooses",
-	"engine -> http2":      "the same",
-	"engine -> httpmsg":    "the library's requests are held to the same table",
-	"transport -> pki":     "every tls.Config is made in pki",
-	"store -> pki":         "every tls.Config is made in pki",
-	"openapi -> discovery": "discovery/remote is how documents are fetched from a backend, whatever they say",
+	"http1 -> httpmsg":           "rules, contexts and dates are the same for both versions of HTTP",
+	"http1 -> run":               "the list of requests whose clients are watched",
+	"httpmsg -> run":             "the list of what is called at a request's end",
+	"http2 -> httpmsg":           "the same",
+	"engine -> http1":            "one of the implementations of HTTP between which it chooses",
+	"engine -> http2":            "the same",
+	"engine -> httpmsg":          "the library's requests are held to the same table",
+	"transport -> pki":           "every tls.Config is made in pki",
+	"store -> pki":               "every tls.Config is made in pki",
+	"extension -> pkg/extension": "what extserver hosts is made with the public host",
+	"pkg/extension -> extension": "the registration of a server's APIServices, and its certificate",
+	"openapi -> discovery":       "discovery/remote is how documents are fetched from a backend, whatever they say",
 }
 
-const module = "portico.dev/internal/"
+const (
+	module       = "portico.dev/internal/"
+	publicModule = "portico.dev/"
+)
 
 // Proxy and apiservice never import each other (both know transport.Backend; the router introduces them), and nothing
 // on the proxied path imports coreapi: neither pair is allowed above.
@@ -149,7 +156,7 @@ func TestEveryPackageHasALayer(t *testing.T) {
 func TestTheExtensionHostLinksNoServer(t *testing.T) {
 	servers := []string{"coreapi", "store", "server", "apiservice", "discovery", "openapi", "lifecycle"}
 	for path, imports := range packages(t) {
-		if outer, _ := split(path); outer != "extension" {
+		if outer, _ := split(path); outer != "extension" && outer != "pkg/extension" {
 			continue
 		}
 		for _, i := range imports {
@@ -163,15 +170,15 @@ func TestTheExtensionHostLinksNoServer(t *testing.T) {
 // imported is an import of another package of internal, by the path below internal, and a file that has it.
 type imported struct{ to, file string }
 
-// packages has the imports of every package of internal that has code. Tests may import everything.
+// packages has the imports of every package of internal and pkg that has code. Tests may import everything.
 func packages(t *testing.T) map[string][]imported {
 	t.Helper()
 	all := map[string][]imported{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+	read := func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		from := filepath.ToSlash(filepath.Dir(path))
+		from := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../")
 		if all[from] == nil {
 			all[from] = []imported{}
 		}
@@ -186,18 +193,25 @@ func packages(t *testing.T) map[string][]imported {
 			}
 			if to, ours := strings.CutPrefix(name, module); ours {
 				all[from] = append(all[from], imported{to, path})
+			} else if to, ours := strings.CutPrefix(name, publicModule); ours && strings.HasPrefix(to, "pkg/") {
+				all[from] = append(all[from], imported{to, path})
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+	for _, root := range []string{".", "../pkg"} {
+		if err := filepath.WalkDir(root, read); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return all
 }
 
-// split returns the package directly below internal, and the path within it, "." for itself.
+// split returns the package directly below internal, or a package of pkg, and the path within it, "." for itself.
 func split(path string) (outer, inner string) {
+	if strings.HasPrefix(path, "pkg/") {
+		return path, "."
+	}
 	outer, inner, within := strings.Cut(path, "/")
 	if !within {
 		inner = "."

@@ -27,6 +27,7 @@ import (
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
 	"portico.dev/internal/version"
+	"portico.dev/pkg/extension"
 )
 
 // Dev runs a front door and, behind it, an extension server for the metrics of this machine, and prints how to use
@@ -122,8 +123,11 @@ func (d *devExtserver) run(ctx context.Context) error {
 		return err
 	}
 	server, err := extserver.New(extserver.Options{
-		Client: client, BindAddress: "127.0.0.1", Port: 0, NodeName: node.Name, Register: true,
-		ServiceNamespace: devNamespace, ServiceName: devName, Logger: d.log.Named("extserver"),
+		Options: extension.Options{
+			Client: client, BindAddress: "127.0.0.1", Port: 0, Register: true,
+			ServiceNamespace: devNamespace, ServiceName: devName, Logger: d.log.Named("extserver"),
+		},
+		NodeName: node.Name,
 	})
 	if err != nil {
 		return err

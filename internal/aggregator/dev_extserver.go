@@ -23,6 +23,7 @@ import (
 	"portico.dev/internal/extension/extserver"
 	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/pki"
+	"portico.dev/pkg/extension"
 )
 
 const (
@@ -35,7 +36,9 @@ const (
 // applyRights applies the identity and the rights that `extserver manifests --create-registration` prints: which port is free
 // is only known to the running server, so that it has to write its own Service and APIServices. It may write no others.
 func applyRights(ctx context.Context, admin *rest.Config) error {
-	rights, err := extserver.Rights(extserver.Options{ServiceNamespace: devNamespace, ServiceName: devName, CreateRegistration: true})
+	rights, err := extserver.Rights(extserver.Options{
+		Options: extension.Options{ServiceNamespace: devNamespace, ServiceName: devName, CreateRegistration: true},
+	})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func TestLivenessDoesNotAskEtcd(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	port, caBundle := extension(t)
+	port, caBundle := notesBackend(t)
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "notes"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},

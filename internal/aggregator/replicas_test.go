@@ -22,8 +22,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// extension is a real TLS extension server for notes.example.com/v1 and how an APIService reaches it.
-func extension(t *testing.T) (port int32, caBundle []byte) {
+// notesBackend is a real TLS extension server for notes.example.com/v1 and how an APIService reaches it.
+func notesBackend(t *testing.T) (port int32, caBundle []byte) {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/apis/notes.example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
@@ -75,7 +75,7 @@ func TestTwoReplicasSayTheSame(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	port, caBundle := extension(t)
+	port, caBundle := notesBackend(t)
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "notes"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},

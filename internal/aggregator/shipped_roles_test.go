@@ -20,6 +20,7 @@ import (
 
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/extension/extserver"
+	"portico.dev/pkg/extension"
 )
 
 // capability is something that makes whoever has it more than their role says. One of the verbs on one of the resources is
@@ -188,7 +189,7 @@ func TestWhatShippedRolesCouldDoAtWorst(t *testing.T) {
 			o.Metrics.Source, o.CustomMetrics.Rules = extserver.FromNowhere, []string{rules}
 		}},
 	} {
-		o := extserver.Options{Client: &rest.Config{Host: "https://192.0.2.1"}, NodeName: "n", Port: 4443}
+		o := extserver.Options{Options: extension.Options{Client: &rest.Config{Host: "https://192.0.2.1"}, Port: 4443}, NodeName: "n"}
 		o.Prometheus.URL = "http://192.0.2.1:9090"
 		v.change(&o)
 		manifests, err := extserver.Manifests(o)

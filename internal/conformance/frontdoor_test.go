@@ -24,9 +24,9 @@ import (
 	"portico.dev/internal/auth/authtest"
 	"portico.dev/internal/auth/delegated"
 	"portico.dev/internal/conformance"
-	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/hosttest"
 	"portico.dev/internal/pki"
+	"portico.dev/pkg/extension"
 )
 
 // testFrontDoor is a host of ours, and the parts of an API server that it and the examiner speak to.

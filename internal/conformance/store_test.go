@@ -9,7 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // Widget is a resource with everything: a watch, writes, namespaces.

@@ -11,9 +11,12 @@ import (
 //
 // A client certificate is asked for and not verified here: authentication verifies it on every request against the
 // authorities as they are then. Session tickets are off, so that no handshake can skip the certificate.
-func ServerConfig(cert *KeyPair) *tls.Config {
+func ServerConfig(cert *KeyPair) *tls.Config { return ServerConfigFor(cert.GetCertificate) }
+
+// ServerConfigFor is ServerConfig with certificates of any origin.
+func ServerConfigFor(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
 	return &tls.Config{
-		GetCertificate:         cert.GetCertificate,
+		GetCertificate:         certificate,
 		ClientAuth:             tls.RequestClientCert,
 		MinVersion:             tls.VersionTLS12,
 		CipherSuites:           aeadSuites(),

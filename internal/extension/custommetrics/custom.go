@@ -19,7 +19,7 @@ import (
 	customv1beta2 "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
 	externalv1beta1 "k8s.io/metrics/pkg/apis/external_metrics/v1beta1"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // CustomGroup is the group of metrics that describe objects.

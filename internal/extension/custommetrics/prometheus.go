@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/prometheus"
+	"portico.dev/pkg/extension"
 )
 
 const (

@@ -24,10 +24,10 @@ import (
 
 	"portico.dev/internal/apiclient"
 	"portico.dev/internal/auth/authtest"
-	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/custommetrics"
 	"portico.dev/internal/extension/hosttest"
 	"portico.dev/internal/extension/prometheus"
+	"portico.dev/pkg/extension"
 )
 
 const ruleFile = `rules:

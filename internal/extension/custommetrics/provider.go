@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // ErrUnknown is what a provider returns for a metric that is not its own: the next one is asked.

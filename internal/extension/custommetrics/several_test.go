@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/custommetrics"
 	"portico.dev/internal/extension/hosttest"
+	"portico.dev/pkg/extension"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

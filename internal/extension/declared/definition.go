@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // origin is a source of answers.

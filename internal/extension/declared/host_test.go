@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"portico.dev/internal/extension"
 	"portico.dev/internal/pki"
+	"portico.dev/pkg/extension"
 )
 
 // broker is a real TLS server whose answer a test changes.
@@ -109,7 +109,7 @@ func host(t *testing.T, paths ...string) *hosted {
 	set, err := New(Config{Paths: paths, AllowExec: true, Apply: func(r []extension.Resource) error { return server.SetResources(r) }})
 	must(t, err)
 	server, err = extension.New(extension.Config{Resources: set.Resources(), Sources: set.Sources, Authenticator: everybody{}, Authorizer: everybody{},
-		BindAddress: "127.0.0.1", Certificate: pair, ShutdownTimeout: time.Second})
+		BindAddress: "127.0.0.1", GetCertificate: pair.GetCertificate, ShutdownTimeout: time.Second})
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)

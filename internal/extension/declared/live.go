@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // liveResource is one declared resource while it is served: what its source said last, and how the source is.

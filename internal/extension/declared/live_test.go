@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // faulty is a source that answers, fails or hangs as a test says.

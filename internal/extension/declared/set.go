@@ -15,7 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // Config makes a Set.

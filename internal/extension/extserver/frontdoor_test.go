@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"portico.dev/internal/pki"
+	"portico.dev/pkg/extension"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -182,7 +183,7 @@ func (f *frontDoor) start(change func(*Options)) *running {
 	f.t.Helper()
 	client, err := LoadClient(f.kubeconfig())
 	must(f.t, err)
-	o := Options{Client: client, BindAddress: "127.0.0.1", NodeName: "this-node", Register: true, Metrics: MetricsOptions{Resolution: time.Second}}
+	o := Options{Options: extension.Options{Client: client, BindAddress: "127.0.0.1", Register: true}, NodeName: "this-node", Metrics: MetricsOptions{Resolution: time.Second}}
 	if change != nil {
 		change(&o)
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/apiclient"
-	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/custommetrics"
 	"portico.dev/internal/extension/declared"
 	"portico.dev/internal/extension/httpclient"
@@ -21,6 +20,7 @@ import (
 	"portico.dev/internal/extension/prometheus"
 	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/run"
+	"portico.dev/pkg/extension"
 )
 
 // PrometheusOptions say which Prometheus server is asked, and how.

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/metricsapi"
 	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/run"
+	"portico.dev/pkg/extension"
 )
 
 // Where metrics.k8s.io comes from.

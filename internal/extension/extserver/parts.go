@@ -2,11 +2,10 @@ package extserver
 
 import (
 	"context"
-	"slices"
 
-	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/run"
+	"portico.dev/pkg/extension"
 )
 
 // part is one thing that the server hosts, with what has to run for it.
@@ -56,27 +55,6 @@ func (p parts) needs() []registration.Rule {
 	var all []registration.Rule
 	for _, one := range p {
 		all = append(all, one.needs...)
-	}
-	return all
-}
-
-// readable are the resources that a role of readers may read, by group. What has no plain resource names, such as custom
-// metrics, is readable whole.
-func (p parts) readable() []registration.Resources {
-	var all []registration.Resources
-	for _, r := range p.resources() {
-		group, name := r.GroupVersion().Group, r.GroupVersionResource().Resource
-		if name == "" {
-			name = "*"
-		}
-		i := slices.IndexFunc(all, func(g registration.Resources) bool { return g.Group == group })
-		if i < 0 {
-			all = append(all, registration.Resources{Group: group})
-			i = len(all) - 1
-		}
-		if !slices.Contains(all[i].Names, name) {
-			all[i].Names = append(all[i].Names, name)
-		}
 	}
 	return all
 }

@@ -23,6 +23,7 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"portico.dev/internal/pki"
+	"portico.dev/pkg/extension"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -296,7 +297,7 @@ func TestStartsThatCannotWork(t *testing.T) {
 			f := newFrontDoor(t)
 			client, err := LoadClient(f.kubeconfig())
 			must(t, err)
-			o := Options{Client: client, BindAddress: "127.0.0.1", NodeName: "this-node", Register: true}
+			o := Options{Options: extension.Options{Client: client, BindAddress: "127.0.0.1", Register: true}, NodeName: "this-node"}
 			c.prepare(f, &o)
 			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 			defer cancel()

@@ -15,8 +15,8 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/extension"
 	"portico.dev/internal/pki"
+	"portico.dev/pkg/extension"
 )
 
 const (
@@ -56,7 +56,7 @@ func Serve(t testing.TB, change func(*extension.Config), resources ...extension.
 	pair, err := pki.StaticKeyPair(certPEM, keyPEM)
 	must(t, err)
 	c := extension.Config{Resources: resources, Authenticator: byHeader{}, Authorizer: byHeader{},
-		BindAddress: "127.0.0.1", Certificate: pair, ShutdownTimeout: 5 * time.Second}
+		BindAddress: "127.0.0.1", GetCertificate: pair.GetCertificate, ShutdownTimeout: 5 * time.Second}
 	if change != nil {
 		change(&c)
 	}

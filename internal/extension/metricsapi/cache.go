@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // maxWarnings bounds what a measurement may say of itself: a source may pass on what a server says.

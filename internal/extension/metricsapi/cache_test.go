@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 func podNames(t *testing.T, b *Cache, namespace, name string) string {

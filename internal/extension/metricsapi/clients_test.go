@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/rest"
 	metrics "k8s.io/metrics/pkg/client/clientset/versioned"
 
-	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/metricsapi"
 	"portico.dev/internal/pki"
+	"portico.dev/pkg/extension"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,7 +43,7 @@ func serve(t *testing.T, source metricsapi.Source) *rest.Config {
 	must(t, err)
 	host, err := extension.New(extension.Config{
 		Resources: metricsapi.Resources(source), Authenticator: everybody{}, Authorizer: everybody{},
-		BindAddress: "127.0.0.1", Certificate: pair,
+		BindAddress: "127.0.0.1", GetCertificate: pair.GetCertificate,
 	})
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

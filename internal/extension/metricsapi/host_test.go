@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 const fixtures = "testdata/proc"

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 var everything = extension.Query{}

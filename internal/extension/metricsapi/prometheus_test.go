@@ -15,8 +15,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/prometheus"
+	"portico.dev/pkg/extension"
 )
 
 // prometheusServer answers the four questions, and remembers them.

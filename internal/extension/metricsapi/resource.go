@@ -13,7 +13,7 @@ import (
 	metricsv1 "k8s.io/metrics/pkg/apis/metrics/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // Group is the API group.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // staticSource is a source that says what it is told to.

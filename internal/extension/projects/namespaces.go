@@ -20,7 +20,7 @@ import (
 
 	"portico.dev/internal/apiclient"
 	"portico.dev/internal/auth/ttlcache"
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 const (

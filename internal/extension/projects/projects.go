@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"portico.dev/internal/run"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"portico.dev/internal/apiclient"
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // The groups under which projects can be served.
@@ -50,7 +51,7 @@ type Projects struct {
 	notes      notes
 	namespaces *namespaces
 	reviews    *reviews
-	users      *extension.KeyedMutex[string] // one request of a user at a time, so that they can be counted
+	users      *run.KeyedMutex[string] // one request of a user at a time, so that they can be counted
 }
 
 // New makes them. It does no I/O.
@@ -58,7 +59,7 @@ func New(c Config) (*Projects, error) {
 	if c.Client == nil {
 		return nil, errors.New("projects: a client of the front door is required")
 	}
-	p := &Projects{users: extension.NewKeyedMutex[string]()}
+	p := &Projects{users: run.NewKeyedMutex[string]()}
 	switch c.Group {
 	case "", Group:
 		c.Group = Group

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/apiclient"
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 const (

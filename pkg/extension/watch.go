@@ -25,6 +25,8 @@ const (
 	minWatch = 30 * time.Minute
 	// maxWatch bounds what a client may ask for.
 	maxWatch = 12 * time.Hour
+	// noticeRetry is the pause before a list is tried again that failed after a notice.
+	noticeRetry = time.Second
 )
 
 // watcher is one watch request being served.
@@ -140,8 +142,13 @@ func (t *watcher) run(ctx context.Context, initial []object) error {
 	if err := t.stream.flush(); err != nil {
 		return err
 	}
-	poll := time.NewTicker(t.view.resource.poll)
-	defer poll.Stop()
+	var polls <-chan time.Time // nil: only the notifier says when
+	if interval := t.view.resource.poll; interval > 0 {
+		poll := time.NewTicker(interval)
+		defer poll.Stop()
+		polls = poll.C
+	}
+	notice := t.view.nextNotice(ctx)
 	bookmarks := time.NewTicker(bookmarkInterval)
 	defer bookmarks.Stop()
 	for {
@@ -151,8 +158,10 @@ func (t *watcher) run(ctx context.Context, initial []object) error {
 		}
 		select {
 		case <-changed:
-		case <-poll.C:
-			t.poll(ctx)
+		case <-polls:
+			t.poll(ctx, t.view.resource.poll)
+		case <-notice:
+			notice = t.noticed(ctx, notice)
 		case <-bookmarks.C:
 			err = t.bookmark()
 		case <-t.gone:
@@ -203,11 +212,33 @@ func (sel selection) seen(c change) (watch.EventType, object) {
 	return "", nil
 }
 
+// noticed lists again after a notice, unless another watcher has done it already, and returns the next notice. A list that fails is
+// tried again after a pause, since the change would never be told otherwise.
+func (t *watcher) noticed(ctx context.Context, seen <-chan struct{}) <-chan struct{} {
+	t.poll(ctx, 0)
+	next := t.view.nextNotice(ctx)
+	if next != seen || ctx.Err() != nil {
+		return next
+	}
+	pause := time.NewTimer(noticeRetry)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+	}
+	return next
+}
+
 // poll looks for changes. All watchers of a view share a poll: whoever's clock ticks first does it for the others. A
 // source that fails now may work at the next tick; until then watchers keep what they know.
-func (t *watcher) poll(ctx context.Context) {
-	// Half an interval of tolerance lets tickers that tick at slightly different times share one poll.
-	freshEnough := time.Now().Add(-t.view.resource.poll / 2)
+//
+// Every is the interval of polls; after a notice it is zero, and a poll that began after the notice will do.
+func (t *watcher) poll(ctx context.Context, every time.Duration) {
+	var freshEnough time.Time
+	if every > 0 {
+		// Half an interval of tolerance lets tickers that tick at slightly different times share one poll.
+		freshEnough = time.Now().Add(-every / 2)
+	}
 	if _, err := t.view.refresh(ctx, freshEnough); err != nil && ctx.Err() == nil {
 		t.log.Warn("poll for changes", zap.String("resource", t.view.resource.gvr.String()), zap.Error(err))
 	}

@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // Project is what a caller may see of something that others see otherwise, or not at all.

@@ -11,6 +11,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/respond"
+	"portico.dev/internal/run"
 )
 
 // resourceHandler is a resource as the host serves it.
@@ -23,7 +24,7 @@ type resourceHandler struct {
 	bodies  *bodies
 	pages   *pages
 	scratch *scratch
-	writes  *KeyedMutex[key]
+	writes  *run.KeyedMutex[key]
 	issued  *versions
 
 	// gone ends when the resource is not hosted any more.
@@ -34,7 +35,7 @@ type resourceHandler struct {
 func newResourceHandler(s Resource, h *Host) *resourceHandler {
 	out := &resourceHandler{
 		Resource: s, number: h.issued.next(), protobuf: speaksProtobuf(s.source.goType()),
-		bodies: h.bodies, pages: h.pages, scratch: &h.scratch, writes: NewKeyedMutex[key](), issued: h.issued,
+		bodies: h.bodies, pages: h.pages, scratch: &h.scratch, writes: run.NewKeyedMutex[key](), issued: h.issued,
 	}
 	out.gone, out.end = context.WithCancel(context.Background())
 	if out.keeps() || !s.perCaller {

@@ -2,6 +2,7 @@ package extension
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -13,8 +14,6 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-
-	"portico.dev/internal/pki"
 )
 
 // Authenticator says who makes a request.
@@ -42,8 +41,10 @@ type Config struct {
 	// BindAddress and Port are where the host listens. Port 0 takes a free one. Default address: 0.0.0.0.
 	BindAddress string
 	Port        int
-	// Certificate is what the host shows. Required. Whoever renews it sets it in place.
-	Certificate *pki.KeyPair
+	// GetCertificate returns the certificate that the host shows, as in tls.Config. Required, except with NoListener.
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// NoListener makes Run serve nothing by itself: requests come through Handler.
+	NoListener bool
 	// ClientCAs are named to clients in the handshake, so that browsers and tools pick a certificate that will do.
 	// Nothing is trusted by it. Optional.
 	ClientCAs func() *x509.CertPool
@@ -112,7 +113,7 @@ func (c *Config) validate() error {
 		return errors.New("no resources to host")
 	case c.Authenticator == nil || c.Authorizer == nil:
 		return errors.New("an authenticator and an authorizer are required")
-	case c.Certificate == nil:
+	case c.GetCertificate == nil && !c.NoListener:
 		return errors.New("a serving certificate is required")
 	case net.ParseIP(c.BindAddress) == nil:
 		return fmt.Errorf("bind address %q: must be an IP address", c.BindAddress)

@@ -11,7 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 const projectsPath = "/apis/project.example.com/v1/projects"

@@ -59,9 +59,10 @@ type view struct {
 	query    Query
 	versions *versions
 
-	// turn admits one poll at a time; its holder may write polled.
+	// turn admits one poll at a time; its holder may write what follows.
 	turn   chan struct{}
-	polled time.Time // when the last successful poll began
+	polled time.Time       // when the last successful poll began
+	notice <-chan struct{} // that of the notifier at that time
 
 	mu        sync.Mutex // guards what follows
 	objects   map[key]entry
@@ -84,8 +85,12 @@ func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, erro
 		return snapshot{}, ctx.Err()
 	}
 	defer func() { <-v.turn }()
-	if v.polled.IsZero() || v.polled.Before(notBefore) {
+	if v.polled.IsZero() || v.polled.Before(notBefore) || v.noticed() {
 		began := time.Now()
+		var notice <-chan struct{}
+		if n := v.resource.notifier; n != nil {
+			notice = n.Changed() // before the list, so that no change is missed between the two
+		}
 		heard, said := withWarnings(ctx)
 		items, err := v.resource.source.list(heard, v.query)
 		if err != nil {
@@ -96,13 +101,38 @@ func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, erro
 			return snapshot{}, err
 		}
 		v.replace(next, said.all())
-		v.polled = began
+		v.polled, v.notice = began, notice
 	}
 	now := v.snapshot()
 	for _, text := range now.warnings {
 		Warn(ctx, text)
 	}
 	return now, nil
+}
+
+// noticed reports whether the provider has told of a change since the last poll began. The caller holds the turn.
+func (v *view) noticed() bool {
+	select {
+	case <-v.notice:
+		return true
+	default:
+		return false
+	}
+}
+
+// nextNotice returns the channel that is closed at a change that the last poll may not have seen. It is nil if the provider is no
+// Notifier.
+func (v *view) nextNotice(ctx context.Context) <-chan struct{} {
+	if v.resource.notifier == nil {
+		return nil
+	}
+	select {
+	case v.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil
+	}
+	defer func() { <-v.turn }()
+	return v.notice
 }
 
 // digest indexes items and fingerprints their content, so that equal objects are recognised whatever their Go type.

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 const queuesPath = "/apis/stats.example.com/v1/queues"

@@ -14,7 +14,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	custommetrics "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 func TestWhatIsHostedIsExchanged(t *testing.T) {

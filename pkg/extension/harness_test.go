@@ -22,8 +22,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/extension"
 	"portico.dev/internal/pki"
+	"portico.dev/pkg/extension"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -155,7 +155,7 @@ func start(t *testing.T, change func(*extension.Config), resources ...extension.
 	pair, err := pki.StaticKeyPair(certPEM, keyPEM)
 	must(t, err)
 	c := extension.Config{Resources: resources, Authenticator: byHeader{}, Authorizer: byHeader{},
-		BindAddress: "127.0.0.1", Certificate: pair, ShutdownTimeout: 5 * time.Second}
+		BindAddress: "127.0.0.1", GetCertificate: pair.GetCertificate, ShutdownTimeout: 5 * time.Second}
 	if change != nil {
 		change(&c)
 	}

@@ -35,9 +35,20 @@ func (h *Host) Address() string {
 	return ""
 }
 
+// Handler serves requests as the listener does, for a server of the program's own. Front doors and users are authenticated by the TLS
+// state of the request (http.Request.TLS), so that server must ask for client certificates without verifying them
+// (tls.RequestClientCert). Responses of watches end when Run's context does.
+func (h *Host) Handler() http.Handler { return h.handler() }
+
 // Run listens and serves until ctx ends, then drains: /readyz fails, connections are told to go away, watches end
 // cleanly, and requests in flight get their time.
 func (h *Host) Run(ctx context.Context) error {
+	if h.config.NoListener {
+		close(h.ready)
+		<-ctx.Done()
+		h.drainHandler()
+		return nil
+	}
 	address := net.JoinHostPort(h.config.BindAddress, strconv.Itoa(h.config.Port))
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", address)
@@ -104,6 +115,15 @@ func (h *Host) drain(server *http.Server, endRequests context.CancelFunc) {
 	h.closeHijacked(ctx, endRequests)
 }
 
+// drainHandler ends watches and connections of a host without a listener.
+func (h *Host) drainHandler() {
+	h.draining.Store(true)
+	h.endWatches()
+	ctx, cancel := context.WithTimeout(context.Background(), h.config.ShutdownTimeout)
+	defer cancel()
+	h.closeHijacked(ctx, func() {})
+}
+
 // closeHijacked waits for the connections that the HTTP server has handed over, and ends them when ctx does.
 func (h *Host) closeHijacked(ctx context.Context, endRequests context.CancelFunc) {
 	over := make(chan struct{})
@@ -129,7 +149,7 @@ func (h *Host) notDraining(context.Context) error {
 }
 
 func (h *Host) tlsConfig() *tls.Config {
-	base := pki.ServerConfig(h.config.Certificate)
+	base := pki.ServerConfigFor(h.config.GetCertificate)
 	if h.config.ClientCAs == nil {
 		return base
 	}

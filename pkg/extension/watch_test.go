@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // event is one line of a JSON watch.

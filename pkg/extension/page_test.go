@@ -10,7 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 func tenQueues() *queues {

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	metricsv1 "k8s.io/metrics/pkg/apis/metrics/v1"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // queueStore is a provider that can do everything. It keeps versions of its own, as a provider over another API would.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 // talkServer answers on the subresource "talk": over WebSocket it echoes, otherwise it tells what it was asked.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"portico.dev/internal/extension"
+	"portico.dev/pkg/extension"
 )
 
 func TestWarnings(t *testing.T) {

@@ -1,0 +1,255 @@
+package extension
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Options make a Server. The zero value of a field is its default.
+type Options struct {
+	// Client is how the front door is reached, and as whom. Default: what Kubeconfig says.
+	Client *rest.Config
+	// AuthenticationClient and AuthorizationClient are for TokenReview and the trust ConfigMap, and for
+	// SubjectAccessReview. Default: what the kubeconfigs say, or Client.
+	AuthenticationClient, AuthorizationClient *rest.Config
+	// Kubeconfig is the file that Client is read from. Default: the service account of the pod that the server runs in.
+	Kubeconfig string
+	// AuthenticationKubeconfig and AuthorizationKubeconfig are the same for the other two clients.
+	AuthenticationKubeconfig, AuthorizationKubeconfig string
+
+	// BindAddress and Port are where the server listens. Port 0 takes a free one. Default address: 0.0.0.0.
+	BindAddress string
+	Port        int
+	// NoListener serves nothing by itself: requests come through Server.Handler. Port and CAFile say then what is registered.
+	NoListener bool
+	// CertFile and KeyFile are the serving certificate. Default: one made by itself, for the service's names,
+	// localhost and the addresses of this machine that it listens on.
+	CertFile, KeyFile string
+	// CAFile is what CertFile chains to, for the caBundle. Default: CertFile itself.
+	CAFile string
+	// CertDir keeps the authority and the certificate that the server makes by itself over restarts. Default: memory.
+	CertDir string
+	// CAOverlap is how long a replaced CA certificate stays in caBundle. Default a day.
+	CAOverlap time.Duration
+
+	// Register writes the Service and the APIServices through the API. Default false; AddFlags makes it true.
+	Register bool
+	// ServiceNamespace and ServiceName name the Service. Default kube-system, and the group of the first resource with dashes.
+	ServiceNamespace, ServiceName string
+	// ExternalName is the DNS name under which a front door reaches this machine. Default localhost.
+	ExternalName string
+	// AdvertiseAddresses make a Service with an EndpointSlice of them instead.
+	AdvertiseAddresses []string
+	// ServiceSelector makes a Service that selects this server's pods instead.
+	ServiceSelector map[string]string
+	// CreateRegistration has Manifests and Rights let the server create and delete its own Service, EndpointSlice and
+	// APIServices. It changes nothing in the server itself.
+	CreateRegistration bool
+	// Needs is what the server's own identity must be allowed for what it hosts, for Manifests and Rights.
+	Needs []Rule
+
+	// AnonymousAuth lets callers without credentials ask, as system:anonymous. Default: 401.
+	AnonymousAuth bool
+	// AlwaysAllowPaths and AlwaysAllowGroups are let through without asking the front door. Defaults of
+	// kube-apiserver's delegated authorization: /healthz, /livez, /readyz; system:masters.
+	AlwaysAllowPaths, AlwaysAllowGroups []string
+
+	// Sources, Live and Ready are those of Config.
+	Sources     func() []Source
+	Live, Ready []Check
+	// Background is what runs with the server: caches that are filled, connections that are kept. Each starts before the server
+	// listens, and stops after it.
+	Background []Background
+
+	// MaxRequestsInFlight, RequestTimeout, ShutdownDelay, Profiling and AccessLog are those of Config.
+	MaxRequestsInFlight int
+	RequestTimeout      time.Duration
+	ShutdownDelay       time.Duration
+	Profiling           bool
+	AccessLog           bool
+	// Logger gets the log. Default: nothing is logged.
+	Logger *zap.Logger
+	// WhenReady is called once, when the server serves. Optional.
+	WhenReady func()
+}
+
+// Background is something that runs until its context ends. When Run returns earlier, the server stops with its error.
+type Background struct {
+	Name string
+	Run  func(ctx context.Context) error
+}
+
+func (o Options) withDefaults(resources []Resource) (Options, error) {
+	if err := o.loadClients(); err != nil {
+		return o, err
+	}
+	if o.ServiceNamespace == "" {
+		o.ServiceNamespace = "kube-system"
+	}
+	if o.ServiceName == "" && len(resources) > 0 {
+		o.ServiceName = strings.ReplaceAll(resources[0].GroupVersion().Group, ".", "-")
+	}
+	if o.ExternalName == "" {
+		o.ExternalName = "localhost"
+	}
+	if o.BindAddress == "" {
+		o.BindAddress = "0.0.0.0"
+	}
+	if o.AlwaysAllowPaths == nil {
+		o.AlwaysAllowPaths = []string{"/healthz", "/livez", "/readyz"}
+	}
+	if o.AlwaysAllowGroups == nil {
+		o.AlwaysAllowGroups = []string{"system:masters"}
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return o, o.validate()
+}
+
+func (o Options) validate() error {
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		return errors.New("--tls-cert-file and --tls-private-key-file go together")
+	}
+	if o.CertFile != "" && o.CertDir != "" {
+		return errors.New("--cert-dir is for a certificate that the server makes by itself, and --tls-cert-file names another")
+	}
+	if len(o.ServiceSelector) > 0 && len(o.AdvertiseAddresses) > 0 {
+		return errors.New("--service-selector and --advertise-address exclude each other: EndpointSlices are kept by Kubernetes, or by this server")
+	}
+	if o.NoListener && o.Register && (o.Port == 0 || o.CAFile == "") {
+		return errors.New("a server without a listener registers the port and the CA certificates that it is given: set Port and CAFile")
+	}
+	return nil
+}
+
+// loadClients reads the kubeconfigs of clients that are not set.
+func (o *Options) loadClients() (err error) {
+	if o.Client == nil {
+		if o.Client, err = loadClient(o.Kubeconfig); err != nil {
+			return err
+		}
+	}
+	for _, c := range []struct {
+		file string
+		into **rest.Config
+	}{{o.AuthenticationKubeconfig, &o.AuthenticationClient}, {o.AuthorizationKubeconfig, &o.AuthorizationClient}} {
+		if *c.into != nil {
+			continue
+		}
+		if *c.into = o.Client; c.file != "" {
+			if *c.into, err = loadClient(c.file); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// loadClient reads a kubeconfig, or the service account of the pod.
+func loadClient(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("--kubeconfig is required outside of a pod: it says which front door vouches for callers (%w)", err)
+		}
+		return config, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	}
+	return config, nil
+}
+
+// serviceHost is the name by which a front door checks the certificate.
+func (o Options) serviceHost() string { return o.ServiceName + "." + o.ServiceNamespace + ".svc" }
+
+func (o Options) names() []string {
+	names := []string{o.serviceHost(), "localhost"}
+	if o.ExternalName != "localhost" {
+		names = append(names, o.ExternalName)
+	}
+	return names
+}
+
+func (o Options) addresses() []net.IP {
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, text := range append([]string{o.BindAddress}, o.AdvertiseAddresses...) {
+		if ip := net.ParseIP(text); ip != nil && !ip.IsUnspecified() && !ip.IsLoopback() {
+			ips = append(ips, ip)
+		}
+	}
+	return ips
+}
+
+// defaultPort is where metrics-server's documentation has always had it for servers without privileges.
+const defaultPort = 4443
+
+// AddFlags binds the options to flags under kube-apiserver's names where they mean the same. Fields that are set are the defaults.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	o.AddClientFlags(fs)
+	o.AddServerFlags(fs)
+}
+
+// AddClientFlags binds the kubeconfigs.
+func (o *Options) AddClientFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig of the front door (default: the service account of the pod)")
+	fs.StringVar(&o.AuthenticationKubeconfig, "authentication-kubeconfig", o.AuthenticationKubeconfig, "kubeconfig for TokenReview and for the ConfigMap extension-apiserver-authentication (default --kubeconfig)")
+	fs.StringVar(&o.AuthorizationKubeconfig, "authorization-kubeconfig", o.AuthorizationKubeconfig, "kubeconfig for SubjectAccessReview (default --kubeconfig)")
+}
+
+// AddServerFlags binds the options but for the kubeconfigs.
+func (o *Options) AddServerFlags(fs *pflag.FlagSet) {
+	o.addServingFlags(fs)
+	o.addRegistrationFlags(fs)
+	o.addRequestFlags(fs)
+}
+
+func (o *Options) addServingFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.BindAddress, "bind-address", cmp.Or(o.BindAddress, "0.0.0.0"), "IP address to listen on")
+	fs.IntVar(&o.Port, "secure-port", cmp.Or(o.Port, defaultPort), "port to listen on with TLS; 0 picks a free one")
+	fs.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "serving certificate (PEM); reloaded when it changes (default: a generated one)")
+	fs.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "key of --tls-cert-file")
+	fs.StringVar(&o.CAFile, "tls-ca-file", o.CAFile, "CA certificates of --tls-cert-file, written into caBundle (default --tls-cert-file)")
+	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "directory that keeps the generated certificate over restarts (default: memory)")
+	fs.DurationVar(&o.CAOverlap, "ca-overlap", cmp.Or(o.CAOverlap, 24*time.Hour), "how long a replaced CA certificate stays in caBundle")
+}
+
+func (o *Options) addRegistrationFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.Register, "register", true, "keep the Service and the APIServices up to date, as far as this server is authorized to")
+	fs.BoolVar(&o.CreateRegistration, "create-registration", o.CreateRegistration,
+		"for manifests: also print roles that allow the server to create and delete its own Service, EndpointSlice and APIServices")
+	fs.StringVar(&o.ServiceNamespace, "service-namespace", cmp.Or(o.ServiceNamespace, "kube-system"), "namespace of the Service; it must exist")
+	fs.StringVar(&o.ServiceName, "service-name", o.ServiceName, "name of the Service")
+	fs.StringVar(&o.ExternalName, "service-external-name", cmp.Or(o.ExternalName, "localhost"), "DNS name by which the front door reaches this server")
+	fs.StringSliceVar(&o.AdvertiseAddresses, "advertise-address", o.AdvertiseAddresses,
+		"IP addresses under which the front door reaches this server; makes a Service with an EndpointSlice instead of a DNS name")
+	fs.StringToStringVar(&o.ServiceSelector, "service-selector", o.ServiceSelector,
+		"labels of this server's pods, for a Service whose EndpointSlices Kubernetes keeps, instead of a DNS name")
+}
+
+func (o *Options) addRequestFlags(fs *pflag.FlagSet) {
+	paths := o.AlwaysAllowPaths
+	if paths == nil {
+		paths = []string{"/healthz", "/livez", "/readyz"}
+	}
+	fs.BoolVar(&o.AnonymousAuth, "anonymous-auth", o.AnonymousAuth, "accept requests without a credential as user system:anonymous")
+	fs.StringSliceVar(&o.AlwaysAllowPaths, "authorization-always-allow-paths", paths,
+		"paths that need no permission")
+	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", cmp.Or(o.MaxRequestsInFlight, 400), "maximum number of concurrent requests, without watches; further ones get 429")
+	fs.DurationVar(&o.RequestTimeout, "request-timeout", cmp.Or(o.RequestTimeout, time.Minute), "timeout of requests that are not watches")
+	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to keep serving after /readyz begins to fail at shutdown")
+	fs.BoolVar(&o.Profiling, "profiling", true, "serve profiles at /debug/pprof/ to users who are authorized for the path")
+	fs.BoolVar(&o.AccessLog, "access-log", o.AccessLog, "log one line for each request")
+}
