@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -97,16 +96,7 @@ func (b *Backend) register(service string) {
 		},
 	}, metav1.CreateOptions{})
 	e.must("register "+b.APIService, err)
-	e.t.Cleanup(func() {
-		ctx, cancel := e.context()
-		defer cancel()
-		if err := b.client.ApiregistrationV1().APIServices().Delete(ctx, b.APIService, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			e.t.Errorf("unregister %s: %v", b.APIService, err)
-		}
-		if err := e.client.CoreV1().Services(backendNamespace).Delete(ctx, service, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			e.t.Errorf("unregister %s: %v", b.APIService, err)
-		}
-	})
+	e.t.Cleanup(func() { e.unregister(b.client, service) })
 }
 
 // WaitAvailable waits until the front door reaches the server.
