@@ -85,7 +85,7 @@ func embeddedConfig(cfg Config) config.ServerConfig {
 // Limits of a transaction in a volatile etcd, in which ReplaceObjects writes all objects at once.
 const (
 	volatileTxnOps       = 1 << 18
-	volatileRequestBytes = 256 << 20
+	volatileRequestBytes = 10 << 20 // etcd warns about more
 )
 
 const (

@@ -50,7 +50,7 @@ func (s *Store) readContents(ctx context.Context) (_ Contents, revision int64, e
 	return contents, revision, nil
 }
 
-// ReplaceContents makes the contents of a volatile store those that ReadContents returned, in one transaction: what is not among them
+// ReplaceContents makes the contents of a volatile store those that ReadContents returned, in one transaction of up to 10 MiB: what is not among them
 // is deleted, and keys that differ are written. Watches see these changes, with new revisions. A key that had a lease and is
 // written has none.
 func (s *Store) ReplaceContents(ctx context.Context, wanted Contents) error {
