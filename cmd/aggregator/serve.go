@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"portico.dev/internal/aggregator"
 	"portico.dev/internal/logging"
@@ -48,19 +51,39 @@ func devCommand() *cobra.Command {
 	config, logs := aggregator.Default(), logging.Default()
 	config.AccessLog = false
 	logs.Level = "warn"
+	var ephemeral bool
 	cmd := &cobra.Command{
-		Use:   "dev",
+		Use:   "dev [--ephemeral [-- COMMAND [ARGUMENT]...]]",
 		Short: "Run a front door and an extension server in one process, to try it",
 		Long: `Run everything in one process without preparation: an embedded etcd, keys that are created at
 the first start, the front door, and an extension server that serves metrics.k8s.io from the
-procfs of this machine. The extension server is registered through the public API like any other.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+procfs of this machine. The extension server is registered through the public API like any other.
+
+With --ephemeral there is only the front door, on a free port unless --secure-port is given. It keeps
+everything in memory and in a temporary directory, which is removed at the end. COMMAND runs with
+KUBECONFIG set to an administrator's kubeconfig, and the program ends with its exit status.`,
+		Example: "  aggregator dev\n  aggregator dev --ephemeral -- kubectl apply --server-side -f manifests/",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && !ephemeral {
+				return fmt.Errorf("a command (%s) is only of use together with --ephemeral", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := logs.New()
 			if err != nil {
 				return err
 			}
 			defer func() { _ = log.Sync() }() // lines that wait for others
+			if ephemeral {
+				if !cmd.Flags().Changed("secure-port") {
+					config.SecurePort = 0
+				}
+				if !cmd.Flags().Changed("log-level") {
+					klog.SetLogger(logr.Discard()) // libraries log requests that the end cuts off as errors
+				}
+				return runEphemeral(cmd, config, args, log)
+			}
 			return settling(cmd.Context(), log, config.MemoryLimit, func(ctx context.Context) error {
 				return aggregator.Dev(ctx, config, cmd.OutOrStdout(), log)
 			})
@@ -68,7 +91,22 @@ procfs of this machine. The extension server is registered through the public AP
 	}
 	config.AddFlags(cmd.Flags())
 	logs.AddFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&ephemeral, "ephemeral", false, "keep nothing: run the front door alone, with storage in memory, for the time of COMMAND or until it is interrupted")
 	return cmd
+}
+
+func runEphemeral(cmd *cobra.Command, config aggregator.Config, command []string, log *zap.Logger) error {
+	ready := func(url, kubeconfig string) {
+		if len(command) == 0 {
+			fmt.Fprintf(cmd.OutOrStdout(), "Portico listens on %s. Ctrl-C stops it and removes everything.\n\n  export KUBECONFIG=%s\n", url, kubeconfig)
+		}
+	}
+	stdio := aggregator.Stdio{Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
+	status, err := aggregator.Ephemeral(cmd.Context(), config, command, stdio, ready, log)
+	if err == nil && status != 0 {
+		return &exitError{code: status, err: fmt.Errorf("%s ended with status %d", command[0], status)}
+	}
+	return err
 }
 
 func kubeconfigCommand() *cobra.Command {

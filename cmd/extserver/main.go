@@ -2,6 +2,7 @@
 //
 //	serve          run the extension server
 //	manifests      print what an administrator applies for it
+//	init           write a Go module with an extension server of your own
 //	validate       check files that declare resources
 //	convert-rules  take prometheus-adapter's rules out of their ConfigMap and explain them
 //	version        print what this build is
@@ -38,7 +39,7 @@ func command() *cobra.Command {
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.DisableSuggestions = true // an error is one line
-	root.AddCommand(serveCommand(), manifestsCommand(), validateCommand(), convertRulesCommand(), versionCommand())
+	root.AddCommand(serveCommand(), manifestsCommand(), initCommand(), validateCommand(), convertRulesCommand(), versionCommand())
 	return root
 }
 

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestInit(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "boxes")
+	out, err := execute(t, "init", dir, "--group=mail.example.com", "--kind=Mailbox")
+	if err != nil || !strings.Contains(out, "go mod tidy") {
+		t.Fatalf("%q %v", out, err)
+	}
+	for file, want := range map[string]string{
+		"go.mod": "module example.com/boxes", "mailbox.go": "newMailboxResource", "main.go": `ServiceName: "mailboxes-mail-example-com"`,
+		"main_test.go": `Resources: []string{"mailboxes"}`, "deployment.yaml": "name: mailboxes-mail-example-com", "Containerfile": "COPY mailboxes-mail-example-com",
+		"README.md": "`mailbox.go`",
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %s: %v\n%s", file, want, err, text)
+		}
+		for _, word := range []string{"KIND", "PLURAL", "GROUP", "MODULE", "NAME"} {
+			if strings.Contains(string(text), word) {
+				t.Errorf("%s still has %s", file, word)
+			}
+		}
+	}
+	if _, err := execute(t, "init", dir, "--group=mail.example.com", "--kind=Mailbox"); err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("a second time: %v", err)
+	}
+}
+
+func TestInitRefuses(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--group": {"--group=mail", "--kind=Mailbox"}, "--kind": {"--group=mail.example.com", "--kind=mailbox"},
+		"--version": {"--group=mail.example.com", "--kind=Mailbox", "--version=1"}, "--plural": {"--group=mail.example.com", "--kind=Mailbox", "--plural=Boxes"},
+	} {
+		dir := filepath.Join(t.TempDir(), "x")
+		if _, err := execute(t, append([]string{"init", dir}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", args, err)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%v: something was written", args)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package outside
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// What "extserver init" writes builds, and its tests pass.
+func TestTheScaffoldBuilds(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	module := filepath.Join(t.TempDir(), "boxes")
+	run := func(dir, program string, args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s %v: %v\n%s", program, args, err, out)
+		}
+	}
+	run(root, "go", "run", "./cmd/extserver", "init", module, "--group=boxes.example.com", "--kind=Box")
+	// Nothing is downloaded that this module has not: sums and versions are those of it.
+	sums, err := os.ReadFile("go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(module, "go.sum"), sums, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(module, "go", "mod", "edit", "-require=portico.dev@v0.0.0", "-replace=portico.dev="+root)
+	run(module, "go", "mod", "tidy")
+	run(module, "go", "vet", "./...")
+	run(module, "go", "test", "./...")
+	run(module, "go", "run", ".", "--print-manifests")
+}

@@ -1,0 +1,91 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"portico.dev/internal/run"
+)
+
+// commandGrace is how long the command of Ephemeral may take to end after it was interrupted.
+const commandGrace = 10 * time.Second
+
+// Stdio is input and output of a command.
+type Stdio struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// Ephemeral runs a front door with storage in memory, in a temporary directory that is removed at the end, and command with KUBECONFIG
+// set, with its input and output. It ends with the command, whose exit status is returned; without one it runs
+// until ctx ends. Ready, if not nil, is called with the URL and the kubeconfig when the front door is ready.
+func Ephemeral(ctx context.Context, c Config, command []string, stdio Stdio, ready func(url, kubeconfig string), log *zap.Logger) (status int, err error) {
+	dir, err := os.MkdirTemp("", "portico-")
+	if err != nil {
+		return 0, fmt.Errorf("data directory: %w", err)
+	}
+	defer func() {
+		if removed := os.RemoveAll(dir); err == nil && removed != nil {
+			err = fmt.Errorf("remove the data directory: %w", removed)
+		}
+	}()
+	c.DataDir = filepath.Join(dir, "data")
+	c.Embedded.Volatile, c.Embedded.NoServiceManager = true, true
+	front, err := New(c, log)
+	if err != nil {
+		return 0, err
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	g := &run.Group{}
+	g.Add(run.Member{Name: "front door", Run: front.Run, Ready: front.Ready()})
+	g.Add(run.Member{Name: "command", Run: func(ctx context.Context) error {
+		if ready != nil {
+			ready(front.URL(), c.AdminKubeconfig())
+		}
+		if len(command) == 0 {
+			<-ctx.Done()
+			return nil
+		}
+		defer end()
+		var err error
+		status, err = runCommand(ctx, command, stdio, c.AdminKubeconfig())
+		return err
+	}})
+	return status, g.Run(ctx)
+}
+
+// runCommand returns the exit status of a command, 128 and the number of the signal if one ended it.
+func runCommand(ctx context.Context, command []string, stdio Stdio, kubeconfig string) (int, error) {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.Stdin, stdio.Stdout, stdio.Stderr
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = commandGrace
+	err := cmd.Run()
+	var exited *exec.ExitError
+	switch {
+	case errors.As(err, &exited):
+		return exitStatus(exited), nil
+	case err != nil && ctx.Err() == nil:
+		return 0, fmt.Errorf("run %s: %w", command[0], err)
+	}
+	return 0, nil
+}
+
+// exitStatus is what a shell says.
+func exitStatus(e *exec.ExitError) int {
+	if w, ok := e.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return 128 + int(w.Signal())
+	}
+	return e.ExitCode()
+}

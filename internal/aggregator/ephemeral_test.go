@@ -1,0 +1,59 @@
+package aggregator
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+)
+
+func TestACommandWithAFrontDoorOfItsOwn(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	for _, c := range []struct {
+		situation, script string
+		status            int
+	}{
+		{"success", `test -s "$KUBECONFIG" && echo well`, 0},
+		{"failure", "exit 7", 7},
+		{"a signal", "kill -TERM $$", 128 + 15},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			var out strings.Builder
+			config := Default()
+			config.SecurePort, config.AccessLog = 0, false
+			status, err := Ephemeral(t.Context(), config, []string{"sh", "-c", c.script}, Stdio{Stdout: &out, Stderr: &out}, nil, zap.NewNop())
+			if err != nil || status != c.status {
+				t.Errorf("status %d, error %v: %s", status, err, out.String())
+			}
+			if c.status == 0 && out.String() != "well\n" {
+				t.Errorf("output %q", out.String())
+			}
+		})
+	}
+	left, err := os.ReadDir(os.TempDir())
+	if err != nil || len(left) > 0 {
+		t.Errorf("left in the directory for temporary files: %v %v", left, err)
+	}
+}
+
+func TestACommandThatCannotRun(t *testing.T) {
+	config := Default()
+	config.SecurePort, config.AccessLog = 0, false
+	_, err := Ephemeral(t.Context(), config, []string{filepath.Join(t.TempDir(), "missing")}, Stdio{}, nil, zap.NewNop())
+	if err == nil || !strings.Contains(err.Error(), "missing") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAnEphemeralFrontDoorEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	config := Default()
+	config.SecurePort, config.AccessLog = 0, false
+	status, err := Ephemeral(ctx, config, nil, Stdio{}, func(string, string) { cancel() }, zap.NewNop())
+	if status != 0 || err != nil {
+		t.Errorf("%d %v", status, err)
+	}
+}
