@@ -1,19 +1,21 @@
-// Package extension is the extension server host: resources are functions; delegated authn/authz, Table, watch by diff.
+// Package extension hosts Kubernetes-style APIs that store nothing: metrics, projects, views. It is for servers behind any front door
+// that aggregates APIs, kube-apiserver and Portico's alike.
 //
-// An extension API is a struct and one method:
+// An API is a struct and one method:
 //
 //	type Queues struct{ ... }
 //	func (q *Queues) List(ctx context.Context, query extension.Query) ([]Queue, error)
 //
-//	host, err := extension.New(extension.Config{
-//		Resources: []extension.Resource{extension.Of(extension.Definition[Queue]{...}, queues)},
-//		...
-//	})
+//	err := extension.Serve(ctx, options, extension.Of(extension.Definition[Queue]{...}, queues))
+//
+// Serve is a whole server: Options say how the front door is reached, and have flags under kube-apiserver's names; the server makes
+// its certificate, registers its APIServices, and has the front door authenticate and authorize callers. Host is the part that
+// answers requests, for programs with an authentication of their own.
 //
 // The host owns everything that is the same for all of them: TLS, who the caller is and what they may, discovery in
 // both forms, OpenAPI, Table and metadata-only answers, JSON, YAML and protobuf, selectors, pages, watches, warnings,
 // errors, health, limits and draining. A provider that can do more than list implements more interfaces: Getter,
-// Tabler, Creator, Updater, Deleter, Connecter. Custom hosts a group-version whose paths are no plain resources.
+// Tabler, Creator, Updater, Deleter, Connecter, Notifier. Custom hosts a group-version whose paths are no plain resources.
 //
 // Nothing of a PerCaller resource is shared between callers: views, their history, paged lists and encoded bodies are keyed
 // by the caller.

@@ -1,0 +1,98 @@
+package extension_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/extension/hosttest"
+	"portico.dev/internal/pki"
+	"portico.dev/pkg/apitest"
+	"portico.dev/pkg/extension"
+)
+
+func pagesOf(names ...string) extension.Resource {
+	return extension.Of(extension.Definition[page]{Group: "books.example.com", Version: "v1", Plural: "pages", Kind: "Page"},
+		extension.ListFunc[page](func(context.Context, extension.Query) (all []page, err error) {
+			for _, name := range names {
+				all = append(all, page{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			}
+			return all, nil
+		}))
+}
+
+// The program's own HTTPS server serves the handler; the Server only keeps trust and registration.
+func TestTheHandlerInAServerOfTheProgram(t *testing.T) {
+	env := apitest.Start(t)
+	authority, err := pki.NewAuthority("own")
+	must(t, err)
+	certPEM, keyPEM, err := authority.Issue(pki.Leaf{CommonName: "own", DNSNames: []string{"own.kube-system.svc"}, Server: true})
+	must(t, err)
+	certificate, err := tls.X509KeyPair(certPEM, keyPEM)
+	must(t, err)
+	caFile := filepath.Join(t.TempDir(), "ca.crt")
+	must(t, os.WriteFile(caFile, authority.PEM(), 0o600))
+	http := httptest.NewUnstartedServer(nil)
+	http.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequestClientCert}
+	http.EnableHTTP2 = true
+	pages := pagesOf("one")
+	server, err := extension.NewServer(extension.Options{
+		Client: env.Config, NoListener: true, Register: true, ServiceName: "own", CAFile: caFile,
+		Port: http.Listener.Addr().(*net.TCPAddr).Port,
+	}, pages)
+	must(t, err)
+	http.Config.Handler = server.Handler()
+	http.StartTLS()
+	t.Cleanup(http.Close)
+	hosttest.Run(t, server.Run, server.Ready())
+	client, err := dynamic.NewForConfig(env.Config)
+	must(t, err)
+	hosttest.Eventually(t, "pages are served through the front door", func() bool {
+		list, err := client.Resource(pages.GroupVersionResource()).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(list.Items) == 1
+	})
+}
+
+func TestManifestsOfAServer(t *testing.T) {
+	manifests, err := extension.Manifests(extension.Options{Port: 4443, Needs: []extension.Rule{
+		{Groups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list"}},
+	}}, pagesOf())
+	must(t, err)
+	text, err := extension.YAML(manifests)
+	must(t, err)
+	for _, want := range []string{"name: v1.books.example.com", "name: books-example-com", "system:auth-delegator", "- nodes"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if rights, err := extension.Rights(extension.Options{Port: 4443}, pagesOf()); err != nil || len(rights) >= len(manifests) {
+		t.Errorf("%d of %d: %v", len(rights), len(manifests), err)
+	}
+}
+
+func TestOptionsThatCannotWork(t *testing.T) {
+	somewhere := &rest.Config{Host: "https://192.0.2.1"}
+	for want, o := range map[string]extension.Options{
+		"--kubeconfig":      {},
+		"/nowhere":          {Kubeconfig: "/nowhere"},
+		"--tls-private-key": {Client: somewhere, CertFile: "x"},
+		"--cert-dir":        {Client: somewhere, CertFile: "x", KeyFile: "x", CertDir: "x"},
+		"CAFile":            {Client: somewhere, NoListener: true, Register: true},
+	} {
+		if _, err := extension.NewServer(o, pagesOf()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want it to say %s", err, want)
+		}
+	}
+	if _, err := extension.NewServer(extension.Options{Client: somewhere}); err == nil {
+		t.Error("a server without resources")
+	}
+}
