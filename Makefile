@@ -20,7 +20,7 @@ quick:
 
 # Builds small, reproducible programs in bin.
 build:
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/aggregator ./cmd/extserver
 
 # Runs the test command of README.md: unit tests, and stories with a real kubectl.
 test:

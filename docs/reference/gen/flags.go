@@ -19,7 +19,7 @@ func writeFlags(p *page) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", dir, "./cmd/...")
+	build := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", dir, "./cmd/aggregator", "./cmd/extserver")
 	build.Dir, build.Stderr = root, os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("build the programs: %w", err)

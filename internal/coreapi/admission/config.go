@@ -62,6 +62,9 @@ func (c Config) known() sets.Set[string] {
 	return names
 }
 
+// Lacks reports whether name is a plugin of kube-apiserver that this server does not have: it cannot be enabled.
+func (c Config) Lacks(name string) bool { return unsupported.Has(name) && !c.known().Has(name) }
+
 // Validate calls bad for unknown plugins, an unreadable file, and invalid or unused configurations of plugins.
 func (c Config) Validate(bad func(flag, format string, args ...any)) {
 	known := c.known()

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"portico.dev/internal/aggregator"
+	"portico.dev/internal/logging"
+)
+
+// options are the command line.
+type options struct {
+	config    aggregator.Config
+	logs      logging.Options
+	certDir   string
+	verbosity int
+	flags     *pflag.FlagSet
+}
+
+// newOptions has the defaults, which differ from those of `aggregator serve` where tests want something else.
+func newOptions() *options {
+	o := &options{config: aggregator.Default(), logs: logging.Default()}
+	o.logs.Level = "warn"
+	o.config.AccessLog = false
+	o.config.Controllers = []string{}
+	o.config.MemoryLimit = "0"
+	o.config.ShutdownGrace = shutdownGrace
+	return o
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	o.flags = fs
+	o.config.AddFlags(fs)
+	o.logs.AddFlags(fs)
+	hideOwnDirectory(fs)
+	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "directory of the serving certificate, apiserver.crt and apiserver.key, which is made if it is missing; default a temporary one")
+	fs.IntVarP(&o.verbosity, "v", "v", o.verbosity, "how much is logged: 0 warnings, 1 what --log-level=info logs, 4 what debug does")
+	addIgnored(fs)
+}
+
+// hideOwnDirectory: the directory of the server's own files is always a temporary one.
+func hideOwnDirectory(fs *pflag.FlagSet) {
+	_ = fs.MarkHidden("data-dir") // AddFlags has just added it
+}
+
+// run serves until ctx ends.
+func (o *options) run(ctx context.Context, stderr io.Writer) error {
+	notice := func(format string, args ...any) { fmt.Fprintf(stderr, "kube-apiserver: "+format+"\n", args...) }
+	if err := o.adapt(notice); err != nil {
+		return err
+	}
+	if o.certDir != "" {
+		if err := os.MkdirAll(o.certDir, 0o755); err != nil {
+			return fmt.Errorf("--cert-dir: %w", err)
+		}
+	}
+	log, err := o.logs.New()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Sync() }() // lines that wait for others
+	return serve(ctx, o.config, o.certDir, log)
+}
+
+// adapt turns what a kube-apiserver is given into what the front door takes, and says what it leaves out.
+func (o *options) adapt(notice func(format string, args ...any)) error {
+	if o.flags.Changed("data-dir") {
+		return fmt.Errorf("--data-dir: the server's own files are temporary; use --cert-dir, and --etcd-servers for what is stored")
+	}
+	for _, name := range slices.Concat(ignoredSwitches, ignoredValues) {
+		if o.flags.Changed(name) {
+			notice("--%s is accepted and has no effect in this server", name)
+		}
+	}
+	o.adaptLogging()
+	c := &o.config
+	if address, err := netip.ParseAddr(c.Services.AdvertiseAddress); err == nil && (address.IsLoopback() || address.IsUnspecified()) {
+		notice("--advertise-address=%s has no effect: it cannot be an endpoint of the Service kubernetes", address)
+		c.Services.AdvertiseAddress = ""
+	}
+	if without := slices.DeleteFunc(slices.Clone(c.Authorization.Modes), func(mode string) bool { return mode == "Node" }); len(without) < len(c.Authorization.Modes) && len(without) > 0 {
+		notice("--authorization-mode: Node has no effect: there are no kubelets")
+		c.Authorization.Modes = without
+	}
+	c.Admission.Enable = slices.DeleteFunc(c.Admission.Enable, func(name string) bool {
+		lacks := c.Admission.Lacks(name)
+		if lacks {
+			notice("--enable-admission-plugins: %s has no effect: this server does not have it", name)
+		}
+		return lacks
+	})
+	return nil
+}
+
+// adaptLogging understands the name of kube-apiserver's format, and its numbers.
+func (o *options) adaptLogging() {
+	if strings.EqualFold(o.logs.Format, "text") {
+		o.logs.Format = logging.Default().Format
+	}
+	switch {
+	case o.flags.Changed("log-level"):
+	case o.verbosity >= 4:
+		o.logs.Level = "debug"
+	case o.verbosity >= 1:
+		o.logs.Level = "info"
+	}
+}
