@@ -1,0 +1,149 @@
+package envtest
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// A project's usual suite: CRDs and webhooks from files, a manager with a controller, and a client that creates, reads and watches.
+func TestManagerWithCRDsAndWebhooks(t *testing.T) {
+	env := &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join("testdata", "crds")},
+		ErrorIfCRDPathMissing: true,
+		WebhookInstallOptions: envtest.WebhookInstallOptions{Paths: []string{filepath.Join("testdata", "webhooks")}},
+	}
+	config := start(t, env)
+	startManager(t, config, env.WebhookInstallOptions)
+
+	ctx := testContext(t)
+	c, err := client.NewWithWatch(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(gadgetKind)
+	events, err := c.Watch(ctx, list, client.InNamespace("default"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+
+	if err := c.Create(ctx, newGadget("one", "purple")); !apierrors.IsInvalid(err) {
+		t.Errorf("the schema of the CRD lets a color pass: %v", err)
+	}
+	if err := c.Create(ctx, newGadget("one", "red")); err == nil || !strings.Contains(err.Error(), "red is not wanted") {
+		t.Errorf("the validating webhook was not asked: %v", err)
+	}
+	one := newGadget("one", "green")
+	if err := c.Create(ctx, one); err != nil {
+		t.Fatal(err)
+	}
+	if one.GetAnnotations()["mutated"] != "yes" {
+		t.Errorf("the mutating webhook was not asked: %v", one.Object)
+	}
+	for event := range events.ResultChan() {
+		g, ok := event.Object.(*unstructured.Unstructured)
+		if !ok {
+			t.Fatalf("the watch said %v", event)
+		}
+		if seen(g) == "green" {
+			break
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		t.Fatalf("no event with the status that the controller writes: %v", err)
+	}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(one), one); err != nil || seen(one) != "green" {
+		t.Errorf("%v %v", err, one.Object)
+	}
+}
+
+// startManager runs a manager with the webhooks and the controller until the test ends, and waits until its webhooks are served.
+func startManager(t *testing.T, config *rest.Config, hooks envtest.WebhookInstallOptions) {
+	t.Helper()
+	manager, err := ctrl.NewManager(config, ctrl.Options{
+		Metrics: metricsserver.Options{BindAddress: "0"},
+		WebhookServer: webhook.NewServer(webhook.Options{
+			Host: hooks.LocalServingHost, Port: hooks.LocalServingPort, CertDir: hooks.LocalServingCertDir,
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := manager.GetWebhookServer()
+	server.Register("/mutate", &webhook.Admission{Handler: admission.HandlerFunc(mutate)})
+	server.Register("/validate", &webhook.Admission{Handler: admission.HandlerFunc(validate)})
+	if err := ctrl.NewControllerManagedBy(manager).For(newGadget("", "")).Named(t.Name()).Complete(&gadgets{manager.GetClient()}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- manager.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the manager: %v", err)
+		}
+	})
+	poll(t, func() error { return server.StartedChecker()(&http.Request{}) })
+}
+
+func mutate(_ context.Context, r admission.Request) admission.Response {
+	g := &unstructured.Unstructured{}
+	if err := g.UnmarshalJSON(r.Object.Raw); err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	g.SetAnnotations(map[string]string{"mutated": "yes"})
+	changed, err := g.MarshalJSON()
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	return admission.PatchResponseFromRaw(r.Object.Raw, changed)
+}
+
+func validate(_ context.Context, r admission.Request) admission.Response {
+	g := &unstructured.Unstructured{}
+	if err := g.UnmarshalJSON(r.Object.Raw); err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	color, _, err := unstructured.NestedString(g.Object, "spec", "color")
+	switch {
+	case err != nil:
+		return admission.Errored(http.StatusBadRequest, err)
+	case r.Operation == admissionv1.Create && color == "red":
+		return admission.Denied("red is not wanted")
+	}
+	return admission.Allowed("")
+}
+
+// gadgets writes the color of each gadget to its status.
+type gadgets struct{ client client.Client }
+
+func (r *gadgets) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	g := newGadget("", "")
+	if err := r.client.Get(ctx, request.NamespacedName, g); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	color, _, err := unstructured.NestedString(g.Object, "spec", "color")
+	if err != nil || seen(g) == color {
+		return ctrl.Result{}, err
+	}
+	if err := unstructured.SetNestedField(g.Object, color, "status", "seen"); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, r.client.Status().Update(ctx, g)
+}
