@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// suite is a module whose tests use envtest.
+type suite struct {
+	module, version string
+	// inside are other modules, of the same version, that it expects in directories of its own.
+	inside map[string]string
+}
+
+var suites = []suite{
+	{module: "sigs.k8s.io/controller-runtime", version: "v0.25.2"},
+	{module: "sigs.k8s.io/cluster-api", version: "v1.14.2", inside: map[string]string{"api": "sigs.k8s.io/cluster-api/api"}},
+	{module: "sigs.k8s.io/karpenter", version: "v1.15.0"},
+}
+
+// controlPlane is the package of controller-runtime that starts both programs.
+const controlPlane = "sigs.k8s.io/controller-runtime/pkg/internal/testing/controlplane"
+
+// copyTo copies the module out of the module cache, which is read-only, unless a run before has. Go versions that its go.mod asks
+// for beyond the one at hand are not asked for in the copy.
+func (s suite) copyTo(ctx context.Context, to string, env []string) error {
+	done := filepath.Join(to, ".copied")
+	if _, err := os.Stat(done); err == nil {
+		return nil
+	}
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	if err := copyModule(ctx, s.module+"@"+s.version, to, env); err != nil {
+		return err
+	}
+	for dir, module := range s.inside {
+		if err := copyModule(ctx, module+"@"+s.version, filepath.Join(to, dir), env); err != nil {
+			return err
+		}
+	}
+	if _, err := goCommand(ctx, to, env, "mod", "edit", "-go=1.26.0", "-toolchain=none"); err != nil {
+		return err
+	}
+	return os.WriteFile(done, nil, 0o644)
+}
+
+func copyModule(ctx context.Context, module, to string, env []string) error {
+	outside, err := os.MkdirTemp("", "suites-") // no go.mod
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(outside)
+	out, err := goCommand(ctx, outside, env, "mod", "download", "-json", module)
+	var found struct{ Dir, Error string }
+	if jsonErr := json.Unmarshal(out, &found); jsonErr != nil || found.Dir == "" {
+		return errors.Join(fmt.Errorf("download %s: %s", module, found.Error), err)
+	}
+	return filepath.WalkDir(found.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(found.Dir, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, name)
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o755)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(target, data, 0o644)
+	})
+}
+
+// testPackage is a package whose tests can start a control plane.
+type testPackage struct {
+	path, dir string
+	ginkgo    bool // specs beside tests
+}
+
+// packages returns the packages of a copy whose tests link what starts a control plane, in the order of their paths.
+func packages(ctx context.Context, dir string, env []string) ([]testPackage, error) {
+	const format = `{{if eq .Name "main"}}{{.ImportPath}} {{.Dir}} {{join .Deps ","}}{{end}}`
+	out, err := goCommand(ctx, dir, env, "list", "-e", "-test", "-f", format, "./...")
+	if err != nil {
+		return nil, err
+	}
+	found := parsePackages(string(out))
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no package in %s uses envtest", dir)
+	}
+	return found, nil
+}
+
+func parsePackages(list string) []testPackage {
+	var found []testPackage
+	for line := range strings.Lines(list) {
+		fields := strings.SplitN(strings.TrimSpace(line), " ", 3)
+		path, isTest := strings.CutSuffix(fields[0], ".test")
+		if len(fields) < 3 || !isTest {
+			continue
+		}
+		p := testPackage{path: path, dir: fields[1]}
+		starts := false
+		for dependency := range strings.SplitSeq(fields[2], ",") {
+			name, _, _ := strings.Cut(dependency, " ") // recompiled for a test: path [path.test]
+			starts = starts || name == controlPlane
+			p.ginkgo = p.ginkgo || name == "github.com/onsi/ginkgo/v2"
+		}
+		if starts {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, func(a, b testPackage) int { return strings.Compare(a.path, b.path) })
+	return found
+}
+
+// goCommand returns the standard output; its error has standard error.
+func goCommand(ctx context.Context, dir string, env []string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = dir, env
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("go %s: %w\n%s", args[0], err, complaints.Bytes())
+	}
+	return out, err
+}

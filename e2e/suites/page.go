@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+const (
+	beginMark = "<!-- begin suites: written by go run ./e2e/suites -from FILE -write PAGE -->"
+	endMark   = "<!-- end suites -->"
+)
+
+// writePage replaces what is between the marks of a page by the tables. It returns an error that lists the specs that differ
+// without a reason, after the page is written.
+func writePage(results, page string) error {
+	data, err := os.ReadFile(results)
+	if err != nil {
+		return err
+	}
+	all, err := readResults(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", results, err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	before, rest, found := strings.Cut(string(text), beginMark)
+	_, after, foundEnd := strings.Cut(rest, endMark)
+	if !found || !foundEnd {
+		return fmt.Errorf("%s has no lines %q and %q", page, beginMark, endMark)
+	}
+	var tables bytes.Buffer
+	var unexplained []error
+	for _, s := range suites {
+		unexplained = append(unexplained, writeSuite(&tables, s, all)...)
+	}
+	whole := before + beginMark + "\n" + tables.String() + endMark + after
+	return errors.Join(append(unexplained, os.WriteFile(page, []byte(whole), 0o644))...)
+}
+
+// writeSuite writes the tables of a module, of those packages that the results have.
+func writeSuite(to *bytes.Buffer, s suite, all map[key]packageResult) (unexplained []error) {
+	var paths []string
+	for k := range all {
+		if k.module == s.module && k.version == s.version && !slices.Contains(paths, k.path) {
+			paths = append(paths, k.path)
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	slices.Sort(paths)
+	fmt.Fprintf(to, "\n### %s %s\n\n", s.module, s.version)
+	to.WriteString("Passed, failed and skipped specs, and seconds.\n\n| package | kube-apiserver | | Portico | |\n|---|---|---|---|---|\n")
+	var differing []string
+	for _, path := range paths {
+		theirs, haveTheirs := all[key{s.module, s.version, path, kubernetes}]
+		ours, haveOurs := all[key{s.module, s.version, path, portico}]
+		fmt.Fprintf(to, "| `%s` | %s | %s |\n", strings.TrimPrefix(path, s.module+"/"), cells(theirs, haveTheirs), cells(ours, haveOurs))
+		if !haveTheirs || !haveOurs {
+			continue
+		}
+		for _, d := range differences(theirs, ours) {
+			reason := reasons[path][d.name]
+			if reason == "" {
+				reason = "not known yet"
+				unexplained = append(unexplained, fmt.Errorf("%s: %s: no reason why it is %s on kube-apiserver and %s on Portico", path, d.name, d.theirs, d.ours))
+			}
+			differing = append(differing, fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n",
+				strings.TrimPrefix(path, s.module+"/"), cell(d.name), d.theirs, d.ours, cell(reason)))
+		}
+	}
+	if len(differing) > 0 {
+		to.WriteString("\n| package | spec that differs | kube-apiserver | Portico | reason |\n|---|---|---|---|---|\n")
+		to.WriteString(strings.Join(differing, ""))
+	}
+	return unexplained
+}
+
+func cells(p packageResult, have bool) string {
+	switch {
+	case !have:
+		return "not run |"
+	case p.Problem != "" && len(p.Specs) == 0:
+		problem, _, _ := strings.Cut(p.Problem, ":")
+		return cell(problem) + " |"
+	}
+	return fmt.Sprintf("%d / %d / %d | %.0f", p.count(passed), p.count(failed), p.count(skipped), p.Seconds)
+}
+
+// cell makes text safe in a table.
+func cell(text string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`, "_", `\_`, "\n", " ").Replace(text)
+}
+
+// difference is a spec whose state differs.
+type difference struct{ name, theirs, ours string }
+
+// differences returns the specs that are in different states, and those that only one of both has, in the order of the names.
+func differences(theirs, ours packageResult) []difference {
+	const missing = "missing"
+	states := map[string]*difference{}
+	of := func(name string) *difference {
+		if states[name] == nil {
+			states[name] = &difference{name, missing, missing}
+		}
+		return states[name]
+	}
+	for _, s := range theirs.Specs {
+		of(s.Name).theirs = s.State
+	}
+	for _, s := range ours.Specs {
+		of(s.Name).ours = s.State
+	}
+	var all []difference
+	for _, d := range states {
+		if d.theirs != d.ours {
+			all = append(all, *d)
+		}
+	}
+	slices.SortFunc(all, func(a, b difference) int { return strings.Compare(a.name, b.name) })
+	return all
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestResultsGoOnWhereARunWasCut(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "results")
+	s := suite{module: "example.com/m", version: "v1.0.0"}
+	for _, state := range []string{failed, passed} { // the second run knows the first, and replaces it
+		store, err := openResults(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if known := store.has(s, "example.com/m/p", portico); known != (state == passed) {
+			t.Errorf("before %s: known %t", state, known)
+		}
+		result := packageResult{Module: s.module, Version: s.version, Package: "example.com/m/p", Server: portico, Specs: []spec{{Name: "a", State: state}}}
+		if err := store.add(result); err != nil {
+			t.Fatal(err)
+		}
+		if store.has(s, "example.com/m/p", kubernetes) {
+			t.Error("the other server is known too")
+		}
+		if err := store.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := readResults(data)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v %v", err, all)
+	}
+	for _, p := range all {
+		if p.count(passed) != 1 {
+			t.Errorf("the last line does not count: %v", p)
+		}
+	}
+	if _, err := readResults([]byte("{}\nhalf a li")); err == nil || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("a broken line: %v", err)
+	}
+}
+
+func TestDifferences(t *testing.T) {
+	theirs := packageResult{Specs: []spec{{Name: "same", State: passed}, {Name: "other", State: passed}, {Name: "theirs", State: skipped}}}
+	ours := packageResult{Specs: []spec{{Name: "other", State: failed}, {Name: "same", State: passed}, {Name: "ours", State: passed}}}
+	want := []difference{{"other", passed, failed}, {"ours", "missing", passed}, {"theirs", skipped, "missing"}}
+	if got := differences(theirs, ours); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestWritePage(t *testing.T) {
+	dir := t.TempDir()
+	results, page := filepath.Join(dir, "results"), filepath.Join(dir, "page.md")
+	lines := `{"module":"sigs.k8s.io/controller-runtime","version":"` + suites[0].version + `","package":"sigs.k8s.io/controller-runtime/pkg/p","server":"kube-apiserver","seconds":12.4,"specs":[{"name":"a | b","state":"passed"}]}
+{"module":"sigs.k8s.io/controller-runtime","version":"` + suites[0].version + `","package":"sigs.k8s.io/controller-runtime/pkg/p","server":"portico","seconds":9.6,"specs":[{"name":"a | b","state":"failed"}]}
+`
+	if err := os.WriteFile(results, []byte(lines), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(page, []byte("before\n"+beginMark+"\nold\n"+endMark+"\nafter\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := writePage(results, page); err == nil || !strings.Contains(err.Error(), "no reason why it is passed on kube-apiserver and failed on Portico") {
+		t.Errorf("a difference without a reason: %v", err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"before\n" + beginMark, "| `pkg/p` | 1 / 0 / 0 | 12 | 0 / 1 / 0 | 10 |\n", `| a \| b | passed | failed | not known yet |`, endMark + "\nafter\n"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+	if strings.Contains(string(text), "old") {
+		t.Error("what was between the marks is still there")
+	}
+	if err := os.WriteFile(page, []byte("no marks"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := writePage(results, page); err == nil || !strings.Contains(err.Error(), "has no lines") {
+		t.Errorf("a page without marks: %v", err)
+	}
+}
