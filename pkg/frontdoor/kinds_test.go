@@ -57,7 +57,6 @@ const ofTest = "portico.dev/pkg/frontdoor_test."
 
 // definitions is what openapi-gen writes.
 func definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-	const meta = "k8s.io/apimachinery/pkg/apis/meta/v1."
 	object := func(properties map[string]spec.Schema, dependencies ...string) common.OpenAPIDefinition {
 		return common.OpenAPIDefinition{
 			Schema:       spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}, Properties: properties}},
