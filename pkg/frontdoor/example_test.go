@@ -15,6 +15,7 @@ import (
 // A front door in memory, a client of it without a socket, and its end.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	front, err := frontdoor.New(frontdoor.Config{Storage: frontdoor.Storage{InMemory: true}})
 	if err != nil {
 		fmt.Println(err)
