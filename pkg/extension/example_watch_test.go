@@ -7,210 +7,190 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
+	"net/http/httptest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	fakecache "k8s.io/client-go/tools/cache/testing"
 
 	"portico.dev/pkg/extension"
 )
 
-// Job is a kind whose objects come from somewhere else.
+// Job is the kind of the examples.
 type Job struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	State             string `json:"state"`
+
+	State string `json:"state"`
 }
 
-// jobStore holds the objects that a source has told of, and notifies watches.
-type jobStore struct {
-	extension.Changes
+func job(name, state string) Job { return Job{ObjectMeta: metav1.ObjectMeta{Name: name}, State: state} }
 
-	mu   sync.Mutex
-	jobs map[string]Job
+var jobs = extension.Definition[Job]{Group: "batch.example.com", Version: "v1", Plural: "jobs", Kind: "Job"}
+
+// A stream of events fills a Store; List is never called on what is behind the stream.
+func ExampleStore_Follow() {
+	events := make(chan extension.Event[Job])
+	store := extension.NewStore[Job]()
+	follow := extension.Background{Name: "job events", Run: func(ctx context.Context) error { return store.Follow(ctx, events) }}
+
+	printWatch(extension.Of(jobs, store), follow,
+		func() { events <- extension.Event[Job]{Type: watch.Added, Object: job("backup", "waits")} },
+		func() { events <- extension.Event[Job]{Type: watch.Modified, Object: job("backup", "runs")} },
+		func() { events <- extension.Event[Job]{Type: watch.Deleted, Object: job("backup", "")} },
+	)
+	// Output:
+	// ADDED backup waits
+	// MODIFIED backup runs
+	// DELETED backup runs
 }
 
-func (s *jobStore) List(context.Context, extension.Query) ([]Job, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []Job
-	for _, j := range s.jobs {
-		all = append(all, j)
-	}
-	return all, nil
-}
-
-// set replaces all objects.
-func (s *jobStore) set(jobs map[string]Job) {
-	s.mu.Lock()
-	s.jobs = jobs
-	s.mu.Unlock()
-	s.Notify()
-}
-
-var jobDefinition = extension.Definition[Job]{Group: "jobs.example.com", Version: "v1", Plural: "jobs", Kind: "Job"}
-
-// A channel of events: each event changes the store, and watches see it at once.
-func ExampleChanges_channel() {
-	type event struct {
-		job     Job
-		deleted bool
-	}
-	events := make(chan event)
-	store := &jobStore{jobs: map[string]Job{}}
-	follow := func(ctx context.Context) error {
-		for {
-			select {
-			case e := <-events:
-				store.mu.Lock()
-				if e.deleted {
-					delete(store.jobs, e.job.Name)
-				} else {
-					store.jobs[e.job.Name] = e.job
-				}
-				store.mu.Unlock()
-				store.Notify()
-			case <-ctx.Done():
-				return nil
-			}
+// An informer of client-go fills a Store.
+func ExampleStore_informer() {
+	source := fakecache.NewFakeControllerSource() // where a program has a client
+	defer source.Shutdown()
+	store := extension.NewStore[Job]()
+	set := func(o any) {
+		if pod, ok := o.(*corev1.Pod); ok {
+			store.Set(job(pod.Name, string(pod.Status.Phase)))
 		}
 	}
-	options := extension.Options{Background: []extension.Background{{Name: "events", Run: follow}}}
-	resource := extension.Of(jobDefinition, store)
-	fmt.Println(len(options.Background), resource.GroupVersionResource().Resource)
-	// Output: 1 jobs
-}
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{ListerWatcher: source, ObjectType: &corev1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    set,
+			UpdateFunc: func(_, now any) { set(now) },
+			DeleteFunc: func(o any) {
+				if _, name, err := keyOf(o); err == nil {
+					store.Delete("", name)
+				}
+			},
+		}})
+	follow := extension.Background{Name: "pods", Run: func(ctx context.Context) error {
+		informer.RunWithContext(ctx)
+		return nil
+	}}
 
-// podJobs shows what an informer has as another kind.
-type podJobs struct {
-	extension.Changes
-	pods cache.SharedIndexInformer
-}
-
-func newPodJobs(pods cache.SharedIndexInformer) (*podJobs, error) {
-	p := &podJobs{pods: pods}
-	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { p.Notify() },
-		UpdateFunc: func(_, _ any) { p.Notify() },
-		DeleteFunc: func(any) { p.Notify() },
-	})
-	return p, err
-}
-
-func (p *podJobs) List(context.Context, extension.Query) ([]Job, error) {
-	var all []Job
-	for _, o := range p.pods.GetStore().List() {
-		pod := o.(*corev1.Pod)
-		all = append(all, Job{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, State: string(pod.Status.Phase)})
+	pod := func(phase corev1.PodPhase) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "backup"}, Status: corev1.PodStatus{Phase: phase}}
 	}
-	return all, nil
+	printWatch(extension.Of(jobs, store), follow,
+		func() { source.Add(pod(corev1.PodPending)) },
+		func() { source.Modify(pod(corev1.PodRunning)) },
+		func() { source.Delete(pod(corev1.PodRunning)) },
+	)
+	// Output:
+	// ADDED backup Pending
+	// MODIFIED backup Running
+	// DELETED backup Running
 }
 
-// run is for Options.Background.
-func (p *podJobs) run(ctx context.Context) error {
-	p.pods.RunWithContext(ctx)
-	return nil
-}
-
-// An informer of client-go: its handlers notify, and its store is what List returns.
-func ExampleChanges_informer() {
-	informer := cache.NewSharedIndexInformer(&cache.ListWatch{}, &corev1.Pod{}, 0, nil)
-	jobs, err := newPodJobs(informer)
+// keyOf is also for what an informer says of an object whose deletion it has missed.
+func keyOf(o any) (namespace, name string, err error) {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o)
 	if err != nil {
-		fmt.Println(err)
-		return
+		return "", "", err
 	}
-	_ = informer.GetStore().Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
-	all, err := jobs.List(context.Background(), extension.Query{})
-	_ = extension.Background{Name: "pods", Run: jobs.run}
-	fmt.Println(all[0].Name, all[0].State, err)
-	// Output: p Running <nil>
+	return cache.SplitMetaNamespaceKey(key)
 }
 
-// sqlJobs reads a table. Definition.PollInterval makes it watchable; how often it is read is for the definition to say.
-type sqlJobs struct{ db *sql.DB }
+// table is a provider that reads a table of a database. The definition's PollInterval makes it watchable: while somebody
+// watches, the table is read this often.
+type table struct{ db *sql.DB }
 
-func (s sqlJobs) List(ctx context.Context, q extension.Query) ([]Job, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT name, state, changed FROM jobs")
+func (t table) List(ctx context.Context, _ extension.Query) ([]Job, error) {
+	rows, err := t.db.QueryContext(ctx, "SELECT name, state FROM jobs")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read jobs: %w", err)
 	}
 	defer rows.Close()
 	var all []Job
 	for rows.Next() {
-		var j Job
-		if err := rows.Scan(&j.Name, &j.State, &j.CreationTimestamp.Time); err != nil {
-			return nil, err
+		var name, state string
+		if err := rows.Scan(&name, &state); err != nil {
+			return nil, fmt.Errorf("read job: %w", err)
 		}
-		all = append(all, j)
+		all = append(all, job(name, state))
 	}
 	return all, rows.Err()
 }
 
-// A table of a SQL database, read every five seconds while somebody watches.
+// A table of a database is polled.
 func ExampleDefinition_sql() {
-	var db *sql.DB // sql.Open
-	d := jobDefinition
-	d.PollInterval = 5 * time.Second
-	d.MaxAge = time.Second // a thousand lists in a second are one query
-	fmt.Println(extension.Of(d, sqlJobs{db}).GroupVersionResource().Resource)
-	// Output: jobs
+	database := &fakeDatabase{}
+	db := sql.OpenDB(database)
+	defer db.Close()
+	polled := jobs
+	polled.PollInterval = 10 * time.Millisecond // a second, in a program
+	polled.MaxAge = time.Second                 // lists and gets within a second read the table once
+
+	printWatch(extension.Of(polled, table{db}), extension.Background{},
+		func() { database.set("backup", "waits") },
+		func() { database.set("backup", "runs") },
+		func() { database.set("backup", "") },
+	)
+	// Output:
+	// ADDED backup waits
+	// MODIFIED backup runs
+	// DELETED backup runs
 }
 
-// httpJobs polls a URL, by ETag, and notifies watches when the answer is another one.
-type httpJobs struct {
-	jobStore
-	url string
-}
-
-func (h *httpJobs) run(ctx context.Context) error {
-	tick := time.NewTicker(10 * time.Second)
-	defer tick.Stop()
-	for etag := ""; ; {
-		etag, _ = h.poll(ctx, etag) // a failure is for Options.Sources to show
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
+// A task polls another server and writes what it says into a Store, so that requests never wait for that server, and go on
+// while it is away.
+func ExampleStore_Replace() {
+	states := make(chan []Job, 1)
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		now := <-states
+		states <- now
+		_ = json.NewEncoder(w).Encode(now)
+	}))
+	defer behind.Close()
+	set := func(now ...Job) func() {
+		return func() {
+			<-states
+			states <- now
 		}
 	}
+	states <- []Job{}
+
+	store := extension.NewStore[Job]()
+	poll := extension.Background{Name: "poll jobs", Run: func(ctx context.Context) error {
+		tick := time.NewTicker(10 * time.Millisecond) // seconds, in a program
+		defer tick.Stop()
+		for {
+			if all, err := fetch(ctx, behind.Client(), behind.URL); err == nil { // a program logs errors, and shows them as an extension.Source
+				store.Replace(all)
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+		}
+	}}
+	printWatch(extension.Of(jobs, store), poll, set(job("backup", "waits")), set(job("backup", "runs")), set())
+	// Output:
+	// ADDED backup waits
+	// MODIFIED backup runs
+	// DELETED backup runs
 }
 
-func (h *httpJobs) poll(ctx context.Context, etag string) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url, nil)
+func fetch(ctx context.Context, client *http.Client, url string) (all []Job, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return etag, err
+		return nil, err
 	}
-	r.Header.Set("If-None-Match", etag)
-	response, err := http.DefaultClient.Do(r)
+	response, err := client.Do(r)
 	if err != nil {
-		return etag, err
+		return nil, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode == http.StatusNotModified {
-		return etag, nil
-	}
 	if response.StatusCode != http.StatusOK {
-		return etag, errors.New(response.Status)
+		return nil, errors.New(response.Status)
 	}
-	var states map[string]string
-	if err := json.NewDecoder(http.MaxBytesReader(nil, response.Body, 1<<20)).Decode(&states); err != nil {
-		return etag, err
-	}
-	jobs := map[string]Job{}
-	for name, state := range states {
-		jobs[name] = Job{ObjectMeta: metav1.ObjectMeta{Name: name}, State: state}
-	}
-	h.set(jobs)
-	return response.Header.Get("ETag"), nil
-}
-
-// An HTTP server that is polled: the list is what it said last.
-func ExampleChanges_http() {
-	jobs := &httpJobs{url: "https://jobs.example.com/states"}
-	options := extension.Options{Background: []extension.Background{{Name: "jobs", Run: jobs.run}}}
-	fmt.Println(options.Background[0].Name, extension.Of(jobDefinition, jobs).GroupVersion())
-	// Output: jobs jobs.example.com/v1
+	return all, json.NewDecoder(http.MaxBytesReader(nil, response.Body, 1<<20)).Decode(&all)
 }

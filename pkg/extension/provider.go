@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -64,41 +63,6 @@ type Connecter[T any] interface {
 	// q.Name name. q.Rest is what follows in the path. w can be hijacked over HTTP/1.1; ctx, which is r's, ends when the
 	// server must; no deadline and no limit is set on r.Body. WriteError answers with an error.
 	Connect(ctx context.Context, q Query, w http.ResponseWriter, r *http.Request)
-}
-
-// Notifier is implemented by providers that know when their objects change. It makes the resource watchable, and watches tell changes at
-// once: the host calls List again and compares. It is asked only while somebody watches. Definition.PollInterval may look for missed
-// changes besides. Changes implements it.
-type Notifier interface {
-	// Changed returns a channel that is closed when something may have changed after the call. It must be quick.
-	Changed() <-chan struct{}
-}
-
-// Changes is a Notifier for providers to embed: whatever tells them of changes (a channel, an informer, a poller) calls Notify. The zero
-// value is ready.
-type Changes struct {
-	mu   sync.Mutex
-	next chan struct{} // nil until somebody asks
-}
-
-// Changed implements Notifier.
-func (c *Changes) Changed() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.next == nil {
-		c.next = make(chan struct{})
-	}
-	return c.next
-}
-
-// Notify says that something has changed, after List can see it. It does not wait for anybody.
-func (c *Changes) Notify() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.next != nil {
-		close(c.next)
-		c.next = nil
-	}
 }
 
 // Tabler is implemented by providers whose columns depend on what they list.

@@ -33,7 +33,8 @@ type Definition[T any] struct {
 	// Without it Query.User stays nil, so that a provider cannot leak one caller's view to another by accident.
 	PerCaller bool
 	// PollInterval makes the resource watchable: while somebody watches, List is asked this often and differences
-	// become events. Zero: no watch verb, and lists carry no resourceVersion, unless the provider is a Notifier.
+	// become events. Zero: no watch verb, and lists carry no resourceVersion; for a provider that is a Notifier, which is
+	// watchable anyway, a minute.
 	PollInterval time.Duration
 	// MaxAge is how old an answer may be that is given without asking List again. A source that measures every fifteen
 	// seconds loses nothing by one second, and a thousand clients then cost as much as one. Zero: List is asked for every
@@ -94,8 +95,6 @@ type Resource struct {
 	schema                 json.RawMessage
 
 	source source
-	// notifier is the provider, if it is one.
-	notifier Notifier
 }
 
 // GroupVersion is where the resource is served.
@@ -111,7 +110,7 @@ func (s Resource) WithSchema(raw json.RawMessage) Resource {
 	return s
 }
 
-func (s Resource) watchable() bool { return s.poll > 0 || s.notifier != nil }
+func (s Resource) watchable() bool { return s.poll > 0 }
 
 // Object is what *T must be: any struct that embeds metav1.TypeMeta and metav1.ObjectMeta is one.
 type Object[T any] interface {
@@ -121,9 +120,10 @@ type Object[T any] interface {
 
 // Of makes a Resource of a definition and its provider.
 func Of[T any, P Object[T]](d Definition[T], provider Lister[T]) Resource {
-	notifier, _ := provider.(Notifier)
+	if _, tells := provider.(Notifier); tells {
+		setDefault(&d.PollInterval, time.Minute)
+	}
 	return Resource{
-		notifier:     notifier,
 		gvr:          schema.GroupVersionResource{Group: d.Group, Version: d.Version, Resource: d.Plural},
 		kind:         schema.GroupVersionKind{Group: d.Group, Version: d.Version, Kind: d.Kind},
 		singular:     d.Singular,

@@ -20,6 +20,11 @@ import (
 	"portico.dev/pkg/extension"
 )
 
+type page struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+}
+
 func pagesOf(names ...string) extension.Resource {
 	return extension.Of(extension.Definition[page]{Group: "books.example.com", Version: "v1", Plural: "pages", Kind: "Page"},
 		extension.ListFunc[page](func(context.Context, extension.Query) (all []page, err error) {

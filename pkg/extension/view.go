@@ -59,10 +59,9 @@ type view struct {
 	query    Query
 	versions *versions
 
-	// turn admits one poll at a time; its holder may write what follows.
+	// turn admits one poll at a time; its holder may write polled.
 	turn   chan struct{}
-	polled time.Time       // when the last successful poll began
-	notice <-chan struct{} // that of the notifier at that time
+	polled time.Time // when the last successful poll began
 
 	mu        sync.Mutex // guards what follows
 	objects   map[key]entry
@@ -70,6 +69,8 @@ type view struct {
 	compacted uint64 // every change after it is in history
 	history   []change
 	changed   chan struct{} // closed and replaced at every change
+	// told is closed when the source says that it has changed since the last successful poll; nil when it never says so.
+	told <-chan struct{}
 }
 
 func newView(s Resource, q Query, v *versions) *view {
@@ -79,18 +80,31 @@ func newView(s Resource, q Query, v *versions) *view {
 // refresh makes the view as fresh as the time notBefore: it polls the source, unless a poll that began since then has
 // already succeeded. Callers that arrive together thus share one poll, and what it warns of.
 func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, error) {
+	return v.pollUnless(ctx, func() bool {
+		if v.polled.IsZero() {
+			return false
+		}
+		return !v.polled.Before(notBefore) || v.resource.source.tellsAll() && !closed(v.signal())
+	})
+}
+
+// refreshTold polls because told was closed, unless somebody has polled since told was handed out.
+func (v *view) refreshTold(ctx context.Context, told <-chan struct{}) error {
+	_, err := v.pollUnless(ctx, func() bool { return v.signal() != told })
+	return err
+}
+
+// pollUnless polls the source unless fresh, which is asked when no other poll is under way.
+func (v *view) pollUnless(ctx context.Context, fresh func() bool) (snapshot, error) {
 	select {
 	case v.turn <- struct{}{}:
 	case <-ctx.Done():
 		return snapshot{}, ctx.Err()
 	}
 	defer func() { <-v.turn }()
-	if v.polled.IsZero() || v.polled.Before(notBefore) || v.noticed() {
+	if !fresh() {
 		began := time.Now()
-		var notice <-chan struct{}
-		if n := v.resource.notifier; n != nil {
-			notice = n.Changed() // before the list, so that no change is missed between the two
-		}
+		told := v.resource.source.changed() // before listing: a change in the middle of it closes this channel
 		heard, said := withWarnings(ctx)
 		items, err := v.resource.source.list(heard, v.query)
 		if err != nil {
@@ -100,8 +114,8 @@ func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, erro
 		if err != nil {
 			return snapshot{}, err
 		}
-		v.replace(next, said.all())
-		v.polled, v.notice = began, notice
+		v.replace(next, said.all(), told)
+		v.polled = began
 	}
 	now := v.snapshot()
 	for _, text := range now.warnings {
@@ -110,29 +124,20 @@ func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, erro
 	return now, nil
 }
 
-// noticed reports whether the provider has told of a change since the last poll began. The caller holds the turn.
-func (v *view) noticed() bool {
+// signal is closed when the source has changed since the last poll.
+func (v *view) signal() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.told
+}
+
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-v.notice:
+	case <-c:
 		return true
 	default:
 		return false
 	}
-}
-
-// nextNotice returns the channel that is closed at a change that the last poll may not have seen. It is nil if the provider is no
-// Notifier.
-func (v *view) nextNotice(ctx context.Context) <-chan struct{} {
-	if v.resource.notifier == nil {
-		return nil
-	}
-	select {
-	case v.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil
-	}
-	defer func() { <-v.turn }()
-	return v.notice
 }
 
 // digest indexes items and fingerprints their content, so that equal objects are recognised whatever their Go type.
@@ -192,10 +197,11 @@ type change struct {
 	current, previous object
 }
 
-// replace makes next the content, and changes of the differences.
-func (v *view) replace(next map[key]entry, warned []string) {
+// replace makes next the content, and changes of the differences. The source closes told when it has changed again.
+func (v *view) replace(next map[key]entry, warned []string, told <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.told = told
 	first, version := v.objects == nil, v.now.version
 	different := differing(v.objects, next)
 	for _, k := range different {

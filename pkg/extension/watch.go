@@ -25,8 +25,8 @@ const (
 	minWatch = 30 * time.Minute
 	// maxWatch bounds what a client may ask for.
 	maxWatch = 12 * time.Hour
-	// noticeRetry is the pause before a list is tried again that failed after a notice.
-	noticeRetry = time.Second
+	// retryTold is when a source that has told of a change and could not be listed is listed again.
+	retryTold = time.Second
 )
 
 // watcher is one watch request being served.
@@ -142,26 +142,30 @@ func (t *watcher) run(ctx context.Context, initial []object) error {
 	if err := t.stream.flush(); err != nil {
 		return err
 	}
-	var polls <-chan time.Time // nil: only the notifier says when
-	if interval := t.view.resource.poll; interval > 0 {
-		poll := time.NewTicker(interval)
-		defer poll.Stop()
-		polls = poll.C
-	}
-	notice := t.view.nextNotice(ctx)
+	poll := time.NewTicker(t.view.resource.poll)
+	defer poll.Stop()
 	bookmarks := time.NewTicker(bookmarkInterval)
 	defer bookmarks.Stop()
+	var failed <-chan time.Time // fires when a source that failed after it had told of a change is asked again
 	for {
 		changed, err := t.tell()
 		if err != nil {
 			return err
 		}
+		told := t.view.signal()
+		if failed != nil {
+			told = nil
+		}
 		select {
 		case <-changed:
-		case <-polls:
-			t.poll(ctx, t.view.resource.poll)
-		case <-notice:
-			notice = t.noticed(ctx, notice)
+		case <-told:
+			if !t.refreshTold(ctx, told) {
+				failed = time.After(retryTold)
+			}
+		case <-failed:
+			failed = nil
+		case <-poll.C:
+			t.poll(ctx)
 		case <-bookmarks.C:
 			err = t.bookmark()
 		case <-t.gone:
@@ -212,36 +216,23 @@ func (sel selection) seen(c change) (watch.EventType, object) {
 	return "", nil
 }
 
-// noticed lists again after a notice, unless another watcher has done it already, and returns the next notice. A list that fails is
-// tried again after a pause, since the change would never be told otherwise.
-func (t *watcher) noticed(ctx context.Context, seen <-chan struct{}) <-chan struct{} {
-	t.poll(ctx, 0)
-	next := t.view.nextNotice(ctx)
-	if next != seen || ctx.Err() != nil {
-		return next
-	}
-	pause := time.NewTimer(noticeRetry)
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-	case <-ctx.Done():
-	}
-	return next
-}
-
 // poll looks for changes. All watchers of a view share a poll: whoever's clock ticks first does it for the others. A
 // source that fails now may work at the next tick; until then watchers keep what they know.
-//
-// Every is the interval of polls; after a notice it is zero, and a poll that began after the notice will do.
-func (t *watcher) poll(ctx context.Context, every time.Duration) {
-	var freshEnough time.Time
-	if every > 0 {
-		// Half an interval of tolerance lets tickers that tick at slightly different times share one poll.
-		freshEnough = time.Now().Add(-every / 2)
-	}
+func (t *watcher) poll(ctx context.Context) {
+	// Half an interval of tolerance lets tickers that tick at slightly different times share one poll.
+	freshEnough := time.Now().Add(-t.view.resource.poll / 2)
 	if _, err := t.view.refresh(ctx, freshEnough); err != nil && ctx.Err() == nil {
 		t.log.Warn("poll for changes", zap.String("resource", t.view.resource.gvr.String()), zap.Error(err))
 	}
+}
+
+// refreshTold looks for the change of which the source has told by closing told. It reports false if the source failed.
+func (t *watcher) refreshTold(ctx context.Context, told <-chan struct{}) bool {
+	err := t.view.refreshTold(ctx, told)
+	if err != nil && ctx.Err() == nil {
+		t.log.Warn("list what has changed", zap.String("resource", t.view.resource.gvr.String()), zap.Error(err))
+	}
+	return err == nil
 }
 
 func (t *watcher) bookmark() error {
