@@ -24,7 +24,7 @@ build:
 
 # Runs the test command of README.md: unit tests, and stories with a real kubectl.
 test:
-	go test -p 3 -timeout 30m ./e2e ./cmd/... ./internal/...
+	go test -p 3 -timeout 30m ./e2e ./cmd/... ./internal/... ./pkg/...
 
 # Runs what a release must pass besides `make ci`: recorded comparisons, other people's software, fuzzing, the library's HTTP.
 release-checks:
@@ -77,7 +77,7 @@ bench-incumbent:
 
 # Runs the benchmarks of all packages.
 microbench:
-	go test -run '^$$' -bench . -benchmem ./internal/...
+	go test -run '^$$' -bench . -benchmem ./internal/... ./pkg/...
 
 FUZZTIME ?= 60s
 # Runs every fuzz target for a while, until one finds something (docs/fuzzing.md).

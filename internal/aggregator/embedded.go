@@ -21,12 +21,10 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-openapi/pkg/common"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/registry"
-	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
 	"portico.dev/internal/store"
 )
@@ -252,15 +250,6 @@ func (a *Aggregator) LocalConfig() (*rest.Config, error) {
 	return unthrottled(h.core.ClientConfig(self)), nil
 }
 
-// Keys issue certificates that the front door trusts.
-func (a *Aggregator) Keys() (*pki.Directory, error) {
-	h, err := a.running()
-	if err != nil {
-		return nil, err
-	}
-	return h.keys, nil
-}
-
 // Snapshot returns the contents of a volatile store.
 func (a *Aggregator) Snapshot(ctx context.Context) (store.Contents, error) {
 	h, err := a.running()
@@ -290,13 +279,4 @@ func (a *Aggregator) Advance(ctx context.Context, d time.Duration) error {
 	}
 	ahead := time.Duration(h.clock.ahead.Add(int64(d)))
 	return h.store.ExpireKeys(ctx, ahead)
-}
-
-// Table is the routing table, for those who wait for an APIService.
-func (a *Aggregator) Table() (*apiservice.Table, error) {
-	h, err := a.running()
-	if err != nil {
-		return nil, err
-	}
-	return h.apiservices.Table(), nil
 }

@@ -32,7 +32,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/pkg/apitest"
-	"portico.dev/pkg/extension"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -318,33 +317,6 @@ func TestBackends(t *testing.T) {
 		}
 		backend.Heal()
 	})
-}
-
-type mailbox struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-}
-
-func TestServedResources(t *testing.T) {
-	env := apitest.Start(t)
-	list := func(context.Context, extension.Query) ([]mailbox, error) {
-		return []mailbox{{ObjectMeta: metav1.ObjectMeta{Name: "alice"}}}, nil
-	}
-	resource := extension.Of(extension.Definition[mailbox]{
-		Group: "mail.example.com", Version: "v1", Plural: "mailboxes", Kind: "Mailbox",
-	}, extension.ListFunc[mailbox](list))
-	env.Serve(resource)
-	for name, want := range map[string]bool{"alice": true, "mallory": false} {
-		if want {
-			env.Grant(name, "", rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{"mail.example.com"}, Resources: []string{"mailboxes"}})
-		}
-		client, err := dynamic.NewForConfig(env.User(name))
-		must(t, err)
-		found, err := client.Resource(resource.GroupVersionResource()).List(t.Context(), metav1.ListOptions{})
-		if (err == nil) != want || want && len(found.Items) != 1 || !want && !apierrors.IsForbidden(err) {
-			t.Errorf("%s: %v %v", name, found, err)
-		}
-	}
 }
 
 func TestSharedStorageKeepsEnvironmentsApart(t *testing.T) {

@@ -13,8 +13,8 @@
 // hosts resources behind an APIService, and Backend is an extension server that fails on demand. There are no nodes, no
 // scheduler, and no controllers of workloads: a Deployment stays without pods, as in envtest.
 //
-// Those who use envtest of controller-runtime keep their code with Environment, which has the shape of envtest.Environment. Package
-// documentation in docs/testing.md compares both.
+// Users of controller-runtime's envtest keep their code with Environment, which has the shape of envtest.Environment. docs/testing.md
+// compares both.
 //
 // Everything is stopped and removed when the test ends. Nothing is left: no goroutine, no file, no process.
 package apitest

@@ -2,21 +2,12 @@ package extension_test
 
 import (
 	"context"
-	"crypto/tls"
-	"net"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/extension/hosttest"
-	"portico.dev/internal/pki"
-	"portico.dev/pkg/apitest"
 	"portico.dev/pkg/extension"
 )
 
@@ -33,38 +24,6 @@ func pagesOf(names ...string) extension.Resource {
 			}
 			return all, nil
 		}))
-}
-
-// The program's own HTTPS server serves the handler; the Server only keeps trust and registration.
-func TestTheHandlerInAServerOfTheProgram(t *testing.T) {
-	env := apitest.Start(t)
-	authority, err := pki.NewAuthority("own")
-	must(t, err)
-	certPEM, keyPEM, err := authority.Issue(pki.Leaf{CommonName: "own", DNSNames: []string{"own.kube-system.svc"}, Server: true})
-	must(t, err)
-	certificate, err := tls.X509KeyPair(certPEM, keyPEM)
-	must(t, err)
-	caFile := filepath.Join(t.TempDir(), "ca.crt")
-	must(t, os.WriteFile(caFile, authority.PEM(), 0o600))
-	http := httptest.NewUnstartedServer(nil)
-	http.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequestClientCert}
-	http.EnableHTTP2 = true
-	pages := pagesOf("one")
-	server, err := extension.NewServer(extension.Options{
-		Client: env.Config, NoListener: true, Register: true, ServiceName: "own", CAFile: caFile,
-		Port: http.Listener.Addr().(*net.TCPAddr).Port,
-	}, pages)
-	must(t, err)
-	http.Config.Handler = server.Handler()
-	http.StartTLS()
-	t.Cleanup(http.Close)
-	hosttest.Run(t, server.Run, server.Ready())
-	client, err := dynamic.NewForConfig(env.Config)
-	must(t, err)
-	hosttest.Eventually(t, "pages are served through the front door", func() bool {
-		list, err := client.Resource(pages.GroupVersionResource()).List(t.Context(), metav1.ListOptions{})
-		return err == nil && len(list.Items) == 1
-	})
 }
 
 func TestManifestsOfAServer(t *testing.T) {
