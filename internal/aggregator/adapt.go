@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -86,6 +87,49 @@ func (h *parts) shown(all []apidiscoveryv2.APIGroupDiscovery) []apidiscoveryv2.A
 		}
 	}
 	return kept
+}
+
+// settleTimeout bounds settleDiscovery. Merging takes milliseconds.
+const settleTimeout = time.Second
+
+// settleDiscovery waits until the merged discovery documents have a custom group-version as the local groups serve it now.
+func (h *parts) settleDiscovery(ctx context.Context, gv schema.GroupVersion) {
+	if slices.Contains(h.core.BuiltIn(), gv) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for {
+		changed := h.discovery.Changed()
+		snapshot := h.discovery.Current()
+		if snapshot == nil || h.settled(snapshot, gv) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settled compares the names of the resources.
+func (h *parts) settled(snapshot *discovery.Snapshot, gv schema.GroupVersion) bool {
+	merged, has := snapshot.Lookup(gv)
+	if has && !merged.Local {
+		return true // of a backend
+	}
+	for _, g := range h.core.Discovery().Groups {
+		if g.Name != gv.Group {
+			continue
+		}
+		for _, v := range g.Versions {
+			if v.Version == gv.Version {
+				return has && slices.EqualFunc(v.Resources, merged.Resources, func(a, b apidiscoveryv2.APIResourceDiscovery) bool { return a.Resource == b.Resource })
+			}
+		}
+	}
+	return !has
 }
 
 func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []namespaces.Resource {

@@ -43,6 +43,7 @@ func (h *parts) wireFront() error {
 		Proxy:              h.proxy,
 		Unknown:            func(route *apiservice.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
 		Discovery:          h.discovery,
+		Settle:             h.settleDiscovery,
 		OpenAPI:            h.openapi,
 		Static: server.NewStatic(server.StaticConfig{
 			Health: h.health, Version: version.Get(),

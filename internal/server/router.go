@@ -43,6 +43,9 @@ type Router struct {
 	Discovery http.Handler
 	// OpenAPI serves /openapi/.
 	OpenAPI http.Handler
+	// Settle, if set, is called before the document of one local group-version is served. It waits until the merged documents say the
+	// same of it, so that a client that has seen one finds the group-version in the others too. It must be bounded.
+	Settle func(ctx context.Context, gv schema.GroupVersion)
 	// Static serves everything outside the API.
 	Static http.Handler
 }
@@ -69,6 +72,9 @@ func (s *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
 	table := s.Routes()
 	route, ok := table.Lookup(gv)
+	if s.Settle != nil && (!ok || route.Local) && isDocument(r) {
+		s.Settle(r.Context(), gv)
+	}
 	switch {
 	case ok && !route.Local && route.Available():
 		NoteServedBy(r.Context(), route.Name)
@@ -88,6 +94,12 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 	default:
 		respond.Error(w, r, notFound(r))
 	}
+}
+
+// isDocument reports whether a request is about a group-version and not about objects in it.
+func isDocument(r *http.Request) bool {
+	info, ok := requestInfo(r.Context())
+	return ok && !info.IsResourceRequest
 }
 
 // serveRemote hands a request to the proxy, with what the APIService's annotations ask for.
