@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -60,16 +59,21 @@ func copyModule(ctx context.Context, module, to string, env []string) error {
 		return err
 	}
 	defer os.RemoveAll(outside)
-	out, err := goCommand(ctx, outside, env, "mod", "download", "-json", module)
-	var found struct{ Dir, Error string }
-	if jsonErr := json.Unmarshal(out, &found); jsonErr != nil || found.Dir == "" {
-		return errors.Join(fmt.Errorf("download %s: %s", module, found.Error), err)
+	// The go command downloads a module that wants a newer Go too, and then refuses it.
+	_, refused := goCommand(ctx, outside, env, "mod", "download", module)
+	cache, err := goCommand(ctx, outside, env, "env", "GOMODCACHE")
+	if err != nil {
+		return err
 	}
-	return filepath.WalkDir(found.Dir, func(path string, d fs.DirEntry, err error) error {
+	from := filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(module))
+	if _, err := os.Stat(from); err != nil {
+		return errors.Join(fmt.Errorf("download %s: %w", module, err), refused)
+	}
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(found.Dir, path)
+		name, err := filepath.Rel(from, path)
 		if err != nil {
 			return err
 		}
@@ -81,7 +85,11 @@ func copyModule(ctx context.Context, module, to string, env []string) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(target, data, 0o644)
+		mode := fs.FileMode(0o644)
+		if bytes.HasPrefix(data, []byte("#!")) {
+			mode = 0o755 // a script: modules have no modes
+		}
+		return os.WriteFile(target, data, mode)
 	})
 }
 
