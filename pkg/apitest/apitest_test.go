@@ -297,26 +297,34 @@ func TestBackends(t *testing.T) {
 			t.Errorf("when it is back: %v", err)
 		}
 	})
-	t.Run("faults of one that does not store", func(t *testing.T) {
-		backend := env.In(t).ReadOnlyBackend("readings.example.com")
-		for name, fault := range map[string]func(){
-			"Hang": backend.Hang, "Blackhole": backend.Blackhole, "ExpireCertificate": backend.ExpireCertificate,
-			"ChangeAuthority": backend.ChangeAuthority, "ChangeName": backend.ChangeName,
-		} {
-			fault()
+	for name, fault := range map[string]func(*apitest.Backend){
+		"Hang": (*apitest.Backend).Hang, "Blackhole": (*apitest.Backend).Blackhole, "ExpireCertificate": (*apitest.Backend).ExpireCertificate,
+		"ChangeAuthority": (*apitest.Backend).ChangeAuthority, "ChangeName": (*apitest.Backend).ChangeName,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			backend := env.In(t).ReadOnlyBackend(strings.ToLower(name) + ".example.com")
+			fault(backend)
 			backend.WaitUnavailable()
 			backend.Heal()
 			backend.WaitAvailable()
-			t.Log(name)
-		}
-		for _, fault := range []func(){backend.Drip, backend.ResetBodies, backend.GoAway, backend.GarbleDiscovery, backend.EmptyDiscovery, backend.EndlessOpenAPI} {
-			fault()
-			if _, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); err != nil {
+		})
+	}
+	for name, fault := range map[string]func(*apitest.Backend){
+		"Drip": (*apitest.Backend).Drip, "ResetBodies": (*apitest.Backend).ResetBodies, "GoAway": (*apitest.Backend).GoAway,
+		"GarbleDiscovery": (*apitest.Backend).GarbleDiscovery, "EmptyDiscovery": (*apitest.Backend).EmptyDiscovery,
+		"EndlessOpenAPI": (*apitest.Backend).EndlessOpenAPI,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			backend := env.In(t).ReadOnlyBackend(strings.ToLower(name) + ".example.com")
+			fault(backend)
+			if _, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 				t.Errorf("other groups: %v", err)
 			}
-		}
-		backend.Heal()
-	})
+			backend.Heal()
+		})
+	}
 }
 
 func TestSharedStorageKeepsEnvironmentsApart(t *testing.T) {
