@@ -29,7 +29,7 @@ type Env struct {
 
 	t      testing.TB
 	client *kubernetes.Clientset // of the administrator
-	serial *atomic.Int64 // of names; shared by all of one server
+	serial *atomic.Int64         // of names; shared by all of one server
 }
 
 // Start starts a server for a test, and stops it when the test and its subtests have ended.
@@ -61,7 +61,9 @@ func StartWith(t testing.TB, e *Environment) *Env {
 }
 
 // In returns the same server for a subtest: what is made through it is removed when the subtest ends.
-func (e *Env) In(t testing.TB) *Env { return &Env{Environment: e.Environment, t: t, client: e.client, serial: e.serial} }
+func (e *Env) In(t testing.TB) *Env {
+	return &Env{Environment: e.Environment, t: t, client: e.client, serial: e.serial}
+}
 
 // callTimeout bounds a method of Env.
 const callTimeout = time.Minute
