@@ -2,9 +2,11 @@ package frontdoor_test
 
 import (
 	"context"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -114,6 +117,32 @@ func TestTwoInOneProcess(t *testing.T) {
 	}
 	if _, err := two.RESTConfig("admin", masters); err == nil || !strings.Contains(err.Error(), "in-process") {
 		t.Errorf("without a listener: %v", err)
+	}
+}
+
+func TestTheHandlerInAServerOfTheProgram(t *testing.T) {
+	front := start(t, frontdoor.Config{NoListener: true, TokenAuthenticators: []authenticator.Token{
+		authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+			return &authenticator.Response{User: &user.DefaultInfo{Name: "admin", Groups: masters}}, token == "mine", nil
+		}),
+	}})
+	server := httptest.NewUnstartedServer(front.Handler())
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	config := &rest.Config{Host: server.URL, BearerToken: "mine", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	maps, ctx := client(t, config, nil).CoreV1().ConfigMaps("default"), t.Context()
+	events, err := maps.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=a"})
+	must(t, err)
+	defer events.Stop()
+	_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+	must(t, err)
+	if e := <-events.ResultChan(); e.Type != watch.Added {
+		t.Errorf("event %v", e)
+	}
+	if code, body := get(t, rest.AnonymousClientConfig(config), "/api/v1/namespaces"); code != http.StatusForbidden {
+		t.Errorf("anonymous: %d %s", code, body)
 	}
 }
 
