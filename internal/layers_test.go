@@ -31,7 +31,7 @@ var innerLayers = map[string]map[string]int{
 		"authz": 2, "delegated": 2, "oidc": 2, "serviceaccount": 2, "tokenwebhook": 2, "authtest": 2,
 	},
 	"coreapi": {
-		"columns": 0, "defaults": 0, "selectable": 0, "validate": 0, "allocation": 0, "encryption": 0, "definitions": 0, "openapidocs": 0,
+		"columns": 0, "defaults": 0, "selectable": 0, "validate": 0, "allocation": 0, "encryption": 0, "definitions": 0, "openapidocs": 0, "openapidocs/build": 0,
 		"quota": 1, "admission": 1, "crds": 2,
 		"registry": 2, "admission/plugins": 2,
 		"kinds/*": 3,

@@ -31,9 +31,10 @@ import (
 
 // Embedded is what a program that embeds the front door adds to it, and what it can do besides a program of its own.
 type Embedded struct {
-	// Groups are further local groups, and Definitions the OpenAPI definitions of their kinds.
-	Groups      []registry.Group
-	Definitions common.GetOpenAPIDefinitions
+	// Groups are further local groups, Definitions the OpenAPI definitions of their kinds, and BuildDocument what builds their documents.
+	Groups        []registry.Group
+	Definitions   common.GetOpenAPIDefinitions
+	BuildDocument coreapi.DocumentBuilder
 	// Hidden reports whether clients do not see a built-in group-version: they get 404 for it, and it is in no document. Its kinds
 	// work inside all the same. It is not asked about apiregistration.k8s.io. Nil: none is hidden.
 	Hidden func(schema.GroupVersion) bool

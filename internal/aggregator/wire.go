@@ -126,7 +126,7 @@ func (h *parts) wireState() (err error) {
 	h.core, err = coreapi.New(coreapi.Config{
 		Store: h.store, Replica: h.replicas.Name(), Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
 		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.webhooks(), Storage: h.coreStorage(), Logger: h.log.Named("local"),
-		Admission: h.cfg.admission(), RESTMapper: h.knownKinds, Groups: h.cfg.localGroups(), Definitions: h.cfg.Embedded.Definitions, RuntimeConfig: h.cfg.runtimeConfig(),
+		Admission: h.cfg.admission(), RESTMapper: h.knownKinds, Groups: h.cfg.localGroups(), Definitions: h.cfg.Embedded.Definitions, BuildDocument: h.cfg.Embedded.BuildDocument, RuntimeConfig: h.cfg.runtimeConfig(),
 		ServiceNetwork: h.cfg.Services.network(), EventTTL: h.cfg.Services.EventTTL,
 		MaxTokenExpiration: h.cfg.Authentication.MaxTokenExpiration, DenyPrivileged: !h.cfg.AllowPrivileged,
 	})

@@ -1,7 +1,6 @@
 package coreapi
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,18 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
-	"k8s.io/kube-openapi/pkg/builder"
-	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/common"
-	"k8s.io/kube-openapi/pkg/common/restfuladapter"
-	openapihandler "k8s.io/kube-openapi/pkg/handler"
-	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico.dev/internal/coreapi/definitions"
 	"portico.dev/internal/coreapi/openapidocs"
 )
+
+// DocumentBuilder builds the OpenAPI document of services in a version of OpenAPI, 2 or 3.
+type DocumentBuilder func(version int, services []*restful.WebService, name func(string) (string, spec.Extensions), known common.GetOpenAPIDefinitions) ([]byte, error)
 
 // addedDocuments are the OpenAPI documents of groups that a program which embeds the front door has added. They are built at the
 // start, because only those of our own groups can be prepared by go generate.
@@ -51,63 +48,33 @@ func describeAdded(cfg Config, c *codecs, container *restful.Container) (addedDo
 			prepared[version] = true
 		}
 	}
-	var all []common.RouteContainer
+	var all []*restful.WebService
 	for _, g := range cfg.Groups {
 		if prepared[g.Version] || !cfg.RuntimeConfig.ServesVersion(g.Version) {
 			continue
 		}
+		if cfg.BuildDocument == nil {
+			return docs, fmt.Errorf("describe %s: there is nothing to build its OpenAPI documents with", g.Version)
+		}
 		path := "apis/" + g.Version.String()
 		services := slices.DeleteFunc(slices.Clone(container.RegisteredWebServices()), func(s *restful.WebService) bool { return s.RootPath() != "/"+path })
-		routes := restfuladapter.AdaptWebServices(services)
-		document, err := builder3.BuildOpenAPISpecFromRoutes(routes, cfg.openAPIConfig(c))
-		if err != nil {
-			return docs, fmt.Errorf("describe %s: %w", g.Version, err)
-		}
-		body, err := json.Marshal(document)
+		body, err := cfg.BuildDocument(3, services, definitionNamer(c.scheme), cfg.knownDefinitions)
 		if err != nil {
 			return docs, fmt.Errorf("describe %s: %w", g.Version, err)
 		}
 		docs.v3 = append(docs.v3, openapidocs.New(path, body))
-		all = append(all, routes...)
+		all = append(all, services...)
 	}
 	if len(all) == 0 {
 		return docs, nil
 	}
-	three := cfg.openAPIConfig(c)
-	document, err := builder.BuildOpenAPISpecFromRoutes(all, &common.Config{
-		Info:                           three.Info,
-		DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: three.DefaultResponse.Description}},
-		GetDefinitionName:              three.GetDefinitionName,
-		GetDefinitions:                 three.GetDefinitions,
-		GetOperationIDAndTagsFromRoute: three.GetOperationIDAndTagsFromRoute,
-	})
-	if err != nil {
-		return docs, fmt.Errorf("describe added groups in version 2: %w", err)
-	}
-	document.Definitions = openapihandler.PruneDefaults(document.Definitions)
-	body, err := json.Marshal(document)
+	body, err := cfg.BuildDocument(2, all, definitionNamer(c.scheme), cfg.knownDefinitions)
 	if err != nil {
 		return docs, fmt.Errorf("describe added groups in version 2: %w", err)
 	}
 	swagger := openapidocs.New("", body)
 	docs.v2 = &swagger
 	return docs, nil
-}
-
-func (c *Config) openAPIConfig(codec *codecs) *common.OpenAPIV3Config {
-	return &common.OpenAPIV3Config{
-		Info:              &spec.Info{InfoProps: spec.InfoProps{Title: "Portico", Version: "unversioned"}},
-		DefaultResponse:   &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
-		GetDefinitionName: definitionNamer(codec.scheme),
-		GetDefinitions:    c.knownDefinitions,
-		GetOperationIDAndTagsFromRoute: func(r common.Route) (string, []string, error) {
-			adapted, ok := r.(*restfuladapter.RouteAdapter)
-			if !ok {
-				return "", nil, fmt.Errorf("the route of %s is a %T", r.Path(), r)
-			}
-			return openapi.GetOperationIDAndTags(adapted.Route)
-		},
-	}
 }
 
 const groupVersionKinds = "x-kubernetes-group-version-kind"

@@ -80,6 +80,8 @@ type Config struct {
 	// Definitions are the OpenAPI definitions of kinds in Groups that Portico does not have itself, as openapi-gen writes them.
 	// Nil: there are no such kinds.
 	Definitions common.GetOpenAPIDefinitions
+	// BuildDocument builds their OpenAPI documents. Required with such kinds.
+	BuildDocument DocumentBuilder
 	// RuntimeConfig says which of Groups are served. Default all.
 	RuntimeConfig RuntimeConfig
 	// Logger may be nil.

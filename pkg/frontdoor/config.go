@@ -16,6 +16,7 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 
 	"portico.dev/internal/aggregator"
+	"portico.dev/internal/coreapi/openapidocs/build"
 	"portico.dev/internal/run"
 )
 
@@ -124,7 +125,7 @@ func (c *Config) settings() (aggregator.Config, error) {
 		return s, fmt.Errorf("group-version %s: Definitions are needed with Groups; openapi-gen of k8s.io/kube-openapi writes them", c.Groups[0].Version)
 	}
 	s.Embedded = aggregator.Embedded{
-		Groups: c.Groups, Definitions: c.Definitions, Hidden: c.hidden(),
+		Groups: c.Groups, Definitions: c.Definitions, BuildDocument: build.Document, Hidden: c.hidden(),
 		Tokens: c.TokenAuthenticators, Requests: c.Authenticators, Authorizers: c.Authorizers, Admission: c.Admission, Handlers: c.Handlers,
 		Listener: c.Listener, NoListener: c.NoListener, NoServiceManager: true, NamespaceDeletionDelay: c.NamespaceDeletionDelay, Volatile: c.Storage.InMemory,
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 
@@ -15,13 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/kube-openapi/pkg/builder"
-	"k8s.io/kube-openapi/pkg/builder3"
-	"k8s.io/kube-openapi/pkg/common"
-	"k8s.io/kube-openapi/pkg/common/restfuladapter"
-	"k8s.io/kube-openapi/pkg/handler"
-	"k8s.io/kube-openapi/pkg/spec3"
-	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"portico.dev/internal/coreapi/openapidocs/build"
 )
 
 // described is the document of one group-version, or, without a path, the version 2 document of all of them.
@@ -45,7 +39,7 @@ func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
 		return nil, err
 	}
 	var documents []described
-	var everything []common.RouteContainer
+	var everything []*restful.WebService
 	for _, g := range groups {
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
@@ -53,7 +47,7 @@ func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
 			if err != nil {
 				return nil, fmt.Errorf("describe %s: %w", gv, err)
 			}
-			body, err := version3(scheme, routes)
+			body, err := document(3, scheme, routes)
 			if err != nil {
 				return nil, fmt.Errorf("describe %s: %w", gv, err)
 			}
@@ -61,7 +55,7 @@ func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
 			everything = append(everything, routes...)
 		}
 	}
-	body, err := version2(scheme, everything)
+	body, err := document(2, scheme, everything)
 	if err != nil {
 		return nil, fmt.Errorf("describe everything in version 2: %w", err)
 	}
@@ -69,7 +63,7 @@ func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
 }
 
 // routesOf makes the routes by which the resources of a group-version are served.
-func routesOf(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) ([]common.RouteContainer, error) {
+func routesOf(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) ([]*restful.WebService, error) {
 	storage, err := storages(scheme, gv, resources)
 	if err != nil {
 		return nil, err
@@ -101,33 +95,11 @@ func routesOf(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidis
 	if err := sameVerbs(resources, routed); err != nil {
 		return nil, err
 	}
-	return restfuladapter.AdaptWebServices(container.RegisteredWebServices()), nil
+	return container.RegisteredWebServices(), nil
 }
 
-func version3(scheme *runtime.Scheme, routes []common.RouteContainer) ([]byte, error) {
-	document, err := builder3.BuildOpenAPISpecFromRoutes(routes, config(scheme))
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(document)
-}
-
-// version2 leaves defaults out, as kube-apiserver does: version 2 has no place for a default beside a reference, and old
-// clients stumble over it.
-func version2(scheme *runtime.Scheme, routes []common.RouteContainer) ([]byte, error) {
-	three := config(scheme)
-	document, err := builder.BuildOpenAPISpecFromRoutes(routes, &common.Config{
-		Info:                           three.Info,
-		DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: three.DefaultResponse.Description}},
-		GetDefinitionName:              three.GetDefinitionName,
-		GetDefinitions:                 three.GetDefinitions,
-		GetOperationIDAndTagsFromRoute: three.GetOperationIDAndTagsFromRoute,
-	})
-	if err != nil {
-		return nil, err
-	}
-	document.Definitions = handler.PruneDefaults(document.Definitions)
-	return json.Marshal(document)
+func document(version int, scheme *runtime.Scheme, routes []*restful.WebService) ([]byte, error) {
+	return build.Document(version, routes, openapi.NewDefinitionNamer(scheme).GetDefinitionName, knownDefinitions)
 }
 
 // storages gives each resource and subresource a storage with its verbs.
@@ -173,26 +145,6 @@ func verbsOf(resources []apidiscoveryv2.APIResourceDiscovery) map[string][]strin
 		}
 	}
 	return verbs
-}
-
-func config(scheme *runtime.Scheme) *common.OpenAPIV3Config {
-	return &common.OpenAPIV3Config{
-		// A version here would give every document a new hash with every release, and every client a reason to fetch it.
-		Info:                           &spec.Info{InfoProps: spec.InfoProps{Title: "Portico", Version: "unversioned"}},
-		DefaultResponse:                &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
-		GetDefinitionName:              openapi.NewDefinitionNamer(scheme).GetDefinitionName,
-		GetDefinitions:                 knownDefinitions,
-		GetOperationIDAndTagsFromRoute: operation,
-	}
-}
-
-// operation names an operation as kube-apiserver does: clients are generated from these names.
-func operation(r common.Route) (string, []string, error) {
-	adapted, ok := r.(*restfuladapter.RouteAdapter)
-	if !ok {
-		return "", nil, fmt.Errorf("the route of %s is a %T", r.Path(), r)
-	}
-	return openapi.GetOperationIDAndTags(adapted.Route)
 }
 
 func rootOf(gv schema.GroupVersion) string {
