@@ -66,13 +66,13 @@ func writeSuite(to *bytes.Buffer, s suite, all map[key]packageResult) (unexplain
 			continue
 		}
 		for _, d := range differences(theirs, ours) {
-			reason := reasons[path][d.name]
+			reason := reasonOf(path, d.name)
 			if reason == "" {
 				reason = "not known yet"
 				unexplained = append(unexplained, fmt.Errorf("%s: %s: no reason why it is %s on kube-apiserver and %s on Portico", path, d.name, d.theirs, d.ours))
 			}
 			differing = append(differing, fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n",
-				strings.TrimPrefix(path, s.module+"/"), cell(d.name), d.theirs, d.ours, cell(reason)))
+				strings.TrimPrefix(path, s.module+"/"), cell(d.name), d.theirs, d.ours, reason))
 		}
 	}
 	if len(differing) > 0 {
