@@ -1,13 +1,14 @@
 package main
 
-// every is the name that stands for all specs of a package without a reason of their own.
-const every = "*"
+import "strings"
 
 const noDevices = "Portico does not serve `resource.k8s.io/v1`: [local groups](local-groups.md#what-is-not)"
 
-// reasons says why a spec differs between the servers, by package and name.
+// reasons says why a spec differs between the servers, by package and name. A name that ends in an asterisk stands for all that
+// begin so.
 var reasons = map[string]map[string]string{
-	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation": {every: noDevices},
+	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation": {"*": noDevices},
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle":               {"DRA Initialization Gating *": noDevices},
 }
 
 // reasonOf is empty if there is no reason.
@@ -15,5 +16,10 @@ func reasonOf(path, name string) string {
 	if reason := reasons[path][name]; reason != "" {
 		return reason
 	}
-	return reasons[path][every]
+	for pattern, reason := range reasons[path] {
+		if prefix, isPattern := strings.CutSuffix(pattern, "*"); isPattern && strings.HasPrefix(name, prefix) {
+			return reason
+		}
+	}
+	return ""
 }

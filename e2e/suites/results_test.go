@@ -91,3 +91,16 @@ func TestWritePage(t *testing.T) {
 		t.Errorf("a page without marks: %v", err)
 	}
 }
+
+func TestReasonOf(t *testing.T) {
+	const lifecycle = "sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	if reasonOf(lifecycle, "DRA Initialization Gating waits") != noDevices {
+		t.Error("a pattern does not match")
+	}
+	if reason := reasonOf(lifecycle, "Something else"); reason != "" {
+		t.Errorf("another spec has the reason %q", reason)
+	}
+	if reason := reasonOf("example.com/m", "a"); reason != "" {
+		t.Errorf("another package has the reason %q", reason)
+	}
+}
