@@ -56,7 +56,7 @@ func writeSuite(to *bytes.Buffer, s suite, all map[key]packageResult) (unexplain
 	}
 	slices.Sort(paths)
 	fmt.Fprintf(to, "\n### %s %s\n\n", s.module, s.version)
-	to.WriteString("Passed, failed and skipped specs, and seconds.\n\n| package | kube-apiserver | | Portico | |\n|---|---|---|---|---|\n")
+	to.WriteString("Passed, failed and skipped specs, and seconds.\n\n| package | kube-apiserver | s | Portico | s |\n|---|---|---|---|---|\n")
 	var differing []string
 	for _, path := range paths {
 		theirs, haveTheirs := all[key{s.module, s.version, path, kubernetes}]
@@ -65,21 +65,46 @@ func writeSuite(to *bytes.Buffer, s suite, all map[key]packageResult) (unexplain
 		if !haveTheirs || !haveOurs {
 			continue
 		}
-		for _, d := range differences(theirs, ours) {
-			reason := reasonOf(path, d.name)
-			if reason == "" {
-				reason = "not known yet"
-				unexplained = append(unexplained, fmt.Errorf("%s: %s: no reason why it is %s on kube-apiserver and %s on Portico", path, d.name, d.theirs, d.ours))
-			}
-			differing = append(differing, fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n",
-				strings.TrimPrefix(path, s.module+"/"), cell(d.name), d.theirs, d.ours, reason))
+		rows, without := explain(path, differences(theirs, ours))
+		for _, r := range rows {
+			differing = append(differing, fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", strings.TrimPrefix(path, s.module+"/"), cell(r.name), r.theirs, r.ours, r.reason))
 		}
+		unexplained = append(unexplained, without...)
 	}
 	if len(differing) > 0 {
 		to.WriteString("\n| package | spec that differs | kube-apiserver | Portico | reason |\n|---|---|---|---|---|\n")
 		to.WriteString(strings.Join(differing, ""))
 	}
 	return unexplained
+}
+
+// explained is a row of the table of what differs: a difference, or all for which the same reason is given.
+type explained struct {
+	difference
+	reason string
+}
+
+// explain gives the differences of a package their reasons, and returns an error for each without one.
+func explain(path string, all []difference) (rows []explained, without []error) {
+	counts := map[explained]int{}
+	for _, d := range all {
+		reason, of := reasonOf(path, d.name)
+		if reason == "" {
+			rows = append(rows, explained{d, "not known yet"})
+			without = append(without, fmt.Errorf("%s: %s: no reason why it is %s on kube-apiserver and %s on Portico", path, d.name, d.theirs, d.ours))
+			continue
+		}
+		row := explained{difference{of, d.theirs, d.ours}, reason}
+		if counts[row]++; counts[row] == 1 {
+			rows = append(rows, row)
+		}
+	}
+	for i, row := range rows {
+		if n := counts[row]; strings.HasSuffix(row.name, "*") {
+			rows[i].name = fmt.Sprintf("%s (%d specs)", row.name, n)
+		}
+	}
+	return rows, without
 }
 
 func cells(p packageResult, have bool) string {

@@ -11,15 +11,15 @@ var reasons = map[string]map[string]string{
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle":               {"DRA Initialization Gating *": noDevices},
 }
 
-// reasonOf is empty if there is no reason.
-func reasonOf(path, name string) string {
+// reasonOf returns the reason, and what it is given for: the name, or a pattern. Both are empty if there is none.
+func reasonOf(path, name string) (reason, of string) {
 	if reason := reasons[path][name]; reason != "" {
-		return reason
+		return reason, name
 	}
 	for pattern, reason := range reasons[path] {
 		if prefix, isPattern := strings.CutSuffix(pattern, "*"); isPattern && strings.HasPrefix(name, prefix) {
-			return reason
+			return reason, pattern
 		}
 	}
-	return ""
+	return "", ""
 }

@@ -94,13 +94,13 @@ func TestWritePage(t *testing.T) {
 
 func TestReasonOf(t *testing.T) {
 	const lifecycle = "sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
-	if reasonOf(lifecycle, "DRA Initialization Gating waits") != noDevices {
-		t.Error("a pattern does not match")
-	}
-	if reason := reasonOf(lifecycle, "Something else"); reason != "" {
-		t.Errorf("another spec has the reason %q", reason)
-	}
-	if reason := reasonOf("example.com/m", "a"); reason != "" {
-		t.Errorf("another package has the reason %q", reason)
+	for _, c := range []struct{ path, name, reason, of string }{
+		{lifecycle, "DRA Initialization Gating waits", noDevices, "DRA Initialization Gating *"},
+		{lifecycle, "Something else", "", ""},
+		{"example.com/m", "a", "", ""},
+	} {
+		if reason, of := reasonOf(c.path, c.name); reason != c.reason || of != c.of {
+			t.Errorf("%s of %s: %q of %q", c.name, c.path, reason, of)
+		}
 	}
 }
