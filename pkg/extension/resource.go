@@ -94,7 +94,17 @@ type Resource struct {
 	docs                   map[string]string
 	schema                 json.RawMessage
 
-	source source
+	source   source
+	notifier Notifier // nil: the provider tells of no change
+	tellsAll bool     // nothing changes without a notice
+}
+
+// changed is closed at the next change of which the provider tells; nil when it tells of none.
+func (s Resource) changed() <-chan struct{} {
+	if s.notifier == nil {
+		return nil
+	}
+	return s.notifier.Changed()
 }
 
 // GroupVersion is where the resource is served.
@@ -120,7 +130,8 @@ type Object[T any] interface {
 
 // Of makes a Resource of a definition and its provider.
 func Of[T any, P Object[T]](d Definition[T], provider Lister[T]) Resource {
-	if _, tells := provider.(Notifier); tells {
+	notifier, tells := provider.(Notifier)
+	if tells {
 		setDefault(&d.PollInterval, time.Minute)
 	}
 	return Resource{
@@ -140,6 +151,8 @@ func Of[T any, P Object[T]](d Definition[T], provider Lister[T]) Resource {
 		docs:         d.Docs,
 		schema:       d.Schema,
 		source:       typedResource[T, P]{definition: d, provider: provider},
+		notifier:     notifier,
+		tellsAll:     tellsAll(provider),
 	}
 }
 

@@ -109,5 +109,15 @@ func (s *Store[T]) Get(_ context.Context, q Query) (T, error) {
 	return o, nil
 }
 
+// whole is the store itself, also when it is called of a type around it.
+func (s *Store[T]) whole() any { return s }
+
+// tellsAll reports whether nothing of a provider changes without a notice. That holds for a Store itself; a type around one may list
+// more than what is in the store.
+func tellsAll(provider any) bool {
+	s, ok := provider.(interface{ whole() any })
+	return ok && s.whole() == provider
+}
+
 // Changed makes the store a Notifier.
 func (s *Store[T]) Changed() <-chan struct{} { return s.changes.Changed() }

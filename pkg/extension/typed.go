@@ -25,10 +25,6 @@ type object interface {
 type source interface {
 	list(ctx context.Context, q Query) ([]object, error)
 	get(ctx context.Context, q Query) (object, error)
-	// changed is closed at the next change of which the provider tells; nil when it tells of none. tellsAll is whether nothing
-	// changes without that.
-	changed() <-chan struct{}
-	tellsAll() bool
 	// stamped is a copy of o that carries resourceVersion.
 	stamped(o object, resourceVersion string) object
 	// blank is an object without content, for bookmarks.
@@ -91,19 +87,6 @@ func (h typedResource[T, P]) get(ctx context.Context, q Query) (object, error) {
 		}
 	}
 	return nil, h.notFound(q.Name)
-}
-
-func (h typedResource[T, P]) changed() <-chan struct{} {
-	if n, ok := h.provider.(Notifier); ok {
-		return n.Changed()
-	}
-	return nil
-}
-
-// tellsAll holds for a Store itself. A type around one may list more than what is in the store.
-func (h typedResource[T, P]) tellsAll() bool {
-	_, ok := h.provider.(*Store[T])
-	return ok
 }
 
 func (h typedResource[T, P]) notFound(name string) error {

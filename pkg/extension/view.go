@@ -84,7 +84,7 @@ func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, erro
 		if v.polled.IsZero() {
 			return false
 		}
-		return !v.polled.Before(notBefore) || v.resource.source.tellsAll() && !closed(v.signal())
+		return !v.polled.Before(notBefore) || v.resource.tellsAll && !closed(v.signal())
 	})
 }
 
@@ -104,7 +104,7 @@ func (v *view) pollUnless(ctx context.Context, fresh func() bool) (snapshot, err
 	defer func() { <-v.turn }()
 	if !fresh() {
 		began := time.Now()
-		told := v.resource.source.changed() // before listing: a change in the middle of it closes this channel
+		told := v.resource.changed() // before listing: a change in the middle of it closes this channel
 		heard, said := withWarnings(ctx)
 		items, err := v.resource.source.list(heard, v.query)
 		if err != nil {
