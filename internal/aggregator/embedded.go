@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	genericadmission "k8s.io/apiserver/pkg/admission"
@@ -25,6 +26,7 @@ import (
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/registry"
+	"portico.dev/internal/respond"
 	"portico.dev/internal/run"
 	"portico.dev/internal/store"
 )
@@ -181,7 +183,7 @@ func (a *Aggregator) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, err := a.running()
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			respond.Error(w, r, apierrors.NewServiceUnavailable(err.Error()))
 			return
 		}
 		h.chain.ServeHTTP(w, r)

@@ -146,6 +146,16 @@ func TestTheHandlerInAServerOfTheProgram(t *testing.T) {
 	}
 }
 
+func TestTheHandlerOfAFrontDoorThatDoesNotRun(t *testing.T) {
+	front, err := frontdoor.New(frontdoor.Config{DataDir: t.TempDir()})
+	must(t, err)
+	w := httptest.NewRecorder()
+	front.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api", nil))
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
 func TestWithoutAnyLocalGroup(t *testing.T) {
 	front := start(t, frontdoor.Config{ServedGroups: []string{}})
 	config, err := front.RESTConfig("admin", masters)
