@@ -29,6 +29,9 @@ type ClientConn interface {
 	// Check finds timeouts. One goroutine calls it every ClientConfig.CheckInterval: timeouts are counted in checks. With
 	// idle, connections without requests are pinged too.
 	Check(idle bool)
+	// AbandonWaiting fails requests with method GET or HEAD that have no response header yet, with an error of kind
+	// Abandoned. Other requests and the connection are left alone.
+	AbandonWaiting(why error)
 	// Close ends the connection and all its requests.
 	Close()
 }
@@ -56,6 +59,7 @@ const (
 	Refused           = client.Refused           // REFUSED_STREAM: the server did not process the request
 	Canceled          = client.Canceled          // the request's context ended, or the caller closed the response's body
 	BodyError         = client.BodyError         // reading the request's body failed
+	Abandoned         = client.Abandoned         // AbandonWaiting ended the request; the server may have processed it
 	InvalidRequest    = client.InvalidRequest    // HTTP/2 cannot carry the request; nothing was sent
 )
 

@@ -70,6 +70,8 @@ type exchange struct {
 	informational   int
 	headersReceived bool // of the final response
 	over            sync.Once
+	ctx             context.Context         // of the library's request; nil for requests that AbandonWaiting leaves alone
+	cancel          context.CancelCauseFunc // of ctx
 }
 
 // libraryRequest is the request for the library.
@@ -108,7 +110,12 @@ func (e *exchange) informationalHeaders(code int, _ textproto.MIMEHeader) error 
 
 // finish is called, at least once, when nothing more arrives.
 func (e *exchange) finish() {
-	e.over.Do(func() { e.conn.active.Add(-1) })
+	e.over.Do(func() {
+		e.conn.active.Add(-1)
+		if e.cancel != nil {
+			e.cancel(nil)
+		}
+	})
 }
 
 // response makes the caller's response of the library's.
@@ -144,6 +151,12 @@ func (e *exchange) failure(err error) *ClientError {
 	}
 	if ctx := e.request.Context(); ctx.Err() != nil {
 		return canceledError(ctx)
+	}
+	if e.ctx != nil {
+		var abandoned *ClientError
+		if errors.As(context.Cause(e.ctx), &abandoned) {
+			return abandoned
+		}
 	}
 	kind, known := e.kindOf(err)
 	if !known {

@@ -66,6 +66,7 @@ type libraryConn struct {
 	writeFailed bool  // a write failed
 	held        map[*heldBody]struct{}
 	uploads     map[*requestBody]struct{}
+	waiting     map[*exchange]context.CancelCauseFunc // requests that AbandonWaiting ends
 }
 
 func newLibraryConn(ctx context.Context, tc *tls.Conn, config ClientConfig) (ClientConn, error) {
@@ -73,7 +74,7 @@ func newLibraryConn(ctx context.Context, tc *tls.Conn, config ClientConfig) (Cli
 		config: config, nc: tc,
 		settingsAcknowledged: make(chan struct{}), libraryClosed: make(chan struct{}), done: make(chan struct{}), refreshNow: make(chan struct{}, 1),
 		pingAfter: checksIn(config.PingAfter, config.CheckInterval), pingTimeout: checksIn(config.PingTimeout, config.CheckInterval),
-		held: map[*heldBody]struct{}{}, uploads: map[*requestBody]struct{}{},
+		held: map[*heldBody]struct{}{}, uploads: map[*requestBody]struct{}{}, waiting: map[*exchange]context.CancelCauseFunc{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	below := &observedConn{Conn: tc, owner: c}
@@ -343,12 +344,45 @@ func (c *libraryConn) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	e := &exchange{conn: c, request: r}
 	c.active.Add(1)
-	resp, err := c.conn.RoundTrip(e.libraryRequest())
+	out := e.libraryRequest()
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		e.ctx, e.cancel = context.WithCancelCause(out.Context())
+		out = out.WithContext(e.ctx)
+		c.await(e)
+	}
+	resp, err := c.conn.RoundTrip(out)
+	c.answered(e)
 	if err != nil {
 		e.finish()
 		return nil, e.failure(err)
 	}
 	return e.response(resp)
+}
+
+// await adds a request that waits for the header of its response, and answered removes it.
+func (c *libraryConn) await(e *exchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting[e] = e.cancel
+}
+
+func (c *libraryConn) answered(e *exchange) {
+	if e.cancel == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, e)
+}
+
+// AbandonWaiting implements ClientConn.
+func (c *libraryConn) AbandonWaiting(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cancel := range c.waiting {
+		cancel(&ClientError{Kind: Abandoned, Err: why})
+	}
+	clear(c.waiting)
 }
 
 // Why a connection ended, where that is known here.

@@ -476,6 +476,52 @@ func TestGoAwayEndsAConnectionWithItsLastRequest(t *testing.T) {
 	})
 }
 
+// Requests that wait for a header and can be repeated end; the others, and the connection, do not.
+func TestAbandonWaiting(t *testing.T) {
+	both := make(chan [2]uint32, 2)
+	answer := make(chan struct{}, 2)
+	script := settled(func(p *peer) {
+		streams := map[string]uint32{}
+		for len(streams) < 2 {
+			f, ok := p.next(http2.FrameHeaders).(*http2.MetaHeadersFrame)
+			if !ok {
+				return
+			}
+			streams[f.PseudoValue("method")] = f.StreamID
+		}
+		both <- [2]uint32{streams[http.MethodGet], streams[http.MethodPost]}
+		reset, ok := p.next(http2.FrameRSTStream).(*http2.RSTStreamFrame)
+		if !ok || reset.StreamID != streams[http.MethodGet] || reset.ErrCode != http2.ErrCodeCancel {
+			return
+		}
+		<-answer
+		p.headers(streams[http.MethodPost], true, ":status", "201")
+		p.drain()
+	})
+	onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		results := map[string]chan error{http.MethodGet: make(chan error, 1), http.MethodPost: make(chan error, 1)}
+		for method, result := range results {
+			go func() {
+				_, _, _, err := ask(c, newRequest(t, method, nil))
+				result <- err
+			}()
+		}
+		<-both
+		why := errors.New("it hangs")
+		c.AbandonWaiting(why)
+		if err := <-results[http.MethodGet]; kindOf(err) != engine.Abandoned || !errors.Is(err, why) {
+			t.Errorf("GET: %v", err)
+		}
+		answer <- struct{}{}
+		if err := <-results[http.MethodPost]; err != nil {
+			t.Errorf("POST: %v", err)
+		}
+		if c.Closed() {
+			t.Error("the connection is closed")
+		}
+	})
+}
+
 // The server's SETTINGS say how many requests there may be, and may say so again.
 func TestTheServersLimit(t *testing.T) {
 	script := settled(func(p *peer) {

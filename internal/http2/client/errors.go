@@ -36,6 +36,8 @@ const (
 	InvalidRequest
 	// Rejected: the server reset the stream with PROTOCOL_ERROR. The request is malformed to it, and will be again.
 	Rejected
+	// Abandoned: Conn.AbandonWaiting ended the request. The server may have processed it.
+	Abandoned
 )
 
 // Error is why a request has no complete response.

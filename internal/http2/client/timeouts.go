@@ -1,6 +1,7 @@
 package client
 
 import (
+	"net/http"
 	"time"
 
 	"portico.dev/internal/http2/frame"
@@ -127,5 +128,21 @@ func (c *Conn) releaseHeld() {
 	c.mu.Unlock()
 	for _, s := range slow {
 		s.release()
+	}
+}
+
+// AbandonWaiting fails requests with method GET or HEAD that have no response header yet, with an Error of kind Abandoned.
+// Other requests are left alone, since the server may act on them, and so is the connection.
+func (c *Conn) AbandonWaiting(why error) {
+	var waiting []*stream
+	c.mu.Lock()
+	for _, s := range c.streams {
+		if !s.returned && !s.held && (s.request.Method == http.MethodGet || s.request.Method == http.MethodHead) {
+			waiting = append(waiting, s)
+		}
+	}
+	c.mu.Unlock()
+	for _, s := range waiting {
+		s.fail(&Error{Abandoned, why}, frame.Cancel)
 	}
 }
