@@ -2,6 +2,7 @@ package apiservice
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -197,13 +198,18 @@ func TestAHungBackendBecomesUnavailableWhileClientsWait(t *testing.T) {
 		}
 	})
 	r, _ := h.Table().Lookup(gvExample)
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	go func() {
-		defer close(done)
-		request(t, r.Backend)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://ignored/apis/example.com/v1/widgets", nil)
+		if err == nil {
+			_, err = r.Backend.RoundTrip(req)
+		}
+		done <- err
 	}()
 	h.is("v1.example.com", "False", "FailedDiscoveryCheck") // in ten seconds; probes alone would need forty
+	if err := <-done; !errors.Is(err, transport.ErrUnresponsive) {
+		t.Errorf("the request that waited: %v", err)
+	}
 	close(release)
-	<-done
 	h.is("v1.example.com", "True", "Passed")
 }

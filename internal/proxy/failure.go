@@ -156,6 +156,8 @@ func explain(e *transport.Error) (cause metav1.CauseType, text string, passing b
 	switch {
 	case errors.As(e.Err, &forbidden):
 		return "ForbiddenAddress", "its Service leads to an address that must not be dialled", false
+	case errors.Is(e.Err, transport.ErrUnresponsive):
+		return "Unresponsive", "it answers no requests; the condition Available of the APIService says why", true
 	case errors.Is(e.Err, transport.ErrNoEndpoints):
 		return "NoEndpoints", "its Service has no endpoints", true
 	case errors.Is(e.Err, transport.ErrSaturated):

@@ -92,16 +92,25 @@ func (a *attempts) run() (*http.Response, error) {
 		start := time.Now()
 		if a.pool(e) == e.requests {
 			a.b.silence.requestSent(start)
+			if len(*a.b.candidates.Load()) > 1 {
+				e.silence.requestSent(start)
+			}
 		}
 		resp, err := a.send(e, request)
 		if err == nil {
-			a.b.silence.responseReceived()
+			e.received()
 			a.observer.Outcome(resp.StatusCode, nil)
 			now := time.Now()
-			e.health.answered(now)
-			a.b.metrics.Answered(resp.StatusCode, now.Sub(start))
+			took := now.Sub(start)
+			a.b.metrics.Answered(resp.StatusCode, took)
 			if a.pool(e) == e.requests {
+				e.responded(request, now, resp.StatusCode, took)
 				a.b.reportSuccess(now)
+			}
+			e.health.answered(now)
+			if a.pool(e) == e.requests && a.retryElsewhere(e, resp.StatusCode, took) {
+				_ = resp.Body.Close() // another response takes its place
+				continue
 			}
 			return resp, nil
 		}
@@ -114,6 +123,7 @@ func (a *attempts) run() (*http.Response, error) {
 		}
 		if f.class == ClassRequest && a.pool(e) == e.requests {
 			a.b.silence.requestWithdrawn(start)
+			e.silence.requestWithdrawn(start)
 		}
 		a.sent = a.sent || !f.unprocessed
 		a.updateHealth(ctx, e, f, err)
@@ -199,7 +209,7 @@ func (a *attempts) updateHealth(ctx context.Context, e *endpoint, f failure, err
 	switch {
 	case ctx.Err() != nil:
 		e.health.abandoned()
-	case f.op != OpRoundTrip || f.class != ClassBackend: // the dial updated it
+	case f.op != OpRoundTrip || f.class != ClassBackend || f.abandoned: // the dial updated it, or who abandoned it
 		e.health.abandoned()
 	case f.connection:
 		e.failed(err, true)
@@ -208,8 +218,8 @@ func (a *attempts) updateHealth(ctx context.Context, e *endpoint, f failure, err
 	default:
 		e.failed(err, false)
 	}
-	if ctx.Err() == nil && !f.headerTimeout && f.class == ClassBackend && !noResponse(err) {
-		a.b.silence.responseReceived() // that it failed is an answer of a kind
+	if ctx.Err() == nil && !f.headerTimeout && f.class == ClassBackend && !noResponse(err) && !errors.Is(err, ErrUnresponsive) {
+		e.received() // that it failed is an answer of a kind
 	}
 	if f.class == ClassBackend || f.class == ClassCanceled && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		a.b.metrics.Failed(f.op)
@@ -307,7 +317,7 @@ type responseBody struct {
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.endpoint.backend.silence.responseReceived()
+		b.endpoint.received()
 	}
 	if err != nil {
 		err = b.classifyError(err)

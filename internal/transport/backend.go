@@ -26,6 +26,9 @@ type Backend struct {
 	limit           atomic.Int64
 	successReported atomic.Int64 // when OnSuccess was called last, Unix nanoseconds
 	candidates      atomic.Pointer[[]candidate]
+	blocked         atomic.Pointer[error] // by Block
+	comparison      comparison            // of the responses of several endpoints
+	suspending      sync.Mutex            // held while it is decided whether an endpoint may be ejected
 
 	mu                sync.Mutex  // serialises changes of candidates, and guards what follows
 	drainingEndpoints []*endpoint // endpoints that are gone, until nothing of theirs is running
@@ -109,6 +112,9 @@ func (b *Backend) setEndpoints(list []Endpoint) {
 		e := known[at.Address]
 		if e == nil {
 			e = newEndpoint(b, at.Address)
+			if why := b.blocked.Load(); why != nil {
+				e.requests.block(*why, time.Time{}, false)
+			}
 		}
 		delete(known, at.Address)
 		members = append(members, candidate{endpoint: e, zone: at.Zone, terminating: at.Terminating})

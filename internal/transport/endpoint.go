@@ -18,6 +18,8 @@ type endpoint struct {
 	requests *connPool
 	probes   *connPool
 	health   health
+	silence  silence // of this endpoint alone; used while the backend has several
+	outlier  outlier
 	inFlight atomic.Int64 // requests, without probes
 	notAfter atomic.Int64 // expiry of the serving certificate last seen, Unix seconds, 0 when none was
 }
@@ -53,6 +55,7 @@ func newEndpoint(b *Backend, address string) *endpoint {
 	e.probes.onIdleLost = b.idleConnLost
 	e.probes.onSilent = e.requests.closeIdle
 	e.requests.skipPings = e.probes.hasConnections
+	e.silence.overdue = e.overdue
 	e.probes.unused = func() bool { return !e.requests.hasConnections() }
 	return e
 }
@@ -102,6 +105,12 @@ func (e *endpoint) failed(err error, hard bool) {
 	if out || hard {
 		e.backend.notify(err)
 	}
+}
+
+// received is called for any sign of the server's life that is more than an answered ping.
+func (e *endpoint) received() {
+	e.silence.responseReceived()
+	e.backend.silence.responseReceived()
 }
 
 // drain takes no more requests; those in flight have the grace.

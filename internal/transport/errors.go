@@ -28,6 +28,10 @@ var ErrSaturated = errors.New("every connection is at the limit of concurrent st
 // ErrHeaderTimeout means that the backend took the request and sent no response headers in Options.HeaderTimeout.
 var ErrHeaderTimeout = errors.New("no response headers in time")
 
+// ErrUnresponsive means that the request was given up while it waited, because the backend, or each endpoint that could
+// serve it, was found to answer nobody (Backend.Block).
+var ErrUnresponsive = errors.New("it does not respond")
+
 // ErrRequestBody means that the request's own body failed: its sender left, or sent what is no body.
 var ErrRequestBody = errors.New("the request's body")
 
@@ -129,6 +133,7 @@ type failure struct {
 	headerTimeout bool // no response headers in time
 	connection    bool // the endpoint's connection failed, which counts against its health
 	refused       bool // the backend itself asked to try again: budgeted
+	abandoned     bool // this side gave up waiting: the endpoint was found to be sick before, by other signs
 	class         Class
 }
 
@@ -199,6 +204,8 @@ func classify(ctx context.Context, err error) failure {
 	switch {
 	case errors.Is(err, errBodyGone), errors.Is(err, errProtocolChanged):
 		f.unprocessed = true
+	case errors.Is(err, ErrUnresponsive): // over HTTP/1.1
+		f.lost, f.abandoned = true, true
 	case errors.As(err, &wrong), malformedResponse(text):
 		f.protocol = true
 	case strings.Contains(text, textHeaderTimeout):
@@ -224,6 +231,8 @@ func (f failure) withKind(known engine.ErrorKind) failure {
 		f.lost, f.connection = true, true
 	case engine.Reset:
 		f.lost = true
+	case engine.Abandoned:
+		f.lost, f.abandoned = true, true
 	case engine.Rejected: // any endpoint would say so, and each would have a failure counted against it
 	case engine.ProtocolViolation:
 		f.protocol = true

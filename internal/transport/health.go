@@ -31,6 +31,11 @@ type health struct {
 	last     string        // last failure, for the report
 	lastAt   time.Time
 	lastGood time.Time
+
+	isSuspended bool          // ejected for its responses, not its connections
+	held        bool          // stays ejected until reinstate
+	suspension  time.Duration // length of the last suspension
+	returned    time.Time     // when it was used again after that
 }
 
 type healthState int
@@ -52,7 +57,7 @@ func (h *health) usable(now time.Time) (ok, due bool) {
 	defer h.mu.Unlock()
 	switch h.state {
 	case ejected:
-		return false, !now.Before(h.until)
+		return false, !h.held && !now.Before(h.until)
 	case halfOpen:
 		return !h.trial, false
 	}
@@ -79,7 +84,7 @@ func (h *health) abandoned() {
 func (h *health) connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.state == ejected {
+	if h.state == ejected && !h.held {
 		h.state, h.trial = halfOpen, false
 	}
 }
@@ -88,8 +93,14 @@ func (h *health) connected() {
 func (h *health) answered(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.state, h.trial, h.soft, h.span = healthy, false, 0, 0
 	h.lastGood = now
+	if h.state == ejected && h.isSuspended {
+		return // a response that came late, or the like of those that it was ejected for
+	}
+	if h.isSuspended {
+		h.isSuspended, h.returned = false, now
+	}
+	h.state, h.trial, h.soft, h.span = healthy, false, 0, 0
 }
 
 // failed is called for a failure; hard ones eject at once. It reports whether this one ejected the endpoint.
@@ -115,4 +126,62 @@ func (h *health) relapsed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.span > firstEjection
+}
+
+// suspend ejects an endpoint whose connections are well, and reports whether it was not ejected for that before.
+func (h *health) suspend(now time.Time, cause string, held bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isSuspended && h.state == ejected && (h.held || !held) {
+		return false
+	}
+	if h.suspension == 0 || now.Sub(h.returned) > lastSuspension {
+		h.suspension = firstSuspension
+	} else {
+		h.suspension = min(2*h.suspension, lastSuspension)
+	}
+	h.last, h.lastAt = cause, now
+	h.state, h.until, h.trial, h.soft = ejected, now.Add(h.suspension), false, 0
+	h.isSuspended, h.held = true, held
+	h.ejected++
+	return true
+}
+
+// checkFailed is called when a check of a suspended endpoint was not answered well.
+func (h *health) checkFailed(now time.Time, cause string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isSuspended && h.state == ejected {
+		h.last, h.lastAt, h.until = cause, now, now.Add(recheckAfter)
+	}
+}
+
+// reinstate ends a suspension that is held. One request then tries the endpoint.
+func (h *health) reinstate() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.held {
+		h.held, h.state, h.trial = false, halfOpen, false
+	}
+}
+
+// suspended reports whether the endpoint is out of use for its responses.
+func (h *health) suspended() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.isSuspended && h.state == ejected
+}
+
+// onTrial reports whether one request tries the endpoint after a suspension.
+func (h *health) onTrial() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.isSuspended && h.state == halfOpen
+}
+
+// out reports whether the endpoint is not used, and not only for the moment, and why.
+func (h *health) out() (why string, out bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last, h.state != healthy && (h.isSuspended || h.span > firstEjection)
 }

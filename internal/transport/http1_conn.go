@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -32,6 +33,7 @@ type http1Conn struct {
 	responded bool          // there was a whole one before
 
 	inFlight atomic.Uint32         // what kind of request is in flight, inFlightNone when there is none
+	waiting  atomic.Bool           // it is a GET or HEAD, and nothing of its response has come
 	readErr  atomic.Pointer[error] // what further reads return
 }
 
@@ -64,6 +66,9 @@ func (c *http1Conn) Read(p []byte) (int, error) {
 	}
 	if err != nil {
 		c.endReads(err)
+	}
+	if why := c.readErr.Load(); why != nil && errors.Is(*why, ErrUnresponsive) {
+		return 0, *why // it is being closed; what comes in this moment may be the response to that
 	}
 	return n, err
 }
@@ -101,6 +106,7 @@ func (c *http1Conn) inspect(p []byte) (good int, err error) {
 
 // beginResponse begins a response, if a request was sent.
 func (c *http1Conn) beginResponse() error {
+	c.waiting.Store(false)
 	switch asked := c.inFlight.Load(); {
 	case asked != inFlightNone:
 		c.response.expectResponse(asked == inFlightHead, asked == inFlightUpgrade)
@@ -121,6 +127,7 @@ func (c *http1Conn) Write(p []byte) (int, error) {
 			return 0, err
 		}
 		c.request.expectRequest()
+		c.waiting.Store(bytes.HasPrefix(p, []byte("GET ")) || bytes.HasPrefix(p, []byte("HEAD ")))
 	}
 	naming := c.request.state == methodName
 	_, _, done, err := c.request.feed(p)
@@ -248,6 +255,15 @@ func (c *http1Conn) Close() error {
 		c.pool.mu.Unlock()
 	})
 	return c.Conn.Close()
+}
+
+// abandon closes the connection if a GET or HEAD waits on it for a response. Connections that are not validated do not
+// know.
+func (c *http1Conn) abandon(why error) {
+	if c.waiting.Load() {
+		c.endReads(why)
+		_ = c.Close() // nobody reads from it any more
+	}
 }
 
 // adopt makes tc a connection of the pool.

@@ -10,8 +10,9 @@ import (
 //
 //  1. well, not terminating, in our zone
 //  2. well, not terminating
-//  3. well, terminating: it still serves, and its going away is announced by GOAWAY
-//  4. any at all: when every endpoint is ejected, guessing beats refusing
+//  3. well, not terminating, with a response that was slow a moment ago
+//  4. well, terminating: it still serves, and its going away is announced by GOAWAY
+//  5. any at all: when every endpoint is ejected, guessing beats refusing
 //
 // tried are endpoints that failed this request; they are taken again only when nothing else is left.
 func (b *Backend) pick(members []candidate, tried []*endpoint) *endpoint {
@@ -46,6 +47,7 @@ func (b *Backend) pick(members []candidate, tried []*endpoint) *endpoint {
 const (
 	rankZone = iota
 	rankHealthy
+	rankDoubted
 	rankTerminating
 	rankWorst
 )
@@ -53,8 +55,10 @@ const (
 func (b *Backend) rank(m candidate, now time.Time) int {
 	ok, due := m.health.usable(now)
 	if due {
-		// A way back costs no client anything: the connection comes first, and one request then tries it.
-		if m.requests.warm() {
+		// A way back costs no client anything: a connection or a check comes first, and one request then tries it.
+		if m.health.suspended() {
+			m.recheck()
+		} else if m.requests.warm() {
 			m.health.connected()
 			ok, _ = m.health.usable(now)
 		}
@@ -64,6 +68,8 @@ func (b *Backend) rank(m candidate, now time.Time) int {
 		return rankWorst
 	case m.terminating:
 		return rankTerminating
+	case m.outlier.doubtedTill.Load() > now.UnixNano():
+		return rankDoubted
 	case zone != "" && m.zone == zone:
 		return rankZone
 	}

@@ -54,6 +54,11 @@ type connPool struct {
 	closed     bool          // everything is being closed: nothing may be started
 	checked    bool          // the connChecker has this pool
 	idleLostAt time.Time     // when onIdleLost was called last
+
+	blocked      error // why no request is sent; nil: they are
+	blockedUntil time.Time
+	dialScope    context.Context // of dials; it ends when the pool is blocked
+	cancelDials  context.CancelCauseFunc
 }
 
 // http2Conn is one HTTP/2 connection. Its fields are guarded by connPool.mu.
@@ -77,6 +82,7 @@ type pendingDial struct {
 func newConnPool(d *dialer, o *Options, r *connChecker, identity func() *x509.Certificate, dialled func(error)) *connPool {
 	l := &connPool{dialer: d, options: o, checker: r, identity: identity, dialled: dialled}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.dialScope, l.cancelDials = context.WithCancelCause(l.ctx)
 	return l
 }
 
@@ -175,6 +181,9 @@ func (p *connPool) tryAcquire(u upload, settle bool) (reservation, mustWait, err
 	defer p.mu.Unlock()
 	if p.draining {
 		return reservation{}, mustWait{}, &connectError{op: OpDial, err: ErrClosed}
+	}
+	if err := p.blockedBy(); err != nil {
+		return reservation{}, mustWait{}, err
 	}
 	p.retireOldIdentity()
 	if p.http1Only {

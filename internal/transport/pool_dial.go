@@ -28,9 +28,12 @@ func (p *connPool) dial() *pendingDial {
 	}
 	d := &pendingDial{done: make(chan struct{})}
 	p.dialing = d
+	scope := p.dialScope
 	p.wg.Go(func() {
-		d.conn, d.err = p.dialOnce()
-		p.dialled(d.err)
+		d.conn, d.err = p.dialOnce(scope)
+		if d.err == nil || !errors.Is(d.err, ErrUnresponsive) { // that was known before
+			p.dialled(d.err)
+		}
 		p.mu.Lock()
 		p.dialing = nil
 		p.mu.Unlock()
@@ -67,19 +70,19 @@ func (p *connPool) hasConnections() bool {
 
 // dialOnce makes one connection and learns which protocol the endpoint speaks. The dial belongs to the pool and not to
 // the request that caused it: other requests wait for it too, and the first may be cancelled.
-func (p *connPool) dialOnce() (*http2Conn, error) {
+func (p *connPool) dialOnce(scope context.Context) (*http2Conn, error) {
 	for {
 		identity := p.identity()
-		tc, raw, err := p.dialer.connect(p.ctx, false)
+		tc, raw, err := p.dialer.connect(scope, false)
 		if err != nil {
-			return nil, err
+			return nil, withCause(scope, err)
 		}
 		if now := p.identity(); now != identity && !now.Equal(identity) {
 			_ = tc.Close() // made with a certificate that was replaced meanwhile
 			continue
 		}
 		if tc.ConnectionState().NegotiatedProtocol == protoHTTP2 {
-			return p.add(tc)
+			return p.add(scope, tc)
 		}
 		return nil, p.park(tc, raw)
 	}
@@ -95,13 +98,13 @@ var errClosedAtOnce = errors.New("the server closed a new connection at once")
 var errNoStreams = errors.New("the server allows no concurrent streams")
 
 // add makes tc a connection of the pool once the server has sent its settings.
-func (p *connPool) add(tc *tls.Conn) (*http2Conn, error) {
+func (p *connPool) add(scope context.Context, tc *tls.Conn) (*http2Conn, error) {
 	c := &http2Conn{idleSince: time.Now()}
 	if !p.beginDial() {
 		_ = tc.Close() // it will not be used
 		return nil, &connectError{op: OpDial, err: ErrClosed}
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, p.options.TLSTimeout)
+	ctx, cancel := context.WithTimeout(scope, p.options.TLSTimeout)
 	defer cancel()
 	var err error
 	c.ClientConn, err = engine.NewClientConn(ctx, p.options.Engine, tc, engine.ClientConfig{
@@ -114,7 +117,7 @@ func (p *connPool) add(tc *tls.Conn) (*http2Conn, error) {
 		},
 	})
 	if err != nil {
-		return nil, &connectError{op: OpTLS, err: p.handshakeError(err)}
+		return nil, withCause(scope, &connectError{op: OpTLS, err: p.handshakeError(err)})
 	}
 	if c.MaxStreams() == 0 {
 		c.Close()
@@ -236,15 +239,26 @@ func (p *connPool) dialHTTP1(ctx context.Context, _, _ string) (net.Conn, error)
 	if c := p.takeParked(); c != nil {
 		return c, nil
 	}
+	p.mu.Lock()
+	scope, blocked := p.dialScope, p.blockedBy()
+	p.mu.Unlock()
+	if blocked != nil {
+		return nil, blocked
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(scope, cancel)()
 	tc, raw, err := p.dialer.connect(ctx, false)
-	p.dialled(err)
+	if err = withCause(scope, err); !errors.Is(err, ErrUnresponsive) {
+		p.dialled(err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if tc.ConnectionState().NegotiatedProtocol != protoHTTP2 {
 		return p.adopt(tc, raw)
 	}
-	if _, err := p.add(tc); err != nil {
+	if _, err := p.add(scope, tc); err != nil {
 		return nil, err
 	}
 	return nil, errProtocolChanged

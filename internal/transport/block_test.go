@@ -1,0 +1,142 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+var errHung = errors.New("requests are taken and none is answered")
+
+// inBackground makes a request, and returns what becomes of it.
+func inBackground(ctx context.Context, b http.RoundTripper, method string, body io.Reader) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		r, err := http.NewRequestWithContext(ctx, method, "https://ignored/", body)
+		if err == nil {
+			var resp *http.Response
+			if resp, err = b.RoundTrip(r); err == nil {
+				_, err = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		}
+		done <- err
+	}()
+	return done
+}
+
+func within(t *testing.T, limit time.Duration, done <-chan error, what string) error {
+	t.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		t.Fatalf("%s: no result after %s", what, limit)
+		return nil
+	}
+}
+
+func stillWaits(t *testing.T, done <-chan error, what string) {
+	t.Helper()
+	select {
+	case err := <-done:
+		t.Fatalf("%s ended: %v", what, err)
+	default:
+	}
+}
+
+func TestBlockEndsRequestsThatWaitForHeaders(t *testing.T) {
+	for _, proto := range []string{"h2", "http/1.1"} {
+		t.Run(proto, func(t *testing.T) {
+			w := newTestEnv(t)
+			began, release := make(chan string, 10), make(chan struct{})
+			s := w.serveProto(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/fast" {
+					return
+				}
+				began <- r.Method
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+			}), proto)
+			b := w.backend(w.set(), s.address)
+			get := inBackground(t.Context(), b, http.MethodGet, nil)
+			post := inBackground(t.Context(), b, http.MethodPost, strings.NewReader("{}"))
+			<-began
+			<-began
+
+			b.Block(errHung, false)
+			stillWaits(t, get, "a GET at a backend that is not silent")
+			b.Block(errHung, true)
+			err := within(t, 10*time.Second, get, "GET")
+			var failed *Error
+			if !errors.Is(err, ErrUnresponsive) || !errors.As(err, &failed) || !failed.Sent || failed.Class != ClassBackend {
+				t.Errorf("GET: %v (%+v)", err, failed)
+			}
+			stillWaits(t, post, "a POST that the backend has")
+			if err := within(t, 10*time.Second, inBackground(t.Context(), b, http.MethodPost, nil), "a new request"); !errors.Is(err, ErrUnresponsive) {
+				t.Errorf("a new request: %v", err)
+			}
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://ignored/fast", nil)
+			resp, err := b.Probe().RoundTrip(r)
+			if err != nil {
+				t.Fatalf("a probe: %v", err)
+			}
+			_ = resp.Body.Close()
+
+			close(release)
+			if err := within(t, 10*time.Second, post, "POST"); err != nil {
+				t.Errorf("POST: %v", err)
+			}
+			b.Unblock()
+			if err := within(t, 10*time.Second, inBackground(t.Context(), b, http.MethodGet, nil), "a request after Unblock"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A process that is stopped has a kernel that still accepts connections.
+func TestBlockEndsRequestsThatWaitForAConnection(t *testing.T) {
+	w := newTestEnv(t)
+	connected := make(chan struct{}, 10)
+	address := w.tcp(func(c net.Conn) {
+		connected <- struct{}{}
+		_, _ = io.Copy(io.Discard, c)
+	})
+	b := w.backend(w.set(func(o *Options) { o.TLSTimeout = time.Minute }), address)
+	done := inBackground(t.Context(), b, http.MethodPost, strings.NewReader("{}"))
+	<-connected
+	b.Block(errHung, true)
+	err := within(t, 10*time.Second, done, "POST")
+	var failed *Error
+	if !errors.Is(err, ErrUnresponsive) || !errors.As(err, &failed) || failed.Sent {
+		t.Errorf("%v (%+v)", err, failed)
+	}
+}
+
+func TestBlockHoldsForNewEndpoints(t *testing.T) {
+	w := newTestEnv(t)
+	s := w.serve(text("ok"))
+	set := w.set()
+	b := w.backend(set, w.deadAddress())
+	b.Block(errHung, true)
+	if again := w.backend(set, s.address); again != b {
+		t.Fatal("another backend")
+	}
+	if _, err := get(t, b); !errors.Is(err, ErrUnresponsive) {
+		t.Errorf("%v", err)
+	}
+	b.Unblock()
+	if body, err := get(t, b); err != nil || body != "ok" {
+		t.Errorf("%q, %v", body, err)
+	}
+}

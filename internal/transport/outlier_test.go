@@ -1,0 +1,210 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// sickness is how a server of a test behaves.
+type sickness struct {
+	hangs  atomic.Bool
+	delay  atomic.Int64
+	status atomic.Int64
+	served atomic.Int64 // requests that are no checks
+}
+
+func (s *sickness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != checkPath {
+		s.served.Add(1)
+	}
+	if s.hangs.Load() {
+		<-r.Context().Done()
+		return
+	}
+	if d := time.Duration(s.delay.Load()); d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-r.Context().Done():
+		}
+	}
+	if code := s.status.Load(); code != 0 && r.URL.Path != checkPath {
+		w.WriteHeader(int(code))
+		return
+	}
+	_, _ = io.WriteString(w, "ok")
+}
+
+// three serves a backend at three endpoints, of which the first falls sick.
+func three(t *testing.T, proto string) (*Backend, *sickness, string) {
+	w := newTestEnv(t)
+	sick := &sickness{}
+	first := w.serveProto(sick, proto)
+	second, third := w.serveProto(text("ok"), proto), w.serveProto(text("ok"), proto)
+	b := w.backend(w.set(), first.address, second.address, third.address)
+	for sick.served.Load() == 0 {
+		if _, err := get(t, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b, sick, first.address
+}
+
+// clients make GET requests, one after another each, until f returns. They report failures, and the longest time of each.
+func clients(t *testing.T, b *Backend, n int, f func()) (failed error, slow []int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	slow = make([]int, n)
+	for i := range n {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://ignored/things", nil)
+				resp, err := b.RoundTrip(r)
+				if err == nil {
+					_ = resp.Body.Close()
+					if resp.StatusCode != http.StatusOK {
+						err = errors.New(resp.Status)
+					}
+				}
+				mu.Lock()
+				if err != nil && ctx.Err() == nil && failed == nil {
+					failed = err
+				}
+				if time.Since(began) > slowResponse {
+					slow[i]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	f()
+	cancel()
+	wg.Wait()
+	return failed, slow
+}
+
+func ejectedFor(b *Backend, address string) string {
+	for _, e := range b.Ejected() {
+		if e.Address == address {
+			return e.Reason
+		}
+	}
+	return ""
+}
+
+func TestOneSickEndpointOfThreeIsEjectedAndReturns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, proto := range []string{"h2", "http/1.1"} {
+		for name, c := range map[string]struct {
+			fall, recover func(*sickness)
+			reason        string
+		}{
+			"hangs":  {func(s *sickness) { s.hangs.Store(true) }, func(s *sickness) { s.hangs.Store(false) }, "none is answered"},
+			"slow":   {func(s *sickness) { s.delay.Store(int64(1500 * time.Millisecond)) }, func(s *sickness) { s.delay.Store(0) }, "responses take 1"},
+			"errors": {func(s *sickness) { s.status.Store(503) }, func(s *sickness) { s.status.Store(0) }, "status 503"},
+		} {
+			t.Run(proto+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				b, sick, address := three(t, proto)
+				failed, slow := clients(t, b, 8, func() {
+					c.fall(sick)
+					eventually(t, 15*time.Second, "the endpoint is ejected", func() bool { return ejectedFor(b, address) != "" })
+					if why := ejectedFor(b, address); !strings.Contains(why, c.reason) {
+						t.Errorf("ejected: %s", why)
+					}
+					c.recover(sick)
+					before := sick.served.Load()
+					eventually(t, 30*time.Second, "the endpoint is used again", func() bool {
+						return ejectedFor(b, address) == "" && sick.served.Load() > before+10
+					})
+				})
+				if failed != nil {
+					t.Errorf("a GET failed: %v", failed)
+				}
+				for i, n := range slow {
+					if n > 1 {
+						t.Errorf("client %d had %d slow responses", i, n)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestHalfOfTheEndpointsStayInUse(t *testing.T) {
+	w := newTestEnv(t)
+	b := w.backend(w.set(), w.serve(text("1")).address, w.serve(text("2")).address, w.serve(text("3")).address)
+	all := b.Endpoints()
+	differs := errors.New("it differs")
+	if !b.Suspend(all[0].Address, differs) || b.Suspend(all[0].Address, differs) {
+		t.Error("the first is not suspended once")
+	}
+	if b.Suspend(all[1].Address, differs) {
+		t.Error("one of three is left")
+	}
+	if b.Suspend("192.0.2.1:443", differs) {
+		t.Error("an unknown endpoint is suspended")
+	}
+	for range 50 {
+		if body, err := get(t, b); err != nil || body == "1" {
+			t.Fatalf("%q, %v", body, err)
+		}
+	}
+	b.Reinstate(all[0].Address)
+	eventually(t, 10*time.Second, "it is used again", func() bool {
+		body, err := get(t, b)
+		return err == nil && body == "1"
+	})
+	if list := b.Ejected(); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+	one := w.backend(w.set(), w.serve(text("only")).address)
+	if one.Suspend(one.Endpoints()[0].Address, differs) {
+		t.Error("the only endpoint is suspended")
+	}
+}
+
+// A large list that is slow at any endpoint says nothing about one of them.
+func TestResponsesThatAreSlowEverywhereEjectNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	w := newTestEnv(t)
+	slow := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/list" {
+			timer := time.NewTimer(600 * time.Millisecond)
+			defer timer.Stop()
+			<-timer.C
+		}
+		_, _ = io.WriteString(rw, "ok")
+	})
+	b := w.backend(w.set(), w.serve(slow).address, w.serve(slow).address)
+	failed, _ := clients(t, b, 2, func() {
+		for range 12 {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://ignored/list", nil)
+			resp, err := b.RoundTrip(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = resp.Body.Close()
+		}
+	})
+	if list := b.Ejected(); len(list) != 0 || failed != nil {
+		t.Errorf("%+v, %v", list, failed)
+	}
+}
