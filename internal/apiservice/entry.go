@@ -155,9 +155,12 @@ func (c *Controller) resolveBackend(e *entry) {
 // updateRoute computes an entry's verdict and reports whether its route changed.
 func (c *Controller) updateRoute(name string, e *entry) bool {
 	now := time.Now()
-	e.input.probes, e.input.url, e.input.previous = history{}, "", nil
+	e.input.probes, e.input.url, e.input.previous, e.input.ejected = history{}, "", nil, ""
 	if m, ok := c.monitors.lookup(e.backend); ok && e.probeable() {
 		e.input.probes, e.input.url = m.history(e.groupVersion()), m.url(e.groupVersion())
+		if ejected, of := m.ejections(); of > 0 {
+			e.input.ejected = ejectedMessage(ejected, of)
+		}
 	}
 	e.input.invalidAnnotations, e.input.documentProblem = e.invalid, c.documentProblems.get(name)
 	e.input.debt = c.recordDebt(name)

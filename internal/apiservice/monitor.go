@@ -3,6 +3,7 @@ package apiservice
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -25,6 +26,10 @@ type monitor struct {
 	endpoints func() int
 	// silence reports since when the backend has answered nobody. Nil: not known.
 	silence func() transport.Silence
+	// waiting ends what waits for the backend while it answers nobody. Nil: nothing does.
+	waiting blocker
+	// several is the endpoints of the backend. Nil: they are not compared.
+	several endpointSet
 	// base is https and the Service's DNS name and port.
 	base   string
 	prober *prober
@@ -46,10 +51,16 @@ type monitor struct {
 	versions histories
 	// fastUntil is until when failures are retried quickly.
 	fastUntil time.Time
-	next      time.Time
+	// next is when the next round begins, unless one is requested.
+	next time.Time
 	// usualDuration is how long the backend takes to answer a probe: the longest recent duration, halved with every faster
 	// round.
 	usualDuration time.Duration
+	// compared is when the endpoints were compared last, differing those that were not used for that, and ejected all that
+	// were not used.
+	compared  time.Time
+	differing []string
+	ejected   []transport.Ejection
 }
 
 func newMonitor(rt http.RoundTripper, endpoints func() int, base string, p *prober, changed func([]schema.GroupVersion)) *monitor {
@@ -59,6 +70,34 @@ func newMonitor(rt http.RoundTripper, endpoints func() int, base string, p *prob
 		base:           base,
 		prober:         p,
 		historyChanged: changed,
+	}
+}
+
+// blocker has requests to a backend fail at once, those that wait included. *transport.Backend is one.
+type blocker interface {
+	Block(why error, silent bool)
+	Unblock()
+}
+
+// endWaiting blocks the backend while no group-version can be reached there, for whatever reason was found last, and
+// unblocks it otherwise. Called with mu held.
+func (m *monitor) endWaiting() {
+	if m.waiting == nil {
+		return
+	}
+	var why *failure
+	for _, h := range m.versions {
+		f := h.last.failure
+		if h.up || f == nil || !f.unreachable {
+			m.waiting.Unblock()
+			return
+		}
+		if why == nil || f.silent {
+			why = f
+		}
+	}
+	if why != nil {
+		m.waiting.Block(errors.New(why.message), why.silent)
 	}
 }
 
@@ -118,6 +157,9 @@ func (m *monitor) recordAnswer() {
 			differ = append(differ, h.of)
 		}
 	}
+	if len(differ) > 0 {
+		m.endWaiting()
+	}
 	m.mu.Unlock()
 	if len(differ) > 0 {
 		m.historyChanged(differ)
@@ -146,10 +188,15 @@ func (m *monitor) start(r *run.TimerQueue) *run.ScheduledTask {
 
 // look makes a round, unless answered requests make it unnecessary. It returns the pause before the next.
 func (m *monitor) look(ctx context.Context) time.Duration {
-	if m.requested.Swap(false) || !m.trafficSuffices() {
-		m.round(ctx)
+	asked := m.requested.Swap(false)
+	if asked || m.roundIsDue() {
+		if asked || !m.trafficSuffices() {
+			m.round(ctx)
+		}
+		m.scheduleRound()
 	}
-	return m.scheduleNext()
+	m.checkEndpoints(ctx, asked)
+	return m.untilNext()
 }
 
 // healthy reports that the last probe of every group-version succeeded. Otherwise the next round is near anyway.
@@ -311,6 +358,9 @@ func (m *monitor) record(gvs []schema.GroupVersion, o outcome) (flipped bool) {
 			differ = append(differ, gv)
 		}
 	}
+	if len(differ) > 0 {
+		m.endWaiting()
+	}
 	m.mu.Unlock()
 	if len(differ) > 0 {
 		m.historyChanged(differ)
@@ -332,8 +382,25 @@ func verdictMayDiffer(a, b history) bool {
 	return !b.up && a.last.failure.text("") != b.last.failure.text("")
 }
 
-// scheduleNext returns the time until the next round.
-func (m *monitor) scheduleNext() time.Duration {
+func (m *monitor) roundIsDue() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !time.Now().Before(m.next)
+}
+
+// untilNext returns the time until something is to be done.
+func (m *monitor) untilNext() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wait := time.Until(m.next)
+	if len(m.ejected) > 0 {
+		wait = min(wait, ejectedInterval)
+	}
+	return max(wait, time.Millisecond)
+}
+
+// scheduleRound sets the time of the next round.
+func (m *monitor) scheduleRound() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	failures := 0
@@ -344,7 +411,6 @@ func (m *monitor) scheduleNext() time.Duration {
 	}
 	wait := jitter(probeInterval(failures, time.Now().Before(m.fastUntil)))
 	m.next = time.Now().Add(wait)
-	return wait
 }
 
 // monitorSet is the running monitors, by backend.

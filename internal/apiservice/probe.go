@@ -134,14 +134,10 @@ func (p *prober) attempt(ctx context.Context, t probeTarget) outcome {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
+	req, err := newProbe(ctx, t.url)
 	if err != nil {
 		return outcome{failure: failureFromError(err)}
 	}
-	// The transport sets the Host that fits the endpoint it picks.
-	req.Host = ""
-	req.Header.Set("X-Remote-User", "system:kube-aggregator")
-	req.Header.Set("X-Remote-Group", "system:masters")
 	// RoundTrip follows no redirect: a 3xx response fails the probe (CVE-2022-3172).
 	resp, err := t.transport.RoundTrip(req)
 	if err != nil {
@@ -158,6 +154,19 @@ func (p *prober) attempt(ctx context.Context, t probeTarget) outcome {
 		o.digest = digest
 	}
 	return o
+}
+
+// newProbe is the request of a probe.
+func newProbe(ctx context.Context, url string) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	// The transport sets the Host that fits the endpoint it picks.
+	r.Host = ""
+	r.Header.Set("X-Remote-User", "system:kube-aggregator")
+	r.Header.Set("X-Remote-Group", "system:masters")
+	return r, nil
 }
 
 // hashBody reads a response, for drainTimeout at most, and returns its hash, or 0 if it was not read to its end.

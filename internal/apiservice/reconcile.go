@@ -134,7 +134,7 @@ func (c *Controller) updateMonitors() map[*transport.Backend]bool {
 		m, running := c.monitors.lookup(b)
 		if !running {
 			m = newMonitor(b.Probe(), func() int { return len(b.Endpoints()) }, base[b], c.prober, c.enqueueVersions)
-			m.silence = b.Silence
+			m.silence, m.waiting, m.several = b.Silence, b, b
 			m.documentsMayDiffer = func() { c.cfg.BackendEvents.DocumentsMayDiffer(b) }
 			m.watch(versions)
 			c.monitors.start(b, m)

@@ -66,12 +66,15 @@ const (
 	hidesLocal apiregistrationv1.APIServiceConditionType = "HidesLocalResources"
 	// availableOnAllReplicas is False when some replica cannot reach the backend.
 	availableOnAllReplicas apiregistrationv1.APIServiceConditionType = "AvailableOnAllReplicas"
+	// endpointsInUse is False (EndpointEjected) while some endpoints of an available backend get no requests; the message names
+	// them and says why.
+	endpointsInUse apiregistrationv1.APIServiceConditionType = "EndpointsInUse"
 )
 
 // transientConditions are removed from the status when they no longer hold.
 var transientConditions = []apiregistrationv1.APIServiceConditionType{
 	caBundleValid, servingCertExpires, orphaned, annotationsValid, openAPIValid, tlsVerified, hidesLocal,
-	availableOnAllReplicas,
+	availableOnAllReplicas, endpointsInUse,
 }
 
 // expiryWarning is how long before a serving certificate expires the condition appears.
@@ -93,6 +96,8 @@ type verdictInput struct {
 	// invalidAnnotations are those that are ignored, and documentProblem is what is wrong with the OpenAPI document.
 	invalidAnnotations []string
 	documentProblem    string
+	// ejected says which endpoints are not used, empty when all are.
+	ejected string
 	// debt describes what has to be cleaned up at the backend before it may be used, empty when nothing.
 	debt string
 	// hidesLocal: this server could serve the group-version too, from a CustomResourceDefinition or built in.
@@ -178,6 +183,9 @@ func extraConditions(spec *apiregistrationv1.APIServiceSpec, e verdictInput, now
 		add(hidesLocal, condition(apiregistrationv1.ConditionTrue, "GroupVersionServedHere", fmt.Sprintf(
 			"this server has resources of %s too, and they cannot be reached while this APIService exists: delete it, or serve one of them in another group",
 			schema.GroupVersion{Group: spec.Group, Version: spec.Version})))
+	}
+	if e.ejected != "" && availableCondition(e).Status == apiregistrationv1.ConditionTrue {
+		add(endpointsInUse, condition(apiregistrationv1.ConditionFalse, "EndpointEjected", e.ejected))
 	}
 	// The document of a backend that is not available is not worth a condition of its own.
 	if e.documentProblem != "" && availableCondition(e).Status == apiregistrationv1.ConditionTrue {
