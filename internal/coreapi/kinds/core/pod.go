@@ -238,6 +238,7 @@ func keepPodResources(obj, old runtime.Object) {
 func keepOfPodStatus(obj, old runtime.Object) {
 	pod, before := obj.(*corev1.Pod), old.(*corev1.Pod)
 	pod.OwnerReferences = before.OwnerReferences
+	pod.DeletionTimestamp = before.DeletionTimestamp
 	next, was := &pod.Status, &before.Status
 	if next.QOSClass == "" {
 		next.QOSClass = was.QOSClass

@@ -2,12 +2,15 @@ package core_test
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"portico.dev/internal/coreapi/kinds/kindtest"
+	"portico.dev/internal/coreapi/registry"
 )
 
 func podOf(t *testing.T, spec string) *corev1.Pod {
@@ -148,4 +151,9 @@ func TestPodStatus(t *testing.T) {
 	stored.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	next.Status.PodIP, next.Status.PodIPs, next.Status.NominatedNodeName = "", nil, ""
 	kindtest.Refused(t, kindtest.StatusErrors(next, stored))
+	next.DeletionTimestamp = &metav1.Time{Time: time.Now()} // karpenter's suite writes it
+	registry.StatusStrategy{Strategy: kindtest.StrategyOf(t, next)}.PrepareForUpdate(t.Context(), next, stored)
+	if next.DeletionTimestamp != nil {
+		t.Errorf("deleted at %s", next.DeletionTimestamp)
+	}
 }
