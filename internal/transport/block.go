@@ -2,8 +2,10 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 )
 
@@ -76,6 +78,21 @@ func (p *connPool) blockedBy() error {
 		return nil
 	}
 	return &connectError{op: OpDial, err: p.blocked}
+}
+
+// connect dials unless the pool is blocked, or until it is. It returns the scope of the dial too.
+func (p *connPool) connect(ctx context.Context, http1Only bool) (context.Context, *tls.Conn, net.Conn, error) {
+	p.mu.Lock()
+	scope, blocked := p.dialScope, p.blockedBy()
+	p.mu.Unlock()
+	if blocked != nil {
+		return scope, nil, nil, blocked
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(scope, cancel)()
+	conn, raw, err := p.dialer.connect(ctx, http1Only)
+	return scope, conn, raw, withCause(scope, err)
 }
 
 // withCause is err with the reason why scope ended, if it did.

@@ -113,13 +113,21 @@ func TestBlockEndsRequestsThatWaitForAConnection(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c)
 	})
 	b := w.backend(w.set(func(o *Options) { o.TLSTimeout = time.Minute }), address)
-	done := inBackground(t.Context(), b, http.MethodPost, strings.NewReader("{}"))
+	post := inBackground(t.Context(), b, http.MethodPost, strings.NewReader("{}"))
+	upgrade := make(chan error, 1)
+	go func() {
+		_, err := b.DialUpgrade(t.Context())
+		upgrade <- err
+	}()
+	<-connected
 	<-connected
 	b.Block(errHung, true)
-	err := within(t, 10*time.Second, done, "POST")
-	var failed *Error
-	if !errors.Is(err, ErrUnresponsive) || !errors.As(err, &failed) || failed.Sent {
-		t.Errorf("%v (%+v)", err, failed)
+	for what, done := range map[string]<-chan error{"POST": post, "an upgrade": upgrade} {
+		err := within(t, 10*time.Second, done, what)
+		var failed *Error
+		if !errors.Is(err, ErrUnresponsive) || !errors.As(err, &failed) || failed.Sent {
+			t.Errorf("%s: %v (%+v)", what, err, failed)
+		}
 	}
 }
 

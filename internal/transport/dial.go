@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -82,7 +83,7 @@ func (b *Backend) DialUpgrade(ctx context.Context) (net.Conn, error) {
 			return nil, &Error{Op: OpPick, Err: ErrNoEndpoints, Attempts: len(tried)}
 		}
 		observer.Attempt(e.address, len(tried)+1, nil)
-		conn, raw, err := e.dialer.connect(ctx, true)
+		_, conn, raw, err := e.requests.connect(ctx, true)
 		if err == nil {
 			err = relaxUserTimeout(raw)
 		}
@@ -97,7 +98,9 @@ func (b *Backend) DialUpgrade(ctx context.Context) (net.Conn, error) {
 			e.health.abandoned()
 			return nil, &Error{Class: ClassCanceled, Op: OpDial, Endpoint: e.address, Attempts: len(tried) + 1, Err: context.Cause(ctx)}
 		}
-		e.dialled(err)
+		if !errors.Is(err, ErrUnresponsive) {
+			e.dialled(err)
+		}
 		tried = append(tried, e)
 		if len(tried) >= len(members) {
 			f := classify(ctx, err)

@@ -239,17 +239,8 @@ func (p *connPool) dialHTTP1(ctx context.Context, _, _ string) (net.Conn, error)
 	if c := p.takeParked(); c != nil {
 		return c, nil
 	}
-	p.mu.Lock()
-	scope, blocked := p.dialScope, p.blockedBy()
-	p.mu.Unlock()
-	if blocked != nil {
-		return nil, blocked
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(scope, cancel)()
-	tc, raw, err := p.dialer.connect(ctx, false)
-	if err = withCause(scope, err); !errors.Is(err, ErrUnresponsive) {
+	scope, tc, raw, err := p.connect(ctx, false)
+	if !errors.Is(err, ErrUnresponsive) {
 		p.dialled(err)
 	}
 	if err != nil {
