@@ -15,7 +15,7 @@ import (
 // A thousand backends have fifteen thousand series. Kept as the library keeps them, they take ten times as much memory as
 // the counts themselves; so the counts are kept (Backend), and become series at a scrape.
 type Backends struct {
-	requests, duration, inFlight, failures, dials, ejections, limited, tunnels, broken *prometheus.Desc
+	requests, duration, inFlight, failures, dials, ejections, ejected, limited, tunnels, broken *prometheus.Desc
 
 	mu  sync.RWMutex // protects of
 	of  map[string]*Backend
@@ -40,6 +40,7 @@ func NewBackends(reg prometheus.Registerer) *Backends {
 		"Attempts that got no response headers, by the step that failed: dial, tls or roundtrip.", "step")
 	b.dials = desc("portico_backend_connections_total", "Connections tried, by outcome.", "outcome")
 	b.ejections = desc("portico_backend_ejections_total", "Endpoints taken out of use for a while.")
+	b.ejected = desc("portico_backend_ejected_endpoints", "Endpoints that are out of use now, as of the last check.")
 	b.limited = desc("portico_backend_limited_total",
 		"Requests refused because the backend held as many as it may.")
 	b.tunnels = desc("portico_backend_upgraded_connections", "Upgraded connections that are open.")
@@ -100,6 +101,7 @@ func (b *Backends) collect(to chan<- prometheus.Metric, name string, one *Backen
 	send(b.dials, prometheus.CounterValue, one.connected.Load(), "made")
 	send(b.dials, prometheus.CounterValue, one.refused.Load(), "failed")
 	send(b.ejections, prometheus.CounterValue, one.ejections.Load())
+	send(b.ejected, prometheus.GaugeValue, one.ejected.Load())
 	send(b.limited, prometheus.CounterValue, one.limited.Load())
 	send(b.broken, prometheus.CounterValue, one.broken.Load())
 	send(b.inFlight, prometheus.GaugeValue, one.inFlight.Load())
@@ -120,7 +122,7 @@ type Backend struct {
 	failures                   [len(steps)]atomic.Int64
 	connected, refused         atomic.Int64
 	ejections, limited, broken atomic.Int64
-	inFlight, tunnels          atomic.Int64
+	inFlight, tunnels, ejected atomic.Int64
 	duration                   durations
 }
 
@@ -160,6 +162,13 @@ func (b *Backend) Dialled(ok bool) {
 func (b *Backend) Ejected() {
 	if b != nil {
 		b.ejections.Add(1)
+	}
+}
+
+// SetEjected sets how many endpoints are out of use.
+func (b *Backend) SetEjected(n int) {
+	if b != nil {
+		b.ejected.Store(int64(n))
 	}
 }
 

@@ -29,6 +29,7 @@ func TestCountsOfABackendAreReadAsSeries(t *testing.T) {
 	b.Dialled(false)
 	b.Dialled(false)
 	b.Ejected()
+	b.SetEjected(2)
 	b.Limited()
 	b.Broken()
 	b.InFlight(3)
@@ -49,6 +50,9 @@ portico_backend_broken_responses_total{backend="ns/a:443"} 1
 # TYPE portico_backend_connections_total counter
 portico_backend_connections_total{backend="ns/a:443",outcome="failed"} 2
 portico_backend_connections_total{backend="ns/a:443",outcome="made"} 1
+# HELP portico_backend_ejected_endpoints Endpoints that are out of use now, as of the last check.
+# TYPE portico_backend_ejected_endpoints gauge
+portico_backend_ejected_endpoints{backend="ns/a:443"} 2
 # HELP portico_backend_ejections_total Endpoints taken out of use for a while.
 # TYPE portico_backend_ejections_total counter
 portico_backend_ejections_total{backend="ns/a:443"} 1

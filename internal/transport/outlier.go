@@ -418,6 +418,7 @@ func (b *Backend) Ejected() []Ejection {
 		list = append(list, Ejection{Address: m.address, Reason: why})
 		b.rank(m, now)
 	}
+	b.metrics.SetEjected(len(list))
 	slices.SortFunc(list, func(a, b Ejection) int { return strings.Compare(a.Address, b.Address) })
 	return list
 }
