@@ -18,12 +18,19 @@ type suite struct {
 	module, version string
 	// inside are other modules, of the same version, that it expects in directories of its own.
 	inside map[string]string
+	// cluster is the directory of packages that need a cluster with nodes and are not run. Empty: there are none.
+	cluster string
 }
 
 var suites = []suite{
 	{module: "sigs.k8s.io/controller-runtime", version: "v0.25.2"},
 	{module: "sigs.k8s.io/cluster-api", version: "v1.14.2", inside: map[string]string{"api": "sigs.k8s.io/cluster-api/api"}},
-	{module: "sigs.k8s.io/karpenter", version: "v1.15.0"},
+	{module: "sigs.k8s.io/karpenter", version: "v1.15.0", cluster: "test/suites"},
+}
+
+// needsCluster reports whether a package is not run.
+func (s suite) needsCluster(path string) bool {
+	return s.cluster != "" && strings.HasPrefix(path, s.module+"/"+s.cluster+"/")
 }
 
 // controlPlane is the package of controller-runtime that starts both programs.

@@ -10,8 +10,11 @@ var reasons = map[string]map[string]string{
 	"sigs.k8s.io/controller-runtime/pkg/cache": {
 		"Informer Cache without global DeepCopy Cache test as an Informer with metadata-only objects should allow for get informer to be cancelled": "a race in the spec: a cancelled call is to fail, and succeeds if the informer has synced by then",
 	},
+	"sigs.k8s.io/karpenter/pkg/controllers/disruption":                        {"Consolidation/DRA *": noDevices},
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation": {"*": noDevices},
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle":               {"DRA Initialization Gating *": noDevices},
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning":                      {"Dynamic Resource Allocation *": noDevices},
+	"sigs.k8s.io/karpenter/pkg/scheduling/dynamicresources":                   {"*": noDevices},
 }
 
 // reasonOf returns the reason, and what it is given for: the name, or a pattern. Both are empty if there is none.

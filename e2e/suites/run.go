@@ -96,7 +96,7 @@ func (r *runner) runAll(ctx context.Context) error {
 			return fmt.Errorf("list the packages of %s: %w", s.module, err)
 		}
 		for _, p := range all {
-			if !r.selected.MatchString(p.path) {
+			if !r.selected.MatchString(p.path) || s.needsCluster(p.path) {
 				continue
 			}
 			if err := r.runPackage(ctx, s, p); err != nil {
