@@ -81,6 +81,12 @@ func (b *Backend) Probe() http.RoundTripper { return probe{b} }
 type probe struct{ b *Backend }
 
 func (p probe) RoundTrip(r *http.Request) (*http.Response, error) {
+	if p.b.silence.since.Load() != 0 {
+		// An HTTP/1.1 connection that was idle shows nothing. The handshake of a new one does.
+		for _, m := range *p.b.candidates.Load() {
+			m.probes.closeIdleHTTP1()
+		}
+	}
 	return p.b.roundTrip(r, (*endpoint).probePool)
 }
 

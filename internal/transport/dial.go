@@ -20,7 +20,13 @@ type dialer struct {
 	config      *tls.Config   // HTTP/2 and HTTP/1.1 offered
 	checksHTTP1 bool          // responses over HTTP/1.1 are validated (http1_conn.go)
 	notAfter    *atomic.Int64 // set to the expiry of the certificate last seen, in Unix seconds
+	// silent is called when the server has sent nothing, or not enough, for silentHandshake.
+	silent func(since time.Time)
 }
+
+// silentHandshake is after how long a TLS handshake counts as a connection on which pings are not answered: HTTP/1.1 has no
+// pings.
+const silentHandshake = time.Second
 
 // connect dials, and returns only after the other side proved who it is. Errors are *connectError.
 func (d *dialer) connect(ctx context.Context, http1Only bool) (*tls.Conn, net.Conn, error) {
@@ -39,6 +45,8 @@ func (d *dialer) connect(ctx context.Context, http1Only bool) (*tls.Conn, net.Co
 	conn := tls.Client(below, config)
 	ctx, cancel := context.WithTimeout(ctx, d.tls)
 	defer cancel()
+	began := time.Now()
+	defer time.AfterFunc(silentHandshake, func() { d.silent(began) }).Stop()
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = raw.Close() // the handshake's error is the one to tell
 		return nil, nil, &connectError{op: OpTLS, err: err}

@@ -47,6 +47,7 @@ func newEndpoint(b *Backend, address string) *endpoint {
 		config:      b.tls,
 		checksHTTP1: o.Engine.ScansHTTP1(),
 		notAfter:    &e.notAfter,
+		silent:      b.silence.connectionSilent,
 	}
 	e.requests = newConnPool(e.dialer, o, &b.set.checker, b.identity, e.dialled)
 	e.probes = newConnPool(e.dialer, o, &b.set.checker, b.identity, e.dialled)

@@ -200,6 +200,17 @@ func (p *connPool) closeIdle() {
 	}
 }
 
+// closeIdleHTTP1 closes idle connections over HTTP/1.1.
+func (p *connPool) closeIdleHTTP1() {
+	p.mu.Lock()
+	http1 := p.http1
+	p.unpark()
+	p.mu.Unlock()
+	if http1 != nil {
+		http1.CloseIdleConnections() // it closes connections, which take mu
+	}
+}
+
 func (p *connPool) park(tc *tls.Conn, raw net.Conn) error {
 	c, err := p.adopt(tc, raw)
 	if err != nil {

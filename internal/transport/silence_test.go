@@ -165,3 +165,53 @@ func TestASilentConnectionFailsItsRequests(t *testing.T) {
 		t.Errorf("still silent: %+v", said)
 	}
 }
+
+// HTTP/1.1 has no pings. A probe tells a server that does not answer from one that cannot: it makes a new connection.
+func TestASilentHTTP1ServerIsToldFromASlowOne(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for name, cut := range map[string]bool{"its network is cut": true, "it is slow": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestEnv(t)
+			release := make(chan struct{})
+			s := w.serveProto(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/slow" {
+					select {
+					case <-release:
+					case <-r.Context().Done():
+					}
+				}
+			}), "http/1.1")
+			k := w.link(s.address)
+			b := w.backend(w.set(), k.address)
+			for _, rt := range []http.RoundTripper{b, b.Probe()} { // both have an idle connection
+				if _, err := get(t, rt); err != nil {
+					t.Fatal(err)
+				}
+			}
+			k.cut.Store(cut)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://ignored/slow", nil)
+			waiting := make(chan error, 1)
+			go func() {
+				resp, err := b.RoundTrip(r)
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				waiting <- err
+			}()
+			eventually(t, 10*time.Second, "a request waits", func() bool { return !b.Silence().Since.IsZero() })
+			probed := inBackground(ctx, b.Probe(), http.MethodGet, nil)
+			if cut {
+				eventually(t, 10*time.Second, "the silence is that of its connections", func() bool { return b.Silence().Broken })
+			} else if err := within(t, 10*time.Second, probed, "a probe"); err != nil || b.Silence().Broken {
+				t.Errorf("%v, %+v", err, b.Silence())
+			}
+			close(release)
+			cancel()
+			<-waiting
+		})
+	}
+}
