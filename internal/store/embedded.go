@@ -130,7 +130,8 @@ func (s *Store) useMember(ctx context.Context, m *runningMember, members *member
 			socket.close()
 		}
 	}()
-	members.set(newMemberAPI(m.server, m.failure), nil)
+	api := newMemberAPI(m.server, m.failure)
+	members.set(api, nil)
 	if !s.isReady() {
 		if err := s.forgetReplicas(ctx, client); err != nil {
 			return err
@@ -143,6 +144,7 @@ func (s *Store) useMember(ctx context.Context, m *runningMember, members *member
 	select {
 	case <-ctx.Done():
 		closeClient()
+		api.finish(finishTimeout)
 		return nil
 	case <-m.failure.failed:
 		return m.failure.err

@@ -36,6 +36,8 @@ const (
 	checkTimeout = 2 * time.Second
 	keyTimeout   = 10 * time.Second
 	closeTimeout = 10 * time.Second
+	// finishTimeout bounds the wait for calls and watches before that.
+	finishTimeout = 2 * time.Second
 )
 
 // ErrNotReady is the answer to every call made before Ready, or after Run has returned.

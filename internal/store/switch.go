@@ -31,6 +31,47 @@ type memberAPI struct {
 	watch       pb.WatchServer
 	maintenance pb.MaintenanceServer
 	cluster     pb.ClusterServer
+
+	mu      sync.Mutex // guards what follows
+	running int        // calls
+	idle    chan struct{}
+}
+
+// begin and end count the calls under way. begin returns false once the member is to be stopped.
+func (m *memberAPI) begin() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.idle != nil {
+		return false
+	}
+	m.running++
+	return true
+}
+
+func (m *memberAPI) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.running--; m.running == 0 && m.idle != nil {
+		close(m.idle)
+	}
+}
+
+// finish lets no further call begin, and waits until those under way have ended, or for limit. etcd does not wait for them
+// when it closes its database: a watch that reads the value before an event in that moment ends the process.
+func (m *memberAPI) finish(limit time.Duration) {
+	m.mu.Lock()
+	m.idle = make(chan struct{})
+	if m.running == 0 {
+		close(m.idle)
+	}
+	m.mu.Unlock()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-m.idle:
+	case <-timer.C:
+	case <-m.failure.failed: // a call that met the failure never ends
+	}
 }
 
 func newMemberAPI(server *etcdserver.EtcdServer, f *failure) *memberAPI {
@@ -138,8 +179,12 @@ func call[A any](ctx context.Context, s *memberSwitch, ask func(*memberAPI) (A, 
 		answer A
 		err    error
 	}
+	if !member.begin() {
+		return none, s.absent(nil)
+	}
 	done := make(chan result, 1)
 	go func() {
+		defer member.end()
 		answer, err := ask(member)
 		done <- result{answer, err}
 	}()
@@ -159,8 +204,14 @@ func stream(ctx context.Context, s *memberSwitch, serve func(*memberAPI) error) 
 	if err != nil {
 		return err
 	}
+	if !member.begin() {
+		return s.absent(nil)
+	}
 	done := make(chan error, 1)
-	go func() { done <- serve(member) }()
+	go func() {
+		defer member.end()
+		done <- serve(member)
+	}()
 	select {
 	case err := <-done:
 		if now, _, _ := s.now(); now != member && ctx.Err() == nil {
