@@ -45,7 +45,7 @@ func remoteRoute(r *apiservice.Route) remote.Route {
 		Available: r.Available(), GroupPriority: r.GroupPriority, VersionPriority: r.VersionPriority,
 	}
 	if !route.Available {
-		route.Reason = r.Condition.Reason
+		route.Reason, route.Since = r.Condition.Reason, r.Condition.LastTransitionTime.Time
 	}
 	if r.Backend != nil {
 		route.Backend = r.Backend

@@ -63,7 +63,7 @@ func newClientEnv(t testing.TB, dead int) *clientEnv {
 
 	server := httptest.NewServer(http.HandlerFunc(c.serve))
 	t.Cleanup(server.Close)
-	c.client = clientdiscovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
+	c.client = clientdiscovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL, WarningHandler: rest.NoWarnings{}})
 	return c
 }
 

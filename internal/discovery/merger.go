@@ -98,8 +98,8 @@ func (m *Merger) Ready() <-chan struct{} { return m.ready }
 // Current returns the current snapshot, nil before Ready.
 func (m *Merger) Current() *Snapshot { return m.current.Load() }
 
-// Changed returns a channel that is closed when a snapshot with other documents replaces the current one; nil before
-// Ready. Take it before calling Current.
+// Changed returns a channel that is closed when a snapshot with other documents or warnings replaces the current one; nil
+// before Ready. Take it before calling Current.
 func (m *Merger) Changed() <-chan struct{} {
 	if s := m.Current(); s != nil {
 		return s.replaced
@@ -230,8 +230,8 @@ func (m *Merger) publish() time.Duration {
 		m.log.Error("cannot make the discovery documents; the ones before stay", zap.Error(err))
 		return minPause
 	}
-	if next.sameDocuments(before) {
-		next.replaced = before.replaced // the documents did not change
+	if next.sameDocuments(before) && next.sameWarnings(before) {
+		next.replaced = before.replaced // nothing changed for those who wait
 	}
 	m.current.Store(next)
 	if before == nil {

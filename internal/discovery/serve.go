@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/respond"
 )
 
@@ -33,9 +34,9 @@ func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s = m.wait(r, s)
 		s.serveBoth(w, r)
 	case "/api/":
-		serve(w, r, s.core.legacy)
+		serve(w, r, s.core.legacy, s.legacyWarnings["/api"])
 	case "/apis/":
-		serve(w, r, s.groups.legacy)
+		serve(w, r, s.groups.legacy, s.legacyWarnings["/apis"])
 	default:
 		s.serveGroup(w, r, strings.TrimSuffix(strings.TrimPrefix(path, "/apis/"), "/"))
 	}
@@ -47,10 +48,10 @@ func (s *Snapshot) serveBoth(w http.ResponseWriter, r *http.Request) {
 		// The chain has set no-cache, private, as for every request. Upstream sets public for this document: all authenticated
 		// users may read it, and it is revalidated by its ETag.
 		w.Header().Set("Cache-Control", "public")
-		d.aggregated.serve(w, r, mediaType)
+		d.aggregated.serve(w, r, mediaType, s.warnings[r.URL.Path])
 		return
 	}
-	serve(w, r, d.legacy)
+	serve(w, r, d.legacy, s.legacyWarnings[r.URL.Path])
 }
 
 func (s *Snapshot) pair(path string) pair {
@@ -76,7 +77,7 @@ func (s *Snapshot) serveGroup(w http.ResponseWriter, r *http.Request, group stri
 		respond.Error(w, r, err)
 		return
 	}
-	serve(w, r, d)
+	serve(w, r, d, s.legacyWarnings["/apis/"+group])
 }
 
 // wait implements ?wait=<seconds>: a client whose If-None-Match names the current document gets its response when the
@@ -101,33 +102,33 @@ func (m *Merger) wait(r *http.Request, s *Snapshot) *Snapshot {
 	return s
 }
 
-// holds reports whether the client has this snapshot's document.
+// holds reports whether the client has this snapshot's document, with the warning of now.
 func (s *Snapshot) holds(r *http.Request) bool {
 	d := s.pair(r.URL.Path)
-	wanted := d.legacy
+	wanted, warnings := d.legacy, s.legacyWarnings
 	if _, ok := negotiateAggregated(accept(r)); ok {
-		wanted = d.aggregated
+		wanted, warnings = d.aggregated, s.warnings
 	}
-	return respond.ETagMatches(r, wanted.etag)
+	return respond.ETagMatches(r, warnings[r.URL.Path].ETag(wanted.etag))
 }
 
 // serve serves a document that has only one form.
-func serve(w http.ResponseWriter, r *http.Request, d *document) {
+func serve(w http.ResponseWriter, r *http.Request, d *document, warning *remote.Warning) {
 	e, ok := respond.Negotiate(accept(r))
 	if !ok {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, respond.MediaYAML, respond.MediaProtobuf))
 		return
 	}
-	d.serve(w, r, e.MediaType)
+	d.serve(w, r, e.MediaType, warning)
 }
 
-func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType string) {
+func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType string, warning *remote.Warning) {
 	encoded, err := d.encodings[mediaType]()
 	if err != nil {
 		respond.Error(w, r, err)
 		return
 	}
-	encoded.Serve(w, r)
+	warning.Serve(w, r, encoded)
 }
 
 func accept(r *http.Request) string { return strings.Join(r.Header.Values("Accept"), ",") }

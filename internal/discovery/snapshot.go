@@ -1,8 +1,10 @@
 package discovery
 
 import (
+	"path"
 	"slices"
 	"sync"
+	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -10,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/discovery/remote"
 )
 
 // GroupVersion is one group-version in discovery. Callers must not change its slices.
@@ -28,6 +32,9 @@ type GroupVersion struct {
 	Resources []apidiscoveryv2.APIResourceDiscovery
 
 	groupPriority int32
+	// unavailable: Reason is the reason of the condition, which holds since then.
+	unavailable bool
+	since       time.Time
 }
 
 // Snapshot is everything that is served at one moment, with the discovery documents. It is immutable.
@@ -39,8 +46,10 @@ type Snapshot struct {
 	core, groups pair
 	group        map[string]func() (*document, error)
 	mapper       func() meta.RESTMapper
+	// warnings and legacyWarnings are by path, see Warning; nil while there is nothing to warn of.
+	warnings, legacyWarnings map[string]*remote.Warning
 
-	// replaced is closed when this snapshot is replaced by one with other documents.
+	// replaced is closed when this snapshot is replaced by one with other documents or other warnings.
 	replaced chan struct{}
 }
 
@@ -67,6 +76,35 @@ func (s *Snapshot) Synced() bool { return s.synced }
 
 // RESTMapper maps the kinds and resources of this snapshot, including those of dead backends.
 func (s *Snapshot) RESTMapper() meta.RESTMapper { return s.mapper() }
+
+// Warning is about the stale group-versions at or below a path, which clients leave out. The path is "/", "/api", "/apis",
+// "/apis/<group>" or that of a group-version. Nil: nothing is stale there.
+func (s *Snapshot) Warning(path string) *remote.Warning { return s.warnings[path] }
+
+func newWarnings(gvs []GroupVersion, leftOut func(GroupVersion) bool) map[string]*remote.Warning {
+	var stale map[string][]remote.StaleAPIService
+	for _, g := range gvs {
+		if !leftOut(g) {
+			continue
+		}
+		if stale == nil {
+			stale = map[string][]remote.StaleAPIService{}
+		}
+		why := remote.StaleAPIService{Name: g.APIService, Unavailable: g.unavailable, Reason: g.Reason, Since: g.since}
+		at := pathOf(g.GroupVersion)
+		for stale[at] = append(stale[at], why); at != "/"; stale[at] = append(stale[at], why) {
+			at = path.Dir(at)
+		}
+	}
+	if stale == nil {
+		return nil
+	}
+	warnings := make(map[string]*remote.Warning, len(stale))
+	for at, about := range stale {
+		warnings[at] = remote.NewWarning(about)
+	}
+	return warnings
+}
 
 func (s *Snapshot) newMapper() meta.RESTMapper {
 	preferred := make([]schema.GroupVersion, 0, len(s.gvs))
@@ -110,6 +148,10 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 		s.byGV[g.GroupVersion] = i
 	}
 	s.mapper = sync.OnceValue(s.newMapper)
+	s.warnings = newWarnings(gvs, isStale)
+	// A client of legacy discovery asks each backend for its own list of resources, and gets a 503 from each that is
+	// unavailable, however good the last-known list is.
+	s.legacyWarnings = newWarnings(gvs, func(g GroupVersion) bool { return g.unavailable })
 	if before != nil && slices.EqualFunc(before.gvs, gvs, sameInDocuments) {
 		s.core, s.groups, s.group = before.core, before.groups, before.group
 		return s, nil
@@ -175,10 +217,22 @@ func (s *Snapshot) sameDocuments(other *Snapshot) bool {
 	return other != nil && s.synced == other.synced && s.core == other.core && s.groups == other.groups
 }
 
+// sameWarnings reports whether clients that wait for a change would see the same warnings.
+func (s *Snapshot) sameWarnings(other *Snapshot) bool {
+	for _, root := range []string{"/api", "/apis"} {
+		if s.warnings[root].Text() != other.warnings[root].Text() || s.legacyWarnings[root].Text() != other.legacyWarnings[root].Text() {
+			return false
+		}
+	}
+	return true
+}
+
+func isStale(g GroupVersion) bool { return g.Freshness == apidiscoveryv2.DiscoveryFreshnessStale }
+
 func (s *Snapshot) stale() int {
 	n := 0
 	for _, g := range s.gvs {
-		if g.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
+		if isStale(g) {
 			n++
 		}
 	}

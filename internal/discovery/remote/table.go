@@ -2,6 +2,7 @@ package remote
 
 import (
 	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,9 +27,11 @@ type Route struct {
 	// Local routes have no Backend, nor has a remote one while its Service is missing.
 	Local   bool
 	Backend Backend
-	// Available is this replica's verdict; Reason says in a few words why not.
+	// Available is this replica's verdict; Reason is the condition's reason why not, and Since when the verdict last changed
+	// between available and not; zero when not known.
 	Available bool
 	Reason    string
+	Since     time.Time
 
 	GroupPriority   int32
 	VersionPriority int32

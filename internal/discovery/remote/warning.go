@@ -1,0 +1,130 @@
+package remote
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/net"
+
+	"portico.dev/internal/respond"
+)
+
+const (
+	// warningCode is for warnings that a cache keeps (RFC 7234, section 5.5.7). kubectl and client-go print no other.
+	warningCode = 299
+	// A warning names maxNamed APIServices at most, and fewer when their part of the text would be longer than maxNames bytes.
+	maxNamed = 5
+	maxNames = 480
+	// maxWhy bounds the text about one APIService, part of which may be a backend's.
+	maxWhy = 120
+)
+
+// StaleAPIService is an APIService whose resources clients leave out, and why.
+type StaleAPIService struct {
+	Name string
+	// Unavailable: Reason is that of its condition Available, and Since when that condition last changed its status; zero when
+	// not known. Otherwise the backend is available, and Reason says in a few words why its documents are not current.
+	Unavailable bool
+	Reason      string
+	Since       time.Time
+}
+
+// Warning is the header with which a document tells clients what they leave out. It is immutable, and a nil Warning is
+// none.
+type Warning struct {
+	text, header, tag string
+}
+
+// NewWarning returns the warning about some APIServices, nil for none.
+func NewWarning(stale []StaleAPIService) *Warning {
+	if len(stale) == 0 {
+		return nil
+	}
+	names, size := []string{}, 0
+	for _, s := range stale {
+		name := s.String()
+		if size += len(name); len(names) == maxNamed || len(names) > 0 && size > maxNames {
+			break
+		}
+		names = append(names, name)
+	}
+	if more := len(stale) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	w := &Warning{text: strings.Join(names, "; ") + ": its resources are left out"}
+	if len(stale) > 1 {
+		w.text = strings.Join(names, "; ") + ": their resources are left out"
+	}
+	header, err := net.NewWarningHeader(warningCode, "-", w.text)
+	if err != nil {
+		panic(err) // printable ASCII is always valid
+	}
+	sum := sha256.Sum256([]byte(w.text))
+	w.header, w.tag = header, hex.EncodeToString(sum[:8])
+	return w
+}
+
+// String says it as the 503 of a request for one of its objects does.
+func (s StaleAPIService) String() string {
+	why := printable(s.Reason)
+	if len(why) > maxWhy {
+		why = why[:maxWhy] + "..."
+	}
+	name := "APIService " + printable(s.Name)
+	switch {
+	case !s.Unavailable:
+		return name + " is stale (" + why + ")"
+	case why == "":
+		return name + " is unavailable"
+	case s.Since.IsZero():
+		return name + " is unavailable (" + why + ")"
+	}
+	return name + " is unavailable (" + why + " since " + s.Since.UTC().Format(time.RFC3339) + ")"
+}
+
+// printable replaces what must not be in a header: a backend may have chosen some of the text.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// Text is what clients print; empty for a nil Warning.
+func (w *Warning) Text() string {
+	if w == nil {
+		return ""
+	}
+	return w.text
+}
+
+// ETag returns the tag of a document that is served with the warning, given its tag without.
+//
+// The two differ, because HTTP caches keep the Warning of a stored response, and kubectl's shows it again after each 304. So
+// a 304 has to mean that the warning has not changed either.
+func (w *Warning) ETag(etag string) string {
+	if w == nil {
+		return etag
+	}
+	return strings.TrimSuffix(etag, `"`) + "-" + w.tag + `"`
+}
+
+// Serve serves a document with the warning. A 304 has no Warning: that of the stored response is still right.
+func (w *Warning) Serve(response http.ResponseWriter, r *http.Request, d *respond.Document) {
+	if w == nil {
+		d.Serve(response, r)
+		return
+	}
+	warned := *d
+	warned.ETag = w.ETag(d.ETag)
+	if !respond.ETagMatches(r, warned.ETag) {
+		response.Header().Add("Warning", w.header)
+	}
+	warned.Serve(response, r)
+}
