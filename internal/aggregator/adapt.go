@@ -89,6 +89,14 @@ func (h *parts) shown(all []apidiscoveryv2.APIGroupDiscovery) []apidiscoveryv2.A
 	return kept
 }
 
+// staleWarning is what discovery warns of at a path, for OpenAPI: in the same words, which kubectl prints once.
+func (h *parts) staleWarning(path string) *remote.Warning {
+	if s := h.discovery.Current(); s != nil {
+		return s.Warning(path)
+	}
+	return nil
+}
+
 // settleTimeout bounds settleDiscovery. Merging takes milliseconds.
 const settleTimeout = time.Second
 

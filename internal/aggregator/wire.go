@@ -163,7 +163,7 @@ func (h *parts) wireRoutes() (err error) {
 	}
 	h.openapi, err = openapi.New(openapi.Config{
 		Local: h.localDocuments, LocalV2: h.localSwagger, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
-		Storage: documentStorage{h.store, "openapi/"}, BackendEvents: &h.backendEvents, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
+		Warning: h.staleWarning, Storage: documentStorage{h.store, "openapi/"}, BackendEvents: &h.backendEvents, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
 	})
 	return err
 }

@@ -34,7 +34,7 @@ const (
 	cachedProtobufs = 32
 )
 
-// Config is what a Publisher is made of. All but LocalV2, BackendEvents, Storage and Metrics is required.
+// Config is what a Publisher is made of. All but LocalV2, Warning, BackendEvents, Storage and Metrics is required.
 type Config struct {
 	// Local returns the documents of what this server serves itself. It is called often and must not block.
 	Local func() []Document
@@ -46,6 +46,9 @@ type Config struct {
 	// Routes returns the current table, Changed a channel that is closed when there is another one.
 	Routes  func() remote.Table
 	Changed func() <-chan struct{}
+	// Warning returns what clients are warned of with the document of a path, "/apis/example.com/v1" for instance, or with one
+	// about everything, "/". It must not block. Default nil: they are not warned.
+	Warning func(path string) *remote.Warning
 	// BackendEvents tells of backends that may serve other documents than before. Default nil: nobody tells.
 	BackendEvents *transport.Events
 	// Storage keeps what backends last served across restarts. Default nil: nothing is kept.
@@ -83,6 +86,9 @@ func New(cfg Config) (*Publisher, error) {
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewOpenAPI(prometheus.NewRegistry())
+	}
+	if cfg.Warning == nil {
+		cfg.Warning = func(string) *remote.Warning { return nil }
 	}
 	if cfg.LocalV2 == nil {
 		cfg.LocalV2 = func() []Source { return nil }

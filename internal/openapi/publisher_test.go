@@ -86,6 +86,7 @@ type env struct {
 	table                 remote.Table
 	local                 []Document
 	localV2               []Source
+	warnings              map[string]*remote.Warning
 	changed, localChanged chan struct{}
 	stop                  func()
 }
@@ -104,6 +105,7 @@ func openWithStorage(t testing.TB, storage remote.LastKnown, local []Document, r
 		Routes:       func() remote.Table { h.mu.Lock(); defer h.mu.Unlock(); return h.table },
 		Changed:      func() <-chan struct{} { h.mu.Lock(); defer h.mu.Unlock(); return h.changed },
 		LocalChanged: func() <-chan struct{} { h.mu.Lock(); defer h.mu.Unlock(); return h.localChanged },
+		Warning:      func(path string) *remote.Warning { h.mu.Lock(); defer h.mu.Unlock(); return h.warnings[path] },
 		Storage:      storage,
 		Logger:       zaptest.NewLogger(t),
 	})

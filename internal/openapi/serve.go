@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/respond"
 )
 
@@ -31,13 +32,13 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == "/openapi/v2" {
-		p.v2.serve(w, r)
+		p.v2.serve(w, r, p.cfg.Warning("/"))
 		return
 	}
 	path := strings.TrimPrefix(r.URL.Path, "/openapi/v3")
 	switch d, ok := i.documents[strings.TrimPrefix(path, "/")]; {
 	case path == "" || path == "/":
-		i.served.Serve(w, r)
+		p.cfg.Warning("/").Serve(w, r, &i.served)
 	case ok && strings.HasPrefix(path, "/"):
 		p.serve(w, r, d)
 	default:
@@ -52,13 +53,15 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobuf))
 		return
 	}
-	served := d.as(mediaType)
+	served, warning := d.as(mediaType), p.cfg.Warning("/"+d.Path)
 	if asked := r.URL.Query().Get("hash"); asked != "" && asked != d.Hash {
 		w.Header().Set("Location", d.url())
 		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	} else if asked != "" {
-		// The document of a hash never changes, so that clients may cache it.
+		// The document of a hash never changes, so that clients may cache it. They would keep a warning as long, so it has none;
+		// whoever knows the hash has the index, which has.
+		warning = nil
 		served.CacheControl = "public, immutable"
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
 	}
@@ -72,11 +75,11 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 			return packed, nil
 		}
 	}
-	served.Serve(w, r)
+	warning.Serve(w, r, &served)
 }
 
 // serve serves the version 2 document.
-func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request) {
+func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request, warning *remote.Warning) {
 	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobufV2)
 	if !ok {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobufV2))
@@ -91,7 +94,7 @@ func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request) {
 	if mediaType == mediaProtobufV2 {
 		served.MakeGzip = func() ([]byte, error) { return s.asProtobuf(e) }
 	}
-	served.Serve(w, r)
+	warning.Serve(w, r, &served)
 }
 
 // negotiate returns JSON or protobuf, whichever the clause with the highest weight requests, the first among equals.

@@ -1,0 +1,69 @@
+package openapi
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/discovery/remote/remotetest"
+)
+
+// While an extension server is dead, its last-known document, the index and version 2 say so. What a cache keeps for a
+// year says nothing.
+func TestDocumentsOfADeadBackendAreServedWithAWarning(t *testing.T) {
+	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{
+		"/openapi/v3": index3(gadgetsPath + "#AA"), "/openapi/v3/" + gadgetsPath: json3(v3("three", "/apis/example.com/v1/gadgets", "/apis/example.com/v1")),
+	})
+	local := document(t, "api/v1", v3("local", "/api/v1/pods"))
+	h := open(t, []Document{local}, routeTo(b))
+	h.until(t, gadgetsPath, "three")
+	hash := h.current.Load().documents[gadgetsPath].Hash
+	dead := remote.NewWarning([]remote.StaleAPIService{{Name: "v1.example.com", Unavailable: true, Reason: "FailedDiscoveryCheck"}})
+	want := `299 - "` + dead.Text() + `"`
+
+	for name, c := range map[string]struct {
+		target string
+		warned bool
+	}{
+		"index":                         {"/openapi/v3", true},
+		"index with a slash":            {"/openapi/v3/", true},
+		"last-known document":           {"/openapi/v3/" + gadgetsPath, true},
+		"last-known document by a hash": {"/openapi/v3/" + gadgetsPath + "?hash=" + hash, false},
+		"redirect from an old hash":     {"/openapi/v3/" + gadgetsPath + "?hash=OLD", false},
+		"document of a local group":     {"/openapi/v3/api/v1", false},
+		"no document":                   {"/openapi/v3/apis/none.example.com/v1", false},
+		"version 2":                     {"/openapi/v2", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h.warn(nil)
+			before := h.get(c.target)
+			h.warn(dead)
+			during := h.get(c.target, "If-None-Match", before.Header().Get("ETag"))
+			if got := strings.Join(during.Header()["Warning"], ", "); (got == want) != c.warned || got != "" && got != want {
+				t.Errorf("warns of %q", got)
+			}
+			if before.Header()["Warning"] != nil {
+				t.Errorf("warns of %q without a reason", before.Header()["Warning"])
+			}
+			if !c.warned {
+				return
+			}
+			if again := h.get(c.target, "If-None-Match", during.Header().Get("ETag")); during.Code != http.StatusOK || again.Code != http.StatusNotModified || again.Header()["Warning"] != nil {
+				t.Errorf("it is %d when the warning is new, then %d with %q", during.Code, again.Code, again.Header()["Warning"])
+			}
+			h.warn(nil)
+			after := h.get(c.target, "If-None-Match", during.Header().Get("ETag"))
+			if after.Code != http.StatusOK || after.Header()["Warning"] != nil || after.Header().Get("ETag") != before.Header().Get("ETag") {
+				t.Errorf("when the warning is gone it is %d with %v", after.Code, after.Header())
+			}
+		})
+	}
+}
+
+// warn sets what is warned of at / and at the path of the gadgets; nil: nothing.
+func (h *env) warn(w *remote.Warning) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.warnings = map[string]*remote.Warning{"/": w, "/" + gadgetsPath: w}
+}
