@@ -226,10 +226,12 @@ func (h *parts) served() []namespaces.GroupVersion {
 	var out []namespaces.GroupVersion
 	discovered := sets.New[schema.GroupVersion]()
 	for _, gv := range snapshot.GroupVersions() {
-		current := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent
+		resources := deletable(gv.Resources)
+		// An annotation makes the last-known resources of a dead backend Current for clients. A namespace waits for it all the same.
+		current := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent && (gv.Reason == "" || len(resources) == 0)
 		served := namespaces.GroupVersion{
 			GroupVersion: gv.GroupVersion,
-			Resources:    deletable(gv.Resources),
+			Resources:    resources,
 			Known:        gv.Local || current || len(gv.Resources) > 0,
 			Current:      current,
 			APIService:   gv.APIService,

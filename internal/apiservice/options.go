@@ -30,6 +30,9 @@ const (
 	// FinalizeAfterAnnotation is how long the deletion of a namespace waits for a dead backend before the namespace is
 	// finalized without it and a cleanup debt is recorded.
 	FinalizeAfterAnnotation = "portico.dev/finalize-namespaces-after"
+	// DiscoveryWhenUnavailableAnnotation says how the last-known resources of a dead backend are in discovery: "stale", which
+	// clients leave out, or "current", which they use, so that their requests get the 503.
+	DiscoveryWhenUnavailableAnnotation = "portico.dev/discovery-when-unavailable"
 )
 
 // Options are the parsed annotations of an APIService. The zero value is that of an APIService without annotations.
@@ -47,6 +50,9 @@ type Options struct {
 	NonPersistent bool
 	// FinalizeAfter is how long a namespace waits for the backend. Default 0: as long as it takes.
 	FinalizeAfter time.Duration
+	// CurrentWhenUnavailable keeps the last-known resources Current in discovery while the backend is dead. Default: Stale, if
+	// some of them are namespaced and can be deleted.
+	CurrentWhenUnavailable bool
 }
 
 // The lower limit keeps restarts of a backend from causing cleanup debts, and lets the age of objects tell those of a
@@ -96,6 +102,12 @@ func parseOptions(annotations map[string]string) (o Options, wrong []string) {
 			complain(FinalizeAfterAnnotation, "%.64q is not a duration from %s to %s, such as 10m", text, minFinalizeAfter, maxFinalizeAfter)
 		} else {
 			o.FinalizeAfter = after
+		}
+	}
+	if text, ok := annotations[DiscoveryWhenUnavailableAnnotation]; ok {
+		value := strings.TrimSpace(text)
+		if o.CurrentWhenUnavailable = value == "current"; !o.CurrentWhenUnavailable && value != "stale" {
+			complain(DiscoveryWhenUnavailableAnnotation, "%.64q is neither current nor stale", text)
 		}
 	}
 	for _, what := range listOf(annotations[ConvertAnnotation]) {

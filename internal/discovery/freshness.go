@@ -92,13 +92,16 @@ func (rec *record) fail(why string) {
 //
 // A dead backend whose last answer had nothing namespaced and deletable stays Current: the answer is good enough for every
 // controller that reads discovery. The usual example is metrics.k8s.io: as Stale it would block every namespace deletion
-// in the cluster, although its objects cannot be deleted.
+// in the cluster, although its objects cannot be deleted. For other backends the APIService's owner may choose the same, as
+// long as there is no doubt about the resources: a backend that answers and leaves some out is Stale.
 func (rec *record) freshness(r remote.Route) (apidiscoveryv2.DiscoveryFreshness, string) {
 	why := rec.problem(r)
 	switch {
 	case why == "":
 		return apidiscoveryv2.DiscoveryFreshnessCurrent, ""
-	case rec.last != nil && rec.last.UID == r.UID && !slices.ContainsFunc(rec.last.Resources, holdsNamespaced):
+	case rec.last == nil || rec.last.UID != r.UID:
+		return apidiscoveryv2.DiscoveryFreshnessStale, why
+	case !slices.ContainsFunc(rec.last.Resources, holdsNamespaced), r.CurrentWhenUnavailable && len(rec.missing) == 0:
 		return apidiscoveryv2.DiscoveryFreshnessCurrent, why
 	}
 	return apidiscoveryv2.DiscoveryFreshnessStale, why

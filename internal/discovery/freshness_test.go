@@ -27,6 +27,7 @@ type hears struct {
 	resources []apidiscoveryv2.APIResourceDiscovery
 	fails     string
 	down      bool
+	keep      bool // the APIService says current
 	uid       string
 	revision  string
 	after     time.Duration // since the round before; 0: a minute
@@ -56,6 +57,25 @@ func TestFreshness(t *testing.T) {
 		},
 		"dead with nothing that a namespace could lose": {
 			rounds: []hears{says(readOnly, cluster), {fails: "dial", down: true}}, want: current, holds: []string{"pods", "nodes"},
+		},
+		"dead, and the APIService says current": {
+			rounds: []hears{says(deletable), {fails: "dial", down: true, keep: true}}, want: current, holds: []string{"gadgets"},
+		},
+		"fails, and the APIService says current": {
+			rounds: []hears{says(deletable), {fails: "timeout", keep: true}}, want: current, holds: []string{"gadgets"},
+		},
+		"dead, and the APIService no longer says current": {
+			rounds: []hears{says(deletable), {fails: "dial", down: true, keep: true}, {fails: "dial", down: true}}, want: stale, holds: []string{"gadgets"},
+		},
+		"dead from the start, and the APIService says current": {rounds: []hears{{fails: "dial", down: true, keep: true}}, want: stale},
+		"kept from before the start, dead, and the APIService says current": {
+			kept: []apidiscoveryv2.APIResourceDiscovery{deletable}, rounds: []hears{{fails: "dial", down: true, keep: true}}, want: current, holds: []string{"gadgets"},
+		},
+		"kept for a registration that was made anew, which says current": {
+			kept: []apidiscoveryv2.APIResourceDiscovery{deletable}, rounds: []hears{{fails: "dial", uid: "other", keep: true}}, want: stale,
+		},
+		"suddenly empty, and the APIService says current": {
+			rounds: []hears{says(deletable), {keep: true}}, want: stale, holds: []string{"gadgets"},
 		},
 		"dead with an empty list": {rounds: []hears{says(), {fails: "dial", down: true}}, want: current},
 		"kept from before the start, deletable, not asked yet": {
@@ -118,7 +138,7 @@ func TestFreshness(t *testing.T) {
 			now := time.Now()
 			for _, h := range c.rounds {
 				now = now.Add(cmp.Or(h.after, time.Minute))
-				route.Available = !h.down
+				route.Available, route.CurrentWhenUnavailable = !h.down, h.keep
 				if h.uid != "" {
 					route.UID = "other"
 				}

@@ -3,12 +3,15 @@ package discovery
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	clientdiscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -243,4 +246,45 @@ func TestWarningsCostARequestLittle(t *testing.T) {
 		t.Errorf("%v allocations without a warning, %v with one", none, some)
 	}
 	t.Logf("%v allocations without a warning, %v with one", none, some)
+}
+
+// What controllers that are built on client-go's discovery are told of a dead backend, by the annotation of its APIService.
+// With Stale they get an error that names the group-version, keep the informers that they have for it, and start none. With
+// Current they get its resources, and each list of them fails with the 503.
+func TestControllersWithADeadBackend(t *testing.T) {
+	for name, current := range map[string]bool{"stale": false, "current": true} {
+		t.Run(name, func(t *testing.T) {
+			h := deadEnv(t)
+			h.change(func(table *remote.Table) {
+				for i := range table.Routes {
+					table.Routes[i].CurrentWhenUnavailable = current
+				}
+			})
+			if current {
+				h.until(t, gvGadgets, "current", func(g GroupVersion, _ bool) bool { return g.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent })
+			}
+			server := httptest.NewServer(h)
+			t.Cleanup(server.Close)
+			heard := &warningRecorder{}
+			client := clientdiscovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL, WarningHandler: heard})
+			for controller, ask := range map[string]func() ([]*metav1.APIResourceList, error){
+				"garbage collector":             client.ServerPreferredResources,
+				"namespaces and resource quota": client.ServerPreferredNamespacedResources,
+			} {
+				lists, err := ask()
+				if found := slices.Contains(names(lists), "example.com/v1/things"); found != current {
+					t.Errorf("%s: finds the resource: %t", controller, found)
+				}
+				if failed, _ := clientdiscovery.GroupDiscoveryFailedErrorGroups(err); (failed[gvGadgets] != nil) == current || current && err != nil {
+					t.Errorf("%s: the error is %v", controller, err)
+				}
+				if !slices.Contains(names(lists), "rbac.authorization.k8s.io/v1/roles") {
+					t.Errorf("%s: the others are %v", controller, names(lists))
+				}
+			}
+			if (len(heard.texts) == 0) != current {
+				t.Errorf("warned of %q", heard.texts)
+			}
+		})
+	}
 }

@@ -32,6 +32,8 @@ type Route struct {
 	Available bool
 	Reason    string
 	Since     time.Time
+	// CurrentWhenUnavailable keeps the last-known resources of a dead backend Current in discovery.
+	CurrentWhenUnavailable bool
 
 	GroupPriority   int32
 	VersionPriority int32
