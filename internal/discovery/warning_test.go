@@ -124,7 +124,7 @@ func TestWarningFollowsTheVerdict(t *testing.T) {
 			t.Errorf("%s: the document with the old warning is answered with %d", accept, after.StatusCode)
 		}
 	}
-	// Another outage with the same reason is another outage.
+	// It answers probes again, and legacy clients can use it before its documents have been fetched.
 	h.change(func(table *remote.Table) {
 		for i := range table.Routes {
 			if r := &table.Routes[i]; !r.Local {

@@ -19,6 +19,9 @@ const (
 	// A warning names maxNamed APIServices at most, and fewer when their part of the text would be longer than maxNames bytes.
 	maxNamed = 5
 	maxNames = 480
+	// tagPrecision is how exactly the time counts in the tag. Replicas notice an outage seconds apart, and should have the same
+	// tag; another outage hours later is another warning.
+	tagPrecision = 10 * time.Minute
 	// maxWhy bounds the text about one APIService, part of which may be a backend's.
 	maxWhy = 120
 )
@@ -44,14 +47,17 @@ func NewWarning(stale []StaleAPIService) *Warning {
 	if len(stale) == 0 {
 		return nil
 	}
-	names, size := []string{}, 0
+	names, size, sum := []string{}, 0, sha256.New()
 	for _, s := range stale {
 		name := s.String()
 		if size += len(name); len(names) == maxNamed || len(names) > 0 && size > maxNames {
 			break
 		}
 		names = append(names, name)
+		s.Since = s.Since.Truncate(tagPrecision)
+		fmt.Fprintln(sum, s)
 	}
+	fmt.Fprint(sum, len(stale))
 	if more := len(stale) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
@@ -63,8 +69,7 @@ func NewWarning(stale []StaleAPIService) *Warning {
 	if err != nil {
 		panic(err) // printable ASCII is always valid
 	}
-	sum := sha256.Sum256([]byte(w.text))
-	w.header, w.tag = header, hex.EncodeToString(sum[:8])
+	w.header, w.tag = header, hex.EncodeToString(sum.Sum(nil)[:8])
 	return w
 }
 

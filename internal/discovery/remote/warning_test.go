@@ -122,3 +122,36 @@ func TestServeWithWarning(t *testing.T) {
 		})
 	}
 }
+
+// Replicas have the same tag, although each noticed the outage by itself; whoever keeps a warning for long does not keep
+// a wrong one.
+func TestTagOfAWarning(t *testing.T) {
+	tag := func(change func(*StaleAPIService), more ...StaleAPIService) string {
+		s := StaleAPIService{Name: "v1.a", Unavailable: true, Reason: "FailedDiscoveryCheck", Since: since}
+		if change != nil {
+			change(&s)
+		}
+		return NewWarning(append([]StaleAPIService{s}, more...)).ETag(`"x"`)
+	}
+	same := tag(nil)
+	if got := tag(func(s *StaleAPIService) { s.Since = since.Add(3 * time.Second) }); got != same {
+		t.Errorf("seconds later the tag is %s and not %s", got, same)
+	}
+	for name, got := range map[string]string{
+		"another APIService": tag(func(s *StaleAPIService) { s.Name = "v1.b" }),
+		"another reason":     tag(func(s *StaleAPIService) { s.Reason = "ServiceNotFound" }),
+		"another outage":     tag(func(s *StaleAPIService) { s.Since = since.Add(time.Hour) }),
+		"stale only":         tag(func(s *StaleAPIService) { s.Unavailable = false }),
+		"one more":           tag(nil, unavailable("v1.b")),
+		"one more unnamed":   tag(nil, make([]StaleAPIService, 7)...),
+		"two more unnamed":   tag(nil, make([]StaleAPIService, 8)...),
+		"no warning":         `"x"`,
+	} {
+		if got == same {
+			t.Errorf("%s has the same tag", name)
+		}
+	}
+	if tag(nil, make([]StaleAPIService, 7)...) == tag(nil, make([]StaleAPIService, 8)...) {
+		t.Error("the number of those that are not named does not count")
+	}
+}
