@@ -26,8 +26,8 @@ type GroupVersion struct {
 	// Freshness is Current when clients may rely on Resources being complete. Otherwise Resources are the last-known ones, none
 	// when there are none.
 	Freshness apidiscoveryv2.DiscoveryFreshness
-	// Reason says in a few words what is wrong with the backend, also where Freshness is Current. It is not part of any
-	// document.
+	// Reason says in a few words what is wrong with the backend, also where Freshness is Current. It is in no document, only
+	// in warnings.
 	Reason    string
 	Resources []apidiscoveryv2.APIResourceDiscovery
 
@@ -81,6 +81,7 @@ func (s *Snapshot) RESTMapper() meta.RESTMapper { return s.mapper() }
 // "/apis/<group>" or that of a group-version. Nil: nothing is stale there.
 func (s *Snapshot) Warning(path string) *remote.Warning { return s.warnings[path] }
 
+// newWarnings makes the warnings of every path about the group-versions that clients leave out.
 func newWarnings(gvs []GroupVersion, leftOut func(GroupVersion) bool) map[string]*remote.Warning {
 	var stale map[string][]remote.StaleAPIService
 	for _, g := range gvs {
@@ -92,8 +93,10 @@ func newWarnings(gvs []GroupVersion, leftOut func(GroupVersion) bool) map[string
 		}
 		why := remote.StaleAPIService{Name: g.APIService, Unavailable: g.unavailable, Reason: g.Reason, Since: g.since}
 		at := pathOf(g.GroupVersion)
-		for stale[at] = append(stale[at], why); at != "/"; stale[at] = append(stale[at], why) {
+		stale[at] = append(stale[at], why)
+		for at != "/" {
 			at = path.Dir(at)
+			stale[at] = append(stale[at], why)
 		}
 	}
 	if stale == nil {
