@@ -34,8 +34,10 @@ func main() {
 	defer stop()
 	// After the first signal the next one kills: a drain that hangs must not hold a terminal.
 	context.AfterFunc(ctx, stop)
-	if err := root().ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		fmt.Fprintln(os.Stderr, "aggregator:", err)
+	if err := root().ExecuteContext(ctx); err != nil && exitCode(err) != 0 {
+		if text := err.Error(); text != "" {
+			fmt.Fprintln(os.Stderr, "aggregator:", text)
+		}
 		os.Exit(exitCode(err))
 	}
 }
@@ -51,20 +53,31 @@ func root() *cobra.Command {
 	return cmd
 }
 
-// exitError ends the program with a status of its own, for commands whose status scripts read.
+// exitError ends the program with a status of its own, for commands whose status scripts read. Without err the status is all
+// that there is to say.
 type exitError struct {
 	code int
 	err  error
 }
 
-func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
 func (e *exitError) Unwrap() error { return e.err }
 
-// exitCode is the status that an error ends the program with: 1 unless it says otherwise.
+// exitCode is the status that an error ends the program with: 1 unless it says otherwise, and 0 for a program that was told
+// to end. A command whose status is an answer gives one of its own then too: an interrupted question is no yes.
 func exitCode(err error) int {
 	var e *exitError
-	if errors.As(err, &e) {
+	switch {
+	case errors.As(err, &e):
 		return e.code
+	case errors.Is(err, context.Canceled):
+		return 0
 	}
 	return 1
 }

@@ -44,13 +44,22 @@ func whyCommand() *cobra.Command {
 		Short: "Show which RBAC rule allows a user's request, or which rules come nearest",
 		Long: `Ask the server whether a user may send a request, and show which RBAC rule and binding allow it. If none does,
 show the rules that come nearest and what they lack. The command works with any API server, and needs the rights to
-create subjectaccessreviews and to list roles and bindings.`,
+create subjectaccessreviews and to list roles and bindings.
+
+Exit status: 0 the answer is yes, 1 the answer is no, 2 nothing could be asked.`,
 		Example: `  aggregator why alice get pods -n dev
   aggregator why system:serviceaccount:dev:bot delete deployments.apps/scale web -n dev
   aggregator why alice get /metrics`,
-		Args: cobra.RangeArgs(3, 4),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), cmd.OutOrStdout(), args) },
+		Args: func(cmd *cobra.Command, args []string) error { return notAsked(cobra.RangeArgs(3, 4)(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			allowed, err := o.run(cmd.Context(), cmd.OutOrStdout(), args)
+			if err == nil && !allowed {
+				return &exitError{code: exitNo} // the answer is printed
+			}
+			return notAsked(err)
+		},
 	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notAsked(err) })
 	fs := cmd.Flags()
 	o.add(fs)
 	fs.StringVarP(&o.question.Namespace, "namespace", "n", "", "namespace of the request; default cluster scope")
@@ -59,32 +68,47 @@ create subjectaccessreviews and to list roles and bindings.`,
 	return cmd
 }
 
-func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) error {
+// The statuses of the command, as of `kubectl auth can-i`, but for the one that tells an answer from none.
+const (
+	exitNo       = 1
+	exitNotAsked = 2
+)
+
+// notAsked gives an error, if it is one, the status that says that there is no answer.
+func notAsked(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitNotAsked, err}
+}
+
+// run asks, prints the answer, and returns it.
+func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) (allowed bool, err error) {
 	if o.output != "" && o.output != "json" {
-		return fmt.Errorf("--output: %q is not json", o.output)
+		return false, fmt.Errorf("--output: %q is not json", o.output)
 	}
 	config, err := o.config()
 	if err != nil {
-		return err
+		return false, err
 	}
 	config.QPS = -1 // four lists and a review
 	client, err := clients.New(config)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := o.ask(client, args); err != nil {
-		return err
+		return false, err
 	}
 	answer, err := o.answer(ctx, client)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if o.output == "json" {
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
-		return e.Encode(answer)
+		return answer.Allowed, e.Encode(answer)
 	}
-	return o.print(out, answer)
+	return answer.Allowed, o.print(out, answer)
 }
 
 // ask reads the arguments. A resource may be written as for kubectl: short, singular, with its group or without.

@@ -24,6 +24,7 @@ type clientView struct {
 func (x *exam) discoveryAnswer(ctx context.Context) answer {
 	x.words.once.Do(func() {
 		x.words.answer = x.api.ask(ctx, http.MethodGet, apiservice.DiscoveryPath(x.gv), mediaJSON, nil)
+		x.passedOn(x.words.answer)
 	})
 	return x.words.answer
 }

@@ -90,7 +90,11 @@ func newTestCluster(t *testing.T) *testCluster {
 	w.objects = []metav1.Object{
 		&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders-0", Labels: map[string]string{"app": "orders"}},
-			Spec:       corev1.PodSpec{ServiceAccountName: "orders"},
+			Spec:       corev1.PodSpec{ServiceAccountName: "orders", NodeName: "n1", Containers: []corev1.Container{{Name: "server"}}},
+			Status: corev1.PodStatus{
+				Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+				ContainerStatuses: []corev1.ContainerStatus{{Name: "server", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+			},
 		},
 		&corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"},

@@ -64,8 +64,8 @@ func (x *exam) whyNone(ctx context.Context, n endpointCount) (string, []string) 
 		return x.wrongPort()
 	case !n.none():
 		why := fmt.Sprintf("%s: no pod of the Service is ready", n)
-		if pods := x.pods(); len(pods) > 0 {
-			return why, []string{x.inNamespace("describe", "pod", pods[0]), x.inNamespace("logs", pods[0])}
+		if pods := x.podsAt(ctx, nil); len(pods) > 0 {
+			return why + ": " + pods[0].says, pods[0].look
 		}
 		return why, []string{x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+name, "-o", "yaml")}
 	case len(x.service.Spec.Selector) == 0:

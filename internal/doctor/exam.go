@@ -2,11 +2,13 @@ package doctor
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
@@ -40,6 +42,8 @@ type exam struct {
 	words clientView
 	// resources are those of the group-version.
 	resources []resource
+	// fromFrontDoor is an error that can only come from a front door behind, nil when there was none.
+	fromFrontDoor *metav1.Status
 	// denied is that the API server does not let the caller list them.
 	denied bool
 }
@@ -66,6 +70,15 @@ func (d *Doctor) examine(ctx context.Context, object *apiregistrationv1.APIServi
 		x.report.Service = ref.Namespace + "/" + ref.Name + ":" + itoa(x.port())
 	}
 	x.walk(ctx)
+	if object.Spec.Service == nil {
+		return x.report
+	}
+	if f := x.frontDoor(ctx); f != nil {
+		x.report.FrontDoor = f
+		if d := x.report.Broken; d != nil {
+			d.Mend = append(slices.Clone(f.Next), d.Mend...)
+		}
+	}
 	return x.report
 }
 

@@ -60,11 +60,24 @@ func fixtures() []fixture {
 		}},
 		{name: "endpoints not ready", hop: HopEndpoints, harm: func(w *testCluster) {
 			w.slice.Endpoints[0].Conditions.Ready = new(false)
+			w.crash()
 		}},
 		{name: "wrong port name", hop: HopEndpoints, harm: func(w *testCluster) { w.slice.Ports[0].Name = new("web") }},
 		{name: "external name does not resolve", hop: HopDNS, harm: external("orders.nowhere.invalid")},
 		{name: "forbidden address", hop: HopTCP, harm: external("169.254.169.254")},
 		{name: "port refused", hop: HopTCP, harm: func(w *testCluster) { w.slice.Ports[0].Port = new(closedPort(w.t)) }},
+		{name: "port refused by a pod that crashes", hop: HopTCP, harm: func(w *testCluster) {
+			w.slice.Ports[0].Port = new(closedPort(w.t))
+			w.crash()
+		}},
+		{name: "port refused where no pod is", hop: HopTCP, harm: func(w *testCluster) {
+			w.slice.Ports[0].Port = new(closedPort(w.t))
+			w.slice.Endpoints[0].TargetRef, w.service.Spec.Selector = nil, nil
+		}},
+		{name: "port refused by a pod that is gone", hop: HopTCP, harm: func(w *testCluster) {
+			w.slice.Ports[0].Port = new(closedPort(w.t))
+			w.objects = w.objects[1:]
+		}},
 		{name: "packets dropped", hop: HopTCP, harm: func(w *testCluster) {
 			w.slice.Ports[0].Port = new(fullPort(w.t))
 			w.cfg.DialTimeout = 300 * time.Millisecond
@@ -154,6 +167,21 @@ func fixtures() []fixture {
 			w.server.watch = slowHandler
 			w.cfg.WatchTimeout = time.Second
 		}},
+	}
+}
+
+// crash makes the pod one whose server ends again and again, beside a container that runs.
+func (w *testCluster) crash() {
+	pod := w.objects[0].(*corev1.Pod)
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "sidecar"})
+	pod.Status.Conditions[0].Status = corev1.ConditionFalse
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: "sidecar", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		{
+			Name: "server", RestartCount: 7,
+			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 2}},
+		},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"syscall"
@@ -120,16 +121,17 @@ func (x *exam) undiallable(ctx context.Context, places []string, err error) find
 	default:
 		return unknown(where + ": " + notReachableFromHere + "; the API server got further and blames " + accused)
 	}
+	// The API server is closer to the pods: what it was refused is refused, whatever drops the packets from here.
+	if errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(x.said(ctx), "connection refused") {
+		found, fix := x.notListening(ctx, places)
+		return broken(found, fix...).saying(x.sentence(ctx, err))
+	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		return broken(where+" takes no connection: packets are dropped on the way, by a NetworkPolicy or a firewall, or the machine is gone",
 			x.inNamespace("get", "networkpolicies"), x.lookAtServer()).saying(x.sentence(ctx, err))
 	}
-	found := where + ": " + oneLine(err)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		found = where + " refuses connections: nothing listens on that port"
-	}
-	return broken(found, append([]string{x.lookAtServer()}, x.elsewhere()...)...).saying(x.sentence(ctx, err))
+	return broken(where+": "+oneLine(err), append([]string{x.lookAtServer()}, x.elsewhere()...)...).saying(x.sentence(ctx, err))
 }
 
 // elsewhere is how to make the Service lead elsewhere.
@@ -185,16 +187,17 @@ func (x *exam) sentence(ctx context.Context, fallback error) string {
 
 func (x *exam) probeURL() string { return apiservice.ProbeURL(x.object.Spec.Service, x.gv) }
 
-// probe asks the backend from here, once, as the front door does: with the front proxy's certificate if there is one,
-// and otherwise as nobody.
+// probe asks the backend for its discovery document from here, once.
 func (x *exam) probe(ctx context.Context) answer {
 	if x.probed == nil {
-		x.probed = new(x.askBackend(ctx))
+		x.probed = new(x.askBackend(ctx, apiservice.DiscoveryPath(x.gv)))
 	}
 	return *x.probed
 }
 
-func (x *exam) askBackend(ctx context.Context) answer {
+// askBackend asks the backend for a path from here as the front door does: with the front proxy's certificate if there is
+// one, and otherwise as nobody.
+func (x *exam) askBackend(ctx context.Context, path string) answer {
 	set := transport.New(transport.Options{
 		Certificate: x.cfg.FrontProxy, AllowLoopback: true,
 		DialTimeout: x.cfg.DialTimeout, HeaderTimeout: x.cfg.Timeout,
@@ -206,7 +209,12 @@ func (x *exam) askBackend(ctx context.Context) answer {
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, x.probeURL(), nil)
+	at, err := url.Parse(x.probeURL())
+	if err != nil {
+		return answer{err: err}
+	}
+	at.Path = path
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return answer{err: err}
 	}

@@ -54,7 +54,7 @@ type Diagnosis struct {
 	Cause string `json:"cause"`
 	// Found is what was seen, empty when Cause says it all.
 	Found string `json:"found,omitempty"`
-	// Mend is what to do: command lines, and remarks that begin with #.
+	// Mend is what to do, first things first: command lines, and remarks that begin with #.
 	Mend []string `json:"mend,omitempty"`
 }
 
@@ -74,6 +74,8 @@ type Report struct {
 	Hops      []Hop     `json:"hops"`
 	// Broken is nil when no hop failed.
 	Broken *Diagnosis `json:"broken,omitempty"`
+	// FrontDoor is set when the backend is another API server that forwards the request.
+	FrontDoor *FrontDoor `json:"frontDoor,omitempty"`
 }
 
 // finding is what looking at one hop yields.
@@ -117,15 +119,22 @@ func WriteJSON(w io.Writer, reports []*Report) error {
 	}{append([]*Report{}, reports...)})
 }
 
-// WriteSummary writes a line for each APIService.
+// WriteSummary writes a line for each APIService, or that there is none.
 func WriteSummary(w io.Writer, reports []*Report) error {
+	if len(reports) == 0 {
+		_, err := fmt.Fprintln(w, "No APIService leads to an extension server.")
+		return err
+	}
 	var table strings.Builder
 	tw := tabwriter.NewWriter(&table, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "APISERVICE\tSERVICE\tSTATE\tCAUSE")
 	for _, r := range reports {
 		state, cause := r.state(), ""
-		if r.Broken != nil {
+		switch {
+		case r.Broken != nil:
 			cause = r.Broken.Cause
+		case r.FrontDoor != nil:
+			cause = "leads to another front door: " + r.FrontDoor.describe()
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", r.APIService, r.Service, state, cause)
 	}
@@ -152,28 +161,40 @@ func (r *Report) state() string {
 	return "ok"
 }
 
-// WriteText writes one report for people: every hop, then the first that is broken and how to repair it.
+// WriteText writes one report for people: what is broken and what to do about it, then every hop.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s", r.APIService)
+	b.WriteString(r.APIService)
 	if r.Service != "" {
 		fmt.Fprintf(&b, " -> %s", r.Service)
 	}
 	b.WriteString("\n")
-	for _, h := range r.Hops {
-		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-21s %-8s %s", h.Name, h.State, h.Found), " ") + "\n")
-	}
 	if d := r.Broken; d != nil {
-		fmt.Fprintf(&b, "\n  first broken hop: %s\n  cause: %s\n", d.Hop, d.Cause)
+		fmt.Fprintf(&b, "  first broken hop: %s\n", d.Hop)
 		if d.Found != "" {
 			fmt.Fprintf(&b, "  found: %s\n", d.Found)
 		}
 		if len(d.Mend) > 0 {
-			b.WriteString("  mend:\n")
+			b.WriteString("  what to do:\n")
 		}
 		for _, line := range d.Mend {
 			fmt.Fprintf(&b, "    %s\n", line)
 		}
+		fmt.Fprintf(&b, "  cause: %s\n", d.Cause)
+	}
+	if f := r.FrontDoor; f != nil {
+		fmt.Fprintf(&b, "  behind: %s\n", f.describe())
+		if r.Broken == nil {
+			for _, line := range f.Next {
+				fmt.Fprintf(&b, "    %s\n", line)
+			}
+		}
+	}
+	if r.Broken != nil || r.FrontDoor != nil {
+		b.WriteString("\n")
+	}
+	for _, h := range r.Hops {
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-21s %-8s %s", h.Name, h.State, h.Found), " ") + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -58,6 +58,7 @@ func (x *exam) list(ctx context.Context) finding {
 	}
 	path := x.path(r) + "?limit=1"
 	a := x.api.ask(ctx, http.MethodGet, path, mediaJSON, nil)
+	x.passedOn(a)
 	if f, found := x.delegation(ctx, a); found {
 		f.cause = ""
 		return f

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/pki"
@@ -38,6 +39,7 @@ func (x *exam) lookAtService(ctx context.Context) finding {
 		return broken(x.problem.Message, x.otherPort()...)
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
+		x.slices = nil // left from before; nothing leads to them
 		if !x.answered(ctx) && strings.Contains(x.said(ctx), "unsupported service type") {
 			return broken("the API server takes the endpoints of Services (--enable-aggregator-routing) and follows no ExternalName", x.withEndpoints()...).saying(x.said(ctx))
 		}
@@ -138,9 +140,11 @@ func reading(err error) string {
 
 const defaultServicePort = 443
 
-func (x *exam) port() int32 {
-	if p := x.object.Spec.Service.Port; p != nil {
-		return *p
+func (x *exam) port() int32 { return portNumber(x.object.Spec.Service) }
+
+func portNumber(ref *apiregistrationv1.ServiceReference) int32 {
+	if ref.Port != nil {
+		return *ref.Port
 	}
 	return defaultServicePort
 }

@@ -1,0 +1,191 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+
+	"portico.dev/internal/apiservice"
+)
+
+// FrontDoor is what a backend turned out to be when it is no extension server but another API server with APIServices of
+// its own, which forwards the request to a backend of its own.
+type FrontDoor struct {
+	// Address is host:port as this machine reaches it, empty when it is known only by an answer that the API server passed on.
+	Address string `json:"address,omitempty"`
+	// Version is the gitVersion of its /version, empty when it was not asked or does not say.
+	Version string `json:"version,omitempty"`
+	// Evidence says how this is known.
+	Evidence string `json:"evidence"`
+	// APIService is the one there that leads on.
+	APIService string `json:"apiService"`
+	// Service is where that one leads, namespace/name:port; empty when it cannot be read or that server serves the
+	// group-version itself.
+	Service string `json:"service,omitempty"`
+	// Available is its condition, nil when it cannot be read from here.
+	Available *Condition `json:"available,omitempty"`
+	// Next is how to examine it: command lines, and remarks that begin with #.
+	Next []string `json:"next"`
+}
+
+const registrationGroup = apiregistrationv1.GroupName
+
+// kubernetesVersion is the gitVersion of a kube-apiserver. Extension servers have versions of their own, and Portico's
+// programs, which have all one, a suffix.
+var kubernetesVersion = regexp.MustCompile(`^v1\.[0-9]+\.[0-9]+(-[a-z0-9.]+)?(\+[a-z0-9.]+)?$`)
+
+// apiServerName is the name by which pods know an API server. Nothing else has a certificate for it.
+const apiServerName = "kubernetes.default.svc"
+
+// hidden ends the sentence about a server that may have APIServices.
+const hidden = ", and it does not tell this caller whether it has APIServices; --proxy-client-cert-file lets the doctor ask as the API server does"
+
+// forwards is the APIService of which a Status says that its backend cannot serve a request; empty for any other Status.
+// Only a server that forwards requests answers so.
+func forwards(s *metav1.Status) string {
+	if s == nil || s.Status == metav1.StatusSuccess || s.Details == nil || s.Details.Kind != "APIService" || s.Details.Group != registrationGroup {
+		return ""
+	}
+	return s.Details.Name
+}
+
+// passedOn remembers an error that the API server passed on from the backend and that only a front door gives. An API server
+// of this project gives such errors itself, but for a loop: it would have refused the request before it asked the backend.
+func (x *exam) passedOn(a answer) {
+	if a.err == nil && forwards(a.status()) != "" && (!x.portico || a.code == http.StatusLoopDetected) {
+		x.fromFrontDoor = a.status()
+	}
+}
+
+// frontDoor finds out whether the backend is a front door, by what it answers from here and by what the API server passed on.
+// Nil is that nothing says so.
+func (x *exam) frontDoor(ctx context.Context) *FrontDoor {
+	f := &FrontDoor{APIService: x.object.Name}
+	certain, message := false, ""
+	say := func(name, evidence string) {
+		if !certain {
+			certain, f.Evidence = true, evidence
+		}
+		if name != "" {
+			f.APIService = apiservice.SingleLine(name)
+		}
+	}
+	if s := x.fromFrontDoor; s != nil {
+		say(s.Details.Name, fmt.Sprintf("it answers %d with an error about an APIService of its own", s.Code))
+		message = s.Message
+	}
+	if len(x.dialled) > 0 && x.reachable() {
+		f.Address = x.dialled[0]
+		if s := x.probe(ctx).status(); forwards(s) != "" {
+			say(s.Details.Name, fmt.Sprintf("asked from here, it answers %d with an error about an APIService of its own", s.Code))
+			message = s.Message
+		}
+		var resources metav1.APIResourceList
+		a := x.askBackend(ctx, "/apis/"+registrationGroup+"/v1")
+		if a.passed() && json.Unmarshal(a.body, &resources) == nil && resources.GroupVersion == registrationGroup+"/v1" &&
+			slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == "apiservices" }) {
+			say("", "it serves "+registrationGroup+"/v1 itself")
+		}
+		var info apiversion.Info
+		if v := x.askBackend(ctx, "/version"); v.passed() && json.Unmarshal(v.body, &info) == nil {
+			f.Version = apiservice.SingleLine(info.GitVersion)
+		}
+		switch {
+		case certain || a.err != nil || a.code != http.StatusUnauthorized && a.code != http.StatusForbidden:
+		case x.seen != nil && x.seen.Chain[0].VerifyHostname(apiServerName) == nil:
+			f.Evidence = "its certificate is one of an API server, for " + apiServerName + hidden
+		case kubernetesVersion.MatchString(info.GitVersion):
+			f.Evidence = "its /version is that of a Kubernetes API server" + hidden
+		}
+	}
+	if f.Evidence == "" {
+		return nil
+	}
+	if certain && f.Address != "" {
+		x.readBehind(ctx, f)
+	}
+	if message != "" && f.Available == nil { // the condition says it already
+		f.Evidence += ": " + message
+	}
+	f.Evidence = apiservice.SingleLine(f.Evidence)
+	f.Next = x.examineThere(f, certain)
+	return f
+}
+
+// reachable reports that a request from here can reach the backend: no hop before that failed.
+func (x *exam) reachable() bool {
+	for _, h := range x.report.Hops {
+		if h.State == Failed && slices.Contains([]string{HopRegistration, HopService, HopEndpoints, HopDNS, HopTCP, HopTLS}, h.Name) {
+			return false
+		}
+	}
+	return x.spec != nil
+}
+
+// readBehind reads the APIService behind, if it may be read: mostly that takes the front proxy's certificate.
+func (x *exam) readBehind(ctx context.Context, f *FrontDoor) {
+	var object apiregistrationv1.APIService
+	if x.askBackend(ctx, apiServicesPath+"/"+url.PathEscape(f.APIService)).decode(&object) != nil {
+		return
+	}
+	if ref := object.Spec.Service; ref != nil {
+		f.Service = apiservice.SingleLine(ref.Namespace + "/" + ref.Name + ":" + itoa(portNumber(ref)))
+	}
+	f.Available = &Condition{Status: string(apiregistrationv1.ConditionUnknown)}
+	if c := apiregistrationhelper.GetAPIServiceConditionByType(&object, apiregistrationv1.Available); c != nil {
+		f.Available = &Condition{Status: string(c.Status), Reason: c.Reason, Message: apiservice.SingleLine(c.Message)}
+	}
+}
+
+// examineThere is how to go on at the front door behind.
+func (x *exam) examineThere(f *FrontDoor, certain bool) []string {
+	is := "is itself a front door"
+	if !certain {
+		is = "may itself be a front door"
+	}
+	at, where := "the backend", "that server"
+	if f.Address != "" {
+		at, where = "the backend at "+f.Address, "https://"+f.Address
+	}
+	out := []string{"# " + at + " " + is + "; the APIService behind is examined there. KUBECONFIG is a kubeconfig for " + where + ":",
+		"aggregator doctor apiservice " + quote(f.APIService) + " --kubeconfig=KUBECONFIG"}
+	if s := x.fromFrontDoor; s != nil && s.Code == http.StatusLoopDetected {
+		out = append(out, "# a front door forwards no request that a front door has forwarded already; register here the server that the APIService there leads to")
+	}
+	for i := range out {
+		out[i] = printable(out[i])
+	}
+	return out
+}
+
+// describe is one sentence about the front door.
+func (f *FrontDoor) describe() string {
+	var b strings.Builder
+	b.WriteString("APIService " + f.APIService)
+	if f.Service != "" {
+		b.WriteString(" -> " + f.Service)
+	}
+	if f.Address != "" {
+		b.WriteString(" at " + f.Address)
+	}
+	if f.Version != "" {
+		b.WriteString(" (" + f.Version + ")")
+	}
+	if c := f.Available; c != nil {
+		b.WriteString(", Available is " + c.Status)
+		if c.Message != "" && c.Status != string(apiregistrationv1.ConditionTrue) {
+			b.WriteString(": " + c.Message)
+		}
+	}
+	return b.String() + "; " + f.Evidence
+}

@@ -1,0 +1,153 @@
+package doctor
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+const behindName = "v1.behind.example.com"
+
+// aggregating is an extension server that is a front door: it answers more paths than those of its group-version.
+func (w *testCluster) aggregating(more map[string]http.HandlerFunc) {
+	own := w.server.gate
+	w.server.gate = func(next http.HandlerFunc) http.HandlerFunc {
+		next = own(next)
+		return func(rw http.ResponseWriter, r *http.Request) {
+			if answer, ok := more[r.URL.Path]; ok {
+				answer(rw, r)
+				return
+			}
+			next(rw, r)
+		}
+	}
+}
+
+// unreachedBehind is what a front door answers for a backend that it cannot reach.
+func unreachedBehind(code int, text string) http.HandlerFunc {
+	return answering(code, metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Message: text,
+		Details: &metav1.StatusDetails{Group: registrationGroup, Kind: "APIService", Name: behindName},
+	})
+}
+
+func TestABackendThatIsAFrontDoor(t *testing.T) {
+	aggregates := answering(http.StatusOK, metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "apiregistration.k8s.io/v1",
+		APIResources: []metav1.APIResource{{Name: "apiservices", Kind: "APIService"}},
+	})
+	denied := refusing(http.StatusForbidden, metav1.StatusReasonForbidden, "forbidden")
+	version := func(v string) http.HandlerFunc {
+		return answering(http.StatusOK, map[string]string{"gitVersion": v})
+	}
+	behind := answering(http.StatusOK, apiregistrationv1.APIService{
+		TypeMeta: metav1.TypeMeta{Kind: "APIService", APIVersion: "apiregistration.k8s.io/v1"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "far", Name: "orders"}},
+		Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{{
+			Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionFalse, Reason: "MissingEndpoints", Message: "no endpoints",
+		}}},
+	})
+	for _, test := range []struct {
+		name   string
+		harm   func(*testCluster)
+		want   bool
+		broken string
+		words  []string
+	}{
+		{name: "an extension server", harm: func(*testCluster) {}},
+		{name: "an extension server with a version of Portico", harm: func(w *testCluster) {
+			w.aggregating(map[string]http.HandlerFunc{"/version": version("v1.37.2+portico-v0.1.0"), "/apis/apiregistration.k8s.io/v1": denied})
+		}},
+		{name: "an extension server with a version of its own", harm: func(w *testCluster) {
+			w.aggregating(map[string]http.HandlerFunc{"/version": version("v0.7.2"), "/apis/apiregistration.k8s.io/v1": denied})
+		}},
+		{name: "one that serves apiregistration.k8s.io", want: true, harm: func(w *testCluster) {
+			w.aggregating(map[string]http.HandlerFunc{
+				"/version": version("v1.36.1"), "/apis/apiregistration.k8s.io/v1": aggregates, apiServicesPath + "/" + name: behind,
+			})
+		}, words: []string{"is itself a front door", "APIService " + name + " -> far/orders:443", "(v1.36.1), Available is False: no endpoints",
+			"aggregator doctor apiservice " + name + " --kubeconfig=KUBECONFIG"}},
+		{name: "one that keeps its APIServices to itself", want: true, harm: func(w *testCluster) {
+			w.aggregating(map[string]http.HandlerFunc{"/version": version("v1.36.1"), "/apis/apiregistration.k8s.io/v1": denied})
+		}, words: []string{"may itself be a front door", "--proxy-client-cert-file"}},
+		{name: "one with the certificate of an API server, that trusts another front proxy", want: true, broken: HopIdentity, harm: func(w *testCluster) {
+			w.certificate.DNSNames = append(w.certificate.DNSNames, "kubernetes.default.svc")
+			w.server.gate = always(refusing(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"))
+		}, words: []string{"may itself be a front door", "for kubernetes.default.svc"}},
+		{name: "one whose backend is dead", want: true, broken: HopDiscovery, harm: func(w *testCluster) {
+			w.server.gate = always(unreachedBehind(http.StatusServiceUnavailable, "it refused the connection"))
+		}, words: []string{behindName, "aggregator doctor apiservice " + behindName + " --kubeconfig=KUBECONFIG", "it refused the connection"}},
+		{name: "one whose backend is dead, seen from here, behind an API server of ours", want: true, broken: HopDiscovery, harm: func(w *testCluster) {
+			w.portico = true
+			w.server.gate = always(unreachedBehind(http.StatusServiceUnavailable, "it refused the connection"))
+		}, words: []string{behindName, "asked from here, it answers 503"}},
+		{name: "one whose lists fail", want: true, broken: HopList, harm: func(w *testCluster) {
+			w.server.list = unreachedBehind(http.StatusServiceUnavailable, "it refused the connection")
+		}, words: []string{behindName}},
+		{name: "one that forwards no request twice", want: true, broken: HopList, harm: func(w *testCluster) {
+			w.portico = true
+			w.server.list = unreachedBehind(http.StatusLoopDetected, "the request was forwarded by a front door before")
+		}, words: []string{behindName, "register here the server that the APIService there leads to"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newTestCluster(t)
+			test.harm(w)
+			w.open()
+			report := w.examine()
+			text := w.text(report)
+			if (report.FrontDoor != nil) != test.want {
+				t.Fatalf("front door: %+v\n%s", report.FrontDoor, text)
+			}
+			if broken := report.Broken; (broken != nil) != (test.broken != "") || broken != nil && broken.Hop != test.broken {
+				t.Errorf("broken: %+v", broken)
+			}
+			for _, words := range test.words {
+				if !strings.Contains(text, words) {
+					t.Errorf("no %q in\n%s", words, text)
+				}
+			}
+			if b := report.Broken; b != nil && test.want && (len(b.Mend) < 2 || !strings.HasPrefix(b.Mend[1], "aggregator doctor ")) {
+				t.Errorf("the doctor there comes not first: %q", b.Mend)
+			}
+			if test.want && test.broken == "" {
+				var summary strings.Builder
+				if err := WriteSummary(&summary, []*Report{report}); err != nil || !strings.Contains(summary.String(), "leads to another front door") {
+					t.Errorf("%v: %s", err, &summary)
+				}
+			}
+		})
+	}
+}
+
+func TestNothingToExamine(t *testing.T) {
+	var text, data strings.Builder
+	if err := WriteSummary(&text, nil); err != nil || text.String() != "No APIService leads to an extension server.\n" {
+		t.Errorf("%v: %q", err, text.String())
+	}
+	if err := WriteJSON(&data, nil); err != nil || strings.Join(strings.Fields(data.String()), "") != `{"apiServices":[]}` {
+		t.Errorf("%v: %q", err, data.String())
+	}
+}
+
+// Where the API server stands closer to the pods, what it was refused counts, not that packets from here are dropped.
+func TestRefusedAsTheAPIServerSeesIt(t *testing.T) {
+	w := newTestCluster(t)
+	w.slice.Ports[0].Port = new(fullPort(t))
+	w.cfg.DialTimeout = 300 * time.Millisecond
+	w.apiService.Status.Conditions = []apiregistrationv1.APIServiceCondition{{
+		Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionFalse, Reason: "FailedDiscoveryCheck",
+		Message: "failing or missing response from https://10.1.2.3:443/apis/shop.example.com/v1: dial tcp 10.1.2.3:443: connect: connection refused",
+	}}
+	w.crash()
+	w.open()
+	d := w.examine().Broken
+	if d == nil || d.Hop != HopTCP || !strings.Contains(d.Found, "the extension server is not running: pod orders-0 is Running on node n1, 7 restarts") ||
+		len(d.Mend) == 0 || d.Mend[0] != "kubectl -n shop logs orders-0 -c server --previous" {
+		t.Errorf("%+v", d)
+	}
+}
