@@ -116,8 +116,10 @@ type Config struct {
 	GoawayChance float64
 	// StrictTransportSecurity are directives for browsers. Default none.
 	StrictTransportSecurity []string
-	ShutdownDelay           time.Duration
-	ShutdownGrace           time.Duration
+	// Readiness makes /readyz/backends, and /readyz if it says so, depend on extension servers. Default: neither does.
+	Readiness     ReadinessConfig
+	ShutdownDelay time.Duration
+	ShutdownGrace time.Duration
 	// AuthorizeUpgradesAsCreate asks for the right to create of whoever upgrades a GET, beside that to get.
 	AuthorizeUpgradesAsCreate bool
 	// TracingEndpoint is host:port of an OTLP collector (gRPC, without TLS: on this machine). Default none.
@@ -165,6 +167,7 @@ func Default() Config {
 		EnablePriorityAndFairness:        true,
 		MaxRequestsInFlight:              400,
 		MaxMutatingRequestsInFlight:      200,
+		Readiness:                        ReadinessConfig{MaxNotReady: 0.5},
 		ShutdownGrace:                    10 * time.Second,
 		Profiling:                        true,
 		AccessLog:                        true,
@@ -189,6 +192,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addFairnessFlags(fs)
 	c.addAuditFlags(fs)
 	c.addProfilingFlags(fs)
+	c.Readiness.addFlags(fs)
 }
 
 func (c *Config) addListenFlags(fs *pflag.FlagSet) {
@@ -347,6 +351,7 @@ func (c *Config) Validate() error {
 	if c.Audit.WebhookBatchMaxSize < 0 || c.Audit.WebhookBatchMaxWait < 0 || c.Audit.WebhookInitialBackoff < 0 {
 		bad("audit-webhook-batch-max-size", "sizes and waits cannot be negative")
 	}
+	c.Readiness.validate(bad)
 	if err := c.Authentication.validate(); err != nil {
 		errs = append(errs, err)
 	}

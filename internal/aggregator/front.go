@@ -179,9 +179,9 @@ func (h *parts) wireProfiling() {
 }
 
 // checks are those of /readyz. /livez has none of them, because a restart would not help. None depends on an extension
-// server.
+// server, but for those of --readyz-apiservices.
 func (h *parts) checks() []server.Check {
-	return append(h.storageChecks(), []server.Check{
+	return slices.Concat(h.storageChecks(), []server.Check{
 		{Name: "local-groups", Ask: isClosed(h.core.Ready())},
 		{Name: "rbac", Ask: isClosed(h.rbac.Ready())},
 		{Name: "apiservice-routes", Ask: isClosed(h.apiservices.Ready())},
@@ -192,7 +192,7 @@ func (h *parts) checks() []server.Check {
 		{Name: "requestheader-client-ca-file", Ask: func(context.Context) error { return h.frontProxy.Stale() }},
 		{Name: "tls-cert-file", Ask: func(context.Context) error { return h.servingCert.Stale() }},
 		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.proxyClientCert.Stale() }},
-	}...)
+	}, h.backendChecks())
 }
 
 var errNotReady = errors.New("not there yet")

@@ -161,6 +161,17 @@ func (t *transitions) get(name string) []Transition {
 	return slices.Clone(t.byName[name])
 }
 
+// last returns the latest transition; false when there was none.
+func (t *transitions) last(name string) (Transition, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.byName[name]
+	if len(all) == 0 {
+		return Transition{}, false
+	}
+	return all[len(all)-1], true
+}
+
 func (t *transitions) forget(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,7 +10,8 @@
 // The status of an APIService is for people and controllers, and is never read back for routing. Each replica publishes
 // its verdicts; the leading one folds all of them into one condition (replicas.go), holds a change to unavailable back
 // until it has lasted, writes what changed (status.go) and records Events (events.go). A single replica writes its own
-// verdict at once.
+// verdict at once. The same verdicts decide, where that is asked for, whether a replica should be not ready because it does
+// not reach what the others reach (readiness.go).
 //
 // One goroutine, the Controller's loop (reconcile.go), turns events into tables. It reads only caches, so that it never
 // blocks. Probes, status writes, Events and registration have goroutines of their own, so that a hung backend delays

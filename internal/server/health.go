@@ -28,18 +28,39 @@ type Check struct {
 	// whatever depends on something outside of the process, etcd included: a restart does not repair that, and all replicas
 	// would be restarted at once.
 	Live bool
+	// Backend is set for a check that depends on an extension server. It belongs to /readyz/backends, and to /readyz only with
+	// InReadyz; never to /livez or /healthz.
+	Backend, InReadyz bool
 	// Ask returns why not, or nil. It has a deadline of checkTimeout.
 	Ask func(ctx context.Context) error
 }
 
 const checkTimeout = 2 * time.Second
 
-// Health answers /livez, /readyz and /healthz. No check ever depends on an extension server.
+// Health answers /livez, /readyz and /healthz. None of these depends on an extension server, unless a check says so by InReadyz.
+// With checks that have Backend set there is also /readyz/backends, which asks these and all that /readyz asks.
 type Health struct {
 	checks   []Check
 	log      *zap.Logger
 	stopping atomic.Bool
 }
+
+// Tolerated makes an error one that does not fail its check: the report says that it is tolerated, and the check passes. nil
+// stays nil.
+func Tolerated(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &toleratedError{err}
+}
+
+type toleratedError struct{ err error }
+
+func (e *toleratedError) Error() string { return e.err.Error() }
+func (e *toleratedError) Unwrap() error { return e.err }
+
+// backendsRoot is the endpoint below /readyz that asks the checks of extension servers too.
+const backendsRoot = "readyz/backends"
 
 // NewHealth answers with the given checks, in their order.
 func NewHealth(log *zap.Logger, checks ...Check) *Health {
@@ -58,9 +79,14 @@ func NewHealth(log *zap.Logger, checks ...Check) *Health {
 func (h *Health) Stopping() { h.stopping.Store(true) }
 
 // ServeHTTP serves /livez, /readyz and /healthz (which asks what /readyz asks), and one check each below them, such as
-// /readyz/etcd.
+// /readyz/etcd; and /readyz/backends with those below it, if there are such checks.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	root, name, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
+	if root == "readyz" && slices.ContainsFunc(h.checks, func(c Check) bool { return c.Backend }) {
+		if first, rest, _ := strings.Cut(name, "/"); first == "backends" {
+			root, name = backendsRoot, rest
+		}
+	}
 	checks := h.of(root)
 	if name != "" {
 		i := slices.IndexFunc(checks, func(c Check) bool { return c.Name == name })
@@ -76,7 +102,16 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Health) of(root string) []Check {
 	var out []Check
 	for _, c := range h.checks {
-		if c.Live || root != "livez" {
+		asked := true
+		switch root {
+		case "livez":
+			asked = c.Live && !c.Backend
+		case "readyz":
+			asked = !c.Backend || c.InReadyz
+		case "healthz":
+			asked = !c.Backend
+		}
+		if asked {
 			out = append(out, c)
 		}
 	}
@@ -94,7 +129,12 @@ func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, che
 			fmt.Fprintf(&report, "[+]%s excluded: ok\n", c.Name)
 			continue
 		}
-		if err := h.ask(r.Context(), c); err != nil {
+		err := h.ask(r.Context(), c)
+		if _, tolerated := errors.AsType[*toleratedError](err); tolerated {
+			fmt.Fprintf(&report, "[+]%s tolerated: ok\n", c.Name)
+			continue
+		}
+		if err != nil {
 			failed = true
 			// Health is public, so the reason stays in the log.
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.Name)

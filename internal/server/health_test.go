@@ -60,3 +60,51 @@ func TestHealth(t *testing.T) {
 		t.Errorf("livez while stopping: %d", w.Code)
 	}
 }
+
+func TestHealthOfBackends(t *testing.T) {
+	unreached := errors.New("not reached")
+	check := func(inReadyz bool, err error) Check {
+		return Check{Name: "apiservice-v1.shop.example.com", Backend: true, InReadyz: inReadyz, Ask: func(context.Context) error { return err }}
+	}
+	const named = "/apiservice-v1.shop.example.com"
+	for _, test := range []struct {
+		name  string
+		check Check
+		want  map[string]int
+		words string
+	}{
+		{"reached", check(false, nil), map[string]int{"/readyz/backends": 200, "/readyz": 200, "/readyz/backends" + named: 200, "/readyz" + named: 404}, "[+]apiservice-v1.shop.example.com ok\n"},
+		{"not reached", check(false, unreached), map[string]int{
+			"/readyz/backends": 500, "/readyz": 200, "/healthz": 200, "/livez": 200, "/readyz/backends" + named: 500, "/readyz/backends/etcd": 200,
+			"/readyz/backends/nothing": 404, "/readyz/backends?exclude=apiservice-v1.shop.example.com": 200, "/livez/backends": 404, "/healthz/backends": 404,
+		}, "[-]apiservice-v1.shop.example.com failed: reason withheld\n"},
+		{"not reached, and in readyz", check(true, unreached), map[string]int{
+			"/readyz/backends": 500, "/readyz": 500, "/healthz": 200, "/livez": 200, "/readyz" + named: 500, "/healthz" + named: 404,
+		}, "[-]apiservice"},
+		{"tolerated", check(true, Tolerated(unreached)), map[string]int{"/readyz/backends": 200, "/readyz": 200, "/readyz" + named: 200}, "[+]apiservice-v1.shop.example.com tolerated: ok\n"},
+	} {
+		h := NewHealth(zap.NewNop(), Check{Name: "etcd", Ask: func(context.Context) error { return nil }}, test.check)
+		for target, want := range test.want {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+			if w.Code != want {
+				t.Errorf("%s: %s: %d %q, want %d", test.name, target, w.Code, w.Body, want)
+			}
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz/backends?verbose", nil))
+		for _, words := range []string{test.words, "[+]etcd ok\n", "[+]shutdown ok\n", "readyz/backends check "} {
+			if !strings.Contains(w.Body.String(), words) {
+				t.Errorf("%s: no %q in %q", test.name, words, w.Body)
+			}
+		}
+	}
+	w := httptest.NewRecorder()
+	NewHealth(zap.NewNop()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz/backends", nil))
+	if w.Code != 404 {
+		t.Errorf("without such checks: %d %q", w.Code, w.Body)
+	}
+	if Tolerated(nil) != nil {
+		t.Error("no error is tolerated")
+	}
+}

@@ -54,6 +54,7 @@ func NewStatic(c StaticConfig) http.Handler {
 		get(root, c.Health)
 		m.Handle(root+"/{check}", c.Health).Methods(http.MethodGet, http.MethodHead)
 	}
+	m.Handle("/readyz/backends/{check}", c.Health).Methods(http.MethodGet, http.MethodHead)
 	version := jsonOf(func() any { return c.Version })
 	get("/version", version)
 	m.Handle("/version/", version).Methods(http.MethodGet, http.MethodHead)

@@ -1,0 +1,63 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/server"
+)
+
+// ReadinessConfig makes the readiness of this replica depend on backends.
+type ReadinessConfig struct {
+	// APIServices are the names of the APIServices whose backends a ready replica should reach. Each gets a check at
+	// /readyz/backends. Default none: readiness depends on no extension server.
+	APIServices []string
+	// InReadyz makes the checks part of /readyz too. Default false.
+	InReadyz bool
+	// MaxNotReady is the share of the replicas that may be not ready for this reason at a time. Default 0.5.
+	MaxNotReady float64
+}
+
+func (c *ReadinessConfig) addFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.APIServices, "readyz-apiservices", c.APIServices, "APIServices, such as v1beta1.metrics.k8s.io, whose backends a ready replica should reach if any replica does; each gets a check at /readyz/backends; default none")
+	fs.BoolVar(&c.InReadyz, "readyz-includes-apiservices", c.InReadyz, "make the checks of --readyz-apiservices part of /readyz, besides /readyz/backends")
+	fs.Float64Var(&c.MaxNotReady, "readyz-apiservices-max-not-ready", c.MaxNotReady, "share of the live replicas, from 0 to 1, that may fail the checks of --readyz-apiservices at a time; the others stay ready")
+}
+
+func (c *ReadinessConfig) validate(bad func(flag, format string, args ...any)) {
+	for _, name := range c.APIServices {
+		if version, group, ok := strings.Cut(name, "."); !ok || version == "" || strings.ContainsAny(group, "/ ") {
+			bad("readyz-apiservices", "%q is not the name of an APIService, such as v1beta1.metrics.k8s.io", name)
+		}
+	}
+	if len(c.APIServices) == 0 && c.InReadyz {
+		bad("readyz-includes-apiservices", "is only of use together with --readyz-apiservices")
+	}
+	if !(c.MaxNotReady >= 0 && c.MaxNotReady <= 1) { // NaN is neither
+		bad("readyz-apiservices-max-not-ready", "%v is not from 0 to 1", c.MaxNotReady)
+	}
+}
+
+// backendChecks are a check for each APIService of --readyz-apiservices. One that does not exist fails its check.
+func (h *parts) backendChecks() []server.Check {
+	names := slices.Clone(h.cfg.Readiness.APIServices)
+	slices.Sort(names)
+	names = slices.Compact(names)
+	readiness := apiservice.Readiness{APIServices: names, MaxNotReady: h.cfg.Readiness.MaxNotReady}
+	checks := make([]server.Check, len(names))
+	for i, name := range names {
+		checks[i] = server.Check{Name: "apiservice-" + name, Backend: true, InReadyz: h.cfg.Readiness.InReadyz, Ask: func(context.Context) error {
+			err := h.apiservices.CheckReadiness(readiness, name)
+			if tolerated, ok := errors.AsType[*apiservice.ToleratedError](err); ok {
+				return server.Tolerated(tolerated)
+			}
+			return err
+		}}
+	}
+	return checks
+}

@@ -1,0 +1,130 @@
+package apiservice
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// Readiness is when a replica should not be ready, because it does not reach backends that other replicas reach: a load
+// balancer then sends its clients to those. All replicas must have the same settings.
+//
+// A replica that leaves takes nothing from its clients only while others do better, and only while enough others stay. So a
+// replica stays ready when no live replica reaches the backend, and when too many have left already. All replicas decide by
+// the verdicts that they share through etcd, in the same order, so that they agree on who leaves. Until they have heard of each
+// other's changes, which takes a fraction of a second, more may leave; a verdict that has just turned is ignored for that time.
+type Readiness struct {
+	// APIServices are the names of the APIServices whose backends a ready replica should reach.
+	APIServices []string
+	// MaxNotReady is the share of the live replicas that may be not ready for this reason, from 0 to 1, rounded down to whole
+	// replicas: 0.5 lets one of two or three leave, and two of four.
+	MaxNotReady float64
+}
+
+// ToleratedError is why a replica stays ready although it does not reach a backend.
+type ToleratedError struct {
+	// APIService is whose backend is not reached, Message this replica's verdict on it, and Why the reason to stay.
+	APIService, Message, Why string
+}
+
+func (e *ToleratedError) Error() string {
+	return fmt.Sprintf("APIService %s is unavailable on this replica (%s), which stays ready: %s", e.APIService, e.Message, e.Why)
+}
+
+// replicaReach is what one live replica reaches, by the name of the APIService. What it has no verdict on, it does not reach.
+type replicaReach struct {
+	replica string
+	reaches map[string]bool
+}
+
+// leaving returns the names of the replicas that should not be ready, sorted by the order in which they leave: those that miss
+// most first, then by name. A replica misses a backend that it does not reach and another does. The result depends only on the
+// arguments, not on their order.
+func (d *Readiness) leaving(live []replicaReach) []string {
+	missed := make(map[string]int)
+	for _, name := range d.APIServices {
+		reached := slices.ContainsFunc(live, func(r replicaReach) bool { return r.reaches[name] })
+		for _, r := range live {
+			if reached && !r.reaches[name] {
+				missed[r.replica]++
+			}
+		}
+	}
+	out := make([]string, 0, len(missed))
+	for replica := range missed {
+		out = append(out, replica)
+	}
+	slices.SortFunc(out, func(a, b string) int { return cmp.Or(cmp.Compare(missed[b], missed[a]), cmp.Compare(a, b)) })
+	// A share such as 0.2 of 5 is exactly one replica, whatever floating point makes of it.
+	most := int(d.MaxNotReady*float64(len(live)) + 1e-9)
+	return out[:min(most, len(out))]
+}
+
+// CheckReadiness reports whether this replica should be ready as far as one APIService of d is concerned. The error is nil when
+// its backend is reached or the group-version is served here, a ToleratedError when the replica should be ready nevertheless,
+// and any other when it should not. It reads snapshots only.
+func (c *Controller) CheckReadiness(d Readiness, name string) error {
+	table := c.Table()
+	r, ok := table.lookupName(name)
+	switch {
+	case !ok && !table.Synced():
+		return errors.New("the APIServices have not been read yet")
+	case !ok:
+		return fmt.Errorf("APIService %s does not exist", name)
+	case r.Local || r.Available():
+		return nil
+	}
+	tolerated := &ToleratedError{APIService: name, Message: r.Condition.Message}
+	if t, turned := c.transitions.last(name); turned && t.From == apiregistrationv1.ConditionTrue && time.Since(t.Time) < debounceTime {
+		tolerated.Why = "it was available a moment ago"
+		return tolerated
+	}
+	live := c.replicas.reach(table, d.APIServices)
+	leaving := d.leaving(live)
+	switch {
+	case slices.Contains(leaving, c.replicas.name):
+		return fmt.Errorf("APIService %s is unavailable on this replica, and available on others: %s: %s", name, r.Condition.Reason, r.Condition.Message)
+	case !slices.ContainsFunc(live, func(o replicaReach) bool { return o.reaches[name] }):
+		tolerated.Why = "it is available on no replica"
+	default:
+		tolerated.Why = fmt.Sprintf("no more than %d of %d replicas may be not ready for this reason", int(d.MaxNotReady*float64(len(live))+1e-9), len(live))
+	}
+	return tolerated
+}
+
+// reach returns what every live replica reaches of the named APIServices, by this replica's table and the verdicts that the
+// others have published on the same registrations.
+func (c *replicas) reach(t *Table, names []string) []replicaReach {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own := replicaReach{replica: c.name, reaches: make(map[string]bool, len(names))}
+	live := []replicaReach{own}
+	for replica := range c.decoded {
+		live = append(live, replicaReach{replica: replica, reaches: make(map[string]bool, len(names))})
+	}
+	for _, name := range names {
+		r, ok := t.lookupName(name)
+		if !ok {
+			continue
+		}
+		own.reaches[name] = r.Local || r.Available()
+		for _, other := range live[1:] {
+			v, has := c.decoded[other.replica][name]
+			other.reaches[name] = r.Local || has && v.matches(r) && v.Status == apiregistrationv1.ConditionTrue
+		}
+	}
+	return live
+}
+
+// lookupName returns the route of the APIService of a name.
+func (t *Table) lookupName(name string) (*Route, bool) {
+	version, group, _ := strings.Cut(name, ".")
+	r, ok := t.Lookup(schema.GroupVersion{Group: group, Version: version})
+	return r, ok && r.Name == name
+}
