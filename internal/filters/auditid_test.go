@@ -2,6 +2,7 @@ package filters
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -14,5 +15,26 @@ func TestAuditIDsAreDistinctUUIDs(t *testing.T) {
 			t.Fatal(id)
 		}
 		seen[id] = true
+	}
+}
+
+func TestWhatIsTakenOverOfACallersAuditID(t *testing.T) {
+	long := strings.Repeat("x", 64)
+	for id, want := range map[string]string{
+		"":                      "",
+		"mine":                  "mine",
+		"trace:7f/1 (retry 2)":  "trace:7f/1 (retry 2)",
+		"заказ":                 "заказ",
+		long:                    long,
+		long + "y":              long,
+		long[:63] + "ж":         long[:63], // cut before it, not within
+		long[:63] + " and more": long[:63],
+		"two\nlines":            "",
+		"\x1b[31mred":           "",
+		"\xff":                  "",
+	} {
+		if got := CallersAuditID(id); got != want {
+			t.Errorf("%q: %q, want %q", id, got, want)
+		}
 	}
 }

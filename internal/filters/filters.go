@@ -12,7 +12,10 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -76,13 +79,40 @@ func AuditID(accepted func(id string) string) func(http.Handler) http.Handler {
 			if id == "" {
 				id = newAuditID()
 			}
-			c := contextOf(r.Context())
-			c.AuditID, c.Received = id, time.Now()
-			c.auditIDHeader = [1]string{id}
-			w.Header()["Audit-Id"] = c.auditIDHeader[:]
+			contextOf(r.Context()).Received = time.Now()
+			SetAuditID(w, r, id)
 			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// SetAuditID makes id the id of a request, in its context and in the header of its response. It is for the goroutine that serves
+// the request, before the response begins.
+func SetAuditID(w http.ResponseWriter, r *http.Request, id string) {
+	c := contextOf(r.Context())
+	c.AuditID = id
+	c.auditIDHeader = [1]string{id}
+	w.Header()["Audit-Id"] = c.auditIDHeader[:]
+}
+
+// maxAuditID is as many bytes of a caller's id as kube-apiserver logs; the rest is cut off.
+const maxAuditID = 64
+
+// CallersAuditID is what of a caller's Audit-ID can be the id of a request. It is empty for one that would not be the same in
+// every place where the id stands, which are headers, JSON and lines of logs: one with control characters, or not in UTF-8. Every
+// server of this project takes over the same, so that a request has one id on all of them.
+func CallersAuditID(id string) string {
+	if !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
+		return ""
+	}
+	if len(id) <= maxAuditID {
+		return id
+	}
+	end := maxAuditID
+	for !utf8.RuneStart(id[end]) {
+		end--
+	}
+	return strings.TrimSpace(id[:end]) // a header would lose a space at its end
 }
 
 // RequestInfo reads from the path and the method what is requested.

@@ -194,7 +194,7 @@ func (x *exchange) status(code int, reason metav1.StatusReason, cause metav1.Cau
 		// Scripts and people look for these words of client-go.
 		message = "the server is currently unable to handle the request: APIService " + x.dest.APIService + ": " + text
 	}
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
+	e := &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    int32(code),
 		Reason:  reason,
@@ -207,6 +207,8 @@ func (x *exchange) status(code int, reason metav1.StatusReason, cause metav1.Cau
 			RetryAfterSeconds: retryAfter,
 		},
 	}}
+	respond.AddAuditID(&e.ErrStatus, request.AuditID(x.r.Context()))
+	return e
 }
 
 func reasonOf(code int) metav1.StatusReason {

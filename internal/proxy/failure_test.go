@@ -20,6 +20,7 @@ import (
 
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/respond"
 	"portico.dev/internal/transport"
 )
 
@@ -121,7 +122,8 @@ func TestFailures(t *testing.T) {
 			if a.StatusCode != test.code || s.Reason != test.reason {
 				t.Fatalf("%s: %s", a.Status, a.body)
 			}
-			if d := s.Details; d == nil || d.Kind != "APIService" || d.Name != apiService || len(d.Causes) != 1 || d.Causes[0].Type != test.cause {
+			if d := s.Details; d == nil || d.Kind != "APIService" || d.Name != apiService || len(d.Causes) != 2 || d.Causes[0].Type != test.cause ||
+				d.Causes[1] != (metav1.StatusCause{Type: respond.CauseAuditID, Message: "audit-1"}) {
 				t.Errorf("details %+v", s.Details)
 			}
 			if retry := a.Header.Get("Retry-After") != ""; retry != test.retry {

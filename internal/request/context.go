@@ -211,6 +211,14 @@ func NoteCredential(ctx context.Context, kind string) {
 	}
 }
 
+// CredentialKind is the kind of credential that was accepted, empty before and outside a request.
+func CredentialKind(ctx context.Context) string {
+	if c, ok := ctx.Value(credentialKey{}).(*Credential); ok {
+		return c.Kind
+	}
+	return ""
+}
+
 // NoteExpiry records until when a credential is valid. Of several that a request has, the first to expire counts.
 func NoteExpiry(ctx context.Context, at time.Time) {
 	if c, ok := ctx.Value(credentialKey{}).(*Credential); ok && (c.Expires.IsZero() || at.Before(c.Expires)) {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +13,6 @@ import (
 	authnv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -262,7 +259,7 @@ func (t *requestAudit) complete(e *auditinternal.Event, into *eventParts) {
 	}
 	asked := &t.ctx.attributesBuffer
 	e.Verb = asked.Verb
-	e.RequestURI = filters.Bounded(auditedURI(t.request.URL))
+	e.RequestURI = filters.Bounded(filters.AuditedURI(t.request.URL))
 	if agent := t.request.Header["User-Agent"]; len(agent) > 0 {
 		e.UserAgent = filters.Bounded(agent[0])
 	}
@@ -357,28 +354,4 @@ func upgradedOf(res *response) string {
 		return "true"
 	}
 	return ""
-}
-
-// auditedParameters are the query parameters whose values are audited. The values of others, such as the commands of an
-// exec or a token that a client puts where it does not belong, are left out.
-var auditedParameters = sets.New("labelSelector", "fieldSelector", "limit", "continue", "watch", "resourceVersion",
-	"resourceVersionMatch", "timeoutSeconds", "timeout", "allowWatchBookmarks", "sendInitialEvents", "pretty", "dryRun",
-	"fieldManager", "fieldValidation", "force", "propagationPolicy", "gracePeriodSeconds", "orphanDependents",
-	"includeObject", "container", "follow", "previous", "sinceSeconds", "tailLines", "stdin", "stdout", "stderr", "tty")
-
-func auditedURI(u *url.URL) string {
-	if u.RawQuery == "" {
-		return u.EscapedPath()
-	}
-	pairs := strings.Split(u.RawQuery, "&")
-	for i, pair := range pairs {
-		switch name, _, ok := strings.Cut(pair, "="); {
-		case auditedParameters.Has(name):
-		case ok:
-			pairs[i] = name + "=..."
-		default:
-			pairs[i] = "..." // a value without a name, perhaps
-		}
-	}
-	return u.EscapedPath() + "?" + strings.Join(pairs, "&")
 }

@@ -70,12 +70,10 @@ func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 	}
 }
 
-// maxAuditID is upstream's bound: a longer id from a client is cut off.
-const maxAuditID = 64
-
-// auditInitFilter gives the request its audit id and the time at which it was received.
+// auditInitFilter gives the request its audit id and the time at which it was received. Any client may choose the id, as with
+// kube-apiserver: a client can then find its requests in the audit log. The id proves nothing, and two requests may have the same.
 func auditInitFilter() func(http.Handler) http.Handler {
-	auditID := filters.AuditID(func(id string) string { return id[:min(len(id), maxAuditID)] })
+	auditID := filters.AuditID(filters.CallersAuditID)
 	return func(next http.Handler) http.Handler {
 		return auditID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, r := requestContextOf(r)

@@ -81,7 +81,7 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 		s.serveRemote(w, r, route)
 	case ok && !route.Local:
 		NoteServedBy(r.Context(), route.Name)
-		refusal := unavailable(route)
+		refusal := unavailable(route, request.AuditID(r.Context()))
 		recordFrom(r.Context()).Failed(refusal.ErrStatus.Message)
 		respond.Error(w, r, refusal)
 	case ok || s.LocalGroupVersions().Has(gv):
@@ -168,9 +168,9 @@ func groupVersionOf(path string) (schema.GroupVersion, bool) {
 	return schema.GroupVersion{}, false
 }
 
-// unavailable says which APIService is unavailable, why, and since when. Scripts look for "currently unable to handle
+// unavailable says which APIService is unavailable, why, and since when, in the answer to the request with that audit id. Scripts look for "currently unable to handle
 // the request".
-func unavailable(route *apiservice.Route) *apierrors.StatusError {
+func unavailable(route *apiservice.Route, auditID string) *apierrors.StatusError {
 	c := route.Condition
 	message := "the server is currently unable to handle the request: APIService " + route.Name + " is unavailable"
 	if c.Reason != "" {
@@ -190,6 +190,7 @@ func unavailable(route *apiservice.Route) *apierrors.StatusError {
 		Name:   route.Name,
 		Causes: []metav1.StatusCause{{Type: metav1.CauseType(c.Reason), Message: c.Message}},
 	}
+	respond.AddAuditID(&status.ErrStatus, auditID)
 	return status
 }
 

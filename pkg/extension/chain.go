@@ -1,6 +1,7 @@
 package extension
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
@@ -23,32 +25,41 @@ import (
 func (h *Host) chain(handler http.Handler) http.Handler {
 	return filters.Chain(handler, []filters.Filter{
 		{Name: "record", Wrap: h.record},
-		{Name: "auditID", Wrap: filters.AuditID(acceptedAuditID)},
+		{Name: "auditID", Wrap: filters.AuditID(newAuditID)},
 		{Name: "recover", Wrap: filters.Recover(h.log, h.metrics)},
 		{Name: "canonicalPath", Wrap: h.canonicalPath},
 		{Name: "requestInfo", Wrap: filters.RequestInfo(h.resolver)},
 		{Name: "bodyLimit", Wrap: h.bodyLimit},
 		{Name: "health", Wrap: h.health},
 		{Name: "authentication", Wrap: filters.Authentication(h.authenticate, h.unauthenticated, h.log)},
+		{Name: "frontProxyAuditID", Wrap: h.frontProxyAuditID},
 		{Name: "concurrency", Wrap: h.limit},
 		{Name: "authorization", Wrap: h.authorize},
 		{Name: "deadline", Wrap: filters.Deadline(h.isLongRunning, h.requestTimeout)},
 	})
 }
 
-// acceptedAuditID takes over the front door's id, so that both logs can be joined. The id goes into a header and a log
-// line, so one that could be mistaken there is not taken over.
-func acceptedAuditID(id string) string {
-	if len(id) > 64 {
-		return ""
-	}
-	for _, c := range id {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
-			return ""
+// newAuditID takes nothing over: who asks is not known yet.
+func newAuditID(string) string { return "" }
+
+// frontProxyAuditID makes the Audit-ID that a front door sends the id of the request, so that the logs and audit events of both
+// have one id. Anybody else could give a request an id by which it is taken for another one, so that their id is not taken over.
+// What is refused before or by authentication has an id of its own.
+func (h *Host) frontProxyAuditID(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if values := r.Header["Audit-Id"]; len(values) > 0 && request.CredentialKind(r.Context()) == authn.KindFrontProxy {
+			if id := filters.CallersAuditID(values[0]); id != "" {
+				filters.SetAuditID(w, r, id)
+			}
 		}
-	}
-	return id
+		next.ServeHTTP(w, r)
+	})
 }
+
+// NoteFrontProxy records that the request of ctx comes from a trusted front proxy, which vouches for its user. It is for an
+// Authenticator of your own, to be called in AuthenticateRequest with the context of the request: the request then has the
+// Audit-ID that the front proxy sent, and not a new one. The authenticator of a Server calls it by itself.
+func NoteFrontProxy(ctx context.Context) { request.NoteCredential(ctx, authn.KindFrontProxy) }
 
 // canonicalPath rejects ambiguous URLs.
 func (h *Host) canonicalPath(next http.Handler) http.Handler {

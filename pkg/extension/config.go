@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -19,7 +20,7 @@ import (
 // Authenticator says who makes a request.
 type Authenticator interface {
 	// AuthenticateRequest returns who it is. An error means that nobody vouches for the request: it is answered 401,
-	// and the error goes to the log, not to the client.
+	// and the error goes to the log, not to the client. For a trusted front proxy it calls NoteFrontProxy.
 	AuthenticateRequest(r *http.Request) (user.Info, error)
 }
 
@@ -77,6 +78,11 @@ type Config struct {
 	// Logger is told of refusals and failures. AccessLog, when true, of every request too. Default: silence.
 	Logger    *zap.Logger
 	AccessLog bool
+	// AuditLog receives an audit event for each request that has been answered, but for those of health paths: an Event of
+	// audit.k8s.io/v1 as a line of JSON, at level Metadata and stage ResponseComplete, under the Audit-ID that the front door has in
+	// its own audit log. Events are written one at a time, each by one Write, and the request ends when its event is written. What
+	// cannot be written goes to Logger. Default: no audit events.
+	AuditLog io.Writer
 }
 
 func (c *Config) withDefaults() (Config, error) {

@@ -41,6 +41,7 @@ type Host struct {
 	pages   *pages
 	scratch scratch
 
+	auditing   sync.Mutex // guards writes to config.AuditLog
 	hijacked   connections
 	conversing sync.WaitGroup // watches and connections
 

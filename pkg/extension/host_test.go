@@ -282,18 +282,6 @@ func TestHealth(t *testing.T) {
 	s.get("/livez").wants(t, http.StatusOK, "ok")
 }
 
-func TestAuditIDIsTheFrontDoors(t *testing.T) {
-	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
-	if got := s.get("/apis", "Audit-Id: 7f1c-x").Header.Get("Audit-Id"); got != "7f1c-x" {
-		t.Errorf("audit id %q", got)
-	}
-	for _, bad := range []string{"", `a"b`, strings.Repeat("a", 65)} {
-		if got := s.get("/apis", "Audit-Id: "+bad).Header.Get("Audit-Id"); got == bad || len(got) != 36 {
-			t.Errorf("audit id %q for %q", got, bad)
-		}
-	}
-}
-
 func TestOverloadIsRefusedAtOnce(t *testing.T) {
 	q := twoQueues()
 	entered, release := make(chan struct{}), make(chan struct{})

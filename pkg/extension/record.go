@@ -47,6 +47,9 @@ func (h *Host) record(next http.Handler) http.Handler {
 			if h.config.AccessLog {
 				h.log.Info("request", zap.Inline(&filters.AccessLine{Request: r, Response: &rec.Response, User: c.User, Took: took}))
 			}
+			if h.config.AuditLog != nil && !h.checks.owns(r.URL.Path) {
+				h.audit(c, r, rec.Code)
+			}
 		}()
 		next.ServeHTTP(rec, r)
 	})

@@ -84,6 +84,15 @@ func NewServer(o Options, resources ...Resource) (*Server, error) {
 	if pair != nil {
 		c.GetCertificate = pair.GetCertificate
 	}
+	switch o.AuditLogPath {
+	case "":
+	case "-":
+		c.AuditLog = os.Stdout
+	default:
+		log := newAuditFile(o.AuditLogPath)
+		c.AuditLog = log
+		s.group.Add(run.Member{Name: "audit log", Run: log.run, Ready: log.done})
+	}
 	if s.host, err = New(c); err != nil {
 		return nil, err
 	}

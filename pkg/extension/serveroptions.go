@@ -77,6 +77,9 @@ type Options struct {
 	ShutdownDelay       time.Duration
 	Profiling           bool
 	AccessLog           bool
+	// AuditLogPath is a file to which audit events are appended, as Config.AuditLog says; "-" is standard output. It is made with
+	// mode 0600. Rotate it by copying and truncating: it stays open. Default: no audit events.
+	AuditLogPath string
 	// Logger gets the log. Default: nothing is logged.
 	Logger *zap.Logger
 	// WhenReady is called once, when the server serves. Optional.
@@ -252,4 +255,5 @@ func (o *Options) addRequestFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to keep serving after /readyz begins to fail at shutdown")
 	fs.BoolVar(&o.Profiling, "profiling", true, "serve profiles at /debug/pprof/ to users who are authorized for the path")
 	fs.BoolVar(&o.AccessLog, "access-log", o.AccessLog, "log one line for each request")
+	fs.StringVar(&o.AuditLogPath, "audit-log-path", o.AuditLogPath, `append an audit event for each request to this file, one a line, at level Metadata; "-" is standard output; default none`)
 }

@@ -1,0 +1,152 @@
+package aggregator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/respond"
+	"portico.dev/pkg/extension"
+)
+
+// Letter is what the extension server of the test hosts.
+type Letter struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+}
+
+type noLetters struct{}
+
+func (noLetters) List(context.Context, extension.Query) ([]Letter, error) { return nil, nil }
+
+// One request has one Audit-ID: in the response, in the audit logs of the front door and of the extension server, in its access
+// log, and, when the extension server is dead, in the Status.
+func TestOneAuditIDOnAllHops(t *testing.T) {
+	const path = "/apis/post.example.com/v1/letters"
+	dir := t.TempDir()
+	frontLog, backLog := filepath.Join(dir, "front.log"), filepath.Join(dir, "back.log")
+	front, stopFront := open(t, filepath.Join(dir, "data"), func(c *Config) { c.Audit.LogPath, c.Audit.LogMode = frontLog, "blocking" })
+
+	core, access := observer.New(zap.InfoLevel)
+	back, err := extension.NewServer(extension.Options{
+		Client: front, AuthenticationClient: front, AuthorizationClient: front, BindAddress: "127.0.0.1", Register: true,
+		Logger: zap.New(core), AccessLog: true, AuditLogPath: backLog,
+	}, extension.Of(extension.Definition[Letter]{Group: "post.example.com", Version: "v1", Plural: "letters", Kind: "Letter"}, noLetters{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- back.Run(ctx) }()
+	select {
+	case <-back.Ready():
+	case err := <-ended:
+		t.Fatalf("the extension server ended: %v", err)
+	case <-time.After(time.Minute):
+		t.Fatal("the extension server is not ready in a minute")
+	}
+	awaitReadiness(t, front, path, http.StatusOK, "LetterList")
+
+	for _, offered := range []string{"", "trace:7/1", strings.Repeat("y", 64)} {
+		response, _ := withAuditID(t, front, front.Host+path, offered)
+		ids := response.Header["Audit-Id"]
+		if response.StatusCode != http.StatusOK || len(ids) != 1 || offered != "" && ids[0] != offered || ids[0] == "" {
+			t.Fatalf("offered %q: %s, ids %q", offered, response.Status, ids)
+		}
+		awaitEvent(t, frontLog, ids[0], 200)
+		if e := awaitEvent(t, backLog, ids[0], 200); e.User.Username == "" || e.ObjectRef == nil || e.ObjectRef.Resource != "letters" {
+			t.Errorf("event of the extension server: %+v", e)
+		}
+		if !slices.ContainsFunc(access.FilterMessage("request").All(), func(l observer.LoggedEntry) bool { return l.ContextMap()["audit-id"] == ids[0] }) {
+			t.Errorf("%s is not in the access log of the extension server", ids[0])
+		}
+	}
+
+	// A client that goes around the front door cannot give its request the id of another one.
+	direct := rest.CopyConfig(front)
+	direct.Host, direct.CAData, direct.CAFile = "https://"+back.Address(), back.CABundle(), ""
+	response, _ := withAuditID(t, direct, direct.Host+path, "forged")
+	if ids := response.Header["Audit-Id"]; response.StatusCode != http.StatusOK || len(ids) != 1 || ids[0] == "forged" {
+		t.Errorf("around the front door: %s, ids %q", response.Status, ids)
+	}
+
+	// The server dies: its Status has the id, whether the request finds out or the front door knows already.
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("stop the extension server: %v", err)
+	}
+	for _, offered := range []string{"to-the-dead", "to-the-dead-again", ""} {
+		response, body := withAuditID(t, front, front.Host+path, offered)
+		ids := response.Header["Audit-Id"]
+		var status metav1.Status
+		if err := json.Unmarshal([]byte(body), &status); err != nil || response.StatusCode != http.StatusServiceUnavailable || len(ids) != 1 ||
+			offered != "" && ids[0] != offered || status.Details == nil {
+			t.Fatalf("offered %q: %s, ids %q: %v: %s", offered, response.Status, ids, err, body)
+		}
+		if last := status.Details.Causes[len(status.Details.Causes)-1]; last.Type != respond.CauseAuditID || last.Message != ids[0] || strings.Contains(status.Message, ids[0]) {
+			t.Errorf("status %s", body)
+		}
+		awaitEvent(t, frontLog, ids[0], 503)
+	}
+	if text, err := os.ReadFile(backLog); err != nil || bytes.Contains(text, []byte("forged")) || bytes.Contains(text, []byte("to-the-dead")) {
+		t.Errorf("audit log of the extension server: %v\n%s", err, text)
+	}
+	if err := stopFront(); err != nil {
+		t.Errorf("stop the front door: %v", err)
+	}
+}
+
+func withAuditID(t *testing.T, config *rest.Config, url, id string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id != "" {
+		r.Header.Set("Audit-Id", id)
+	}
+	return do(t, config, r)
+}
+
+// awaitEvent is the event of a request in an audit log, which is written when its client may have the response already.
+func awaitEvent(t *testing.T, file, id string, code int32) auditv1.Event {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []auditv1.Event
+		for line := range bytes.Lines(text) {
+			var e auditv1.Event
+			if json.Unmarshal(line, &e) == nil && string(e.AuditID) == id {
+				found = append(found, e)
+			}
+		}
+		if len(found) == 1 && found[0].ResponseStatus != nil && found[0].ResponseStatus.Code == code {
+			return found[0]
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: events of %s: %+v, want one with code %d", filepath.Base(file), id, found, code)
+		}
+	}
+}
