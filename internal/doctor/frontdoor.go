@@ -84,7 +84,8 @@ func (x *exam) frontDoor(ctx context.Context) *FrontDoor {
 		say(s.Details.Name, fmt.Sprintf("it answers %d with an error about an APIService of its own", s.Code))
 		message = s.Message
 	}
-	if len(x.dialled) > 0 && x.reachable() {
+	// One that does not answer the first question is not asked two more, each with a deadline.
+	if len(x.dialled) > 0 && x.reachable() && x.probe(ctx).err == nil {
 		f.Address = x.dialled[0]
 		if s := x.probe(ctx).status(); forwards(s) != "" {
 			say(s.Details.Name, fmt.Sprintf("asked from here, it answers %d with an error about an APIService of its own", s.Code))
