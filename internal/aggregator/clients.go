@@ -47,7 +47,7 @@ func (h *parts) wireClients() (err error) {
 		Secrets: shared.Secrets().Lister(), Nodes: shared.Nodes().Lister(), Client: h.clients.CoreV1(),
 	}
 	h.requestInformers()
-	return nil
+	return h.followWebhooks()
 }
 
 // requestInformers requests every informer before the factories start, because these start only what was requested.

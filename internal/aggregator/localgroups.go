@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/rbac"
@@ -65,27 +67,70 @@ const (
 	hookKeepAlive   = 30 * time.Second
 )
 
-// webhooks says how webhooks that objects of the API name are reached.
-func (h *parts) webhooks() admission.Webhooks {
-	return admission.Webhooks{Services: serviceResolver{h}, Dial: dialWebhook}
+// wireWebhooks builds how webhooks are reached that objects of the API name. The local groups are wired before the informers
+// that findWebhook reads, but call no webhook before these run.
+func (h *parts) wireWebhooks() admission.Webhooks {
+	h.webhookServices = admission.NewWebhookServices(h.findWebhook, transport.Options{
+		// Webhooks on the same machine are common. So are extension servers as webhooks, by the Service kubernetes: requests to
+		// own addresses are not refused either.
+		AllowLoopback: true,
+		Engine:        h.cfg.BackendEngine, Zone: h.cfg.Zone, MaxConns: webhookConns, Logger: h.log.Named("webhooks"),
+	})
+	return admission.Webhooks{Services: h.webhookServices, Dial: dialWebhook}
 }
 
-// serviceResolver resolves Services of webhooks in the same way as those of extension servers. The local groups are wired
-// before the informers that it reads, but call no webhook before these run.
-type serviceResolver struct{ parts *parts }
+// webhookConns is how many connections there may be to one endpoint of a webhook. Those that speak HTTP/1.1 only, as is
+// common, need one for each write that waits.
+const webhookConns = 256
 
-// ResolveEndpoint implements [k8s.io/apiserver/pkg/util/webhook.ServiceResolver].
-func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
-	from := s.parts.informers
-	ways := apiservice.Services{
-		Services: from.Services().Lister(), EndpointSlices: from.EndpointSlices().Lister(),
-		EndpointRouting: s.parts.cfg.EnableAggregatorRouting,
+// findWebhook resolves a Service of webhooks in the same way as those of extension servers.
+func (h *parts) findWebhook(namespace, name string, port int32) (*transport.Spec, error) {
+	return apiservice.Services{
+		Services: h.informers.Services().Lister(), EndpointSlices: h.informers.EndpointSlices().Lister(),
+		EndpointRouting: h.cfg.EnableAggregatorRouting,
+	}.Spec(namespace, name, port)
+}
+
+// followWebhooks tells webhookServices of changes of Services and EndpointSlices. The handlers end with the informers.
+func (h *parts) followWebhooks() error {
+	service := func(obj any) {
+		if s, ok := withoutTombstone(obj).(*corev1.Service); ok {
+			h.webhookServices.Refresh(s.Namespace, s.Name)
+		}
 	}
-	address, err := ways.Address(namespace, name, port)
-	if err != nil {
-		return nil, err
+	slice := func(obj any) {
+		if s, ok := withoutTombstone(obj).(*discoveryv1.EndpointSlice); ok {
+			h.webhookServices.Refresh(s.Namespace, s.Labels[discoveryv1.LabelServiceName])
+		}
 	}
-	return &url.URL{Scheme: "https", Host: address}, nil
+	for _, follow := range []struct {
+		informer cache.SharedIndexInformer
+		changed  func(any)
+	}{{h.informers.Services().Informer(), service}, {h.informers.EndpointSlices().Informer(), slice}} {
+		_, err := follow.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    follow.changed,
+			UpdateFunc: func(old, now any) { follow.changed(old); follow.changed(now) }, // a slice may move to another Service
+			DeleteFunc: follow.changed,
+		})
+		if err != nil {
+			return fmt.Errorf("follow services of webhooks: %w", err)
+		}
+	}
+	return nil
+}
+
+func withoutTombstone(obj any) any {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return gone.Obj
+	}
+	return obj
+}
+
+// closeWebhooks ends the connections to webhooks, after the local groups.
+func (h *parts) closeWebhooks(ctx context.Context) error {
+	<-ctx.Done()
+	h.webhookServices.Close()
+	return nil
 }
 
 // dialWebhook refuses the addresses of transport.CheckAddress: whoever may write a webhook's URL must not reach a cloud's

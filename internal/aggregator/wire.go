@@ -19,6 +19,7 @@ import (
 	"portico.dev/internal/auth/tokenwebhook"
 	"portico.dev/internal/clients"
 	"portico.dev/internal/coreapi"
+	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/encryption"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/fairness"
@@ -56,8 +57,10 @@ type parts struct {
 	authn       *authn.Authenticator
 	rbac        *rbac.RBAC
 	authz       *authz.Authorizer
-	core        *coreapi.Server
-	fairness    *fairness.Fairness // nil: only MaxRequestsInFlight bounds requests
+	// webhookServices sends requests of core to webhooks that are Services.
+	webhookServices *admission.WebhookServices
+	core            *coreapi.Server
+	fairness        *fairness.Fairness // nil: only MaxRequestsInFlight bounds requests
 
 	// The in-process clients reach the local groups only. Those that reach backends too are in controllers.go.
 	clients          *clients.Client
@@ -125,7 +128,7 @@ func (h *parts) wireState() (err error) {
 	}
 	h.core, err = coreapi.New(coreapi.Config{
 		Store: h.store, Replica: h.replicas.Name(), Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
-		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.webhooks(), Storage: h.coreStorage(), Logger: h.log.Named("local"),
+		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.wireWebhooks(), Storage: h.coreStorage(), Logger: h.log.Named("local"),
 		Admission: h.cfg.admission(), RESTMapper: h.knownKinds, Groups: h.cfg.localGroups(), Definitions: h.cfg.Embedded.Definitions, BuildDocument: h.cfg.Embedded.BuildDocument, RuntimeConfig: h.cfg.runtimeConfig(),
 		ServiceNetwork: h.cfg.Services.network(), EventTTL: h.cfg.Services.EventTTL,
 		MaxTokenExpiration: h.cfg.Authentication.MaxTokenExpiration, DenyPrivileged: !h.cfg.AllowPrivileged,

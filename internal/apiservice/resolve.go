@@ -2,9 +2,7 @@ package apiservice
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -258,25 +256,17 @@ type Services struct {
 	EndpointRouting bool
 }
 
-// Address returns one of the addresses, host:port, behind a port of a Service.
-func (s Services) Address(namespace, name string, port int32) (string, error) {
+// Spec returns how a port of a Service is reached, without CABundle. Its endpoints are ready ones, at least one, and terminating
+// ones that still serve. The error has the reason and the message that the condition of an APIService would have.
+func (s Services) Spec(namespace, name string, port int32) (*transport.Spec, error) {
 	r := resolver{services: s.Services, slices: s.EndpointSlices, endpointRouting: s.EndpointRouting}
 	found := r.resolve(&apiregistrationv1.APIServiceSpec{
 		Service: &apiregistrationv1.ServiceReference{Namespace: namespace, Name: name, Port: &port},
 	})
 	if found.problem != nil {
-		return "", errors.New(found.problem.message)
+		return nil, fmt.Errorf("%s: %s", found.problem.reason, found.problem.message)
 	}
-	var taking []transport.Endpoint
-	for _, e := range found.spec.Endpoints {
-		if !e.Terminating {
-			taking = append(taking, e)
-		}
-	}
-	if len(taking) == 0 {
-		return "", errors.New("no endpoint takes requests")
-	}
-	return taking[rand.IntN(len(taking))].Address, nil
+	return found.spec, nil
 }
 
 // Resolve is resolve for callers without informers: over a Service, nil when there is none, and its EndpointSlices. The

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +29,7 @@ import (
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/admission/plugins"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/transport"
 )
 
 // webhookServer is a webhook on real TLS, whose certificate is for the Service hook/webhook and for 127.0.0.1. Its path says what it
@@ -68,12 +68,12 @@ func newWebhookServer(t *testing.T) *webhookServer {
 	return g
 }
 
-// ResolveEndpoint leads the one Service that there is to the webhook.
-func (g *webhookServer) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+// find leads the one Service that there is to the webhook.
+func (g *webhookServer) find(namespace, name string, port int32) (*transport.Spec, error) {
 	if namespace != "hook" || name != "webhook" || port != 443 {
 		return nil, fmt.Errorf("service %s/%s:%d leads nowhere", namespace, name, port)
 	}
-	return url.Parse(g.URL)
+	return &transport.Spec{Endpoints: []transport.Endpoint{{Address: g.Listener.Addr().String()}}}, nil
 }
 
 func (g *webhookServer) serve(w http.ResponseWriter, r *http.Request) {
@@ -140,7 +140,9 @@ type host struct {
 func startHost(t *testing.T) *host {
 	t.Helper()
 	g := newWebhookServer(t)
-	h := start(t, everyPlugin, func(c *Config) { c.Webhooks = admission.Webhooks{Services: g} })
+	services := admission.NewWebhookServices(g.find, transport.Options{AllowLoopback: true})
+	t.Cleanup(services.Close)
+	h := start(t, everyPlugin, func(c *Config) { c.Webhooks = admission.Webhooks{Services: services} })
 	host := &host{crdServerOver(t, h), h.typed(t, admin), g}
 	namespace(t, host.client, "ns")
 	return host

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/admission/metrics"
-	webhookinitializer "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
@@ -84,7 +83,7 @@ func (c *Chain) initializers() admission.PluginInitializers {
 	return admission.PluginInitializers{
 		initializer.New(d.LibraryClient, d.Dynamic, c.policies, d.Authorizer, utilfeature.DefaultFeatureGate,
 			compatibility.DefaultBuildEffectiveVersion(), d.Stopped, d.RESTMapper),
-		webhookinitializer.NewPluginInitializer(d.Webhooks.Wrapper(), d.Webhooks.Resolver()),
+		webhookAccess{d.Webhooks, d.LibraryInformers},
 		excludeReviews{},
 	}
 }

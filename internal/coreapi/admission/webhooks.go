@@ -7,30 +7,38 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
+	"time"
 
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
+	clienttransport "k8s.io/client-go/transport"
 )
 
 // Webhooks says how webhooks that objects of the API name are reached: those of admission, and those that convert custom
 // resources.
 //
 // The library makes the clients, by rest.Config: it verifies a certificate for <service>.<namespace>.svc, or for the host
-// of the URL, against the caBundle beside it. What it does not know is the address of a Service, and which addresses must
-// not be dialled.
+// of the URL, against the caBundle beside it. It also connects to URLs, by Dial. Requests to Services are sent by Services.
 type Webhooks struct {
-	// Services resolves the address of a Service for each connection. Nil: calls of a webhook that is a Service fail.
-	Services webhook.ServiceResolver
-	// Dial makes every connection to a webhook, and may refuse to. Nil: the standard dialer, which refuses nothing.
+	// Services sends requests to webhooks that are Services. Nil: calls of such webhooks fail.
+	Services *WebhookServices
+	// Dial makes every connection to a webhook that is a URL, and may refuse to. Nil: the standard dialer, which refuses
+	// nothing.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Timeout bounds a call that has no deadline of its own, such as a conversion. Default 30 s, the longest timeoutSeconds of
+	// admission.
+	Timeout time.Duration
 }
 
-// Resolver returns the resolver of Services, never nil.
+const defaultWebhookTimeout = 30 * time.Second
+
+// Resolver returns what the library requires, never nil. It leaves the choice of an endpoint to Services.
 func (h Webhooks) Resolver() webhook.ServiceResolver {
 	if h.Services == nil {
 		return noServices{}
 	}
-	return h.Services
+	return unresolved{}
 }
 
 type noServices struct{}
@@ -39,16 +47,31 @@ func (noServices) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, er
 	return nil, fmt.Errorf("the webhook is service %s/%s, and this server reaches webhooks by url only; set clientConfig.url", namespace, name)
 }
 
-// Wrapper makes the library connect by Dial, and bounds responses. Nothing else identifies this server to a webhook, as
-// upstream without an admission kubeconfig.
-func (h Webhooks) Wrapper() webhook.AuthenticationInfoResolverWrapper {
+// unresolved returns the host that requests to the Service have anyway.
+type unresolved struct{}
+
+func (unresolved) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(name+"."+namespace+".svc", strconv.Itoa(int(port)))}, nil
+}
+
+// Wrapper makes the library connect by Dial and Services, and bounds responses and calls. kind is the kind of the objects
+// that name the webhooks; errors tell it. Nothing else identifies this server to a webhook, as upstream without an admission
+// kubeconfig.
+func (h Webhooks) Wrapper(kind string) webhook.AuthenticationInfoResolverWrapper {
 	return func(inner webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 		return &webhook.AuthenticationInfoResolverDelegator{
 			ClientConfigForFunc: func(hostPort string) (*rest.Config, error) {
 				return h.dialled(inner.ClientConfigFor(hostPort))
 			},
 			ClientConfigForServiceFunc: func(name, namespace string, port int) (*rest.Config, error) {
-				return h.dialled(inner.ClientConfigForService(name, namespace, port))
+				config, err := h.dialled(inner.ClientConfigForService(name, namespace, port))
+				if err != nil || h.Services == nil {
+					return config, err
+				}
+				service := webhookService{namespace, name, int32(port)}
+				// First, so that what the configuration wraps around the connection stays around it.
+				config.WrapTransport = clienttransport.Wrappers(h.Services.wrapper(kind, service, config), config.WrapTransport)
+				return config, nil
 			},
 		}
 	}
@@ -62,7 +85,11 @@ func (h Webhooks) dialled(config *rest.Config, err error) (*rest.Config, error) 
 	if h.Dial != nil {
 		config.Dial = h.Dial
 	}
-	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return guardedTransport{to} })
+	timeout := h.Timeout
+	if timeout <= 0 {
+		timeout = defaultWebhookTimeout
+	}
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return guardedTransport{to, timeout} })
 	return config, nil
 }
 
@@ -70,23 +97,32 @@ func (h Webhooks) dialled(config *rest.Config, err error) (*rest.Config, error) 
 // admission webhook needs a fraction of this.
 const maxWebhookResponse = 64 << 20
 
-// guardedTransport follows no redirect and reads no endless response. Otherwise whoever may write a webhook's configuration
-// could make this server send requests to any address in its network (CVE-2020-8561), or fill its memory until the call
-// times out (attack row C13).
+// guardedTransport follows no redirect, reads no endless response and does not wait without end. Otherwise whoever may write
+// a webhook's configuration could make this server send requests to any address in its network (CVE-2020-8561), or fill its
+// memory until the call times out (attack row C13).
 type guardedTransport struct {
-	to http.RoundTripper
+	to      http.RoundTripper
+	timeout time.Duration // of a call without a deadline
 }
 
 func (w guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	cancel := context.CancelFunc(func() {})
+	if _, ok := r.Context().Deadline(); !ok {
+		var ctx context.Context
+		ctx, cancel = context.WithTimeout(r.Context(), w.timeout)
+		r = r.WithContext(ctx)
+	}
 	answer, err := w.to.RoundTrip(r)
 	if err != nil {
+		cancel()
 		return nil, err
 	}
 	if answer.StatusCode >= 300 && answer.StatusCode < 400 {
 		_ = answer.Body.Close() // nobody reads it
+		cancel()
 		return nil, fmt.Errorf("the webhook answered with a redirect (%d), which is not followed; give its own address", answer.StatusCode)
 	}
-	answer.Body = &boundedBody{answer.Body, maxWebhookResponse}
+	answer.Body = &boundedBody{answer.Body, maxWebhookResponse, cancel}
 	return answer, nil
 }
 
@@ -96,7 +132,8 @@ func (w guardedTransport) WrappedRoundTripper() http.RoundTripper { return w.to 
 // boundedBody fails where io.LimitReader would end: a part of a response must not be taken for the whole.
 type boundedBody struct {
 	io.ReadCloser
-	left int64
+	left  int64
+	close context.CancelFunc // called when the call is over
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
@@ -109,4 +146,9 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.left -= int64(n)
 	return n, err
+}
+
+func (b *boundedBody) Close() error {
+	defer b.close()
+	return b.ReadCloser.Close()
 }

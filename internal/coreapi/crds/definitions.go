@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/utils/ptr"
 
 	"go.uber.org/zap"
 
@@ -46,6 +47,8 @@ const (
 	// instances, which can take a minute for each definition.
 	conditionWorkers = 1
 	deletionWorkers  = 5
+	// kindDefinition is the kind of the objects that name conversion webhooks.
+	kindDefinition = "CustomResourceDefinition"
 )
 
 // Config is what Definitions needs. Every field is required unless it names a default.
@@ -113,12 +116,13 @@ func New(cfg Config) (*Definitions, error) {
 	}
 	// The two handlers of discovery that are nil are never reached: ServeHTTP answers what is not about a resource.
 	handler, err := apiserver.NewCustomResourceDefinitionHandler(nil, nil, seen, http.HandlerFunc(notFound),
-		cfg.Instances, cfg.Admission, establishing, cfg.Webhooks.Resolver(), cfg.Webhooks.Wrapper(), 1, cfg.Authorizer,
+		cfg.Instances, cfg.Admission, establishing, cfg.Webhooks.Resolver(), cfg.Webhooks.Wrapper(kindDefinition), 1, cfg.Authorizer,
 		storageWait, cfg.MinWatchTimeout, cfg.Schemas, cfg.MaxBodyBytes)
 	if err != nil {
 		return nil, fmt.Errorf("handler of custom resources: %w", err)
 	}
 	d.instances = handler
+	cfg.Webhooks.Services.AddSource(kindDefinition, d.conversionWebhooks)
 	naming := status.NewNamingConditionController(klog.Background(), d.informer, writer)
 	structure := nonstructuralschema.NewConditionController(d.informer, writer)
 	approval := apiapproval.NewKubernetesAPIApprovalPolicyConformantConditionController(d.informer, writer)
@@ -142,8 +146,8 @@ func (d *Definitions) Ready() <-chan struct{} { return d.ready }
 func (d *Definitions) Run(ctx context.Context) error {
 	registration, err := d.informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { d.wake() },
-		UpdateFunc: func(any, any) { d.wake() },
-		DeleteFunc: func(any) { d.wake() },
+		UpdateFunc: func(any, any) { d.wake(); d.cfg.Webhooks.Services.Sweep() },
+		DeleteFunc: func(any) { d.wake(); d.cfg.Webhooks.Services.Sweep() },
 	})
 	if err != nil {
 		return fmt.Errorf("follow custom resource definitions: %w", err)
@@ -204,4 +208,21 @@ func (d *Definitions) established() ([]*apiextensionsv1.CustomResourceDefinition
 	all = slices.DeleteFunc(all, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return !isEstablished(crd) })
 	slices.SortFunc(all, byName)
 	return all, nil
+}
+
+// conversionWebhooks returns the webhooks of definitions that are Services.
+func (d *Definitions) conversionWebhooks() (references []admission.Reference) {
+	all, _ := d.informer.Lister().List(labels.Everything()) // a cache does not fail
+	for _, crd := range all {
+		c := crd.Spec.Conversion
+		if c == nil || c.Webhook == nil || c.Webhook.ClientConfig == nil || c.Webhook.ClientConfig.Service == nil {
+			continue
+		}
+		service := c.Webhook.ClientConfig.Service
+		references = append(references, admission.Reference{
+			Object: crd.Name, Namespace: service.Namespace, Name: service.Name, Port: ptr.Deref(service.Port, 0), Path: ptr.Deref(service.Path, ""),
+			CABundle: c.Webhook.ClientConfig.CABundle,
+		})
+	}
+	return references
 }

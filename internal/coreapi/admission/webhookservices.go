@@ -1,0 +1,344 @@
+package admission
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	clienttransport "k8s.io/client-go/transport"
+
+	"portico.dev/internal/transport"
+)
+
+// WebhookServices sends requests to webhooks that are Services as package transport sends them to extension servers: to ready
+// endpoints, over pooled and pinged connections, leaving out endpoints that refuse connections, and once more to another
+// endpoint where the first provably did nothing with the request.
+//
+// A Service with one TLS configuration has one transport.Backend, however many webhooks name it. It is made by the first
+// request, gets other endpoints by Refresh, and is closed by Sweep when no object names it, or by Close. All methods are safe
+// for concurrent use.
+type WebhookServices struct {
+	find func(namespace, name string, port int32) (*transport.Spec, error)
+	set  *transport.Set
+
+	mu       sync.Mutex // guards what follows
+	backends map[types.NamespacedName][]*webhookBackend
+	sources  map[string]func() []Reference
+	made     int // backends, ever
+}
+
+// webhookService is a port of a Service.
+type webhookService struct {
+	namespace, name string
+	port            int32
+}
+
+func (s webhookService) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.namespace, Name: s.name}
+}
+
+// Reference is a webhook that is a Service, in an object of the API.
+type Reference struct {
+	// Object is the name of the object.
+	Object          string
+	Namespace, Name string
+	// Port is 0 for the default, 443.
+	Port     int32
+	Path     string
+	CABundle []byte
+}
+
+// defaultWebhookPort is the API's.
+const defaultWebhookPort = 443
+
+func (r *Reference) names(s webhookService) bool {
+	port := r.Port
+	if port == 0 {
+		port = defaultWebhookPort
+	}
+	return webhookService{r.Namespace, r.Name, port} == s
+}
+
+// NewWebhookServices returns a WebhookServices without connections. find returns how a port of a Service is reached now, from
+// caches: Name, ServerName and Endpoints are used. Its error says why it cannot be reached. o.Certificate must be nil: webhooks
+// are not told who asks, except by an admission kubeconfig.
+func NewWebhookServices(find func(namespace, name string, port int32) (*transport.Spec, error), o transport.Options) *WebhookServices {
+	return &WebhookServices{
+		find: find, set: transport.New(o),
+		backends: map[types.NamespacedName][]*webhookBackend{}, sources: map[string]func() []Reference{},
+	}
+}
+
+// AddSource says which webhooks objects of a kind name now: list reads caches. Errors name the object, and Sweep keeps what is
+// listed. A second source of one kind replaces the first.
+func (w *WebhookServices) AddSource(kind string, list func() []Reference) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sources[kind] = list
+}
+
+// Refresh gives the backends of a Service the endpoints that it has now. It is to be called after each change of the Service
+// or its EndpointSlices.
+func (w *WebhookServices) Refresh(namespace, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range w.backends[types.NamespacedName{Namespace: namespace, Name: name}] {
+		w.resolve(b)
+	}
+}
+
+// Sweep closes the backends that no object names: they take no more requests, and those in flight may finish. It is to be
+// called after an object that names webhooks was changed or deleted.
+func (w *WebhookServices) Sweep() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.backends) == 0 {
+		return
+	}
+	keep := map[*transport.Backend]bool{}
+	for service, list := range w.backends {
+		list = slices.DeleteFunc(list, func(b *webhookBackend) bool {
+			gone := !w.named(b)
+			b.closed.Store(gone)
+			if r := b.reached.Load(); !gone && r.backend != nil {
+				keep[r.backend] = true
+			}
+			return gone
+		})
+		if w.backends[service] = list; len(list) == 0 {
+			delete(w.backends, service)
+		}
+	}
+	w.set.Retain(keep)
+}
+
+// Close ends all connections, and waits for what they started. Requests fail from now on.
+func (w *WebhookServices) Close() { w.set.Close() }
+
+// named reports whether an object names the webhook. Without any source every webhook counts as named. Called with mu held.
+func (w *WebhookServices) named(b *webhookBackend) bool {
+	for _, list := range w.sources {
+		if slices.ContainsFunc(list(), b.isNamedBy) {
+			return true
+		}
+	}
+	return len(w.sources) == 0
+}
+
+// objects returns the objects of a kind that name the webhook at path.
+func (w *WebhookServices) objects(kind string, b *webhookBackend, path string) string {
+	w.mu.Lock()
+	list := w.sources[kind]
+	w.mu.Unlock()
+	if list == nil {
+		return kind
+	}
+	var names []string
+	for _, r := range list() {
+		if strings.Trim(r.Path, "/") == strings.Trim(path, "/") && b.isNamedBy(r) && !slices.Contains(names, r.Object) {
+			names = append(names, r.Object)
+		}
+	}
+	slices.Sort(names)
+	return strings.TrimSpace(kind + " " + strings.Join(names, " or "))
+}
+
+// webhookBackend is a Service of webhooks with one TLS configuration.
+type webhookBackend struct {
+	service webhookService
+	tls     *tls.Config
+	// own are the CA certificates of an admission kubeconfig, which the library adds those of a caBundle to.
+	own []byte
+	// otherRoots: caBundle does not say what certificates are verified against.
+	otherRoots bool
+	// credentials identify the client certificate.
+	credentials string
+	// library is the library's transport. It makes no connection, but reloads client certificates as long as it is in use.
+	library http.RoundTripper
+
+	id      string
+	reached atomic.Pointer[reachedBy]
+	closed  atomic.Bool
+}
+
+// reachedBy is how a Service is reached, or why it cannot be.
+type reachedBy struct {
+	backend *transport.Backend // may be nil beside an err
+	err     error
+}
+
+func (b *webhookBackend) isNamedBy(r Reference) bool {
+	return r.names(b.service) && (b.otherRoots || sameRoots(b.tls.RootCAs, rootsOf(b.own, r.CABundle)))
+}
+
+// rootsOf returns the certificates of two bundles, nil if both are empty, which are the system's.
+func rootsOf(own, bundle []byte) *x509.CertPool {
+	if len(own)+len(bundle) == 0 {
+		return nil
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(own)
+	pool.AppendCertsFromPEM(bundle)
+	return pool
+}
+
+func sameRoots(a, b *x509.CertPool) bool {
+	return a == nil && b == nil || a != nil && b != nil && a.Equal(b)
+}
+
+func (b *webhookBackend) sameAs(o *webhookBackend) bool {
+	return b.service == o.service && b.credentials == o.credentials && b.otherRoots == o.otherRoots && string(b.own) == string(o.own) &&
+		b.tls.ServerName == o.tls.ServerName && sameRoots(b.tls.RootCAs, o.tls.RootCAs)
+}
+
+// current returns the backend that is in use for what b describes. It may be one that a sweep would close: named is false.
+func (w *WebhookServices) current(b *webhookBackend) (current *webhookBackend, named bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.backends[b.service.key()] {
+		if b.sameAs(o) {
+			return o, true
+		}
+	}
+	current = &webhookBackend{
+		service: b.service, tls: b.tls, own: b.own, otherRoots: b.otherRoots, credentials: b.credentials, library: b.library,
+	}
+	w.made++
+	current.id = strconv.Itoa(w.made)
+	w.resolve(current)
+	w.backends[b.service.key()] = append(w.backends[b.service.key()], current)
+	return current, w.named(current)
+}
+
+// resolve finds the endpoints of b. Called with mu held, so that the last change wins.
+func (w *WebhookServices) resolve(b *webhookBackend) {
+	s := b.service
+	spec, err := w.find(s.namespace, s.name, s.port)
+	var now reachedBy
+	if err != nil {
+		now.err = fmt.Errorf("it is unavailable: %w", err)
+		spec = &transport.Spec{}
+		if before := b.reached.Load(); before == nil || before.backend == nil {
+			b.reached.Store(&now)
+			return
+		}
+	}
+	named := *spec
+	named.Name = fmt.Sprintf("%s/%s:%d", s.namespace, s.name, s.port)
+	named.ServerName = b.tls.ServerName
+	backend, failed := w.set.BackendWithTLS(named, b.id, b.tls) // without endpoints if there is an error
+	if failed != nil && now.err == nil {
+		now.err = failed
+	}
+	now.backend = backend
+	b.reached.Store(&now)
+}
+
+// wrapper replaces the library's transport to a Service.
+func (w *WebhookServices) wrapper(kind string, service webhookService, config *rest.Config) clienttransport.WrapperFunc {
+	model := webhookBackend{service: service, own: slices.Clone(config.CAData), otherRoots: config.CAFile != ""}
+	hasFiles := config.CertFile != "" || config.ExecProvider != nil || config.AuthProvider != nil
+	certificate, insecure := string(config.CertData), config.Insecure
+	return func(library http.RoundTripper) http.RoundTripper {
+		verify, err := utilnet.TLSClientConfig(library)
+		if err == nil && verify == nil {
+			err = errors.New("it has none")
+		}
+		if err != nil {
+			return failingTransport{fmt.Errorf("TLS configuration of service %s/%s: %w", service.namespace, service.name, err)}
+		}
+		b := model
+		b.tls, b.library = verify, library
+		b.credentials = fmt.Sprint(insecure, certificate)
+		if hasFiles {
+			b.credentials = fmt.Sprintf("%p", library)
+		}
+		return &serviceTransport{services: w, kind: kind, described: &b}
+	}
+}
+
+type failingTransport struct{ err error }
+
+func (t failingTransport) RoundTrip(*http.Request) (*http.Response, error) { return nil, t.err }
+
+// serviceTransport sends the requests of one of the library's clients. The library keeps clients when the objects that they
+// were made for are gone, so that it holds no connection, only a description.
+type serviceTransport struct {
+	services  *WebhookServices
+	kind      string
+	described *webhookBackend
+	last      atomic.Pointer[webhookBackend]
+}
+
+func (t *serviceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	for range 2 {
+		b := t.last.Load()
+		if b == nil || b.closed.Load() {
+			var named bool
+			if b, named = t.services.current(t.described); !named {
+				defer t.services.Sweep() // what names it was deleted while the request was on its way here
+			}
+			t.last.Store(b)
+		}
+		response, err := t.send(b, r)
+		if errors.Is(err, transport.ErrNoEndpoints) && b.closed.Load() {
+			continue // it was closed between the two lines above; nothing was read of the request
+		}
+		if err != nil {
+			return nil, t.describe(b, r, err)
+		}
+		return response, nil
+	}
+	return nil, t.describe(t.described, r, transport.ErrClosed)
+}
+
+func (t *serviceTransport) send(b *webhookBackend, r *http.Request) (*http.Response, error) {
+	reached := b.reached.Load()
+	if reached.err != nil {
+		return nil, reached.err
+	}
+	return reached.backend.RoundTrip(r)
+}
+
+// describe returns err with the objects that name the webhook, its Service, the endpoint that was tried last, and the reason
+// in the words of the front door's 503s.
+func (t *serviceTransport) describe(b *webhookBackend, r *http.Request, err error) error {
+	at := fmt.Sprintf("%s: service %s/%s", t.services.objects(t.kind, b, r.URL.Path), b.service.namespace, b.service.name)
+	var failed *transport.Error
+	if !errors.As(err, &failed) {
+		return &webhookError{at + ": " + err.Error(), err}
+	}
+	if failed.Endpoint != "" {
+		at += ": endpoint " + failed.Endpoint
+	}
+	if failed.Attempts > 1 {
+		at += fmt.Sprintf(", the last of %d attempts", failed.Attempts)
+	}
+	_, reason := failed.Explain()
+	return &webhookError{at + ": " + reason + ": " + strings.TrimPrefix(failed.Err.Error(), failed.Op+": "), err}
+}
+
+// webhookError is a webhook that could not be called.
+type webhookError struct {
+	text string
+	err  error
+}
+
+func (e *webhookError) Error() string { return e.text }
+func (e *webhookError) Unwrap() error { return e.err }
