@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
@@ -26,12 +25,7 @@ type Webhooks struct {
 	// Dial makes every connection to a webhook that is a URL, and may refuse to. Nil: the standard dialer, which refuses
 	// nothing.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Timeout bounds a call that has no deadline of its own, such as a conversion. Default 30 s, the longest timeoutSeconds of
-	// admission.
-	Timeout time.Duration
 }
-
-const defaultWebhookTimeout = 30 * time.Second
 
 // Resolver returns what the library requires, never nil. It leaves the choice of an endpoint to Services.
 func (h Webhooks) Resolver() webhook.ServiceResolver {
@@ -54,7 +48,7 @@ func (unresolved) ResolveEndpoint(namespace, name string, port int32) (*url.URL,
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(name+"."+namespace+".svc", strconv.Itoa(int(port)))}, nil
 }
 
-// Wrapper makes the library connect by Dial and Services, and bounds responses and calls. kind is the kind of the objects
+// Wrapper makes the library connect by Dial and Services, and bounds responses. kind is the kind of the objects
 // that name the webhooks; errors tell it. Nothing else identifies this server to a webhook, as upstream without an admission
 // kubeconfig.
 func (h Webhooks) Wrapper(kind string) webhook.AuthenticationInfoResolverWrapper {
@@ -85,11 +79,7 @@ func (h Webhooks) dialled(config *rest.Config, err error) (*rest.Config, error) 
 	if h.Dial != nil {
 		config.Dial = h.Dial
 	}
-	timeout := h.Timeout
-	if timeout <= 0 {
-		timeout = defaultWebhookTimeout
-	}
-	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return guardedTransport{to, timeout} })
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return guardedTransport{to} })
 	return config, nil
 }
 
@@ -97,32 +87,23 @@ func (h Webhooks) dialled(config *rest.Config, err error) (*rest.Config, error) 
 // admission webhook needs a fraction of this.
 const maxWebhookResponse = 64 << 20
 
-// guardedTransport follows no redirect, reads no endless response and does not wait without end. Otherwise whoever may write
-// a webhook's configuration could make this server send requests to any address in its network (CVE-2020-8561), or fill its
-// memory until the call times out (attack row C13).
+// guardedTransport follows no redirect and reads no endless response. Otherwise whoever may write a webhook's configuration
+// could make this server send requests to any address in its network (CVE-2020-8561), or fill its memory until the call
+// times out (attack row C13). Every call has a deadline: the library's configurations have a timeout of 30 s.
 type guardedTransport struct {
-	to      http.RoundTripper
-	timeout time.Duration // of a call without a deadline
+	to http.RoundTripper
 }
 
 func (w guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	cancel := context.CancelFunc(func() {})
-	if _, ok := r.Context().Deadline(); !ok {
-		var ctx context.Context
-		ctx, cancel = context.WithTimeout(r.Context(), w.timeout)
-		r = r.WithContext(ctx)
-	}
 	answer, err := w.to.RoundTrip(r)
 	if err != nil {
-		cancel()
 		return nil, err
 	}
 	if answer.StatusCode >= 300 && answer.StatusCode < 400 {
 		_ = answer.Body.Close() // nobody reads it
-		cancel()
 		return nil, fmt.Errorf("the webhook answered with a redirect (%d), which is not followed; give its own address", answer.StatusCode)
 	}
-	answer.Body = &boundedBody{answer.Body, maxWebhookResponse, cancel}
+	answer.Body = &boundedBody{answer.Body, maxWebhookResponse}
 	return answer, nil
 }
 
@@ -132,8 +113,7 @@ func (w guardedTransport) WrappedRoundTripper() http.RoundTripper { return w.to 
 // boundedBody fails where io.LimitReader would end: a part of a response must not be taken for the whole.
 type boundedBody struct {
 	io.ReadCloser
-	left  int64
-	close context.CancelFunc // called when the call is over
+	left int64
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
@@ -146,9 +126,4 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.left -= int64(n)
 	return n, err
-}
-
-func (b *boundedBody) Close() error {
-	defer b.close()
-	return b.ReadCloser.Close()
 }

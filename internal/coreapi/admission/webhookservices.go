@@ -129,7 +129,18 @@ func (w *WebhookServices) Sweep() {
 }
 
 // Close ends all connections, and waits for what they started. Requests fail from now on.
-func (w *WebhookServices) Close() { w.set.Close() }
+func (w *WebhookServices) Close() {
+	w.set.Close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, list := range w.backends {
+		for _, b := range list {
+			b.reached.Store(&reachedBy{err: errShutdown})
+		}
+	}
+}
+
+var errShutdown = errors.New("the front door is shutting down")
 
 // named reports whether an object names the webhook. Without any source every webhook counts as named. Called with mu held.
 func (w *WebhookServices) named(b *webhookBackend) bool {
@@ -179,7 +190,7 @@ type webhookBackend struct {
 
 // reachedBy is how a Service is reached, or why it cannot be.
 type reachedBy struct {
-	backend *transport.Backend // may be nil beside an err
+	backend *transport.Backend // nil only beside an err
 	err     error
 }
 
@@ -230,21 +241,20 @@ func (w *WebhookServices) current(b *webhookBackend) (current *webhookBackend, n
 func (w *WebhookServices) resolve(b *webhookBackend) {
 	s := b.service
 	spec, err := w.find(s.namespace, s.name, s.port)
-	var now reachedBy
+	var (
+		now   reachedBy
+		named transport.Spec // without endpoints if there is an error, so that connections end
+	)
 	if err != nil {
 		now.err = fmt.Errorf("it is unavailable: %w", err)
-		spec = &transport.Spec{}
-		if before := b.reached.Load(); before == nil || before.backend == nil {
-			b.reached.Store(&now)
-			return
-		}
+	} else {
+		named = *spec
 	}
-	named := *spec
 	named.Name = fmt.Sprintf("%s/%s:%d", s.namespace, s.name, s.port)
 	named.ServerName = b.tls.ServerName
-	backend, failed := w.set.BackendWithTLS(named, b.id, b.tls) // without endpoints if there is an error
-	if failed != nil && now.err == nil {
-		now.err = failed
+	backend, failed := w.set.BackendWithTLS(named, b.id, b.tls)
+	if failed != nil {
+		now.err = errShutdown // the only reason
 	}
 	now.backend = backend
 	b.reached.Store(&now)
