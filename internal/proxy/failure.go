@@ -1,15 +1,10 @@
 package proxy
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
-	"syscall"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -132,60 +127,15 @@ func (x *exchange) unreachedStatus(e *transport.Error) *apierrors.StatusError {
 	if e.Protocol {
 		return x.status(http.StatusBadGateway, "BackendProtocol", "BackendProtocol", "it answered with something that is not HTTP", 0)
 	}
-	cause, text, passing := explain(e)
+	cause, text, passing := e.Explain()
+	if errors.Is(e.Err, transport.ErrUnresponsive) {
+		text += "; the condition Available of the APIService says why"
+	}
 	retryAfter := int32(0)
 	if !e.Sent && passing {
 		retryAfter = 1
 	}
-	return x.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, cause, text, retryAfter)
-}
-
-// explain says what happened in words that hold no address. passing is whether it may be over in a moment; a wrong
-// certificate is not, and clients that wait for it only learn of it later.
-func explain(e *transport.Error) (cause metav1.CauseType, text string, passing bool) {
-	var (
-		forbidden *transport.ForbiddenAddressError
-		unknown   x509.UnknownAuthorityError
-		name      x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		alert     tls.AlertError
-		dns       *net.DNSError
-		timeout   interface{ Timeout() bool }
-	)
-	slow := errors.Is(e.Err, context.DeadlineExceeded) || errors.As(e.Err, &timeout) && timeout.Timeout()
-	switch {
-	case errors.As(e.Err, &forbidden):
-		return "ForbiddenAddress", "its Service leads to an address that must not be dialled", false
-	case errors.Is(e.Err, transport.ErrUnresponsive):
-		return "Unresponsive", "it answers no requests; the condition Available of the APIService says why", true
-	case errors.Is(e.Err, transport.ErrNoEndpoints):
-		return "NoEndpoints", "its Service has no endpoints", true
-	case errors.Is(e.Err, transport.ErrSaturated):
-		return "Saturated", "it takes no more concurrent requests", true
-	case errors.As(e.Err, &unknown):
-		return "CertificateUntrusted", "its certificate is not signed by the authority in caBundle", false
-	case errors.As(e.Err, &name):
-		return "CertificateName", "its certificate is for another name than " + name.Host, false
-	case errors.As(e.Err, &invalid) && invalid.Reason == x509.Expired:
-		return "CertificateExpired", "its certificate has expired or is not yet valid", false
-	case errors.As(e.Err, &alert):
-		return "TLSAlert", "it refused the TLS handshake", false
-	case errors.As(e.Err, &dns):
-		return "NameNotResolved", "its name could not be resolved", true
-	case errors.Is(e.Err, syscall.ECONNREFUSED):
-		return "ConnectionRefused", "it refused the connection", true
-	case e.Op == transport.OpDial && slow:
-		return "ConnectTimeout", "it could not be connected to in time", true
-	case e.Op == transport.OpDial:
-		return "ConnectFailed", "it could not be connected to", true
-	case e.Op == transport.OpTLS && slow:
-		return "TLSTimeout", "it did not complete the TLS handshake in time", true
-	case e.Op == transport.OpTLS:
-		return "TLSFailed", "the TLS handshake with it failed", true
-	case !e.Sent:
-		return "NotAccepted", "it did not accept the request", true
-	}
-	return "ConnectionLost", "the connection to it broke before it answered; it may have acted on the request", true
+	return x.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, metav1.CauseType(cause), text, retryAfter)
 }
 
 func (x *exchange) status(code int, reason metav1.StatusReason, cause metav1.CauseType, text string, retryAfter int32) *apierrors.StatusError {

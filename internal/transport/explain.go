@@ -9,9 +9,10 @@ import (
 	"syscall"
 )
 
-// Explain says why a request got no response, in words without addresses that begin with "it" or "its", for the server that
-// could not be reached. cause is the same in one word, for programs.
-func (e *Error) Explain() (cause, text string) {
+// Explain says of an Error of ClassBackend what happened, in words that hold no address: "it" is the backend. cause is the same
+// for programs. passing is whether it may be over in a moment; a wrong certificate is not, and clients that wait for it only
+// learn of it later.
+func (e *Error) Explain() (cause, text string, passing bool) {
 	var (
 		forbidden *ForbiddenAddressError
 		unknown   x509.UnknownAuthorityError
@@ -23,40 +24,36 @@ func (e *Error) Explain() (cause, text string) {
 	)
 	slow := errors.Is(e.Err, context.DeadlineExceeded) || errors.As(e.Err, &timeout) && timeout.Timeout()
 	switch {
-	case e.Protocol:
-		return "BackendProtocol", "it answered with something that is not HTTP"
 	case errors.As(e.Err, &forbidden):
-		return "ForbiddenAddress", "its Service leads to an address that must not be dialled"
+		return "ForbiddenAddress", "its Service leads to an address that must not be dialled", false
+	case errors.Is(e.Err, ErrUnresponsive):
+		return "Unresponsive", "it answers no requests", true
 	case errors.Is(e.Err, ErrNoEndpoints):
-		return "NoEndpoints", "its Service has no endpoints"
+		return "NoEndpoints", "its Service has no endpoints", true
 	case errors.Is(e.Err, ErrSaturated):
-		return "Saturated", "it takes no more concurrent requests"
+		return "Saturated", "it takes no more concurrent requests", true
 	case errors.As(e.Err, &unknown):
-		return "CertificateUntrusted", "its certificate is not signed by the authority in caBundle"
+		return "CertificateUntrusted", "its certificate is not signed by the authority in caBundle", false
 	case errors.As(e.Err, &name):
-		return "CertificateName", "its certificate is for another name than " + name.Host
+		return "CertificateName", "its certificate is for another name than " + name.Host, false
 	case errors.As(e.Err, &invalid) && invalid.Reason == x509.Expired:
-		return "CertificateExpired", "its certificate has expired or is not yet valid"
+		return "CertificateExpired", "its certificate has expired or is not yet valid", false
 	case errors.As(e.Err, &alert):
-		return "TLSAlert", "it refused the TLS handshake"
+		return "TLSAlert", "it refused the TLS handshake", false
 	case errors.As(e.Err, &dns):
-		return "NameNotResolved", "its name could not be resolved"
+		return "NameNotResolved", "its name could not be resolved", true
 	case errors.Is(e.Err, syscall.ECONNREFUSED):
-		return "ConnectionRefused", "it refused the connection"
+		return "ConnectionRefused", "it refused the connection", true
 	case e.Op == OpDial && slow:
-		return "ConnectTimeout", "it could not be connected to in time"
+		return "ConnectTimeout", "it could not be connected to in time", true
 	case e.Op == OpDial:
-		return "ConnectFailed", "it could not be connected to"
+		return "ConnectFailed", "it could not be connected to", true
 	case e.Op == OpTLS && slow:
-		return "TLSTimeout", "it did not complete the TLS handshake in time"
+		return "TLSTimeout", "it did not complete the TLS handshake in time", true
 	case e.Op == OpTLS:
-		return "TLSFailed", "the TLS handshake with it failed"
-	case errors.Is(e.Err, ErrHeaderTimeout), e.Class == ClassCanceled && slow:
-		return "Timeout", "it did not answer in time"
-	case e.Class == ClassCanceled:
-		return "Canceled", "the request was canceled before it answered"
+		return "TLSFailed", "the TLS handshake with it failed", true
 	case !e.Sent:
-		return "NotAccepted", "it did not accept the request"
+		return "NotAccepted", "it did not accept the request", true
 	}
-	return "ConnectionLost", "the connection to it broke before it answered; it may have acted on the request"
+	return "ConnectionLost", "the connection to it broke before it answered; it may have acted on the request", true
 }

@@ -194,7 +194,7 @@ Errors about the syntax of HTTP are in [HTTP rules](../http-rules.md). [When a b
 		dirs           []string
 		heading, intro string
 	}{
-		{[]string{"proxy/"}, "Requests to an extension server", "Codes 502, 503, 504 and 429 name the APIService in `details`, and the cause in `details.causes`. `message` begins with `the extension server of APIService NAME cannot serve the request: `, and with code 503 with `the server is currently unable to handle the request: APIService NAME: `, before the text in the table. 503 has `retryAfterSeconds` where a retry may help. While an APIService is not available, the cause is the [reason of its condition](conditions.md)."},
+		{[]string{"proxy/", "transport/explain.go"}, "Requests to an extension server", "Codes 502, 503, 504 and 429 name the APIService in `details`, and the cause in `details.causes`. `message` begins with `the extension server of APIService NAME cannot serve the request: `, and with code 503 with `the server is currently unable to handle the request: APIService NAME: `, before the text in the table. 503 has `retryAfterSeconds` where a retry may help. While an APIService is not available, the cause is the [reason of its condition](conditions.md)."},
 		{[]string{"server/", "filters/"}, "Every request", "Filters and the router answer with these before a request reaches its server."},
 		{[]string{"discovery/"}, "Discovery", ""},
 		{[]string{"openapi/"}, "OpenAPI", ""},
@@ -265,7 +265,7 @@ func answerOf(n ast.Node) (answer, bool) {
 	case *ast.CompositeLit:
 		return answerOfLiteral(n)
 	case *ast.ReturnStmt:
-		// explain in proxy/failure.go: cause, text, whether it may be over in a moment.
+		// Explain in transport/explain.go: cause, text, whether it may be over in a moment.
 		if len(n.Results) == 3 {
 			cause, ok := literal(n.Results[0])
 			if text := words(n.Results[1]); ok && cause != "" && text != "…" && text != "" {

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -153,7 +154,7 @@ func (w *WebhookServices) named(b *webhookBackend) bool {
 }
 
 // objects returns the objects of a kind that name the webhook at path.
-func (w *WebhookServices) objects(kind string, b *webhookBackend, path string) string {
+func (w *WebhookServices) objects(kind string, b *webhookIdentity, path string) string {
 	w.mu.Lock()
 	list := w.sources[kind]
 	w.mu.Unlock()
@@ -170,8 +171,8 @@ func (w *WebhookServices) objects(kind string, b *webhookBackend, path string) s
 	return strings.TrimSpace(kind + " " + strings.Join(names, " or "))
 }
 
-// webhookBackend is a Service of webhooks with one TLS configuration.
-type webhookBackend struct {
+// webhookIdentity is a Service of webhooks and how its servers are identified.
+type webhookIdentity struct {
 	service webhookService
 	tls     *tls.Config
 	// own are the CA certificates of an admission kubeconfig, which the library adds those of a caBundle to.
@@ -182,7 +183,11 @@ type webhookBackend struct {
 	credentials string
 	// library is the library's transport. It makes no connection, but reloads client certificates as long as it is in use.
 	library http.RoundTripper
+}
 
+// webhookBackend has the connections to a webhookIdentity.
+type webhookBackend struct {
+	webhookIdentity
 	id      string
 	reached atomic.Pointer[reachedBy]
 	closed  atomic.Bool
@@ -194,7 +199,7 @@ type reachedBy struct {
 	err     error
 }
 
-func (b *webhookBackend) isNamedBy(r Reference) bool {
+func (b *webhookIdentity) isNamedBy(r Reference) bool {
 	return r.names(b.service) && (b.otherRoots || sameRoots(b.tls.RootCAs, rootsOf(b.own, r.CABundle)))
 }
 
@@ -213,23 +218,21 @@ func sameRoots(a, b *x509.CertPool) bool {
 	return a == nil && b == nil || a != nil && b != nil && a.Equal(b)
 }
 
-func (b *webhookBackend) sameAs(o *webhookBackend) bool {
+func (b *webhookIdentity) sameAs(o *webhookIdentity) bool {
 	return b.service == o.service && b.credentials == o.credentials && b.otherRoots == o.otherRoots && string(b.own) == string(o.own) &&
 		b.tls.ServerName == o.tls.ServerName && sameRoots(b.tls.RootCAs, o.tls.RootCAs)
 }
 
 // current returns the backend that is in use for what b describes. It may be one that a sweep would close: named is false.
-func (w *WebhookServices) current(b *webhookBackend) (current *webhookBackend, named bool) {
+func (w *WebhookServices) current(b *webhookIdentity) (current *webhookBackend, named bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, o := range w.backends[b.service.key()] {
-		if b.sameAs(o) {
+		if b.sameAs(&o.webhookIdentity) {
 			return o, true
 		}
 	}
-	current = &webhookBackend{
-		service: b.service, tls: b.tls, own: b.own, otherRoots: b.otherRoots, credentials: b.credentials, library: b.library,
-	}
+	current = &webhookBackend{webhookIdentity: *b}
 	w.made++
 	current.id = strconv.Itoa(w.made)
 	w.resolve(current)
@@ -262,7 +265,7 @@ func (w *WebhookServices) resolve(b *webhookBackend) {
 
 // wrapper replaces the library's transport to a Service.
 func (w *WebhookServices) wrapper(kind string, service webhookService, config *rest.Config) clienttransport.WrapperFunc {
-	model := webhookBackend{service: service, own: slices.Clone(config.CAData), otherRoots: config.CAFile != ""}
+	model := webhookIdentity{service: service, own: slices.Clone(config.CAData), otherRoots: config.CAFile != ""}
 	hasFiles := config.CertFile != "" || config.ExecProvider != nil || config.AuthProvider != nil
 	certificate, insecure := string(config.CertData), config.Insecure
 	return func(library http.RoundTripper) http.RoundTripper {
@@ -292,30 +295,41 @@ func (t failingTransport) RoundTrip(*http.Request) (*http.Response, error) { ret
 type serviceTransport struct {
 	services  *WebhookServices
 	kind      string
-	described *webhookBackend
+	described *webhookIdentity
 	last      atomic.Pointer[webhookBackend]
 }
 
 func (t *serviceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	for range 2 {
-		b := t.last.Load()
-		if b == nil || b.closed.Load() {
-			var named bool
-			if b, named = t.services.current(t.described); !named {
-				defer t.services.Sweep() // what names it was deleted while the request was on its way here
-			}
-			t.last.Store(b)
+	b, done := t.backend()
+	defer done()
+	response, err := t.send(b, r)
+	if errors.Is(err, transport.ErrNoEndpoints) && b.closed.Load() && r.GetBody != nil {
+		// It was closed after backend returned it, and nothing was sent.
+		again := *r
+		if again.Body, err = r.GetBody(); err != nil {
+			return nil, fmt.Errorf("read request to webhook again: %w", err)
 		}
-		response, err := t.send(b, r)
-		if errors.Is(err, transport.ErrNoEndpoints) && b.closed.Load() {
-			continue // it was closed between the two lines above; nothing was read of the request
-		}
-		if err != nil {
-			return nil, t.describe(b, r, err)
-		}
-		return response, nil
+		b, done := t.backend()
+		defer done()
+		response, err = t.send(b, &again)
 	}
-	return nil, t.describe(t.described, r, transport.ErrClosed)
+	if err != nil {
+		return nil, t.describe(&b.webhookIdentity, r, err)
+	}
+	return response, nil
+}
+
+// backend returns the backend to send a request to; done is to be called afterwards.
+func (t *serviceTransport) backend() (b *webhookBackend, done func()) {
+	if b = t.last.Load(); b != nil && !b.closed.Load() {
+		return b, func() {}
+	}
+	b, named := t.services.current(t.described)
+	t.last.Store(b)
+	if !named { // what names it was deleted while the request was on its way here
+		return b, t.services.Sweep
+	}
+	return b, func() {}
 }
 
 func (t *serviceTransport) send(b *webhookBackend, r *http.Request) (*http.Response, error) {
@@ -328,7 +342,7 @@ func (t *serviceTransport) send(b *webhookBackend, r *http.Request) (*http.Respo
 
 // describe returns err with the objects that name the webhook, its Service, the endpoint that was tried last, and the reason
 // in the words of the front door's 503s.
-func (t *serviceTransport) describe(b *webhookBackend, r *http.Request, err error) error {
+func (t *serviceTransport) describe(b *webhookIdentity, r *http.Request, err error) error {
 	at := fmt.Sprintf("%s: service %s/%s", t.services.objects(t.kind, b, r.URL.Path), b.service.namespace, b.service.name)
 	var failed *transport.Error
 	if !errors.As(err, &failed) {
@@ -340,8 +354,21 @@ func (t *serviceTransport) describe(b *webhookBackend, r *http.Request, err erro
 	if failed.Attempts > 1 {
 		at += fmt.Sprintf(", the last of %d attempts", failed.Attempts)
 	}
-	_, reason := failed.Explain()
-	return &webhookError{at + ": " + reason + ": " + strings.TrimPrefix(failed.Err.Error(), failed.Op+": "), err}
+	return &webhookError{at + ": " + reasonOf(failed) + ": " + strings.TrimPrefix(failed.Err.Error(), failed.Op+": "), err}
+}
+
+// reasonOf is the reason in the words of the proxy.
+func reasonOf(e *transport.Error) string {
+	switch {
+	case e.Protocol:
+		return "it answered with something that is not HTTP"
+	case errors.Is(e.Err, transport.ErrHeaderTimeout), e.Op == transport.OpRoundTrip && errors.Is(e.Err, context.DeadlineExceeded):
+		return "it did not answer in time"
+	case e.Class == transport.ClassCanceled && errors.Is(e.Err, context.Canceled):
+		return "the request was canceled before it answered"
+	}
+	_, text, _ := e.Explain()
+	return text
 }
 
 // webhookError is a webhook that could not be called.
