@@ -191,6 +191,73 @@ func deadAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// stoppedProxy forwards connections to a server until it is stopped; then they stay open and nothing passes.
+type stoppedProxy struct {
+	address string
+	stopped chan struct{}
+}
+
+func (p *stoppedProxy) stop() { close(p.stopped) }
+
+func stoppableProxy(t *testing.T, to string) *stoppedProxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &stoppedProxy{l.Addr().String(), make(chan struct{})}
+	var (
+		running sync.WaitGroup
+		mu      sync.Mutex // guards open
+		open    []net.Conn
+	)
+	forward := func(to, from net.Conn) {
+		buffer := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buffer)
+			if err != nil {
+				return
+			}
+			select {
+			case <-p.stopped:
+				continue
+			default:
+			}
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+	}
+	running.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			open = append(open, client, server)
+			mu.Unlock()
+			running.Go(func() { forward(server, client) })
+			running.Go(func() { forward(client, server) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		running.Wait()
+	})
+	return p
+}
+
 // write creates a ConfigMap that the webhook called topic is for.
 func (s *webhookService) write(ctx context.Context, topic, name string) error {
 	_, err := s.client.CoreV1().ConfigMaps("ns").Create(ctx, s.configMap(name, map[string]string{"topic": topic}), metav1.CreateOptions{})
@@ -299,6 +366,27 @@ func TestADeadWebhookSaysWhy(t *testing.T) {
 		s.put(t, hook(validating, "mute", fmt.Sprintf(byService, "/look/mute"), "timeoutSeconds: 1"))
 		if err := s.refused(t, "mute"); !refusedWith("ValidatingWebhookConfiguration mute: service hook/webhook: endpoint "+l.Addr().String()+": it could not be connected to in time: ", "context deadline exceeded")(nil, err) {
 			t.Error(err)
+		}
+	})
+	t.Run("its process is stopped", func(t *testing.T) {
+		stoppable := stoppableProxy(t, alive.address())
+		s.use(t, stoppable.address)
+		_, before := alive.counts()
+		s.put(t, hook(validating, "stopped", fmt.Sprintf(byService, "/look/stopped"), "timeoutSeconds: 30"))
+		s.submit(t, "stopped", func(_ *corev1.ConfigMap, err error) bool {
+			_, served := alive.counts()
+			return err == nil && served > before
+		})
+		stoppable.stop()
+		started := time.Now()
+		err := s.write(within(t), "stopped", "stopped")
+		if !refusedWith("ValidatingWebhookConfiguration stopped: service hook/webhook: endpoint "+stoppable.address+": the connection to it broke before it answered; it may have acted on the request: ")(nil, err) {
+			t.Error(err)
+		}
+		if took := time.Since(started); took > 15*time.Second {
+			t.Errorf("it took %s", took)
+		} else {
+			t.Logf("it took %s: %v", took, err)
 		}
 	})
 	t.Run("its certificate is of another authority", func(t *testing.T) {
