@@ -3,6 +3,8 @@ package drill
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +26,8 @@ type Drill struct {
 	Stores bool
 	// OwnHome: the subject's Service has a namespace to itself, which the drill may delete.
 	OwnHome bool
+	// Endpoints is how many endpoints the subject has, of which the first one fails. 0 is one.
+	Endpoints int
 	// Needs is what the front door must let us do.
 	Needs Capability
 	// All fail: there is no healthy bystander, and nothing is expected of it.
@@ -112,6 +116,9 @@ type Seconds time.Duration
 
 // refuses is why a drill cannot be held there; empty when it can.
 func (t Target) refuses(ctx context.Context, d Drill) string {
+	if d.Endpoints > 1 && !t.endpointAddress().IsValid() {
+		return "endpoints need an IP address that is not a loopback address, and this machine has none: name one with --advertise-address"
+	}
 	switch d.Needs {
 	case Restart:
 		if t.Restart == nil {
@@ -129,6 +136,25 @@ func (t Target) refuses(ctx context.Context, d Drill) string {
 	return ""
 }
 
+// endpointAddress is the address of endpoints: the advertised one, or else one of this machine.
+func (t Target) endpointAddress() netip.Addr {
+	if t.Advertise != "" {
+		address, _ := netip.ParseAddr(t.Advertise) // the zero value for a name
+		return address
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Addr{}
+	}
+	for _, one := range all {
+		if network, ok := one.(*net.IPNet); ok && network.IP.To4() != nil && network.IP.IsGlobalUnicast() {
+			address, _ := netip.AddrFromSlice(network.IP.To4())
+			return address
+		}
+	}
+	return netip.Addr{}
+}
+
 // ours: the server is a front door of this project.
 func (t Target) ours(context.Context) (ours bool, version string, err error) {
 	client, err := discovery.NewDiscoveryClientForConfig(t.Config)
@@ -144,7 +170,7 @@ func (t Target) ours(context.Context) (ours bool, version string, err error) {
 
 // All are the drills, in the order in which they are best held.
 func All() []Drill {
-	return slices.Concat(connectionDrills(), certificateDrills(), documentDrills(), namespaceDrills(), collectorDrills(), restartDrills())
+	return slices.Concat(connectionDrills(), certificateDrills(), endpointDrills(), documentDrills(), namespaceDrills(), collectorDrills(), restartDrills())
 }
 
 // Find returns drills by their names, in the order asked for.

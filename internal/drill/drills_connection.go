@@ -46,6 +46,15 @@ func connectionDrills() []Drill {
 			Expect: []Expectation{namesTheFailed(), recoversWithin(10 * time.Second)},
 		},
 		{
+			Name: "slow-loris-backend", Title: "every byte takes 0.2 s, those of the handshake and of headers too",
+			About: 12 * time.Second, Limit: 90 * time.Second, Stores: true,
+			script: brokenBy(faulty.Trickle, 20*time.Second),
+			Expect: []Expectation{
+				detectedWithin(12 * time.Second), failsWith("429", "503", "504", "broken off", "no answer"), namesTheFailed(),
+				recoversWithin(10 * time.Second),
+			},
+		},
+		{
 			Name: "reset-mid-body", Title: "every answer is broken off in the middle",
 			About: 8 * time.Second, Limit: 90 * time.Second, Stores: true,
 			script: faultDuration(faulty.ResetMidBody, 4*time.Second),
@@ -106,6 +115,12 @@ func certificateDrills() []Drill {
 		certificate("expired-certificate", "the serving certificate has expired", faulty.ExpiredCertificate, "has expired"),
 		certificate("wrong-ca", "the serving certificate is from an authority that spec.caBundle does not hold",
 			faulty.WrongAuthority, "unknown authority"),
+		{
+			Name: "certificate-rotation", Title: "the authority of the serving certificate is replaced: trusted, used, and the old one removed",
+			About: 10 * time.Second, Limit: 90 * time.Second, Stores: true,
+			script: rotateCertificate,
+			Expect: []Expectation{subjectUnaffected("get", "list", "create", "delete"), staysAvailable(), recoversWithin(5 * time.Second)},
+		},
 		certificate("wrong-name", "the serving certificate is for another name", faulty.WrongName, "is valid for", "not valid for"),
 	}
 }

@@ -61,18 +61,19 @@ func (s *Stage) hold(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	failed := make(chan error, 2)
-	for _, a := range s.actors() {
+	all := append(s.subject.servers(), s.bystander.servers()...)
+	failed := make(chan error, len(all))
+	for _, server := range all {
 		wg.Go(func() {
-			if err := a.Run(servers); err != nil {
+			if err := server.Run(servers); err != nil {
 				failed <- err
 			}
 		})
 	}
 	defer s.cleanUp(context.WithoutCancel(ctx))
-	for _, a := range s.actors() {
+	for _, server := range all {
 		select {
-		case <-a.Ready():
+		case <-server.Ready():
 		case err := <-failed:
 			return err
 		case <-time.After(startWithin):
@@ -110,10 +111,10 @@ func (s *Stage) play(ctx context.Context) error {
 // cleanUp runs whatever happened, with a context of its own. The subject is well again for it.
 func (s *Stage) cleanUp(ctx context.Context) {
 	s.progress("cleaning up")
-	for _, a := range s.actors() {
+	for _, server := range append(s.subject.servers(), s.bystander.servers()...) {
 		select {
-		case <-a.Ready():
-			if err := a.SetFault(faulty.Healthy); err != nil {
+		case <-server.Ready():
+			if err := server.SetFault(faulty.Healthy); err != nil {
 				s.progress(err.Error())
 			}
 		default: // it never listened

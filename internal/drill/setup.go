@@ -73,13 +73,17 @@ func (s *Stage) createService(ctx context.Context, a *actor) error {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: a.service, Namespace: a.home, Labels: s.labels()}}
 	host := s.target.Advertise
 	address, err := netip.ParseAddr(host)
+	if len(a.replicas) > 0 {
+		address, err = s.target.endpointAddress(), nil
+		host = address.String()
+	}
 	switch {
 	case host == "":
 		service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}
 	case err != nil:
 		service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: host}
 	default:
-		service.Spec = corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: a.Port(), Protocol: corev1.ProtocolTCP}}}
+		service.Spec = corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: a.port(), Protocol: corev1.ProtocolTCP}}}
 	}
 	if _, err := s.client.CoreV1().Services(a.home).Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create service %s/%s: %w", a.home, a.service, err)
@@ -87,18 +91,31 @@ func (s *Stage) createService(ctx context.Context, a *actor) error {
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
-	return s.createSlice(ctx, a, address)
+	for i, server := range a.servers() {
+		if err := s.createSlice(ctx, a, i, address, server.Port()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (s *Stage) createSlice(ctx context.Context, a *actor, address netip.Addr) error {
+// sliceName is the EndpointSlice of one endpoint. Each has one, since their ports differ.
+func sliceName(a *actor, endpoint int) string {
+	if endpoint == 0 {
+		return a.service
+	}
+	return fmt.Sprintf("%s-%d", a.service, endpoint)
+}
+
+func (s *Stage) createSlice(ctx context.Context, a *actor, endpoint int, address netip.Addr, port int32) error {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: a.service, Namespace: a.home,
+			Name: sliceName(a, endpoint), Namespace: a.home,
 			Labels: map[string]string{idLabel: s.id, discoveryv1.LabelServiceName: a.service, discoveryv1.LabelManagedBy: "portico-drill"},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address.String()}}},
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(a.Port()), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(port), Protocol: ptr.To(corev1.ProtocolTCP)}},
 	}
 	if address.Is6() {
 		slice.AddressType = discoveryv1.AddressTypeIPv6
@@ -117,7 +134,7 @@ func (s *Stage) register(ctx context.Context, a *actor) error {
 		ObjectMeta: metav1.ObjectMeta{Name: a.apiService, Labels: s.labels()},
 		Spec: apiregistrationv1.APIServiceSpec{
 			Group: a.group, Version: "v1", GroupPriorityMinimum: 100, VersionPriority: 100, CABundle: a.CABundle(),
-			Service: &apiregistrationv1.ServiceReference{Namespace: a.home, Name: a.service, Port: ptr.To(a.Port())},
+			Service: &apiregistrationv1.ServiceReference{Namespace: a.home, Name: a.service, Port: ptr.To(a.port())},
 		},
 	}
 	body, err := json.Marshal(object)

@@ -46,6 +46,8 @@ type Stage struct {
 type actor struct {
 	component
 	*faulty.Server
+	// replicas are its further endpoints.
+	replicas []*faulty.Server
 	// home is the namespace of its Service.
 	home, service, apiService string
 }
@@ -89,14 +91,34 @@ func (s *Stage) actor(who, letter, home string, stores bool) (*actor, error) {
 	group := letter + "-" + s.id + "." + Domain
 	a := &actor{component: component{who: who, group: group, stores: stores}, home: home, service: who, apiService: "v1." + group}
 	bind := s.target.Bind
-	if bind == "" {
+	several := who == Subject && s.drill.Endpoints > 1
+	switch {
+	case bind == "" && several:
+		bind = s.target.endpointAddress().String()
+	case bind == "":
 		bind = "127.0.0.1"
 	}
 	server, err := faulty.New(faulty.Config{
 		Group: group, ServerName: a.service + "." + home + ".svc", Address: net.JoinHostPort(bind, "0"), Stores: stores,
 	})
 	a.Server = server
+	for several && err == nil && len(a.replicas) < s.drill.Endpoints-1 {
+		var replica *faulty.Server
+		replica, err = server.Replica()
+		a.replicas = append(a.replicas, replica)
+	}
 	return a, err
+}
+
+// servers are all that it consists of.
+func (a *actor) servers() []*faulty.Server { return append([]*faulty.Server{a.Server}, a.replicas...) }
+
+// port is that of its Service.
+func (a *actor) port() int32 {
+	if len(a.replicas) > 0 {
+		return 443
+	}
+	return a.Port()
 }
 
 // get reads one object.

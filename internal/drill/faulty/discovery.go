@@ -25,7 +25,18 @@ func (s *Server) kind() kind {
 	return kind{"Reading", "readings", "reading", []string{"get", "list"}}
 }
 
-func (s *Server) discovery(w http.ResponseWriter, r *http.Request, path string, vanished bool) {
+// kinds are those that discovery lists.
+func (s *Server) kinds(fault Fault) []kind {
+	switch fault {
+	case VanishingDiscovery:
+		return nil
+	case OtherDiscovery:
+		return []kind{s.kind(), {"Gadget", "gadgets", "gadget", []string{"get", "list"}}}
+	}
+	return []kind{s.kind()}
+}
+
+func (s *Server) discovery(w http.ResponseWriter, r *http.Request, path string, fault Fault) {
 	switch path {
 	case "api":
 		if aggregated(r) {
@@ -35,7 +46,7 @@ func (s *Server) discovery(w http.ResponseWriter, r *http.Request, path string, 
 		answer(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{}})
 	case "apis":
 		if aggregated(r) {
-			s.answerAggregated(w, []apidiscoveryv2.APIGroupDiscovery{s.groupDiscovery(vanished)})
+			s.answerAggregated(w, []apidiscoveryv2.APIGroupDiscovery{s.groupDiscovery(fault)})
 			return
 		}
 		answer(w, http.StatusOK, metav1.APIGroupList{
@@ -46,7 +57,7 @@ func (s *Server) discovery(w http.ResponseWriter, r *http.Request, path string, 
 		g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 		answer(w, http.StatusOK, g)
 	case "apis/" + s.cfg.Group + "/v1":
-		answer(w, http.StatusOK, s.resources(vanished))
+		answer(w, http.StatusOK, s.resources(fault))
 	default:
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 	}
@@ -65,12 +76,11 @@ func (s *Server) answerAggregated(w http.ResponseWriter, groups []apidiscoveryv2
 	})
 }
 
-func (s *Server) groupDiscovery(vanished bool) apidiscoveryv2.APIGroupDiscovery {
-	k := s.kind()
+func (s *Server) groupDiscovery(fault Fault) apidiscoveryv2.APIGroupDiscovery {
 	version := apidiscoveryv2.APIVersionDiscovery{
 		Version: "v1", Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: []apidiscoveryv2.APIResourceDiscovery{},
 	}
-	if !vanished {
+	for _, k := range s.kinds(fault) {
 		version.Resources = append(version.Resources, apidiscoveryv2.APIResourceDiscovery{
 			Resource: k.plural, SingularResource: k.singular, Scope: apidiscoveryv2.ScopeNamespace, Verbs: k.verbs,
 			ResponseKind: &metav1.GroupVersionKind{Group: s.cfg.Group, Version: "v1", Kind: k.name},
@@ -86,13 +96,12 @@ func (s *Server) group() metav1.APIGroup {
 	return metav1.APIGroup{Name: s.cfg.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}
 }
 
-func (s *Server) resources(vanished bool) metav1.APIResourceList {
-	k := s.kind()
+func (s *Server) resources(fault Fault) metav1.APIResourceList {
 	list := metav1.APIResourceList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: s.cfg.Group + "/v1",
 		APIResources: []metav1.APIResource{},
 	}
-	if !vanished {
+	for _, k := range s.kinds(fault) {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
 			Name: k.plural, SingularName: k.singular, Namespaced: true, Kind: k.name, Verbs: k.verbs,
 		})

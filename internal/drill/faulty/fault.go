@@ -28,6 +28,17 @@ const (
 	VanishingDiscovery
 	// HugeOpenAPI sends OpenAPI documents without end.
 	HugeOpenAPI
+	// Slow begins every response after slowDelay.
+	Slow
+	// Errors answers requests for objects with 500.
+	Errors
+	// OtherDiscovery lists one more resource, as another version of the program would. Its connections are cut at the
+	// beginning, as by a restart.
+	OtherDiscovery
+	// Trickle sends one byte of a connection at a time, TLS and headers included.
+	Trickle
+	// NoInitialEvents ignores sendInitialEvents: such a watch begins with the next change, and no bookmark comes.
+	NoInitialEvents
 )
 
 // showsWrongCertificate are the faults of identity.

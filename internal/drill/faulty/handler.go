@@ -17,17 +17,29 @@ const (
 	perConnection = 10
 	// dripEvery is how long SlowDrip rests after each byte.
 	dripEvery = 200 * time.Millisecond
+	// slowDelay is how long Slow waits.
+	slowDelay = 2 * time.Second
 	// maxBody is far more than any object here needs.
 	maxBody = 1 << 20
 )
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.serving.Add(1)
+	s.served.Add(1)
 	defer s.serving.Add(-1)
 	fault, turn := s.now()
 	switch fault {
 	case Hang:
 		select {
+		case <-turn:
+		case <-r.Context().Done():
+			return
+		}
+	case Slow:
+		timer := time.NewTimer(slowDelay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
 		case <-turn:
 		case <-r.Context().Done():
 			return
@@ -58,14 +70,18 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, fault Fault) {
 	version := "apis/" + s.cfg.Group + "/v1"
 	switch {
 	case isDiscovery(r.URL.Path):
-		s.discovery(w, r, path, fault == VanishingDiscovery)
+		s.discovery(w, r, path, fault)
 	case strings.HasPrefix(path, "openapi/"):
 		s.openapi(w, r)
 	case path == "healthz", path == "livez", path == "readyz":
 		_, _ = io.WriteString(w, "ok")
 	case strings.HasPrefix(path, version+"/"):
-		if fault == ResetMidBody {
+		switch fault {
+		case ResetMidBody:
 			half(w)
+			return
+		case Errors:
+			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: the database is not reachable")
 			return
 		}
 		s.resource(w, r, strings.Split(strings.TrimPrefix(path, version+"/"), "/"))

@@ -2,6 +2,7 @@ package faulty
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"portico.dev/internal/pki"
@@ -11,6 +12,7 @@ import (
 type identity struct {
 	name      string // <service>.<namespace>.svc
 	authority *pki.Authority
+	next      *pki.Authority // while the authority is being replaced
 	shown     *pki.KeyPair
 }
 
@@ -21,6 +23,29 @@ func newIdentity(name string) (*identity, error) {
 	}
 	i := &identity{name: name, authority: authority, shown: &pki.KeyPair{}}
 	return i, i.show(Healthy)
+}
+
+// another is an identity of the same authority, with a certificate of its own.
+func (i *identity) another() (*identity, error) {
+	a := &identity{name: i.name, authority: i.authority, shown: &pki.KeyPair{}}
+	return a, a.show(Healthy)
+}
+
+func (i *identity) bundle() []byte {
+	if i.next == nil {
+		return i.authority.PEM()
+	}
+	return slices.Concat(i.authority.PEM(), i.next.PEM())
+}
+
+func (i *identity) rotate() (err error) {
+	i.next, err = pki.NewAuthority("drill of " + i.name + ", new")
+	return err
+}
+
+func (i *identity) finishRotation() error {
+	i.authority, i.next = i.next, nil
+	return i.show(Healthy)
 }
 
 // show makes a certificate anew for what is wrong with it.

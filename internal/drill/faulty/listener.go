@@ -11,6 +11,9 @@ import (
 // reopenWithin bounds how long the port may be held by somebody else when the gate opens again.
 const reopenWithin = 5 * time.Second
 
+// trickleEvery is the time from one byte to the next.
+const trickleEvery = 200 * time.Millisecond
+
 // faultListener is a listener that can be closed and opened again on the same port, and whose connections can be frozen. To the
 // HTTP server it is one listener for life.
 type faultListener struct {
@@ -20,6 +23,7 @@ type faultListener struct {
 	inner  net.Listener
 	conns  map[*conn]struct{}
 	frozen bool
+	slow   bool // bytes are sent one at a time
 	done   bool
 	turn   chan struct{} // closed, and replaced, when something about the gate changed
 }
@@ -143,6 +147,16 @@ func (g *faultListener) setFrozen(frozen bool) {
 	}
 }
 
+// setTrickle has bytes sent one at a time.
+func (g *faultListener) setTrickle(slow bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.slow != slow {
+		g.slow = slow
+		g.changed()
+	}
+}
+
 // cut closes every connection without a word, as a peer that vanished would after its reset.
 func (g *faultListener) cut() {
 	g.mu.Lock()
@@ -178,7 +192,26 @@ func (c *conn) Write(p []byte) (int, error) {
 	if err := c.wait(); err != nil {
 		return 0, err
 	}
-	return c.Conn.Write(p)
+	for n := range p {
+		c.gate.mu.Lock()
+		slow, turn := c.gate.slow, c.gate.turn
+		c.gate.mu.Unlock()
+		if !slow {
+			m, err := c.Conn.Write(p[n:])
+			return n + m, err
+		}
+		if _, err := c.Conn.Write(p[n : n+1]); err != nil {
+			return n, err
+		}
+		timer := time.NewTimer(trickleEvery)
+		select {
+		case <-timer.C:
+		case <-turn:
+		case <-c.closed:
+		}
+		timer.Stop()
+	}
+	return len(p), nil
 }
 
 // wait returns when the gate lets bytes through, or the connection is closed.

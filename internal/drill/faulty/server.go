@@ -39,6 +39,7 @@ type Server struct {
 	fault   Fault
 	turn    chan struct{} // closed, and replaced, when the fault changes
 	serving atomic.Int64
+	served  atomic.Int64
 }
 
 // New makes a server that is well and does not listen yet.
@@ -50,8 +51,24 @@ func New(cfg Config) (*Server, error) {
 	return &Server{cfg: cfg, identity: identity, store: newStore(), ready: make(chan struct{}), turn: make(chan struct{})}, nil
 }
 
+// Replica makes another server with the same objects, authority and name, for a second endpoint of a Service.
+func (s *Server) Replica() (*Server, error) {
+	identity, err := s.identity.another()
+	if err != nil {
+		return nil, err
+	}
+	return &Server{cfg: s.cfg, identity: identity, store: s.store, ready: make(chan struct{}), turn: make(chan struct{})}, nil
+}
+
 // CABundle is what its certificate chains to while it is well.
-func (s *Server) CABundle() []byte { return s.identity.authority.PEM() }
+func (s *Server) CABundle() []byte { return s.identity.bundle() }
+
+// RotateAuthority makes a new authority, which CABundle has besides the old one. ShowRotated shows a certificate of it from
+// now on, on new connections, and CABundle has the new authority only.
+func (s *Server) RotateAuthority() error { return s.identity.rotate() }
+
+// ShowRotated is the second half of RotateAuthority.
+func (s *Server) ShowRotated() error { return s.identity.finishRotation() }
 
 // Ready is closed when it listens.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
@@ -125,6 +142,10 @@ func (s *Server) SetFault(f Fault) error {
 		}
 		s.gate.cut() // or connections that were made with the other certificate go on
 	}
+	if f == OtherDiscovery {
+		s.gate.cut()
+	}
+	s.gate.setTrickle(f == Trickle)
 	if f == Blackhole {
 		s.gate.freeze()
 	} else {
@@ -136,6 +157,9 @@ func (s *Server) SetFault(f Fault) error {
 	}
 	return s.gate.reopen()
 }
+
+// Served is how many requests it has begun to serve.
+func (s *Server) Served() int64 { return s.served.Load() }
 
 // Stored is how many objects it holds in a namespace, whatever it tells clients.
 func (s *Server) Stored(namespace string) int { return s.store.count(namespace) }

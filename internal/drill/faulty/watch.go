@@ -26,6 +26,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, namespace string)
 	_ = http.NewResponseController(w).Flush() // the client waits for the headers
 
 	initial := q.Get("sendInitialEvents") == "true"
+	if fault, _ := s.now(); initial && fault == NoInitialEvents {
+		initial = false
+		_, from = s.store.list(namespace)
+	}
 	if initial || from == 0 {
 		found, revision := s.store.list(namespace)
 		from = revision
