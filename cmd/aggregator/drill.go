@@ -12,6 +12,7 @@ import (
 
 	"portico.dev/internal/aggregator"
 	"portico.dev/internal/drill"
+	"portico.dev/internal/drill/faulty"
 	"portico.dev/internal/drill/report"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/pki"
@@ -28,7 +29,7 @@ func drillCommand() *cobra.Command {
 		Use:   "drill",
 		Short: "Rehearse failures of extension servers and report what clients see",
 	}
-	cmd.AddCommand(drillListCommand(), drillRunCommand())
+	cmd.AddCommand(drillListCommand(), drillRunCommand(), drillBackendCommand())
 	return cmd
 }
 
@@ -55,6 +56,16 @@ func drillListCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&expected, "expected", false, "also show the expectations of each drill")
 	return cmd
+}
+
+// drillBackendCommand is the extension server of drills that stop a process. They start it.
+func drillBackendCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "backend", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return faulty.ServeProcess(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), os.NewFile(3, "listener"))
+		},
+	}
 }
 
 type drillOptions struct {

@@ -56,7 +56,9 @@ func (o *drillOptions) foreignTarget() (drill.Target, error) {
 	if why := drill.LooksLikeProduction(names...); why != "" && o.iKnow != name {
 		return drill.Target{}, fmt.Errorf("%s: drills break things on purpose; if that is meant, say --i-know-this-is %q", why, name)
 	}
-	t := drill.Target{Name: name, Config: config, Advertise: o.advertise, Bind: o.bind}
+	t := drill.Target{
+		Name: name, Config: config, Advertise: o.advertise, Bind: o.bind, Command: backendCommand(), Kubeconfig: o.kubeconfig, Context: name,
+	}
 	if t.Bind == "" && t.Advertise != "" {
 		t.Bind = "0.0.0.0"
 	}
@@ -114,7 +116,18 @@ func (f *ownFront) target(ctx context.Context) (drill.Target, error) {
 	if err != nil {
 		return drill.Target{}, fmt.Errorf("read the administrator's kubeconfig: %w", err)
 	}
-	return drill.Target{Name: "a front door of our own", Config: config, Restart: f.restart}, nil
+	return drill.Target{
+		Name: "a front door of our own", Config: config, Restart: f.restart, Command: backendCommand(), Kubeconfig: f.config.AdminKubeconfig(),
+	}, nil
+}
+
+// backendCommand starts this program as an extension server. Nil: it is not known where the program is.
+func backendCommand() []string {
+	program, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	return []string{program, "drill", "backend"}
 }
 
 // start returns when the front door is ready. It goes on when ctx ends: drills clean up through it.

@@ -26,7 +26,10 @@ func TestEveryDrillSaysWhatItIs(t *testing.T) {
 func TestTheDrillsThatWerePromisedAreThere(t *testing.T) {
 	promised := strings.Fields(`refuse blackhole hang slow-drip reset-mid-body goaway-storm expired-certificate wrong-ca wrong-name
 		garbage-discovery vanishing-discovery huge-openapi flapping namespace-dead-storageless namespace-dead-storage-bearing
-		namespace-policy namespace-self-hosted-cycle gc-owner-behind-dead-server restart-everything-dead`)
+		namespace-policy namespace-self-hosted-cycle gc-owner-behind-dead-server restart-everything-dead
+		stopped-process slow-loris-backend certificate-rotation one-endpoint-of-three-hangs one-endpoint-of-three-slow
+		one-endpoint-of-three-errors one-endpoint-of-three-other-discovery one-endpoint-of-three-expired-certificate
+		disruption-seconds stored-kind-dead watch-without-bookmark`)
 	found, err := Find(promised...)
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,10 @@ type Drill struct {
 	OwnHome bool
 	// Endpoints is how many endpoints the subject has, of which the first one fails. 0 is one.
 	Endpoints int
+	// OwnProcess: the subject is a process of its own.
+	OwnProcess bool
+	// Kubectl: the drill runs kubectl.
+	Kubectl bool
 	// Needs is what the front door must let us do.
 	Needs Capability
 	// All fail: there is no healthy bystander, and nothing is expected of it.
@@ -61,6 +66,10 @@ type Target struct {
 	Advertise string
 	// Bind is the address that extension servers listen on. Default 127.0.0.1.
 	Bind string
+	// Command starts an extension server as a process of its own (faulty.Config). Empty: there can be none.
+	Command []string
+	// Kubeconfig and Context are for kubectl. Without the first, drills that run it are skipped.
+	Kubeconfig, Context string
 }
 
 // Result is what a drill found.
@@ -75,6 +84,8 @@ type Result struct {
 	Measures []Measure `json:"measures,omitempty"`
 	// Traffic is what each verb of each component saw, phase by phase.
 	Traffic []Row `json:"traffic,omitempty"`
+	// Commands are the commands that were run, and what they printed.
+	Commands []Command `json:"commands,omitempty"`
 	// Left is what could not be cleaned up.
 	Left []string `json:"leftBehind"`
 	// Why it was skipped, or could not be held.
@@ -118,6 +129,14 @@ type Seconds time.Duration
 func (t Target) refuses(ctx context.Context, d Drill) string {
 	if d.Endpoints > 1 && !t.endpointAddress().IsValid() {
 		return "endpoints need an IP address that is not a loopback address, and this machine has none: name one with --advertise-address"
+	}
+	if d.OwnProcess && len(t.Command) == 0 {
+		return "it stops a process of its own, which this program cannot start"
+	}
+	if d.Kubectl {
+		if _, err := exec.LookPath("kubectl"); err != nil || t.Kubeconfig == "" {
+			return "it runs kubectl, which is not in PATH"
+		}
 	}
 	switch d.Needs {
 	case Restart:
@@ -170,7 +189,7 @@ func (t Target) ours(context.Context) (ours bool, version string, err error) {
 
 // All are the drills, in the order in which they are best held.
 func All() []Drill {
-	return slices.Concat(connectionDrills(), certificateDrills(), endpointDrills(), documentDrills(), namespaceDrills(), collectorDrills(), restartDrills())
+	return slices.Concat(connectionDrills(), certificateDrills(), endpointDrills(), clientDrills(), documentDrills(), namespaceDrills(), collectorDrills(), restartDrills())
 }
 
 // Find returns drills by their names, in the order asked for.

@@ -40,6 +40,16 @@ func connectionDrills() []Drill {
 			},
 		},
 		{
+			Name: "stopped-process", Title: "the process is stopped; its kernel still accepts connections",
+			About: 10 * time.Second, Limit: 90 * time.Second, Stores: true, OwnProcess: true,
+			script: brokenBy(faulty.Stopped, 25*time.Second),
+			Expect: []Expectation{
+				// 2.5 s, and twice as much again for a busy machine.
+				detectedWithin(8 * time.Second), failsWith("503"), verdictEndsWaiting(time.Second), failsFast(2 * time.Second), namesTheFailed(),
+				recoversWithin(10 * time.Second),
+			},
+		},
+		{
 			Name: "slow-drip", Title: "answers come a byte at a time",
 			About: 10 * time.Second, Limit: 90 * time.Second, Stores: true,
 			script: faultDuration(faulty.SlowDrip, 8*time.Second),

@@ -69,6 +69,7 @@ type History struct {
 	Requests          []Request
 	Observations      []Observation
 	Measures          []Measure
+	Commands          []Command
 	Left              []string
 	// Outage is a time in which the front door itself was down on purpose.
 	Outage Span

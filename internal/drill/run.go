@@ -30,7 +30,7 @@ func Run(ctx context.Context, d Drill, t Target, progress func(phase string)) *R
 	}
 	err = s.hold(ctx)
 	r.History = &s.record.history
-	r.Left = append(r.Left, r.History.Left...)
+	r.Left, r.Commands = append(r.Left, r.History.Left...), r.History.Commands
 	r.Findings = judge(r.History, Expected(d))
 	r.Measures, r.Traffic = measures(r.History), Rows(r.History)
 	r.Verdict = verdict(r.Findings, err)

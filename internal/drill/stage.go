@@ -98,8 +98,13 @@ func (s *Stage) actor(who, letter, home string, stores bool) (*actor, error) {
 	case bind == "":
 		bind = "127.0.0.1"
 	}
+	var command []string
+	if who == Subject && s.drill.OwnProcess {
+		command = s.target.Command
+	}
 	server, err := faulty.New(faulty.Config{
 		Group: group, ServerName: a.service + "." + home + ".svc", Address: net.JoinHostPort(bind, "0"), Stores: stores,
+		Command: command,
 	})
 	a.Server = server
 	for several && err == nil && len(a.replicas) < s.drill.Endpoints-1 {

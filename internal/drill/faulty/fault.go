@@ -39,6 +39,8 @@ const (
 	Trickle
 	// NoInitialEvents ignores sendInitialEvents: such a watch begins with the next change, and no bookmark comes.
 	NoInitialEvents
+	// Stopped stops the process, as SIGSTOP or a frozen control group does. Only a server with Config.Command can have it.
+	Stopped
 )
 
 // showsWrongCertificate are the faults of identity.

@@ -50,6 +50,17 @@ func (i *identity) finishRotation() error {
 
 // show makes a certificate anew for what is wrong with it.
 func (i *identity) show(f Fault) error {
+	cert, key, err := i.issue(f)
+	if err != nil {
+		return err
+	}
+	if err := i.shown.Set(cert, key); err != nil {
+		return fmt.Errorf("certificate of the extension server: %w", err)
+	}
+	return nil
+}
+
+func (i *identity) issue(f Fault) (cert, key []byte, err error) {
 	leaf := pki.Leaf{CommonName: i.name, DNSNames: []string{i.name}, Server: true}
 	authority := i.authority
 	switch f {
@@ -60,16 +71,9 @@ func (i *identity) show(f Fault) error {
 	case WrongAuthority:
 		another, err := pki.NewAuthority("nobody that the APIService names")
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		authority = another
 	}
-	cert, key, err := authority.Issue(leaf)
-	if err != nil {
-		return err
-	}
-	if err := i.shown.Set(cert, key); err != nil {
-		return fmt.Errorf("certificate of the extension server: %w", err)
-	}
-	return nil
+	return authority.Issue(leaf)
 }

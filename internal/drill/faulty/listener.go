@@ -33,7 +33,11 @@ func newFaultListener(address string) (*faultListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the extension server: %w", err)
 	}
-	return &faultListener{address: l.Addr().String(), inner: l, conns: map[*conn]struct{}{}, turn: make(chan struct{})}, nil
+	return newFaultListenerOf(l), nil
+}
+
+func newFaultListenerOf(l net.Listener) *faultListener {
+	return &faultListener{address: l.Addr().String(), inner: l, conns: map[*conn]struct{}{}, turn: make(chan struct{})}
 }
 
 func (g *faultListener) changed() {

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,9 @@ type Config struct {
 	// Stores: the resource is widgets, which can be created and deleted and are kept in memory. Otherwise it is readings,
 	// which can be got and listed and are made up, as those of a metrics server.
 	Stores bool
+	// Command starts a process that calls ServeProcess, with its arguments. Empty: the server runs in this process. Such a
+	// server has no fault but Stopped, no Replica, and Stored, Deleted and Served are unknown, which is 0.
+	Command []string
 }
 
 // Server is an extension server with a fault, or none.
@@ -37,6 +41,7 @@ type Server struct {
 
 	mu      sync.Mutex // guards fault and turn
 	fault   Fault
+	process *os.Process   // nil: this one
 	turn    chan struct{} // closed, and replaced, when the fault changes
 	serving atomic.Int64
 	served  atomic.Int64
@@ -84,10 +89,17 @@ func (s *Server) Port() int32 {
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
+	if len(s.cfg.Command) > 0 {
+		return s.runProcess(ctx)
+	}
 	gate, err := newFaultListener(s.cfg.Address)
 	if err != nil {
 		return err
 	}
+	return s.serve(ctx, gate)
+}
+
+func (s *Server) serve(ctx context.Context, gate *faultListener) error {
 	s.gate = gate
 	close(s.ready)
 	protocols := new(http.Protocols)
@@ -101,7 +113,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = hs.Close() })
 	defer stop()
-	err = hs.ServeTLS(gate, "", "")
+	err := hs.ServeTLS(gate, "", "")
 	_ = gate.Close()
 	_ = hs.Close()
 	s.awaitHandlers()
@@ -129,6 +141,9 @@ func (s *Server) awaitHandlers() {
 
 // SetFault puts a fault in the place of the one before. Well mends. It is called once Ready.
 func (s *Server) SetFault(f Fault) error {
+	if len(s.cfg.Command) > 0 {
+		return s.setProcessFault(f)
+	}
 	s.mu.Lock()
 	before := s.fault
 	s.fault = f

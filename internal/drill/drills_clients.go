@@ -1,0 +1,224 @@
+package drill
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/drill/faulty"
+)
+
+// clientDrills are about what people and controllers see of a fault.
+func clientDrills() []Drill {
+	return []Drill{
+		{
+			Name: "stored-kind-dead", Title: "the server of a stored, namespaced kind is dead, and kubectl asks for objects of it",
+			About: 20 * time.Second, Limit: 2 * time.Minute, Stores: true, Kubectl: true,
+			script: kubectlWithTheDead,
+			Expect: []Expectation{detectedWithin(5 * time.Second), kubectlNamesTheFailed(), recoversWithin(10 * time.Second)},
+		},
+		{
+			Name: "watch-without-bookmark", Title: "it comes back from a restart as a program that ignores sendInitialEvents",
+			About: 15 * time.Second, Limit: 2 * time.Minute, Stores: true,
+			script: ignoreInitialEvents,
+			Expect: []Expectation{within(10*time.Second, informerSynced, "an informer has the objects"), recoversWithin(10 * time.Second)},
+		},
+	}
+}
+
+// Command is a command that a drill ran, and what came of it.
+type Command struct {
+	Args   []string  `json:"args"`
+	Start  time.Time `json:"start"`
+	Took   Seconds   `json:"seconds"`
+	Exit   int       `json:"exit"`
+	Output string    `json:"output"`
+}
+
+const (
+	// kubectlLimit bounds one command.
+	kubectlLimit = 15 * time.Second
+	// maxOutput bounds what is kept of its output.
+	maxOutput = 4 << 10
+)
+
+// kubectlWithTheDead runs the common verbs. Each command has an empty discovery cache but the last ones, whose cache was filled
+// while the server lived.
+func kubectlWithTheDead(ctx context.Context, s *Stage) error {
+	dir, err := os.MkdirTemp("", "portico-drill-kubectl-")
+	if err != nil {
+		return fmt.Errorf("directory for kubectl: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // it is a temporary directory
+	resource := s.subject.plural() + "." + s.subject.group
+	object := fmt.Sprintf(`{"kind":"Widget","apiVersion":"%s/v1","metadata":{"name":"made","namespace":%q}}`, s.subject.group, s.Namespace)
+	if _, err := s.kubectl(ctx, dir+"/filled", "", "get", resource); err != nil {
+		return err
+	}
+	if err := s.breakWith(ctx, faulty.Refuse); err != nil {
+		return err
+	}
+	if err := s.detect(ctx, 20*time.Second); err != nil {
+		return err
+	}
+	commands := []struct {
+		cache, input string
+		args         []string
+	}{
+		{"1", "", []string{"get", resource}},
+		{"2", "", []string{"get", resource, "--all-namespaces"}},
+		{"3", "", []string{"describe", resource, "kept"}},
+		{"4", object, []string{"create", "-f", "-"}},
+		{"5", object, []string{"apply", "-f", "-"}},
+		{"6", "", []string{"delete", resource, "kept"}},
+		{"7", "", []string{"explain", resource}},
+		{"8", "", []string{"api-resources", "--api-group=" + s.subject.group}},
+		{"filled", "", []string{"get", resource}},
+		{"filled", "", []string{"delete", resource, "kept"}},
+	}
+	for _, c := range commands {
+		done, err := s.kubectl(ctx, dir+"/"+c.cache, c.input, c.args...)
+		if err != nil {
+			return err
+		}
+		s.record.change(func(h *History) { h.Commands = append(h.Commands, done) })
+	}
+	return s.mend(ctx)
+}
+
+// kubectl runs one command. A command that fails is no error.
+func (s *Stage) kubectl(ctx context.Context, cache, input string, args ...string) (Command, error) {
+	ctx, cancel := context.WithTimeout(ctx, kubectlLimit)
+	defer cancel()
+	given := append([]string{
+		"--kubeconfig=" + s.target.Kubeconfig, "--context=" + s.target.Context, "--cache-dir=" + cache, "--namespace=" + s.Namespace,
+		"--request-timeout=5s",
+	}, args...)
+	cmd := exec.CommandContext(ctx, "kubectl", given...)
+	var output bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &output, &output
+	cmd.WaitDelay = time.Second
+	c := Command{Args: append([]string{"kubectl"}, args...), Start: time.Now()}
+	err := cmd.Run()
+	c.Took, c.Output = Seconds(time.Since(c.Start)), output.String()
+	if len(c.Output) > maxOutput {
+		c.Output = strings.ToValidUTF8(c.Output[:maxOutput], "") + "..."
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return c, fmt.Errorf("run kubectl: %w", err)
+	}
+	c.Exit = cmd.ProcessState.ExitCode()
+	return c, nil
+}
+
+// kubectlNamesTheFailed: whoever uses kubectl learns which APIService is unavailable.
+func kubectlNamesTheFailed() Expectation {
+	return Expectation{"whatever kubectl is asked, it prints which APIService is unavailable", func(h *History) error {
+		if len(h.Commands) == 0 {
+			return errors.New("no command was run")
+		}
+		for _, c := range h.Commands {
+			if !h.names(c.Output) {
+				return fmt.Errorf("%s printed: %.300s", strings.Join(c.Args, " "), c.Output)
+			}
+		}
+		return nil
+	}}
+}
+
+// informerSynced is the measure of an informer's start.
+const informerSynced = "an informer has the objects"
+
+func ignoreInitialEvents(ctx context.Context, s *Stage) error {
+	if err := s.breakWith(ctx, faulty.Refuse); err != nil {
+		return err
+	}
+	if err := s.detect(ctx, 20*time.Second); err != nil {
+		return err
+	}
+	if err := s.runFault(faulty.NoInitialEvents); err != nil {
+		return err
+	}
+	s.progress("it is back, and ignores sendInitialEvents")
+	back := func(ctx context.Context) bool {
+		return s.get(ctx, s.subject.collection(s.Namespace), &struct{}{}) == nil
+	}
+	if _, _, err := s.until(ctx, recoverLimit, back); err != nil {
+		return err
+	}
+	began := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, informerLimit)
+	defer cancel()
+	synced := s.informer(bounded)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	s.record.measured(Measure{Name: informerSynced, Seconds: Seconds(time.Since(began)), Never: !synced})
+	return s.mend(ctx)
+}
+
+// informerLimit is how long the drill waits for an informer.
+const informerLimit = 20 * time.Second
+
+// informer starts as client-go's informers do since 1.35: by a watch that is to begin with the existing objects. If the server
+// refuses that, it lists. It reports whether it got the objects before ctx ended.
+func (s *Stage) informer(ctx context.Context) bool {
+	path := s.traffic.base + s.subject.collection(s.Namespace)
+	query := "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=300"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path+query, nil)
+	if err != nil {
+		return false
+	}
+	req.Header.Set("Accept", jsonType)
+	resp, err := s.traffic.client.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxEvent)) // the list decides
+		return s.get(ctx, s.subject.collection(s.Namespace), &struct{}{}) == nil
+	}
+	events := bufio.NewScanner(resp.Body)
+	events.Buffer(nil, maxEvent)
+	for events.Scan() {
+		var e struct {
+			Type   string
+			Object struct{ Metadata metav1.ObjectMeta }
+		}
+		if json.Unmarshal(events.Bytes(), &e) == nil && e.Type == "BOOKMARK" &&
+			e.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
+			return true
+		}
+	}
+	return false
+}
+
+// verdictEndsWaiting: those who waited when the condition turned are answered soon after.
+func verdictEndsWaiting(limit time.Duration) Expectation {
+	return Expectation{fmt.Sprintf("who waits when the condition turns is answered within %s", limit), func(h *History) error {
+		at, came := h.Detected()
+		if !came {
+			return nil // another expectation says so
+		}
+		for _, r := range h.of(Subject, "get", "list", "create", "delete") {
+			end := r.Start.Add(r.Took)
+			if !r.Start.Before(h.Broken) && r.Start.Before(at) && end.After(at.Add(limit)) && !h.excused(r) {
+				return fmt.Errorf("a %s waited for another %s", r.Verb, end.Sub(at).Round(time.Millisecond))
+			}
+		}
+		return nil
+	}}
+}
