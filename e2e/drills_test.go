@@ -28,7 +28,8 @@ func aggregatorCommand(t *testing.T, args ...string) (stdout, stderr string, cod
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "aggregator"), programs.WithEngines("aggregator", args)...)
 	var out, complaints bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), &out, &complaints
-	cmd.Env = []string{"HOME=" + cmd.Dir, "TMPDIR=" + cmd.Dir, "PATH=" + os.Getenv("PATH")}
+	path := binaries + string(os.PathListSeparator) + os.Getenv("PATH") // with our kubectl
+	cmd.Env = []string{"HOME=" + cmd.Dir, "TMPDIR=" + cmd.Dir, "PATH=" + path}
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
