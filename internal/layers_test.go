@@ -43,7 +43,7 @@ var innerLayers = map[string]map[string]int{
 		// Writes the documents of what is served.
 		"openapidocs/gen": 7,
 	},
-	"discovery": {"remote": 0, "remote/remotetest": 1, ".": 1},
+	"discovery": {"remote": 0, "remote/remotetest": 1, "watchlist": 1, ".": 1},
 	"drill":     {"faulty": 0, ".": 1, "report": 2},
 	"engine":    {".": 0, "enginetest": 1},
 	"extension": {
