@@ -68,6 +68,9 @@ type Discovery struct {
 	Rounds *prometheus.CounterVec
 	// Stale is portico_discovery_stale_group_versions: how many are Stale now. Any blocks namespace deletion.
 	Stale prometheus.Gauge
+	// InitialEvents is portico_discovery_initial_events_resources by verdict (unprobed, honours, refuses, ignores,
+	// undetermined): resources of extension servers by how they treat watches that ask for initial events.
+	InitialEvents *prometheus.GaugeVec
 }
 
 // NewDiscovery registers the metrics of discovery on reg.
@@ -90,6 +93,10 @@ func NewDiscovery(reg prometheus.Registerer) *Discovery {
 			Name: "portico_discovery_stale_group_versions",
 			Help: "Group-versions whose resources may have changed since they were last known.",
 		})),
+		InitialEvents: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "portico_discovery_initial_events_resources",
+			Help: "Resources of extension servers by how these treat watches that ask for initial events: unprobed, honours, refuses, ignores, undetermined. Those that are ignored are answered with 422.",
+		}, []string{"verdict"})),
 	}
 }
 

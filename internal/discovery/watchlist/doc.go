@@ -5,5 +5,6 @@
 // error (kubernetes/kubernetes#140890). To such a watch the front door can answer 422 itself: the informer then lists and
 // watches. This package says for which resources it must.
 //
-// Probe asks one server about one resource. Nothing here is called during a request but a lookup in a snapshot.
+// Probe asks one server about one resource (probe.go). A Prober does so for all of them, in the background, and publishes the
+// verdicts as a snapshot (prober.go). Requests only look verdicts up.
 package watchlist

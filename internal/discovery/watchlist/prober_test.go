@@ -1,0 +1,289 @@
+package watchlist
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/metrics"
+)
+
+// fakeServer is an extension server that answers watches as it is told to.
+type fakeServer struct {
+	mu      sync.Mutex
+	code    int    // 200 unless set
+	body    string // then silence
+	started int
+	running int
+	most    int // concurrent requests
+}
+
+func (f *fakeServer) Name() string             { return "shop/widgets:443" }
+func (f *fakeServer) Probe() http.RoundTripper { return f }
+
+func (f *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	f.mu.Lock()
+	code, body := f.code, f.body
+	f.started++
+	f.running++
+	f.most = max(f.most, f.running)
+	f.mu.Unlock()
+	context.AfterFunc(r.Context(), func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.running--
+	})
+	if code != 0 {
+		return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(body))}, nil
+	}
+	return silent{body: body}.RoundTrip(r)
+}
+
+func (f *fakeServer) become(code int, body string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.code, f.body = code, body
+}
+
+func (f *fakeServer) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.started
+}
+
+// bench is a running Prober over routes that change.
+type bench struct {
+	*Prober
+	server  *fakeServer
+	metrics *metrics.Discovery
+
+	mu      sync.Mutex
+	routes  []Route
+	changed chan struct{}
+}
+
+// inBench runs test with a Prober, in time that is not real.
+func inBench(t *testing.T, test func(t *testing.T, b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{server: &fakeServer{}, changed: make(chan struct{}), metrics: metrics.NewDiscovery(prometheus.NewRegistry())}
+		b.Prober = NewProber(Config{
+			Routes:        func() []Route { b.mu.Lock(); defer b.mu.Unlock(); return b.routes },
+			RoutesChanged: func() <-chan struct{} { b.mu.Lock(); defer b.mu.Unlock(); return b.changed }, DocumentsChanged: func() <-chan struct{} { return nil },
+			Metrics: b.metrics, Logger: zap.NewNop(),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = b.Run(ctx) })
+		test(t, b)
+		cancel()
+		wg.Wait()
+	})
+}
+
+func (b *bench) route(available bool, resources ...string) Route {
+	return Route{Route: remote.Route{GroupVersion: widgets.GroupVersion(), APIService: "v1.shop.example.com", UID: "1", Backend: b.server, Available: available}, Resources: resources}
+}
+
+// set replaces the routes and waits until they are taken over and time stands still.
+func (b *bench) set(routes ...Route) {
+	b.mu.Lock()
+	b.routes = routes
+	close(b.changed)
+	b.changed = make(chan struct{})
+	b.mu.Unlock()
+	time.Sleep(minFollow)
+	synctest.Wait()
+}
+
+// after lets time pass.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (b *bench) expect(t *testing.T, when string, verdict Verdict, rejects bool, probes int) {
+	t.Helper()
+	states := b.States()
+	if len(states) != 1 || states[0].Verdict != verdict.String() || b.Rejects(widgets) != rejects || b.server.count() != probes {
+		t.Errorf("%s: %+v, rejects %t, %d probes; want %s, %t, %d", when, states, b.Rejects(widgets), b.server.count(), verdict, rejects, probes)
+	}
+}
+
+func TestAServerThatIgnoresInitialEvents(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		if !b.Rejects(widgets) {
+			t.Error("passes what nobody knows yet")
+		}
+		b.set(b.route(false, "widgets"))
+		b.expect(t, "not available", Unprobed, false, 0)
+		after(time.Hour)
+		b.expect(t, "not available for long", Unprobed, false, 0)
+		b.set(b.route(true, "widgets"))
+		b.expect(t, "the probe is under way", Unprobed, true, 1)
+		after(probeTimeout)
+		b.expect(t, "probed", Ignores, true, 1)
+		if n := testutil.ToFloat64(b.metrics.InitialEvents.WithLabelValues("ignores")); n != 1 {
+			t.Errorf("the gauge has %v", n)
+		}
+		after(interval + probeTimeout)
+		b.expect(t, "probed again", Ignores, true, 2)
+		b.server.become(200, bookmark)
+		after(interval)
+		b.expect(t, "upgraded", Honours, false, 3)
+		b.set()
+		if len(b.States()) != 0 {
+			t.Errorf("deleted: %+v", b.States())
+		}
+		after(time.Hour)
+		if b.server.count() != 3 {
+			t.Errorf("deleted: %d probes", b.server.count())
+		}
+	})
+}
+
+func TestAServerThatStopsToHonourInitialEvents(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		b.server.become(200, bookmark)
+		b.set(b.route(true, "widgets"))
+		b.expect(t, "probed", Honours, false, 1)
+		b.server.become(0, "")
+		b.probeSoon(b.server)
+		after(newsGap + probeTimeout)
+		b.expect(t, "after one probe", Honours, false, 2)
+		b.server.become(200, bookmark)
+		after(confirmAfter)
+		b.expect(t, "it was slow once", Honours, false, 3)
+		b.server.become(0, "")
+		b.probeSoon(b.server)
+		after(newsGap + probeTimeout + confirmAfter + probeTimeout)
+		b.expect(t, "after two in a row", Ignores, true, 5)
+	})
+}
+
+func TestAVerdictOutlivesOutages(t *testing.T) {
+	for verdict, body := range map[Verdict]string{Honours: bookmark, Ignores: added} {
+		inBench(t, func(t *testing.T, b *bench) {
+			b.server.become(200, body)
+			b.set(b.route(true, "widgets"))
+			b.expect(t, "probed", verdict, verdict == Ignores, 1)
+			b.set(b.route(false, "widgets"))
+			after(time.Hour)
+			b.expect(t, "gone", verdict, verdict == Ignores, 1)
+			b.server.become(503, "")
+			b.set(b.route(true, "widgets"))
+			b.expect(t, "back, and probed, and answers 503", verdict, verdict == Ignores, 2)
+		})
+	}
+}
+
+// A probe that says nothing is repeated, less and less often.
+func TestAServerThatCannotBeAsked(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		b.server.become(403, "")
+		b.set(b.route(true, "widgets"))
+		b.expect(t, "probed", Undetermined, false, 1)
+		after(firstRetry)
+		b.expect(t, "after the first pause", Undetermined, false, 2)
+		after(2 * firstRetry)
+		b.expect(t, "after the second pause", Undetermined, false, 3)
+		before := b.server.count()
+		after(10 * interval)
+		if n := b.server.count() - before; n < 9 || n > 19 {
+			t.Errorf("%d probes in %s", n, 10*interval)
+		}
+		b.server.become(422, "")
+		after(interval)
+		if s := b.States(); s[0].Verdict != "refuses" || b.Rejects(widgets) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Another server, or a new APIService of the same name, starts without a verdict.
+func TestAnotherServer(t *testing.T) {
+	for change, apply := range map[string]func(r *Route){
+		"another Service":       func(r *Route) { r.Revision = "other" },
+		"created again":         func(r *Route) { r.UID = "2" },
+		"another set of trust":  func(r *Route) { r.Backend = &fakeServer{code: 500} },
+		"a server without news": nil,
+	} {
+		t.Run(change, func(t *testing.T) {
+			inBench(t, func(t *testing.T, b *bench) {
+				b.server.become(200, bookmark)
+				r := b.route(true, "widgets")
+				b.set(r)
+				b.server.become(0, "")
+				if apply == nil {
+					b.set(r)
+					b.expect(t, "the same", Honours, false, 1)
+					return
+				}
+				apply(&r)
+				b.set(r)
+				if !b.Rejects(widgets) || b.States()[0].Verdict != "unprobed" {
+					t.Errorf("before its probe: %+v", b.States())
+				}
+				r.Backend.(*fakeServer).become(200, bookmark)
+				after(availableGap)
+				if b.Rejects(widgets) {
+					t.Errorf("after its probe: %+v", b.States())
+				}
+			})
+		})
+	}
+}
+
+func TestFewProbesAtOnce(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		var names []string
+		for i := range 40 {
+			names = append(names, fmt.Sprintf("things%02d", i))
+		}
+		b.set(b.route(true, names...))
+		after(firstVerdictTime + time.Second)
+		if b.server.most != maxProbes || b.server.count() < 40 {
+			t.Errorf("%d probes, %d at once", b.server.count(), b.server.most)
+		}
+		for i, s := range b.States() {
+			if s.Verdict != "ignores" || !strings.HasPrefix(s.Resource, names[i]+".v1.shop.example.com") {
+				t.Errorf("%+v", s)
+			}
+		}
+	})
+}
+
+// A resource that discovery does not name yet is one that has not been probed yet, for a while.
+func TestAResourceThatIsNotKnownYet(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		b.set(b.route(true))
+		if !b.Rejects(widgets) || !b.Rejects(schema.GroupVersionResource{Group: "other.example.com", Version: "v1", Resource: "x"}) {
+			t.Error("passes what may ignore initial events")
+		}
+		after(firstVerdictTime)
+		if b.Rejects(widgets) {
+			t.Error("rejects for ever what was not probed")
+		}
+	})
+}
+
+func TestALookupDoesNotAllocate(t *testing.T) {
+	p := NewProber(Config{Metrics: metrics.NewDiscovery(prometheus.NewRegistry()), Logger: zap.NewNop()})
+	p.follow([]Route{{Route: remote.Route{GroupVersion: widgets.GroupVersion(), Available: true, Backend: &fakeServer{}}, Resources: []string{"widgets"}}})
+	for _, of := range []schema.GroupVersionResource{widgets, {Group: "other.example.com"}} {
+		if n := testing.AllocsPerRun(100, func() { p.Rejects(of) }); n != 0 {
+			t.Errorf("%s: %v allocations", of, n)
+		}
+	}
+}
