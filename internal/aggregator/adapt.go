@@ -22,6 +22,7 @@ import (
 	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/lifecycle/namespaces"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/store"
@@ -66,6 +67,47 @@ func revisionOf(r *apiservice.Route) string {
 		port = *s.Port
 	}
 	return fmt.Sprintf("%s/%s:%d", s.Namespace, s.Name, port)
+}
+
+// watchListRoutes is the remote routes that are probed for watches with initial events.
+func (h *parts) watchListRoutes() []watchlist.Route {
+	snapshot := h.discovery.Current()
+	var out []watchlist.Route
+	for _, r := range h.apiservices.Table().Routes() {
+		if r.Local || r.Options.InitialEvents != apiservice.InitialEventsAuto {
+			continue
+		}
+		route := watchlist.Route{Route: remoteRoute(r)}
+		if snapshot != nil {
+			if known, ok := snapshot.Lookup(r.GroupVersion); ok && !known.Local {
+				route.Resources = watchable(known.Resources)
+			}
+		}
+		out = append(out, route)
+	}
+	return out
+}
+
+func watchable(resources []apidiscoveryv2.APIResourceDiscovery) []string {
+	var names []string
+	for _, r := range resources {
+		if slices.Contains(r.Verbs, "watch") {
+			names = append(names, r.Resource)
+		}
+	}
+	return names
+}
+
+// debugState is /debug/aggregation.
+type debugState struct {
+	apiservice.DebugState
+	// InitialEvents is how the resources of extension servers treat watches that ask for initial events. Resources of
+	// APIServices whose annotation says what becomes of such watches are left out.
+	InitialEvents []watchlist.State `json:"initialEvents"`
+}
+
+func (h *parts) debugState() debugState {
+	return debugState{DebugState: h.apiservices.DebugState(), InitialEvents: h.watchLists.States()}
 }
 
 func (h *parts) localDiscovery() discovery.Local {

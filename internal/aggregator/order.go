@@ -35,6 +35,7 @@ func (h *parts) members() *run.Group {
 	add("debts", h.debts.Ready(), h.debts.Run) // before any backend becomes available
 	add("apiservices", h.apiservices.Ready(), h.apiservices.Run)
 	add("discovery", h.discovery.Ready(), h.discovery.Run)
+	add("watch list probes", nil, h.watchLists.Run)
 	add("openapi", h.openapi.Ready(), h.openapi.Run)
 	add("debt cleanup", nil, h.debtCleaner.Run)
 	add("controllers", h.controllers.Ready(), h.controllers.Run)

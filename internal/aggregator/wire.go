@@ -22,6 +22,7 @@ import (
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/encryption"
 	"portico.dev/internal/discovery"
+	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/lifecycle/debts"
@@ -75,6 +76,7 @@ type parts struct {
 	debts         *debts.Store
 	apiservices   *apiservice.Controller
 	discovery     *discovery.Merger
+	watchLists    *watchlist.Prober
 	openapi       *openapi.Publisher
 	controllers   *lifecycle.Controllers
 	collector     *garbage.Collector // nil: --controllers turns it off
@@ -164,6 +166,10 @@ func (h *parts) wireRoutes() (err error) {
 	if err != nil {
 		return err
 	}
+	h.watchLists = watchlist.NewProber(watchlist.Config{
+		Routes: h.watchListRoutes, RoutesChanged: h.apiservices.Changed, DocumentsChanged: h.discovery.Changed,
+		BackendEvents: &h.backendEvents, Metrics: h.metrics.Discovery, Logger: h.log.Named("watchlist"),
+	})
 	h.openapi, err = openapi.New(openapi.Config{
 		Local: h.localDocuments, LocalV2: h.localSwagger, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
 		Warning: h.staleWarning, Storage: documentStorage{h.store, "openapi/"}, BackendEvents: &h.backendEvents, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),

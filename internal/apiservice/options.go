@@ -19,8 +19,12 @@ const (
 	// LongRunningAnnotation is a comma-separated list of subresources whose requests have no deadline, as log and exec
 	// have none.
 	LongRunningAnnotation = "portico.dev/long-running-subresources"
-	// RejectSendInitialEventsAnnotation set to "true" answers watches that ask for initial events with 422, for servers
-	// that treat the request as a plain watch and leave the client waiting for a bookmark that never comes.
+	// InitialEventsAnnotation says what becomes of watches that ask for initial events. auto, the default, passes them on
+	// unless a probe has found that the server ignores the wish, which leaves the client waiting for a bookmark that never
+	// comes; such watches get 422. pass always passes them on, and reject always answers 422; both make probes unnecessary.
+	InitialEventsAnnotation = "portico.dev/initial-events"
+	// RejectSendInitialEventsAnnotation set to "true" is an older name for "reject" in the annotation above, which takes
+	// precedence.
 	RejectSendInitialEventsAnnotation = "portico.dev/reject-send-initial-events"
 	// ConvertAnnotation lists the conversions that this server does for backends that cannot: table, metadata.
 	ConvertAnnotation = "portico.dev/convert"
@@ -42,8 +46,8 @@ type Options struct {
 	MaxInFlight int
 	// LongRunningSubresources have no deadline, beside those that never have one.
 	LongRunningSubresources []string
-	// RejectSendInitialEvents answers 422 to watches with sendInitialEvents.
-	RejectSendInitialEvents bool
+	// InitialEvents is what becomes of watches with sendInitialEvents.
+	InitialEvents InitialEvents
 	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's objects.
 	ConvertTable, ConvertMetadata bool
 	// NonPersistent backends store no objects.
@@ -54,6 +58,18 @@ type Options struct {
 	// some of them are namespaced and can be deleted.
 	CurrentWhenUnavailable bool
 }
+
+// InitialEvents is what becomes of watches that ask for initial events.
+type InitialEvents int
+
+const (
+	// InitialEventsAuto rejects those that the server would ignore.
+	InitialEventsAuto InitialEvents = iota
+	// InitialEventsPass passes all on.
+	InitialEventsPass
+	// InitialEventsReject answers all with 422.
+	InitialEventsReject
+)
 
 // The lower limit keeps restarts of a backend from causing cleanup debts, and lets the age of objects tell those of a
 // deleted namespace from those of a new one with its name. A duration above the upper limit is a mistake.
@@ -85,15 +101,31 @@ func parseOptions(annotations map[string]string) (o Options, wrong []string) {
 		}
 		o.LongRunningSubresources = append(o.LongRunningSubresources, name)
 	}
+	reject := false
 	for _, a := range []struct {
 		name string
 		into *bool
-	}{{RejectSendInitialEventsAnnotation, &o.RejectSendInitialEvents}, {NonPersistentAnnotation, &o.NonPersistent}} {
+	}{{RejectSendInitialEventsAnnotation, &reject}, {NonPersistentAnnotation, &o.NonPersistent}} {
 		if text, ok := annotations[a.name]; ok {
 			value := strings.TrimSpace(text)
 			if *a.into = value == "true"; !*a.into && value != "false" {
 				complain(a.name, `%.64q is neither "true" nor "false"`, text)
 			}
+		}
+	}
+	if reject {
+		o.InitialEvents = InitialEventsReject
+	}
+	if text, ok := annotations[InitialEventsAnnotation]; ok {
+		switch strings.TrimSpace(text) {
+		case "auto":
+			o.InitialEvents = InitialEventsAuto
+		case "pass":
+			o.InitialEvents = InitialEventsPass
+		case "reject":
+			o.InitialEvents = InitialEventsReject
+		default:
+			complain(InitialEventsAnnotation, "%.64q is none of auto, pass and reject", text)
 		}
 	}
 	if text, ok := annotations[FinalizeAfterAnnotation]; ok {

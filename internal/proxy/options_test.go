@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/transport"
 )
@@ -57,6 +61,52 @@ func TestInitialEventsAreRejectedWhereTheAPIServiceSaysSo(t *testing.T) {
 				t.Errorf("%+v, and the backend saw %d requests", s, b.count()-before)
 			}
 		})
+	}
+}
+
+// ignoring is an InitialEvents for which the servers of some resources ignore initial events.
+type ignoring []string
+
+func (i ignoring) Rejects(of schema.GroupVersionResource) bool {
+	return slices.Contains(i, of.Resource+"."+of.Version+"."+of.Group)
+}
+
+func TestInitialEventsAreRejectedWhereTheyWouldBeIgnored(t *testing.T) {
+	w := newTestEnv(t, Config{}, transport.Options{})
+	var b recorder
+	w.backend(w.serve(&b))
+	w.configure(func(t *Destination) { t.InitialEvents = ignoring{"nodes.v1.metrics.example.com"} })
+	for _, test := range []struct {
+		name, path string
+		code       int
+	}{
+		{"asked for", watching + "&sendInitialEvents=true", 422},
+		{"asked for not to", watching + "&sendInitialEvents=false", 200},
+		{"a plain watch", watching, 200},
+		{"a resource that honours them", "/apis/metrics.example.com/v1/pods?watch=true&sendInitialEvents=true", 200},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a := w.get(test.path)
+			if a.StatusCode != test.code || test.code == 422 && !strings.Contains(a.status(t).Message, "sendInitialEvents: Forbidden: the extension server of APIService ") {
+				t.Errorf("%d %s", a.StatusCode, a.body)
+			}
+		})
+	}
+}
+
+// Requests that do not ask for initial events must not pay for those that do.
+func TestTheCheckOfInitialEventsDoesNotAllocate(t *testing.T) {
+	for _, path := range []string{watching + "&resourceVersion=7&allowWatchBookmarks=true", "/apis/metrics.example.com/v1/nodes"} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "watch", APIGroup: "metrics.example.com", APIVersion: "v1", Resource: "nodes"}
+		x := &exchange{r: r, info: info, dest: Destination{InitialEvents: ignoring{"nodes.v1.metrics.example.com"}}}
+		if n := testing.AllocsPerRun(100, func() {
+			if err := x.checkInitialEvents(); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", path, n)
+		}
 	}
 }
 

@@ -33,11 +33,20 @@ type Destination struct {
 	LongRunning bool
 	// RejectSendInitialEvents answers 422 to watches that ask for initial events.
 	RejectSendInitialEvents bool
+	// InitialEvents says for which resources that is done too. Nil: for none.
+	InitialEvents InitialEvents
 	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's responses to get, list
 	// and watch.
 	ConvertTable, ConvertMetadata bool
 	// Observer is told what becomes of the request. May be nil.
 	Observer Observer
+}
+
+// InitialEvents knows how extension servers treat watches that ask for initial events.
+type InitialEvents interface {
+	// Rejects reports whether such a watch of a resource must not reach its server, because the server may ignore the wish. It
+	// is only called for such watches, and must not block.
+	Rejects(of schema.GroupVersionResource) bool
 }
 
 // Config is what a Proxy needs. The zero value of each limit means its default.
@@ -277,12 +286,19 @@ func (b borrowedBody) Buffered() (n int, ended bool) {
 // leave the client waiting for the bookmark at their end for ever (kubernetes/kubernetes#140890, antrea#8123). To a 422
 // client-go answers with a list and a plain watch, which every server can do.
 func (x *exchange) checkInitialEvents() error {
-	if !x.dest.RejectSendInitialEvents || x.info == nil || x.info.Verb != "watch" || !asksInitialEvents(x.r.URL) {
+	if x.info == nil || x.info.Verb != "watch" || !asksInitialEvents(x.r.URL) {
 		return nil
 	}
+	why := " does not support it"
+	if !x.dest.RejectSendInitialEvents {
+		of := schema.GroupVersionResource{Group: x.info.APIGroup, Version: x.info.APIVersion, Resource: x.info.Resource}
+		if x.dest.InitialEvents == nil || !x.dest.InitialEvents.Rejects(of) {
+			return nil
+		}
+		why = " ignores it, or has not been probed for it yet"
+	}
 	return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}, "", field.ErrorList{
-		field.Forbidden(field.NewPath("sendInitialEvents"),
-			"the extension server of APIService "+x.dest.APIService+" does not support it; list first, then watch"),
+		field.Forbidden(field.NewPath("sendInitialEvents"), "the extension server of APIService "+x.dest.APIService+why+"; list first, then watch"),
 	})
 }
 

@@ -34,10 +34,15 @@ func (b *bench) remote(t *testing.T, options apiservice.Options, h http.Handler,
 		Backend: backendOf(t, set, "up", h), Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
 	}
 	table := apiservice.NewTable([]*apiservice.Route{&route}, true)
-	router := &Router{Routes: func() *apiservice.Table { return table }, Proxy: proxy.New(proxy.Config{})}
+	router := &Router{Routes: func() *apiservice.Table { return table }, Proxy: proxy.New(proxy.Config{}), InitialEvents: ignoresAll{}}
 	b.handler = router.ServeHTTP
 	return route.Backend
 }
+
+// ignoresAll is a proxy.InitialEvents of servers that ignore all wishes for initial events.
+type ignoresAll struct{}
+
+func (ignoresAll) Rejects(schema.GroupVersionResource) bool { return true }
 
 const foo = "/apis/up.example.com/v1/namespaces/n/foos/x"
 
@@ -86,7 +91,7 @@ func TestARouteThatIsDownIsToldInTheAuditEventToo(t *testing.T) {
 
 func TestOptionsOfARouteReachTheProxy(t *testing.T) {
 	b := newBench("alice *")
-	b.remote(t, apiservice.Options{RejectSendInitialEvents: true, ConvertTable: true, ConvertMetadata: true},
+	b.remote(t, apiservice.Options{InitialEvents: apiservice.InitialEventsReject, ConvertTable: true, ConvertMetadata: true},
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte(`{"kind":"Foo","metadata":{"name":"x"}}`))
@@ -100,6 +105,21 @@ func TestOptionsOfARouteReachTheProxy(t *testing.T) {
 		var kind metav1.TypeMeta
 		if err := json.Unmarshal(w.Body.Bytes(), &kind); err != nil || kind.Kind != as {
 			t.Errorf("%s: %v %s", as, err, w.Body)
+		}
+	}
+}
+
+func TestWhatBecomesOfInitialEventsByAnnotation(t *testing.T) {
+	for mode, code := range map[apiservice.InitialEvents]int{
+		apiservice.InitialEventsAuto: http.StatusUnprocessableEntity, apiservice.InitialEventsReject: http.StatusUnprocessableEntity, apiservice.InitialEventsPass: http.StatusOK,
+	} {
+		b := newBench("alice *")
+		b.remote(t, apiservice.Options{InitialEvents: mode}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		if w := b.do(t, http.MethodGet, "/apis/up.example.com/v1/foos?watch=1&sendInitialEvents=true", "Test-User: alice"); w.Code != code {
+			t.Errorf("mode %d: %d %s, want %d", mode, w.Code, w.Body, code)
+		}
+		if w := b.do(t, http.MethodGet, "/apis/up.example.com/v1/foos?watch=1", "Test-User: alice"); w.Code != http.StatusOK {
+			t.Errorf("mode %d, a plain watch: %d %s", mode, w.Code, w.Body)
 		}
 	}
 }

@@ -39,6 +39,9 @@ type Router struct {
 	// Unknown, if set, is called when the backend of a route answered 404 to a request for a collection: it may have another
 	// set of resources than it is known to have. It must not block.
 	Unknown func(route *apiservice.Route)
+	// InitialEvents says which watches with initial events the servers of APIServices without an annotation about them would
+	// ignore. Nil: none.
+	InitialEvents proxy.InitialEvents
 	// Discovery serves /api, /apis and /apis/<group>.
 	Discovery http.Handler
 	// OpenAPI serves /openapi/.
@@ -114,8 +117,11 @@ func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apis
 	defer rec.cancelSeatRelease()
 	target := proxy.Destination{
 		Backend: route.Backend, APIService: route.Name, Observer: rec,
-		RejectSendInitialEvents: route.Options.RejectSendInitialEvents,
+		RejectSendInitialEvents: route.Options.InitialEvents == apiservice.InitialEventsReject,
 		ConvertTable:            route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
+	}
+	if route.Options.InitialEvents == apiservice.InitialEventsAuto {
+		target.InitialEvents = s.InitialEvents
 	}
 	if named {
 		// The filters took it for a short one, since they ran before it was known who serves it.
