@@ -23,8 +23,8 @@ const (
 	// unless a probe has found that the server ignores the wish, which leaves the client waiting for a bookmark that never
 	// comes; such watches get 422. pass always passes them on, and reject always answers 422; both make probes unnecessary.
 	InitialEventsAnnotation = "portico.dev/initial-events"
-	// RejectSendInitialEventsAnnotation set to "true" is an older name for "reject" in the annotation above, which takes
-	// precedence.
+	// RejectSendInitialEventsAnnotation set to "true" is an older name for portico.dev/initial-events: reject. The newer
+	// one takes precedence.
 	RejectSendInitialEventsAnnotation = "portico.dev/reject-send-initial-events"
 	// ConvertAnnotation lists the conversions that this server does for backends that cannot: table, metadata.
 	ConvertAnnotation = "portico.dev/convert"
