@@ -59,8 +59,8 @@ type Config struct {
 
 // Prober probes every resource of the routes in the background: when it is first seen with its backend available, when its
 // APIService becomes available again, when the backend may be another program than before, and every 10 minutes. A verdict
-// holds until another replaces it, also while the backend is not available; Undetermined replaces none. It is safe for
-// concurrent use.
+// holds until another replaces it; Undetermined replaces none. Only Honours is forgotten when the backend becomes unavailable.
+// It is safe for concurrent use.
 type Prober struct {
 	cfg     Config
 	timers  *run.TimerQueue
@@ -92,8 +92,10 @@ type resource struct {
 	state State
 	// task probes it; nil while its backend was never available.
 	task *run.ScheduledTask
-	// ignored is whether the last probe contradicted Honours, undetermined how many in a row said nothing.
+	// ignored is whether the last probe contradicted Honours, undetermined how many in a row said nothing, and restarted
+	// whether none was answered since the backend was last not available.
 	ignored      bool
+	restarted    bool
 	undetermined int
 }
 
@@ -111,6 +113,9 @@ type State struct {
 	verdict Verdict
 	// settled is when firstVerdictTime is over; zero while the backend was never available.
 	settled time.Time
+	// gone is a backend that is not available. Another program may come back, and informers connect to it at once, before the
+	// new routes are seen here: until it is probed, it counts as one that ignores initial events.
+	gone bool
 }
 
 // NewProber returns a Prober that has not probed anything yet.
@@ -155,7 +160,7 @@ func (p *Prober) Run(ctx context.Context) error {
 func (p *Prober) Rejects(of schema.GroupVersionResource) bool {
 	s := p.current.Load()
 	if state, ok := s.resources[of]; ok {
-		return state.verdict == Ignores || state.verdict == Unprobed && time.Now().Before(state.settled)
+		return state.verdict == Ignores || state.verdict == Unprobed && (state.gone || time.Now().Before(state.settled))
 	}
 	v, ok := s.versions[of.GroupVersion()]
 	return !ok || time.Now().Before(v.settled) // one that is not there yet comes in a moment
@@ -221,10 +226,13 @@ func (p *Prober) followResource(of schema.GroupVersionResource, r remote.Route, 
 		x.reset()
 	}
 	if !r.Available || r.Backend == nil {
+		if x.state.verdict == Honours {
+			x.state.verdict, x.restarted, x.ignored, x.state.gone = Unprobed, true, false, true
+		}
 		return
 	}
-	if x.state.settled.IsZero() {
-		x.state.settled = now.Add(firstVerdictTime)
+	if x.state.settled.IsZero() || x.state.gone {
+		x.state.settled, x.state.gone = now.Add(firstVerdictTime), false
 	}
 	switch {
 	case x.task == nil:
@@ -301,6 +309,12 @@ func (x *resource) take(v Verdict, reason string) time.Duration {
 		x.ignored = true
 		return confirmAfter
 	}
+	if v == Ignores && x.restarted { // it may only be slow after its start
+		x.restarted = false
+		x.state.verdict, x.state.Reason = v, reason
+		return confirmAfter
+	}
+	x.restarted = false
 	x.ignored = false
 	x.state.verdict, x.state.Reason = v, reason
 	return jitter(interval)

@@ -172,20 +172,37 @@ func TestAServerThatStopsToHonourInitialEvents(t *testing.T) {
 	})
 }
 
-func TestAVerdictOutlivesOutages(t *testing.T) {
-	for verdict, body := range map[Verdict]string{Honours: bookmark, Ignores: added} {
-		inBench(t, func(t *testing.T, b *bench) {
-			b.server.become(200, body)
-			b.set(b.route(true, "widgets"))
-			b.expect(t, "probed", verdict, verdict == Ignores, 1)
-			b.set(b.route(false, "widgets"))
-			after(time.Hour)
-			b.expect(t, "gone", verdict, verdict == Ignores, 1)
-			b.server.become(503, "")
-			b.set(b.route(true, "widgets"))
-			b.expect(t, "back, and probed, and answers 503", verdict, verdict == Ignores, 2)
-		})
-	}
+func TestAServerThatIgnoresInitialEventsIsRememberedThroughAnOutage(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		b.server.become(200, added)
+		b.set(b.route(true, "widgets"))
+		b.expect(t, "probed", Ignores, true, 1)
+		b.set(b.route(false, "widgets"))
+		after(time.Hour)
+		b.expect(t, "gone", Ignores, true, 1)
+		b.server.become(503, "")
+		b.set(b.route(true, "widgets"))
+		b.expect(t, "back, and probed, and answers 503", Ignores, true, 2)
+	})
+}
+
+// What comes back after an outage may be another program.
+func TestAServerThatHonoursInitialEventsIsProbedAnewAfterAnOutage(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		b.server.become(200, bookmark)
+		b.set(b.route(true, "widgets"))
+		b.expect(t, "probed", Honours, false, 1)
+		b.set(b.route(false, "widgets"))
+		after(time.Hour)
+		b.expect(t, "gone", Unprobed, true, 1)
+		b.server.become(200, added)
+		b.set(b.route(true, "widgets"))
+		after(probeTimeout)
+		b.expect(t, "another program", Ignores, true, 2)
+		b.server.become(200, bookmark)
+		after(confirmAfter)
+		b.expect(t, "it was slow after its start", Honours, false, 3)
+	})
 }
 
 // A probe that says nothing is repeated, less and less often.
