@@ -125,7 +125,7 @@ func (s *Stage) kubectl(ctx context.Context, cache, input string, args ...string
 
 // kubectlNamesTheFailed: whoever uses kubectl learns which APIService is unavailable.
 func kubectlNamesTheFailed() Expectation {
-	return Expectation{"whatever kubectl is asked, it prints which APIService is unavailable", func(h *History) error {
+	return Expectation{Text: "whatever kubectl is asked, it prints which APIService is unavailable", check: func(h *History) error {
 		if len(h.Commands) == 0 {
 			return errors.New("no command was run")
 		}
@@ -208,7 +208,7 @@ func (s *Stage) informer(ctx context.Context) bool {
 
 // verdictEndsWaiting: those who waited when the condition turned are answered soon after.
 func verdictEndsWaiting(limit time.Duration) Expectation {
-	return Expectation{fmt.Sprintf("who waits when the condition turns is answered within %s", limit), func(h *History) error {
+	return Expectation{Text: fmt.Sprintf("who waits when the condition turns is answered within %s", limit), check: func(h *History) error {
 		at, came := h.Detected()
 		if !came {
 			return nil // another expectation says so

@@ -83,5 +83,5 @@ func vanish(ctx context.Context, s *Stage) error {
 }
 
 func openAPIAnswers() Expectation {
-	return Expectation{"OpenAPI always answers", func(h *History) error { return noneFails(h, h.of(OpenAPI)) }}
+	return Expectation{Text: "OpenAPI always answers", check: func(h *History) error { return noneFails(h, h.of(OpenAPI)) }}
 }

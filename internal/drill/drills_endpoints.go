@@ -80,7 +80,7 @@ const slowLimit = 1500 * time.Millisecond
 // fewSlow: each client has at most so many slow responses. A client here sends the requests of one verb, several at a time:
 // those that were under way together count as one.
 func fewSlow(most int, verbs ...string) Expectation {
-	return Expectation{fmt.Sprintf("of each of its clients at most %d request takes more than %s (those under way together count once)", most, slowLimit), func(h *History) error {
+	return Expectation{Text: fmt.Sprintf("of each of its clients at most %d request takes more than %s (those under way together count once)", most, slowLimit), check: func(h *History) error {
 		for _, verb := range verbs {
 			n, until := 0, time.Time{}
 			requests := slices.Clone(h.of(Subject, verb))
@@ -159,7 +159,7 @@ func (s *Stage) setReady(ctx context.Context, endpoint int, ready bool) error {
 // noDisruption counts as OpenShift's CI does: a second in which a request failed is a second of disruption. A watch is
 // disrupted while it cannot be begun again.
 func noDisruption(verb string) Expectation {
-	return Expectation{"0 s of disruption for " + verb, func(h *History) error {
+	return Expectation{Text: "0 s of disruption for " + verb, check: func(h *History) error {
 		seconds := map[int64]string{}
 		requests := h.of(Subject, verb)
 		if len(requests) == 0 {

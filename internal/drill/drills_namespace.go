@@ -177,7 +177,7 @@ const paidAfterMending = "from the mending to the last deletion"
 
 // paidBeforeAvailable: nobody is served the leftovers of a namespace that is gone.
 func paidBeforeAvailable() Expectation {
-	return Expectation{"they are deleted before the APIService is available", func(h *History) error {
+	return Expectation{Text: "they are deleted before the APIService is available", check: func(h *History) error {
 		paid, measured := h.measure(paidAfterMending)
 		at, came := h.Recovered()
 		switch {
@@ -223,7 +223,7 @@ func deleteTheServersOwn(ctx context.Context, s *Stage) error {
 
 // noLonger compares two measures.
 func noLonger(name, than string, allowance time.Duration) Expectation {
-	return Expectation{fmt.Sprintf("%q takes no longer than %q (and %s)", name, than, allowance), func(h *History) error {
+	return Expectation{Text: fmt.Sprintf("%q takes no longer than %q (and %s)", name, than, allowance), check: func(h *History) error {
 		a, okA := h.measure(name)
 		b, okB := h.measure(than)
 		switch {

@@ -57,7 +57,7 @@ func restartAmongTheDead(ctx context.Context, s *Stage) error {
 
 // neverNotFound: whoever deletes by a 404 is never given one.
 func neverNotFound() Expectation {
-	return Expectation{"what the dead serve is never answered with 404", func(h *History) error {
+	return Expectation{Text: "what the dead serve is never answered with 404", check: func(h *History) error {
 		asked := h.duringFault(append(h.of(Subject, "get", "list", "watch"), h.of(Bystander, "get", "list", "watch")...))
 		if len(asked) == 0 {
 			return errors.New("no request was made")

@@ -1,18 +1,54 @@
 package drill
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 )
 
 // Expectation is a sentence, and how to tell from a history whether it holds. The check returns nil when it does, and
-// otherwise what was seen instead. It looks at nothing but the history.
+// otherwise what was seen instead. It looks at nothing but the history. seen says what was seen when it holds; nil when there
+// is nothing to say.
 type Expectation struct {
 	Text  string
 	check func(*History) error
+	seen  func(*History) string
+}
+
+// saying is e with what is said when it holds.
+func (e Expectation) saying(seen func(*History) string) Expectation {
+	e.seen = seen
+	return e
+}
+
+// slowest says how many requests there were, and how long they took at most.
+func slowest(requests func(*History) []Request) func(*History) string {
+	return func(h *History) string {
+		n, most := 0, time.Duration(0)
+		for _, r := range requests(h) {
+			n, most = n+1, max(most, r.Took)
+		}
+		return fmt.Sprintf("%d requests, the slowest took %s", n, Seconds(most))
+	}
+}
+
+// outcomesOf counts the outcomes of requests, the most frequent first.
+func outcomesOf(requests func(*History) []Request) func(*History) string {
+	return func(h *History) string {
+		count := map[string]int{}
+		for _, r := range requests(h) {
+			count[r.Outcome()]++
+		}
+		names := slices.SortedFunc(maps.Keys(count), func(a, b string) int { return cmp.Or(count[b]-count[a], strings.Compare(a, b)) })
+		for i, name := range names {
+			names[i] = fmt.Sprintf("%d× %s", count[name], name)
+		}
+		return strings.Join(names, ", ")
+	}
 }
 
 // judge holds a history against expectations.
@@ -22,6 +58,8 @@ func judge(h *History, expected []Expectation) []Finding {
 		f := Finding{Expected: e.Text, Holds: true}
 		if err := e.check(h); err != nil {
 			f.Holds, f.Seen = false, err.Error()
+		} else if e.seen != nil {
+			f.Seen = e.seen(h)
 		}
 		findings = append(findings, f)
 	}
@@ -46,7 +84,7 @@ func always(d Drill) []Expectation {
 
 // ranTraffic guards all others: of no request, everything is true.
 func ranTraffic() Expectation {
-	return Expectation{"traffic runs before, during and after", func(h *History) error {
+	return Expectation{Text: "traffic runs before, during and after", check: func(h *History) error {
 		count := map[string]int{}
 		for _, r := range h.Requests {
 			count[h.phase(r.Start)]++
@@ -60,15 +98,15 @@ func ranTraffic() Expectation {
 	}}
 }
 
-// unharmed: no request of a component that has nothing to do with the fault fails.
+// othersUnaffected: no request of a component that has nothing to do with the fault fails.
 func othersUnaffected(who string) Expectation {
-	return Expectation{fmt.Sprintf("no request to the %s fails", componentName(who)), func(h *History) error {
+	return Expectation{Text: fmt.Sprintf("no request to the %s fails", componentName(who)), check: func(h *History) error {
 		requests := h.of(who)
 		if len(requests) == 0 {
 			return errors.New("no request was made")
 		}
 		return noneFails(h, requests)
-	}}
+	}}.saying(slowest(func(h *History) []Request { return h.of(who) }))
 }
 
 func componentName(who string) string {
@@ -109,7 +147,7 @@ func (r Request) describe() string {
 }
 
 func discoveryNeverWaits() Expectation {
-	return Expectation{fmt.Sprintf("discovery always answers, within %s", discoveryLimit), func(h *History) error {
+	return Expectation{Text: fmt.Sprintf("discovery always answers, within %s", discoveryLimit), check: func(h *History) error {
 		requests := h.of(Discovery)
 		if len(requests) == 0 {
 			return errors.New("no request was made")
@@ -120,12 +158,12 @@ func discoveryNeverWaits() Expectation {
 			}
 		}
 		return noneFails(h, requests)
-	}}
+	}}.saying(slowest(func(h *History) []Request { return h.of(Discovery) }))
 }
 
 // nothingCutShort: an answer that looks complete is complete.
 func nothingCutShort() Expectation {
-	return Expectation{"no answer that is cut short looks complete", func(h *History) error {
+	return Expectation{Text: "no answer that is cut short looks complete", check: func(h *History) error {
 		for _, r := range h.Requests {
 			if r.Failure == cutShort {
 				return fmt.Errorf("a %s of the %s ended with half of a document and no error", r.Verb, r.Who)
@@ -136,7 +174,7 @@ func nothingCutShort() Expectation {
 }
 
 func nothingLeft() Expectation {
-	return Expectation{"nothing of the drill is left behind", func(h *History) error {
+	return Expectation{Text: "nothing of the drill is left behind", check: func(h *History) error {
 		if len(h.Left) > 0 {
 			return errors.New(strings.Join(h.Left, ", "))
 		}
@@ -146,7 +184,7 @@ func nothingLeft() Expectation {
 
 // discoveryShows: in every discovery document the subject's group-version is one of these.
 func discoveryShows(text string, allowed ...string) Expectation {
-	return Expectation{text, func(h *History) error {
+	return Expectation{Text: text, check: func(h *History) error {
 		for _, r := range h.of(Discovery) {
 			if r.OK() && h.phase(r.Start) == "during" && !h.planned(r) && !slices.Contains(allowed, r.Saw) {
 				return fmt.Errorf("%s after the fault it was %s", r.Start.Sub(h.Broke).Round(time.Millisecond), r.Saw)
@@ -158,7 +196,7 @@ func discoveryShows(text string, allowed ...string) Expectation {
 
 // within: a measure of the drill's own is there and small enough.
 func within(limit time.Duration, name, text string) Expectation {
-	return Expectation{fmt.Sprintf("%s, within %s", text, limit), func(h *History) error {
+	return Expectation{Text: fmt.Sprintf("%s, within %s", text, limit), check: func(h *History) error {
 		m, measured := h.measure(name)
 		switch {
 		case !measured:
@@ -169,12 +207,15 @@ func within(limit time.Duration, name, text string) Expectation {
 			return fmt.Errorf("it took %s", m.Seconds)
 		}
 		return nil
-	}}
+	}}.saying(func(h *History) string {
+		m, _ := h.measure(name)
+		return fmt.Sprintf("after %s", m.Seconds)
+	})
 }
 
 // stays: what must not come about did not, for as long as the drill watched.
 func stays(name, text string) Expectation {
-	return Expectation{text, func(h *History) error {
+	return Expectation{Text: text, check: func(h *History) error {
 		m, measured := h.measure(name)
 		switch {
 		case !measured:
@@ -187,7 +228,7 @@ func stays(name, text string) Expectation {
 }
 
 func detectedWithin(limit time.Duration) Expectation {
-	return Expectation{fmt.Sprintf("the condition turns within %s", limit), func(h *History) error {
+	return Expectation{Text: fmt.Sprintf("the condition turns within %s", limit), check: func(h *History) error {
 		at, came := h.Detected()
 		switch {
 		case !came:
@@ -196,12 +237,15 @@ func detectedWithin(limit time.Duration) Expectation {
 			return fmt.Errorf("it took %s", at.Sub(h.Broke).Round(time.Millisecond))
 		}
 		return nil
-	}}
+	}}.saying(func(h *History) string {
+		at, _ := h.Detected()
+		return fmt.Sprintf("after %s", Seconds(at.Sub(h.Broke)))
+	})
 }
 
 // conditionSays: what is wrong can be read in the condition.
 func conditionSays(words ...string) Expectation {
-	return Expectation{fmt.Sprintf("the condition says %q", strings.Join(words, " or ")), func(h *History) error {
+	return Expectation{Text: fmt.Sprintf("the condition says %q", strings.Join(words, " or ")), check: func(h *History) error {
 		said := "it never turned"
 		for _, s := range h.Observations {
 			if s.Available() || s.At.Before(h.Broke) {
@@ -220,7 +264,7 @@ func conditionSays(words ...string) Expectation {
 
 // staysAvailable: the fault is no reason to send nobody there any more.
 func staysAvailable() Expectation {
-	return Expectation{"the APIService stays available", func(h *History) error {
+	return Expectation{Text: "the APIService stays available", check: func(h *History) error {
 		if at, came := h.Detected(); came {
 			return fmt.Errorf("it was not %s after the fault", at.Sub(h.Broke).Round(time.Millisecond))
 		}
@@ -229,7 +273,7 @@ func staysAvailable() Expectation {
 }
 
 func recoversWithin(limit time.Duration) Expectation {
-	return Expectation{fmt.Sprintf("within %s of the mending it is available and serves", limit), func(h *History) error {
+	return Expectation{Text: fmt.Sprintf("within %s of the mending it is available and serves", limit), check: func(h *History) error {
 		at, came := h.Recovered()
 		if !came {
 			return fmt.Errorf("it was not available again %s later", h.Ended.Sub(h.Mended).Round(time.Second))
@@ -242,12 +286,16 @@ func recoversWithin(limit time.Duration) Expectation {
 			return fmt.Errorf("it took %s", took.Round(time.Millisecond))
 		}
 		return nil
-	}}
+	}}.saying(func(h *History) string {
+		at, _ := h.Recovered()
+		first, _ := h.served()
+		return fmt.Sprintf("available after %s, served after %s", Seconds(at.Sub(h.Mended)), Seconds(first.Sub(h.Mended)))
+	})
 }
 
 // transitionsAtMost bounds how often the condition changes: every change is a write, and an event for every watcher.
 func transitionsAtMost(n int) Expectation {
-	return Expectation{fmt.Sprintf("the condition turns %d times at most", n), func(h *History) error {
+	return Expectation{Text: fmt.Sprintf("the condition turns %d times at most", n), check: func(h *History) error {
 		turns := 0
 		for i := 1; i < len(h.Observations); i++ {
 			if h.Observations[i].Available() != h.Observations[i-1].Available() {
@@ -263,7 +311,7 @@ func transitionsAtMost(n int) Expectation {
 
 // failsWith: what the subject's clients see is a failure, and one of these.
 func failsWith(outcomes ...string) Expectation {
-	return Expectation{"its clients see only: " + strings.Join(outcomes, ", "), func(h *History) error {
+	return Expectation{Text: "its clients see only: " + strings.Join(outcomes, ", "), check: func(h *History) error {
 		seen := h.duringFault(h.of(Subject, "get", "list", "create", "delete"))
 		if len(seen) == 0 {
 			return errors.New("no request of its clients was over before the mending")
@@ -274,12 +322,12 @@ func failsWith(outcomes ...string) Expectation {
 			}
 		}
 		return nil
-	}}
+	}}.saying(outcomesOf(func(h *History) []Request { return h.duringFault(h.of(Subject, "get", "list", "create", "delete")) }))
 }
 
-// namesTheGuilty: a client that is refused learns whose fault it is. A front door that is being restarted is at fault itself.
+// namesTheFailed: a client that is refused learns which APIService failed. A front door that is being restarted is at fault itself.
 func namesTheFailed() Expectation {
-	return Expectation{"every 502, 503 and 504 is a Status that names the APIService", func(h *History) error {
+	return Expectation{Text: "every 502, 503 and 504 is a Status that names the APIService", check: func(h *History) error {
 		for _, r := range h.of(Subject) {
 			if r.Code >= 502 && r.Code <= 504 && !h.names(r.Message) && !h.planned(r) {
 				return fmt.Errorf("a %s: %s", r.Verb, r.describe())
@@ -291,7 +339,7 @@ func namesTheFailed() Expectation {
 
 // failsFast: once it is known, nobody waits.
 func failsFast(limit time.Duration) Expectation {
-	return Expectation{fmt.Sprintf("once the condition has turned, clients wait at most %s for an answer", limit), func(h *History) error {
+	return Expectation{Text: fmt.Sprintf("once the condition has turned, clients wait at most %s for an answer", limit), check: func(h *History) error {
 		at, came := h.Detected()
 		if !came {
 			return nil // another expectation says so
@@ -305,9 +353,9 @@ func failsFast(limit time.Duration) Expectation {
 	}}
 }
 
-// subjectUnharmed: the front door makes up for the fault.
+// subjectUnaffected: the front door makes up for the fault.
 func subjectUnaffected(verbs ...string) Expectation {
-	return Expectation{"not one request of its clients fails (" + strings.Join(verbs, ", ") + ")", func(h *History) error {
+	return Expectation{Text: "not one request of its clients fails (" + strings.Join(verbs, ", ") + ")", check: func(h *History) error {
 		return noneFails(h, h.of(Subject, verbs...))
-	}}
+	}}.saying(slowest(func(h *History) []Request { return h.of(Subject, verbs...) }))
 }

@@ -44,7 +44,7 @@ const (
 	suspensionBlock = time.Second
 	// checkTicks of checkTick are the time for a check. Ticks are counted, so that time in which this process did not run
 	// counts little.
-	checkTicks = 6
+	checkTicks = 4
 	checkTick  = 250 * time.Millisecond
 	// retryErrorsWithin is how soon an error response must have come for the request to be sent to another endpoint.
 	retryErrorsWithin = 2 * time.Second

@@ -124,3 +124,61 @@ func TestTheTimelinePutsThingsWhereTheyWere(t *testing.T) {
 		t.Error("a drill that was not held has a timeline")
 	}
 }
+
+// The page is for small screens and dark ones, and for people who do not tell red from green.
+func TestThePageIsLegible(t *testing.T) {
+	page, err := HTML(results())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	for _, want := range []string{
+		`name="viewport"`, "prefers-color-scheme: dark", "@media (max-width: 600px)", "overflow-x: auto",
+		"bystander watch: 1× 200", // in words, for those who do not see the picture
+		"10 ms", "200 ms", `id="stripes"`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in the page", want)
+		}
+	}
+	if strings.Contains(text, "0.00 s") || strings.Contains(text, "0.01 s") {
+		t.Error("a time that has no digits")
+	}
+}
+
+func TestMarks(t *testing.T) {
+	at := func(m time.Time) float64 { return m.Sub(began).Seconds() * 100 }
+	for name, c := range map[string]struct {
+		request drill.Request
+		want    []mark
+	}{
+		"a fast one is a mark": {
+			drill.Request{Verb: "get", Start: began, Took: time.Millisecond, Code: 200},
+			[]mark{{span: span{X: 0, W: markWidth}, Class: "ok"}},
+		},
+		"one that waited succeeds at its end only": {
+			drill.Request{Verb: "get", Start: began, Took: 2 * time.Second, Code: 200},
+			[]mark{{span: span{X: 0, W: 200}, Class: "wait"}, {span: span{X: 200 - markWidth, W: markWidth}, Class: "ok"}},
+		},
+		"a watch is well as long as it is open": {
+			drill.Request{Verb: "watch", Start: began, Took: 2 * time.Second, Code: 200},
+			[]mark{{span: span{X: 0, W: 200}, Class: "ok"}},
+		},
+		"until it breaks": {
+			drill.Request{Verb: "watch", Start: began, Took: 2 * time.Second, Code: 200, Failure: "broken off"},
+			[]mark{{span: span{X: 0, W: 200}, Class: "ok"}, {span: span{X: 200 - markWidth, W: markWidth}, Class: "lost"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := marksOf(c.request, at)
+			if len(got) != len(c.want) {
+				t.Fatalf("%+v", got)
+			}
+			for i, m := range got {
+				if m.span != c.want[i].span || m.Class != c.want[i].Class {
+					t.Errorf("mark %d is %+v, want %+v", i, m, c.want[i])
+				}
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -34,6 +35,8 @@ type timelineRow struct {
 	Name  string
 	Y     float64
 	Marks []mark
+	// Text says in words what the marks show.
+	Text string
 }
 
 type mark struct {
@@ -84,24 +87,62 @@ func tickEvery(length time.Duration) time.Duration {
 
 func (tl *timeline) addRows(h *drill.History, at func(time.Time) float64) {
 	index := map[string]int{}
+	counts := map[string]map[string]int{}
 	for _, row := range drill.Rows(h) {
 		name := row.Who + " " + row.Verb
+		if counts[name] == nil {
+			counts[name] = map[string]int{}
+		}
+		for outcome, n := range row.Outcomes {
+			counts[name][outcome] += n
+		}
 		if _, there := index[name]; !there {
 			index[name] = len(tl.Rows)
 			tl.Rows = append(tl.Rows, timelineRow{Name: name, Y: top + float64(len(tl.Rows))*rowHeight})
 		}
+	}
+	for i := range tl.Rows {
+		tl.Rows[i].Text = tl.Rows[i].Name + ": " + outcomes(counts[tl.Rows[i].Name])
 	}
 	for _, r := range h.Requests {
 		l := &tl.Rows[index[r.Who+" "+r.Verb]]
 		if len(l.Marks) == maxMarks {
 			continue
 		}
-		x := at(r.Start)
-		l.Marks = append(l.Marks, mark{
-			span:  span{X: x, W: max(at(r.Start.Add(r.Took))-x, 1.5)},
-			Class: classOf(r),
-			Title: strings.TrimSpace(fmt.Sprintf("%s after %s %s %s", r.Outcome(), r.Took.Round(time.Millisecond), r.Reason, r.Failure)),
-		})
+		l.Marks = append(l.Marks, marksOf(r, at)...)
+	}
+}
+
+// markWidth is the least width of a mark.
+const markWidth = 3.0
+
+// marksOf draws a request: a thin line for the time that it waited, and a mark where it ended. A request that was made during
+// the fault and answered after it does not look like an answer during the fault. A watch is drawn in whole, and what ended it
+// at its end.
+func marksOf(r drill.Request, at func(time.Time) float64) []mark {
+	from, to := at(r.Start), at(r.Start.Add(r.Took))
+	title := strings.TrimSpace(fmt.Sprintf("%s after %s %s %s", r.Outcome(), duration(drill.Seconds(r.Took)), r.Reason, r.Failure))
+	end := mark{span: span{X: max(to-markWidth, from), W: markWidth}, Class: classOf(r), Title: title}
+	switch {
+	case r.Verb == "watch" && r.Code == http.StatusOK && r.OK():
+		return []mark{{span: span{X: from, W: max(to-from, markWidth)}, Class: "ok", Title: title}}
+	case r.Verb == "watch" && r.Code == http.StatusOK:
+		return []mark{{span: span{X: from, W: max(to-from, markWidth)}, Class: "ok", Title: "open"}, end}
+	case to-from <= markWidth:
+		return []mark{end}
+	}
+	return []mark{{span: span{X: from, W: to - from}, Class: "wait", Title: "waiting"}, end}
+}
+
+// duration is a time for people: milliseconds below a second.
+func duration(s drill.Seconds) string {
+	switch d := time.Duration(s); {
+	case d >= time.Second:
+		return s.String()
+	case d >= 10*time.Millisecond:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	default:
+		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
 	}
 }
 
