@@ -317,7 +317,8 @@ type responseBody struct {
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.endpoint.received()
+		// The endpoint's own silence goes on: a watch may have events while no request is answered any more.
+		b.endpoint.backend.silence.responseReceived()
 	}
 	if err != nil {
 		err = b.classifyError(err)

@@ -24,6 +24,19 @@ func (s *sickness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != checkPath {
 		s.served.Add(1)
 	}
+	if r.URL.Path == "/watch" {
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, "event\n")
+			_ = http.NewResponseController(w).Flush()
+			timer := time.NewTimer(100 * time.Millisecond)
+			select {
+			case <-timer.C:
+			case <-r.Context().Done():
+			}
+			timer.Stop()
+		}
+		return
+	}
 	if s.hangs.Load() {
 		<-r.Context().Done()
 		return
@@ -95,6 +108,36 @@ func clients(t *testing.T, b *Backend, n int, f func()) (failed error, slow []in
 	return failed, slow
 }
 
+// watchAll has a watch with events at every endpoint.
+func watchAll(t *testing.T, b *Backend) {
+	t.Helper()
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	for _, e := range b.Endpoints() {
+		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://ignored/watch", nil)
+		resp, err := attemptAt(b, e.Address, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			_, _ = io.Copy(io.Discard, resp.Body) // until the test ends
+			_ = resp.Body.Close()
+		})
+	}
+}
+
+// attemptAt sends a client's request to one endpoint.
+func attemptAt(b *Backend, address string, r *http.Request) (*http.Response, error) {
+	e := b.endpoint(address)
+	a := attempts{b: b, pool: (*endpoint).requestPool, request: r, observer: noObserver{}, count: 1}
+	out, err := a.prepare(e)
+	if err != nil {
+		return nil, err
+	}
+	return a.send(e, out)
+}
+
 func ejectedFor(b *Backend, address string) string {
 	for _, e := range b.Ejected() {
 		if e.Address == address {
@@ -120,6 +163,7 @@ func TestOneSickEndpointOfThreeIsEjectedAndReturns(t *testing.T) {
 			t.Run(proto+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				b, sick, address := three(t, proto)
+				watchAll(t, b)
 				failed, slow := clients(t, b, 8, func() {
 					c.fall(sick)
 					eventually(t, 15*time.Second, "the endpoint is ejected", func() bool { return ejectedFor(b, address) != "" })
