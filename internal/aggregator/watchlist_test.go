@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
@@ -97,6 +98,10 @@ func serve(t *testing.T, env *apitest.Env, group string, honours bool, annotatio
 		})
 	}
 }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -210,25 +215,48 @@ func TestTheAnnotationAboutInitialEvents(t *testing.T) {
 	objects, err := dynamic.NewForConfig(env.Config)
 	must(t, err)
 	for _, test := range []struct {
-		group       string
-		annotations map[string]string
-		streams     bool
+		group         string
+		annotations   map[string]string
+		honours       bool
+		serverStreams bool // watches with initial events reach the server
+		clientLists   bool
 	}{
-		{"pass.example.com", map[string]string{"portico.dev/initial-events": "pass"}, true},
-		{"reject.example.com", map[string]string{"portico.dev/initial-events": "reject"}, false},
-		{"older.example.com", map[string]string{"portico.dev/reject-send-initial-events": "true"}, false},
+		{"pass.example.com", map[string]string{"portico.dev/initial-events": "pass"}, true, true, false},
+		{"reject.example.com", map[string]string{"portico.dev/initial-events": "reject"}, true, false, true},
+		{"older.example.com", map[string]string{"portico.dev/reject-send-initial-events": "true"}, true, false, true},
+		{"make.example.com", map[string]string{"portico.dev/initial-events": "make"}, false, false, false},
 	} {
 		t.Run(test.group, func(t *testing.T) {
 			of := schema.GroupVersionResource{Group: test.group, Version: "v1", Resource: "widgets"}
-			server, register := serve(t, env, test.group, true, test.annotations)
+			server, register := serve(t, env, test.group, test.honours, test.annotations)
 			register()
 			create(t, objects, of, "first")
-			informer := inform(t, objects, of)
-			eventually(t, "the informer has the object", func(context.Context) (bool, error) {
-				_, ok, err := informer.GetStore().GetByKey("default/first")
-				return ok, err
+			counting := rest.CopyConfig(env.Config)
+			var lists atomic.Int64
+			counting.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(r *http.Request) (*http.Response, error) {
+					if !r.URL.Query().Has("watch") {
+						lists.Add(1)
+					}
+					return next.RoundTrip(r)
+				})
 			})
-			if streams := server.streams.Load(); (streams > 0) != test.streams {
+			client, err := dynamic.NewForConfig(counting)
+			must(t, err)
+			informer := inform(t, client, of)
+			for _, name := range []string{"first", "second"} {
+				eventually(t, "the informer has "+name, func(context.Context) (bool, error) {
+					_, ok, err := informer.GetStore().GetByKey("default/" + name)
+					return ok, err
+				})
+				if name == "first" {
+					create(t, objects, of, "second")
+				}
+			}
+			if n := lists.Load(); (n > 0) != test.clientLists {
+				t.Errorf("the informer made %d lists", n)
+			}
+			if streams := server.streams.Load(); (streams > 0) != test.serverStreams {
 				t.Errorf("%d watches with initial events reached the server", streams)
 			}
 			if verdict := verdictOf(t.Context(), t, core, test.group); verdict != "" || server.probes.Load() != 0 {

@@ -21,7 +21,8 @@ const (
 	LongRunningAnnotation = "portico.dev/long-running-subresources"
 	// InitialEventsAnnotation says what becomes of watches that ask for initial events. auto, the default, passes them on
 	// unless a probe has found that the server ignores the wish, which leaves the client waiting for a bookmark that never
-	// comes; such watches get 422. pass always passes them on, and reject always answers 422; both make probes unnecessary.
+	// comes; such watches get 422. pass always passes them on, reject always answers 422, and make makes the initial events
+	// of a list; with these three there are no probes.
 	InitialEventsAnnotation = "portico.dev/initial-events"
 	// RejectSendInitialEventsAnnotation set to "true" is an older name for portico.dev/initial-events: reject. The newer
 	// one takes precedence.
@@ -69,6 +70,8 @@ const (
 	InitialEventsPass
 	// InitialEventsReject answers all with 422.
 	InitialEventsReject
+	// InitialEventsMake makes the initial events of all, of a list.
+	InitialEventsMake
 )
 
 // The lower limit keeps restarts of a backend from causing cleanup debts, and lets the age of objects tell those of a
@@ -124,8 +127,10 @@ func parseOptions(annotations map[string]string) (o Options, wrong []string) {
 			o.InitialEvents = InitialEventsPass
 		case "reject":
 			o.InitialEvents = InitialEventsReject
+		case "make":
+			o.InitialEvents = InitialEventsMake
 		default:
-			complain(InitialEventsAnnotation, "%.64q is none of auto, pass and reject", text)
+			complain(InitialEventsAnnotation, "%.64q is none of auto, pass, reject and make", text)
 		}
 	}
 	if text, ok := annotations[FinalizeAfterAnnotation]; ok {

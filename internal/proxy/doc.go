@@ -6,6 +6,9 @@
 // The request's context: the user that the chain authenticated and authorised, the RequestInfo it was authorised by,
 // the audit id. No header that the client sent is trusted. The path and query were found canonical before authorization
 // (request.CheckTarget), and go to the backend as the very same bytes, so that what was authorised is what is done.
+// The one exception is a watch whose initial events are made here, where an annotation says so (initialevents.go): parameters
+// are left out of its query and added to it, and besides the watch a list of the same collection is sent, which the caller was
+// not authorised for here. It shows what such a watch shows anyway, and the backend authorises it for the client.
 //
 // # What is checked twice
 //

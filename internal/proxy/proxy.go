@@ -5,14 +5,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/metrics"
@@ -31,6 +27,8 @@ type Destination struct {
 	// concurrency slot of the backend, its response may be silent for as long as it likes, and a deadline in its
 	// context does not apply. Response headers must still come within Config.HeaderTimeout.
 	LongRunning bool
+	// MakeInitialEvents makes the initial events of watches that ask for them, of a list; the other two do not apply then.
+	MakeInitialEvents bool
 	// RejectSendInitialEvents answers 422 to watches that ask for initial events.
 	RejectSendInitialEvents bool
 	// InitialEvents says for which resources that is done too. Nil: for none.
@@ -40,13 +38,6 @@ type Destination struct {
 	ConvertTable, ConvertMetadata bool
 	// Observer is told what becomes of the request. May be nil.
 	Observer Observer
-}
-
-// InitialEvents knows how extension servers treat watches that ask for initial events.
-type InitialEvents interface {
-	// Rejects reports whether such a watch of a resource must not reach its server, because the server may ignore the wish. It
-	// is only called for such watches, and must not block.
-	Rejects(of schema.GroupVersionResource) bool
 }
 
 // Config is what a Proxy needs. The zero value of each limit means its default.
@@ -152,7 +143,8 @@ func (x *exchange) serve() error {
 	if err != nil {
 		return err
 	}
-	if err := x.checkInitialEvents(); err != nil {
+	made, err := x.checkInitialEvents()
+	if err != nil {
 		return err
 	}
 	if err := x.dest.Backend.Admit(&x.slot, user.GetName()); err != nil {
@@ -171,6 +163,9 @@ func (x *exchange) serve() error {
 	}
 	if upgrade != "" {
 		return x.upgrade(header, upgrade)
+	}
+	if made {
+		return x.makeInitialEvents(header)
 	}
 	return x.roundTrip(header)
 }
@@ -280,34 +275,4 @@ func (b borrowedBody) Buffered() (n int, ended bool) {
 		return known.Buffered()
 	}
 	return 0, false
-}
-
-// checkInitialEvents refuses a watch that asks for initial events, for backends that would take it for a plain watch and
-// leave the client waiting for the bookmark at their end for ever (kubernetes/kubernetes#140890, antrea#8123). To a 422
-// client-go answers with a list and a plain watch, which every server can do.
-func (x *exchange) checkInitialEvents() error {
-	if x.info == nil || x.info.Verb != "watch" || !asksInitialEvents(x.r.URL) {
-		return nil
-	}
-	why := " does not support it"
-	if !x.dest.RejectSendInitialEvents {
-		of := schema.GroupVersionResource{Group: x.info.APIGroup, Version: x.info.APIVersion, Resource: x.info.Resource}
-		if x.dest.InitialEvents == nil || !x.dest.InitialEvents.Rejects(of) {
-			return nil
-		}
-		why = " ignores it, or has not been probed for it yet"
-	}
-	return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}, "", field.ErrorList{
-		field.Forbidden(field.NewPath("sendInitialEvents"), "the extension server of APIService "+x.dest.APIService+why+"; list first, then watch"),
-	})
-}
-
-// asksInitialEvents reads the parameter as the Kubernetes libraries do: all but "0" and "false" is true.
-func asksInitialEvents(u *url.URL) bool {
-	const name = "sendInitialEvents"
-	if !strings.Contains(u.RawQuery, name) {
-		return false
-	}
-	values, ok := u.Query()[name]
-	return ok && values[0] != "0" && !strings.EqualFold(values[0], "false")
 }

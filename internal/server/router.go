@@ -118,6 +118,7 @@ func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apis
 	target := proxy.Destination{
 		Backend: route.Backend, APIService: route.Name, Observer: rec,
 		RejectSendInitialEvents: route.Options.InitialEvents == apiservice.InitialEventsReject,
+		MakeInitialEvents:       route.Options.InitialEvents == apiservice.InitialEventsMake,
 		ConvertTable:            route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}
 	if route.Options.InitialEvents == apiservice.InitialEventsAuto {

@@ -1,0 +1,306 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico.dev/internal/respond"
+)
+
+// Watches that ask for initial events wait for a bookmark at the end of these. A backend that takes such a watch for a plain
+// one leaves its client waiting for ever (kubernetes/kubernetes#140890, antrea#8123). Such watches are answered with 422, to
+// which client-go answers with a list and a plain watch, which every server can do; or the initial events are made here of the
+// same two requests.
+//
+// What is made is as complete as what client-go makes of a list and a watch: the watch begins at the resource version of the
+// list. Both requests have the client's identity, so that the backend decides about each of them.
+
+// InitialEvents knows how extension servers treat watches that ask for initial events.
+type InitialEvents interface {
+	// Rejects reports whether such a watch of a resource must not reach its server, because the server may ignore the wish. It
+	// is only called for such watches, and must not block.
+	Rejects(of schema.GroupVersionResource) bool
+}
+
+// checkInitialEvents refuses a watch that asks for initial events, for backends that would ignore it. made reports that the
+// initial events are to be made here.
+func (x *exchange) checkInitialEvents() (made bool, err error) {
+	if x.info == nil || x.info.Verb != "watch" || !asksInitialEvents(x.r.URL) {
+		return false, nil
+	}
+	if x.dest.MakeInitialEvents {
+		return true, x.checkMadeEvents()
+	}
+	if x.dest.RejectSendInitialEvents {
+		return false, x.rejectInitialEvents(" does not support it")
+	}
+	of := schema.GroupVersionResource{Group: x.info.APIGroup, Version: x.info.APIVersion, Resource: x.info.Resource}
+	if x.dest.InitialEvents != nil && x.dest.InitialEvents.Rejects(of) {
+		return false, x.rejectInitialEvents(" ignores it, or has not been probed for it yet")
+	}
+	return false, nil
+}
+
+// rejectInitialEvents is a 422.
+func (x *exchange) rejectInitialEvents(why string) error {
+	return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}, "", field.ErrorList{
+		field.Forbidden(field.NewPath("sendInitialEvents"), "the extension server of APIService "+x.dest.APIService+why+"; list first, then watch"),
+	})
+}
+
+// asksInitialEvents reads the parameter as the Kubernetes libraries do: all but "0" and "false" is true.
+func asksInitialEvents(u *url.URL) bool {
+	const name = "sendInitialEvents"
+	if !strings.Contains(u.RawQuery, name) {
+		return false
+	}
+	values, ok := u.Query()[name]
+	return ok && values[0] != "0" && !strings.EqualFold(values[0], "false")
+}
+
+// checkMadeEvents refuses watches whose initial events cannot be made. Those are not a mistake of the client, which may list.
+func (x *exchange) checkMadeEvents() error {
+	q := x.r.URL.Query()
+	switch {
+	case q.Get("resourceVersionMatch") != string(metav1.ResourceVersionMatchNotOlderThan):
+		return x.rejectInitialEvents(" has it made by the front door, which requires resourceVersionMatch=NotOlderThan")
+	case x.info.Subresource != "" || !q.Has("watch") || x.r.Method != http.MethodGet || x.r.Header["Upgrade"] != nil:
+		return x.rejectInitialEvents(" has it made by the front door, for collections and without upgrades only")
+	case !acceptsJSON(x.r.Header.Values("Accept")):
+		return x.rejectInitialEvents(" has it made by the front door, in application/json only")
+	}
+	return nil
+}
+
+// acceptsJSON reports whether plain JSON is among what a client accepts.
+func acceptsJSON(accept []string) bool {
+	if len(accept) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(respond.ParseAccept(accept...), func(c respond.Clause) bool {
+		return c.Params["as"] == "" && (c.MediaType == respond.MediaJSON || c.MediaType == "application/*" || c.MediaType == "*/*")
+	})
+}
+
+// maxPages bounds the parts in which a backend may list.
+const maxPages = 1000
+
+var (
+	errNoResourceVersion = &responseError{
+		reason: "BackendProtocol", code: http.StatusOK, text: "answered with a list without a resource version, at which no watch can begin",
+	}
+	errManyPages = &responseError{reason: "BackendProtocol", code: http.StatusOK, text: "answered with a list that has no end"}
+)
+
+// makeInitialEvents answers with an event for each object that a list has, the bookmark at their end, and then a watch from
+// the resource version of the list. Nothing is written before the watch has begun, so that what fails until then becomes an
+// error with a code of its own.
+func (x *exchange) makeInitialEvents(header http.Header) error {
+	header["Accept"] = []string{respond.MediaJSON}
+	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range", "If-Range"} {
+		delete(header, name)
+	}
+	out, up := x.upstreamRequest(header, x.proxy.config.HeaderTimeout), &x.upstream
+	defer up.release()
+	out.Body, out.ContentLength = nil, 0 // there are several requests
+	events, version, refused, err := x.listEvents(out)
+	if err != nil {
+		return up.wrap(err)
+	}
+	if refused != nil {
+		defer func() { _ = refused.Body.Close() }() // an error of the body was met while it was read
+		x.becomeLongRunning()
+		x.relay(refused, up)
+		return nil
+	}
+	resp, err := x.send(out, rewriteQuery(x.r.URL.RawQuery, "resourceVersion="+url.QueryEscape(version), notForWatch))
+	if err != nil {
+		return up.wrap(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	x.becomeLongRunning()
+	if convertible(resp) {
+		delete(resp.Header, "Content-Length")
+		resp.ContentLength = -1
+		resp.Body = prefixed{io.MultiReader(events, resp.Body), resp.Body}
+	} else if resp.StatusCode == http.StatusOK {
+		return errNotAnObject
+	}
+	x.relay(resp, up)
+	return nil
+}
+
+// prefixed is a body with something before it.
+type prefixed struct {
+	io.Reader
+	io.Closer
+}
+
+// send sends a request like out with another query, and checks the status of the response.
+func (x *exchange) send(out *http.Request, query string) (*http.Response, error) {
+	r := out.WithContext(out.Context())
+	u := *out.URL
+	u.RawQuery, u.ForceQuery = query, false
+	r.URL, r.Header = &u, maps.Clone(out.Header)
+	resp, err := x.dest.Backend.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if err = x.upstream.checkEnded(); err == nil {
+		err = x.checkStatus(resp)
+	}
+	if err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
+}
+
+// The parameters of a watch that its list and its plain watch do not have.
+var (
+	notForList  = []string{"watch", "sendInitialEvents", "resourceVersionMatch", "resourceVersion", "allowWatchBookmarks", "timeoutSeconds", "limit", "continue", "pretty"}
+	notForWatch = []string{"sendInitialEvents", "resourceVersionMatch", "resourceVersion", "limit", "continue", "pretty"}
+)
+
+// rewriteQuery leaves parameters out of a query and adds one, unless that is empty. The others stay byte for byte.
+func rewriteQuery(query, add string, leaveOut []string) string {
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		if decoded, err := url.QueryUnescape(name); part != "" && (err != nil || !slices.Contains(leaveOut, decoded)) {
+			kept = append(kept, part)
+		}
+	}
+	if add != "" {
+		kept = append(kept, add)
+	}
+	return strings.Join(kept, "&")
+}
+
+// listEvents lists and returns the initial events with their bookmark, if the client wants one, and the resource version of
+// the list. refused is a response of the backend that is no list, for the client.
+func (x *exchange) listEvents(out *http.Request) (events *bytes.Buffer, version string, refused *http.Response, err error) {
+	ctx := out.Context()
+	select {
+	case x.proxy.conversions <- struct{}{}:
+		defer func() { <-x.proxy.conversions }()
+	case <-ctx.Done():
+		return nil, "", nil, ctx.Err()
+	}
+	made := eventMaker{left: maxConverted}
+	next := ""
+	for range maxPages {
+		resp, err := x.send(out, rewriteQuery(x.r.URL.RawQuery, next, notForList))
+		if err != nil {
+			return nil, "", nil, err
+		}
+		if resp.StatusCode != http.StatusOK {
+			return nil, "", resp, nil
+		}
+		token, err := made.addPage(resp)
+		if err != nil {
+			return nil, "", nil, err
+		}
+		if token == "" {
+			err = made.end(x.r.URL.Query().Get("allowWatchBookmarks"))
+			return &made.events, made.version, nil, err
+		}
+		next = "continue=" + url.QueryEscape(token)
+	}
+	return nil, "", nil, errManyPages
+}
+
+// eventMaker makes events of the pages of a list.
+type eventMaker struct {
+	events        bytes.Buffer
+	left          int64 // bytes of pages that may still be read
+	kind, version string
+	apiVersion    string
+}
+
+// addPage adds an event for each object of a page, and returns the token of the next page, empty when this is the last. It
+// closes the body.
+func (m *eventMaker) addPage(resp *http.Response) (next string, err error) {
+	defer func() { _ = resp.Body.Close() }() // nothing was written
+	if !convertible(resp) {
+		return "", errNotAnObject
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, m.left+1))
+	if err != nil {
+		return "", err
+	}
+	if m.left -= int64(len(body)); m.left < 0 {
+		return "", errTooLarge
+	}
+	var list struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        metav1.ListMeta   `json:"metadata"`
+		Items           []json.RawMessage `json:"items"`
+	}
+	if json.Unmarshal(body, &list) != nil || list.APIVersion == "" || !strings.HasSuffix(list.Kind, "List") {
+		return "", errNotAnObject
+	}
+	if list.Metadata.ResourceVersion == "" || list.Metadata.ResourceVersion == "0" {
+		return "", errNoResourceVersion // 0 is any version, at which a watch begins with initial events of its own
+	}
+	m.kind, m.apiVersion, m.version = strings.TrimSuffix(list.Kind, "List"), list.APIVersion, list.Metadata.ResourceVersion
+	for _, item := range list.Items {
+		if err := m.add("ADDED", item); err != nil {
+			return "", err
+		}
+	}
+	return list.Metadata.Continue, nil
+}
+
+// add adds one event. Objects in lists of Kubernetes have neither kind nor apiVersion; those in events have both.
+func (m *eventMaker) add(kind string, object json.RawMessage) error {
+	var has metav1.TypeMeta
+	if json.Unmarshal(object, &has) != nil {
+		return errNotAnObject
+	}
+	if has.Kind == "" || has.APIVersion == "" {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(object, &fields) != nil || fields == nil {
+			return errNotAnObject
+		}
+		for name, value := range map[string]string{"kind": m.kind, "apiVersion": m.apiVersion} {
+			text, err := json.Marshal(value)
+			if err != nil {
+				return err
+			}
+			fields[name] = text
+		}
+		whole, err := json.Marshal(fields)
+		if err != nil {
+			return err
+		}
+		object = whole
+	}
+	return json.NewEncoder(&m.events).Encode(event{kind, object}) // and a line feed
+}
+
+// end adds the bookmark, unless the client wants none.
+func (m *eventMaker) end(wanted string) error {
+	if wanted == "" || wanted == "0" || strings.EqualFold(wanted, "false") {
+		return nil
+	}
+	object, err := json.Marshal(map[string]any{
+		"kind": m.kind, "apiVersion": m.apiVersion,
+		"metadata": map[string]any{"resourceVersion": m.version, "annotations": map[string]string{metav1.InitialEventsAnnotationKey: "true"}},
+	})
+	if err != nil {
+		return err
+	}
+	return m.add("BOOKMARK", object)
+}
