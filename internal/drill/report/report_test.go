@@ -126,7 +126,7 @@ func TestTheTimelinePutsThingsWhereTheyWere(t *testing.T) {
 }
 
 // The page is for small screens and dark ones, and for people who do not tell red from green.
-func TestThePageIsLegible(t *testing.T) {
+func TestThePageCanBeReadByEverybody(t *testing.T) {
 	page, err := HTML(results())
 	if err != nil {
 		t.Fatal(err)
