@@ -30,6 +30,9 @@ func (o *drillOptions) targets(ctx context.Context, log *zap.Logger) ([]drill.Ta
 		return nil, nil, errors.New("--parallel is for front doors of our own: drills on one server disturb each other")
 	}
 	t, err := o.foreignTarget()
+	if err == nil {
+		err = t.Check(ctx)
+	}
 	return []drill.Target{t}, func() error { return nil }, err
 }
 

@@ -1,0 +1,61 @@
+package drill
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/rest"
+)
+
+func TestATargetThatCannotBeDrilledSaysWhy(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unreachable := "http://" + closed.Addr().String()
+	_ = closed.Close()
+	posts := 0
+	serve := func(apiServices bool, denied string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			switch {
+			case r.Method == http.MethodGet && r.URL.Path == "/apis/apiregistration.k8s.io/v1" && apiServices:
+				_, _ = w.Write([]byte(`{"kind":"APIResourceList","apiVersion":"v1","resources":[]}`))
+			case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
+				var review authorizationv1.SelfSubjectAccessReview
+				_ = json.NewDecoder(r.Body).Decode(&review)
+				review.Status.Allowed = review.Spec.ResourceAttributes.Resource != denied
+				_ = json.NewEncoder(w).Encode(review)
+			case r.Method == http.MethodPost:
+				posts++
+				fallthrough
+			default:
+				http.NotFound(w, r)
+			}
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	for name, c := range map[string]struct{ host, want string }{
+		"nobody listens":     {unreachable, "connection refused"},
+		"no aggregator":      {serve(false, ""), "for its APIServices"},
+		"a right is missing": {serve(true, "apiservices"), "not allowed to create apiservices, delete apiservices"},
+		"all is well":        {serve(true, ""), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := Target{Name: "a test", Config: &rest.Config{Host: c.host}}.Check(t.Context())
+			switch {
+			case c.want == "" && err != nil, c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+	if posts != 0 {
+		t.Errorf("%d objects were made", posts)
+	}
+}
