@@ -170,7 +170,7 @@ func TestEjectedEndpointsAreACondition(t *testing.T) {
 	spec := &apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Name: "s", Namespace: "n"}}
 	in := verdictInput{ejected: text, probes: history{}.record(outcome{at: now})}
 	found := extraConditions(spec, in, now)
-	if len(found) != 1 || found[0].Type != endpointsInUse || found[0].Status != apiregistrationv1.ConditionFalse || found[0].Message != text {
+	if len(found) != 1 || found[0].Type != EndpointsInUse || found[0].Status != apiregistrationv1.ConditionFalse || found[0].Message != text {
 		t.Errorf("%+v", found)
 	}
 	in.probes = history{}.record(outcome{at: now, failure: failureFromError(errors.New("broken"))})

@@ -66,15 +66,15 @@ const (
 	hidesLocal apiregistrationv1.APIServiceConditionType = "HidesLocalResources"
 	// availableOnAllReplicas is False when some replica cannot reach the backend.
 	availableOnAllReplicas apiregistrationv1.APIServiceConditionType = "AvailableOnAllReplicas"
-	// endpointsInUse is False (EndpointEjected) while some endpoints of an available backend get no requests; the message names
+	// EndpointsInUse is False (EndpointEjected) while some endpoints of an available backend get no requests; the message names
 	// them and says why.
-	endpointsInUse apiregistrationv1.APIServiceConditionType = "EndpointsInUse"
+	EndpointsInUse apiregistrationv1.APIServiceConditionType = "EndpointsInUse"
 )
 
 // transientConditions are removed from the status when they no longer hold.
 var transientConditions = []apiregistrationv1.APIServiceConditionType{
 	caBundleValid, servingCertExpires, orphaned, annotationsValid, openAPIValid, tlsVerified, hidesLocal,
-	availableOnAllReplicas, endpointsInUse,
+	availableOnAllReplicas, EndpointsInUse,
 }
 
 // expiryWarning is how long before a serving certificate expires the condition appears.
@@ -185,7 +185,7 @@ func extraConditions(spec *apiregistrationv1.APIServiceSpec, e verdictInput, now
 			schema.GroupVersion{Group: spec.Group, Version: spec.Version})))
 	}
 	if e.ejected != "" && availableCondition(e).Status == apiregistrationv1.ConditionTrue {
-		add(endpointsInUse, condition(apiregistrationv1.ConditionFalse, "EndpointEjected", e.ejected))
+		add(EndpointsInUse, condition(apiregistrationv1.ConditionFalse, "EndpointEjected", e.ejected))
 	}
 	// The document of a backend that is not available is not worth a condition of its own.
 	if e.documentProblem != "" && availableCondition(e).Status == apiregistrationv1.ConditionTrue {

@@ -10,6 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/apiservice"
 )
 
 // endpoints looks at the EndpointSlices: is there one that takes requests on the port?
@@ -21,11 +24,24 @@ func (x *exam) endpoints(ctx context.Context) finding {
 		return skipped("an ExternalName has none")
 	}
 	n := count(x.slices)
+	if ejected := x.ejected(); x.problem == nil && ejected != "" {
+		return flawed(ejected, x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+x.service.Name, "-o", "wide"))
+	}
 	if x.problem == nil {
 		return ok(n.String())
 	}
 	why, fix := x.whyNone(ctx, n)
 	return broken(why, fix...).saying(x.problem.Message)
+}
+
+// ejected is what a front door of ours says of endpoints that it does not use; empty when it uses all.
+func (x *exam) ejected() string {
+	for _, c := range x.object.Status.Conditions {
+		if c.Type == apiservice.EndpointsInUse && c.Status == apiregistrationv1.ConditionFalse {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 // endpointCount is how many endpoints are in which state, whatever their ports.

@@ -6,8 +6,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/apiservice"
 )
 
 const behindName = "v1.behind.example.com"
@@ -149,5 +152,22 @@ func TestRefusedAsTheAPIServerSeesIt(t *testing.T) {
 	if d == nil || d.Hop != HopTCP || !strings.Contains(d.Found, "the extension server is not running: pod orders-0 is Running on node n1, 7 restarts") ||
 		len(d.Mend) == 0 || d.Mend[0] != "kubectl -n shop logs orders-0 -c server --previous" {
 		t.Errorf("%+v", d)
+	}
+}
+
+func TestEjectedEndpointsAreFound(t *testing.T) {
+	x := &exam{
+		object: &apiregistrationv1.APIService{
+			Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "shop", Name: "orders"}},
+			Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{{
+				Type: apiservice.EndpointsInUse, Status: apiregistrationv1.ConditionFalse, Reason: "EndpointEjected",
+				Message: "1 of 3 endpoints is not used: 192.0.2.7:443 (requests are accepted and none is answered)",
+			}}},
+		},
+		service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders"}},
+	}
+	f := x.endpoints(t.Context())
+	if f.state != Failed || f.blocks || !strings.Contains(f.found, "192.0.2.7:443") || len(f.fix) != 1 || !strings.Contains(f.fix[0], "endpointslices") {
+		t.Errorf("%+v", f)
 	}
 }
