@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"testing"
 
 	"portico.dev/e2e/behind/cluster"
@@ -35,7 +36,7 @@ type held struct {
 // those that say why.
 func TestDrills(t *testing.T) {
 	t.Run("kube-apiserver", func(t *testing.T) {
-		k := control(t, false)
+		k := control(t, true) // there is no kube-proxy, and some drills have several endpoints
 		all := hold(t, "drill", "run", "--all", "-o", "json", "--kubeconfig", k.Kubeconfig)
 		const restart = "restart-everything-dead" // the command cannot restart what it did not start; this test can
 		all[restart] = holdRestart(t, k, restart)
@@ -92,6 +93,7 @@ func (d drilled) and(other drilled) drilled {
 // hold runs the command and reads what it prints.
 func hold(t *testing.T, args ...string) map[string]held {
 	t.Helper()
+	t.Setenv("PATH", binaries+string(os.PathListSeparator)+os.Getenv("PATH")) // with our kubectl
 	out := runProgram(t, "", "", "aggregator", args...)
 	var results []*result
 	if err := json.Unmarshal([]byte(out.stdout), &results); err != nil {

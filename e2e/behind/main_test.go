@@ -66,8 +66,8 @@ func control(t *testing.T, routing bool) *cluster.Cluster {
 	return k
 }
 
-// patience bounds one program that is run to its end. All drills take less than ten minutes.
-const patience = 20 * time.Minute
+// patience bounds one program that is run to its end. All drills take less than twenty minutes.
+const patience = 40 * time.Minute
 
 // outcome is what a program printed, and how it ended.
 type outcome struct {
