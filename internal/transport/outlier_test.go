@@ -72,7 +72,7 @@ func three(t *testing.T, proto string) (*Backend, *sickness, string) {
 }
 
 // clients make GET requests, one after another each, until f returns. They report failures, and the longest time of each.
-func clients(t *testing.T, b *Backend, n int, f func()) (failed error, slow []int) {
+func clients(t *testing.T, b *Backend, n int, f func()) (slow []int, failed error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -105,7 +105,7 @@ func clients(t *testing.T, b *Backend, n int, f func()) (failed error, slow []in
 	f()
 	cancel()
 	wg.Wait()
-	return failed, slow
+	return slow, failed
 }
 
 // watchAll has a watch with events at every endpoint.
@@ -164,7 +164,7 @@ func TestOneSickEndpointOfThreeIsEjectedAndReturns(t *testing.T) {
 				t.Parallel()
 				b, sick, address := three(t, proto)
 				watchAll(t, b)
-				failed, slow := clients(t, b, 8, func() {
+				slow, failed := clients(t, b, 8, func() {
 					c.fall(sick)
 					eventually(t, 15*time.Second, "the endpoint is ejected", func() bool { return ejectedFor(b, address) != "" })
 					if why := ejectedFor(b, address); !strings.Contains(why, c.reason) {
@@ -237,7 +237,7 @@ func TestResponsesThatAreSlowEverywhereEjectNothing(t *testing.T) {
 		_, _ = io.WriteString(rw, "ok")
 	})
 	b := w.backend(w.set(), w.serve(slow).address, w.serve(slow).address)
-	failed, _ := clients(t, b, 2, func() {
+	_, failed := clients(t, b, 2, func() {
 		for range 12 {
 			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://ignored/list", nil)
 			resp, err := b.RoundTrip(r)
