@@ -303,8 +303,8 @@ func (t *serviceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	b, done := t.backend()
 	defer done()
 	response, err := t.send(b, r)
-	if errors.Is(err, transport.ErrNoEndpoints) && b.closed.Load() && r.GetBody != nil {
-		// It was closed after backend returned it, and nothing was sent.
+	if failed, ok := errors.AsType[*transport.Error](err); ok && !failed.Sent && b.closed.Load() && r.GetBody != nil && r.Context().Err() == nil {
+		// It was closed after backend returned it, perhaps while it was being connected to, and nothing was sent.
 		again := *r
 		if again.Body, err = r.GetBody(); err != nil {
 			return nil, fmt.Errorf("read request to webhook again: %w", err)

@@ -40,15 +40,27 @@ func (f *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.running++
 	f.most = max(f.most, f.running)
 	f.mu.Unlock()
-	context.AfterFunc(r.Context(), func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.running--
-	})
 	if code != 0 {
-		return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(body))}, nil
+		return &http.Response{StatusCode: code, Body: &fakeBody{io.NopCloser(strings.NewReader(body)), f}}, nil
 	}
-	return silent{body: body}.RoundTrip(r)
+	resp, err := silent{body: body}.RoundTrip(r)
+	if err == nil {
+		resp.Body = &fakeBody{resp.Body, f}
+	}
+	return resp, err
+}
+
+// fakeBody ends its request when it is closed.
+type fakeBody struct {
+	io.ReadCloser
+	server *fakeServer
+}
+
+func (b *fakeBody) Close() error {
+	b.server.mu.Lock()
+	b.server.running--
+	b.server.mu.Unlock()
+	return b.ReadCloser.Close()
 }
 
 func (f *fakeServer) become(code int, body string) {
