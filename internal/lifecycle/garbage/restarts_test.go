@@ -150,7 +150,6 @@ func TestAThousandRestartsDeleteNothingThatHasAnOwner(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	const restarts = 1000
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			l := newSimulation(seed, defaultRules())
