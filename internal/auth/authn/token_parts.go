@@ -116,8 +116,9 @@ func checkTokenObject(data []byte) error {
 	return nil
 }
 
-// ClockSkew is how far clocks may disagree.
-const ClockSkew = 10 * time.Second
+// ClockSkew is how far the clock of a token's issuer may be from ours: a minute, as in kube-apiserver, for service account tokens
+// and for when tokens of OpenID Connect begin to be valid.
+const ClockSkew = time.Minute
 
 // Seconds is a moment in whole seconds. Only plain, positive integers that a calendar knows are read: fractions,
 // exponents and 2^63 are ways to make two readers disagree about the time (attack row B4).

@@ -70,9 +70,9 @@ func TestForgedTokens(t *testing.T) {
 		{"B3 audience is missing", authtest.Token(goodES, body(`"aud":["api"],`, ``), es), refused},
 		{"B3 a hundred thousand audiences", authtest.Token(goodES, body(`["api"]`, `["a"`+strings.Repeat(`,"a"`, 100_000)+`]`), es), refused},
 
-		{"B4 expired beyond the leeway", authtest.Token(goodES, body("EXP", unix(time.Now().Add(-11*time.Second))), es), refused},
-		{"B4 expired within the leeway", authtest.Token(goodES, body("EXP", unix(time.Now().Add(-5*time.Second))), es), good},
-		{"B4 not yet valid", authtest.Token(goodES, body("NBF", unix(time.Now().Add(61*time.Second))), es), refused},
+		{"B4 expired beyond the leeway", authtest.Token(goodES, body("EXP", unix(time.Now().Add(-61*time.Second))), es), refused},
+		{"B4 expired within the leeway", authtest.Token(goodES, body("EXP", unix(time.Now().Add(-55*time.Second))), es), good},
+		{"B4 not yet valid", authtest.Token(goodES, body("NBF", unix(time.Now().Add(63*time.Second))), es), refused},
 		{"B4 exp is missing", authtest.Token(goodES, body(`"exp":EXP,`, ``), es), refused},
 		{"B4 exp is 2^63", authtest.Token(goodES, body("EXP", "9223372036854775808"), es), refused},
 		{"B4 exp is 2^63-1", authtest.Token(goodES, body("EXP", "9223372036854775807"), es), refused},
