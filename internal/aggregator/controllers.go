@@ -1,12 +1,14 @@
 package aggregator
 
 import (
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,6 +58,7 @@ func (h *parts) wireControllers() error {
 		return err
 	}
 	c := h.cfg
+	h.warnOfRootCA()
 	h.controllers = lifecycle.New(lifecycle.Config{
 		Client: h.clients, BootstrapClient: h.bootstrapClients, Namespaces: h.informers.Namespaces(), Election: h.election, Choice: choice,
 		Finalization: namespaces.Config{
@@ -63,7 +66,7 @@ func (h *parts) wireControllers() error {
 			Metadata: allGroups, Served: h.served, Defined: h.core.DefinedResources,
 			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.debts,
 		},
-		Quotas: quotas, RootCA: h.rootCA.PEM,
+		Quotas: quotas, RootCA: h.publishedRootCA,
 		Trust: trust.Config{
 			ClientCA: h.clientCA.PEM, RequestHeaderCA: h.frontProxy.PEM,
 			UsernameHeaders: c.RequestHeaderUsernameHeaders, UIDHeaders: c.RequestHeaderUIDHeaders,
@@ -75,6 +78,28 @@ func (h *parts) wireControllers() error {
 		RepairAllocations: h.core.RepairAllocations, AllocationsAbandoned: h.core.AllocationsAbandoned, Discovery: kinds, Logger: h.log,
 	})
 	return nil
+}
+
+// publishedRootCA returns the CA certificates that kube-root-ca.crt is to have: those of --root-ca-file, or our own if they verify
+// the certificate that is served. Otherwise it returns nil: with --tls-cert-file alone nobody has said which CA certificates verify
+// it, and each replica has another CA of its own.
+func (h *parts) publishedRootCA() []byte {
+	if h.cfg.RootCAFile != "" {
+		return h.rootCA.PEM()
+	}
+	_, err := h.servingCert.Leaf().Verify(x509.VerifyOptions{Roots: h.rootCA.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	if err != nil {
+		return nil
+	}
+	return h.rootCA.PEM()
+}
+
+// warnOfRootCA says why kube-root-ca.crt is not published.
+func (h *parts) warnOfRootCA() {
+	if h.publishedRootCA() == nil {
+		h.log.Named("keys").Warn("the ConfigMaps kube-root-ca.crt are not published, because --tls-cert-file is given and not the CA certificates that verify it; give them as --root-ca-file, the same in every replica",
+			zap.String("tls-cert-file", h.cfg.TLSCertFile))
+	}
 }
 
 // newDebtCleaner builds the cleaner of debts.

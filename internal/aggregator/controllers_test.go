@@ -2,6 +2,8 @@ package aggregator
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"portico.dev/internal/pki"
 )
 
 // What --controllers leaves to others is not begun, and what it does not goes on.
@@ -72,6 +76,61 @@ func TestControllersByTheirFlag(t *testing.T) {
 			}
 			if collects := front.collector != nil; collects != c.collects {
 				t.Errorf("the garbage collector runs: %v", collects)
+			}
+		})
+	}
+}
+
+// Replicas with a certificate of the operator's each have a CA of their own that did not sign it: none of them publishes that.
+func TestThePublishedRootCA(t *testing.T) {
+	authority, err := pki.NewAuthority("the operator's")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM, keyPEM, err := authority.Issue(pki.Leaf{CommonName: "api", DNSNames: []string{"api.example.com"}, Server: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	cert, key, root := write("tls.crt", certPEM), write("tls.key", keyPEM), write("ca.crt", authority.PEM())
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string // the common name of the CA
+	}{
+		"its own":                         {func(*Config) {}, "portico-ca"},
+		"a certificate of the operator's": {func(c *Config) { c.TLSCertFile, c.TLSPrivateKeyFile = cert, key }, ""},
+		"with its CA":                     {func(c *Config) { c.TLSCertFile, c.TLSPrivateKeyFile, c.RootCAFile = cert, key, root }, "the operator's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := Default()
+			config.DataDir, config.SecurePort = t.TempDir(), 0
+			c.change(&config)
+			p, err := prepare(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.listener.Close()
+			front, err := wire(config, p, zap.NewNop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			published := ""
+			if bundle := front.publishedRootCA(); bundle != nil {
+				certs, err := pki.ParseBundle(bundle)
+				if err != nil {
+					t.Fatal(err)
+				}
+				published = certs[0].Subject.CommonName
+			}
+			if published != c.want {
+				t.Errorf("published %q, want %q", published, c.want)
 			}
 		})
 	}

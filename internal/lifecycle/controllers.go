@@ -42,7 +42,7 @@ type Config struct {
 	// clients, elections, loggers and the informer of namespaces are taken from the fields above.
 	Finalization namespaces.Config
 	Quotas       quotas.Config
-	// RootCA returns the PEM bundle by which workloads verify this server. It may change.
+	// RootCA returns the PEM bundle by which workloads verify this server. It may change. Empty: it is not known, and not published.
 	RootCA func() []byte
 	// Trust is published for extension servers.
 	Trust trust.Config

@@ -62,7 +62,11 @@ func (p *RootCAPublisher) reconcile(ctx context.Context, namespace string) (time
 	if !reconcile.Active(p.namespaces, namespace) {
 		return 0, nil
 	}
-	want := map[string]string{rootCAKey: string(p.bundle())}
+	bundle := p.bundle()
+	if len(bundle) == 0 { // it is not known; what others have published stays
+		return 0, nil
+	}
+	want := map[string]string{rootCAKey: string(bundle)}
 	obj, there, err := p.published.GetIndexer().GetByKey(namespace + "/" + rootCAName)
 	if err != nil {
 		return 0, err

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap/zaptest"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
@@ -69,4 +70,18 @@ func TestRootCAFollowsItsBundle(t *testing.T) {
 			t.Errorf("published %v, error %v", m, err)
 		}
 	}, namespace("app"))
+}
+
+// A replica that does not know which CA certificates verify it neither publishes nor replaces any.
+func TestAnUnknownRootCAIsNotPublished(t *testing.T) {
+	others := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: rootCAName}, Data: map[string]string{rootCAKey: "of another"}}
+	publishing(t, func() []byte { return nil }, func(client *fake.Clientset) {
+		m, err := client.CoreV1().ConfigMaps("app").Get(t.Context(), rootCAName, metav1.GetOptions{})
+		if err != nil || m.Data[rootCAKey] != "of another" {
+			t.Errorf("published %v, error %v", m, err)
+		}
+		if _, err := client.CoreV1().ConfigMaps("new").Get(t.Context(), rootCAName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("published in another namespace: %v", err)
+		}
+	}, namespace("app"), namespace("new"), others)
 }
