@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/internal/aggregator"
@@ -21,8 +22,8 @@ import (
 // targets are what is drilled, and what to do when that is over.
 func (o *drillOptions) targets(ctx context.Context, log *zap.Logger) ([]drill.Target, func() error, error) {
 	if o.kubeconfig == "" {
-		if o.context != "" || o.iKnow != "" || o.advertise != "" || o.bind != "" {
-			return nil, nil, errors.New("--context, --i-know-this-is, --advertise-address and --bind-address belong to --kubeconfig")
+		if o.context != "" || o.iKnow != "" || o.advertise != "" || o.bind != "" || len(o.replicas) > 0 {
+			return nil, nil, errors.New("--context, --i-know-this-is, --advertise-address, --bind-address and --replica belong to --kubeconfig")
 		}
 		return ownTargets(ctx, o.own, o.atOnce, log)
 	}
@@ -65,6 +66,15 @@ func (o *drillOptions) foreignTarget() (drill.Target, error) {
 	if t.Bind == "" && t.Advertise != "" {
 		t.Bind = "0.0.0.0"
 	}
+	for _, address := range o.replicas {
+		at, err := url.Parse(address)
+		if err != nil || at.Scheme != "https" || at.Host == "" {
+			return drill.Target{}, fmt.Errorf("--replica %q: an address such as https://10.0.0.2:6443 is wanted", address)
+		}
+		further := rest.CopyConfig(config)
+		further.Host = address
+		t.Replicas = append(t.Replicas, further)
+	}
 	return t, nil
 }
 
@@ -99,6 +109,7 @@ func ownTargets(ctx context.Context, config aggregator.Config, n int, log *zap.L
 		f := &ownFront{config: config, log: log.Named("front")}
 		f.config.DataDir, f.config.SecurePort, f.config.AccessLog = filepath.Join(dir, strconv.Itoa(i)), 0, false
 		f.config.ShutdownGrace = 2 * time.Second
+		f.config.EtcdUnixSocket = filepath.Join(dir, strconv.Itoa(i)+".etcd") // for further ones
 		fronts[i] = f
 		starting.Go(func() (err error) {
 			targets[i], err = f.target(ctx)
@@ -121,7 +132,55 @@ func (f *ownFront) target(ctx context.Context) (drill.Target, error) {
 	}
 	return drill.Target{
 		Name: "a front door of our own", Config: config, Restart: f.restart, Command: backendCommand(), Kubeconfig: f.config.AdminKubeconfig(),
+		Grow: f.grow,
 	}, nil
+}
+
+// shared are the files of pki that further front doors have in common with the first.
+var shared = []string{"ca.crt", "ca.key", "client-ca.crt", "client-ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "service-account.key"}
+
+// grow starts further front doors over the etcd of this one.
+func (f *ownFront) grow(ctx context.Context, n int) (replicas []*rest.Config, stop func() error, err error) {
+	var more []*ownFront
+	stop = func() error {
+		var errs []error
+		for _, m := range more {
+			errs = append(errs, m.close(), os.RemoveAll(m.config.DataDir))
+		}
+		return errors.Join(errs...)
+	}
+	for i := range n {
+		m := &ownFront{config: f.config, log: f.log}
+		m.config.DataDir, m.config.SecurePort = fmt.Sprintf("%s-%d", f.config.DataDir, i+1), 0
+		m.config.EtcdUnixSocket, m.config.EtcdServers = "", []string{"unix://" + f.config.EtcdUnixSocket}
+		more = append(more, m)
+		if err := m.copyKeys(f.config.DataDir); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("keys of a further front door: %w", err), stop())
+		}
+		t, err := m.target(ctx)
+		if err != nil {
+			return nil, nil, errors.Join(err, stop())
+		}
+		replicas = append(replicas, t.Config)
+	}
+	return replicas, stop, nil
+}
+
+// copyKeys copies what front doors over one etcd share from another data directory.
+func (f *ownFront) copyKeys(from string) error {
+	if err := os.MkdirAll(filepath.Join(f.config.DataDir, "pki"), 0o700); err != nil {
+		return err
+	}
+	for _, name := range shared {
+		text, err := os.ReadFile(filepath.Join(from, "pki", name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(f.config.DataDir, "pki", name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // backendCommand starts this program as an extension server. Nil: it is not known where the program is.

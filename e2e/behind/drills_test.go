@@ -38,6 +38,11 @@ func TestDrills(t *testing.T) {
 	t.Run("kube-apiserver", func(t *testing.T) {
 		k := control(t, true) // there is no kube-proxy, and some drills have several endpoints
 		all := hold(t, "drill", "run", "--all", "-o", "json", "--kubeconfig", k.Kubeconfig)
+		for _, d := range drill.All() { // of several servers, which only run for them: the others are of one
+			if d.Replicas > 0 {
+				all[d.Name] = holdWithReplica(t, k, d.Name)
+			}
+		}
 		const restart = "restart-everything-dead" // the command cannot restart what it did not start; this test can
 		all[restart] = holdRestart(t, k, restart)
 		for _, d := range drill.All() {
@@ -136,6 +141,20 @@ func (r *result) held() held {
 		case m.Name == drill.TimeToRecover && turned:
 			h.Recovered = m.Seconds
 		}
+	}
+	return h
+}
+
+// holdWithReplica holds a drill of several kube-apiservers over one etcd.
+func holdWithReplica(t *testing.T, k *cluster.Cluster, name string) held {
+	t.Helper()
+	other, stop, err := k.AddReplica(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := hold(t, "drill", "run", name, "-o", "json", "--kubeconfig", k.Kubeconfig, "--replica", other.Host)[name]
+	if err := stop(); err != nil {
+		t.Error(err)
 	}
 	return h
 }

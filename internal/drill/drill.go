@@ -33,6 +33,8 @@ type Drill struct {
 	OwnProcess bool
 	// Kubectl: the drill runs kubectl.
 	Kubectl bool
+	// Replicas is how many servers the target must have besides the first (Target.Replicas).
+	Replicas int
 	// Needs is what the front door must let us do.
 	Needs Capability
 	// All fail: there is no healthy bystander, and nothing is expected of it.
@@ -60,6 +62,11 @@ type Target struct {
 	Name string
 	// Config is a client's; the identity must be allowed to create namespaces, Services and APIServices.
 	Config *rest.Config
+	// Replicas are clients' configurations of further servers of the same cluster: several API servers over one etcd.
+	Replicas []*rest.Config
+	// Grow starts so many further servers. It returns them when they are ready, and a function that stops them. Nil: we have no such
+	// power.
+	Grow func(ctx context.Context, n int) (replicas []*rest.Config, stop func() error, err error)
 	// Restart stops the server and returns when it is ready again, at the same address. Nil: we have no such power.
 	Restart func(context.Context) error
 	// Advertise is the host or IP address where the server reaches this process. Default localhost.
@@ -130,6 +137,9 @@ func (t Target) refuses(ctx context.Context, d Drill) string {
 	if d.Endpoints > 1 && !t.endpointAddress().IsValid() {
 		return "endpoints need an IP address that is not a loopback address, and this machine has none: name one with --advertise-address"
 	}
+	if d.Replicas > len(t.Replicas) && t.Grow == nil {
+		return fmt.Sprintf("it needs %d servers of one cluster: name the others with --replica", d.Replicas+1)
+	}
 	if d.OwnProcess && len(t.Command) == 0 {
 		return "it stops a process of its own, which this program cannot start"
 	}
@@ -189,7 +199,7 @@ func (t Target) ours(context.Context) (ours bool, version string, err error) {
 
 // All are the drills, in the order in which they are best held.
 func All() []Drill {
-	return slices.Concat(connectionDrills(), certificateDrills(), endpointDrills(), clientDrills(), documentDrills(), namespaceDrills(), collectorDrills(), restartDrills())
+	return slices.Concat(connectionDrills(), certificateDrills(), endpointDrills(), clientDrills(), documentDrills(), namespaceDrills(), collectorDrills(), restartDrills(), replicaDrills())
 }
 
 // Find returns drills by their names, in the order asked for.

@@ -74,6 +74,25 @@ func TestARequestFromBeforeTheFaultWasThereIsNotHeldAgainstAnybody(t *testing.T)
 	}
 }
 
+// served makes every request to the subject succeed.
+func served(h *History) {
+	h.Broken = broke
+	for i := range h.Requests {
+		if h.Requests[i].Who == Subject {
+			h.Requests[i].Code, h.Requests[i].Reason, h.Requests[i].Message = 200, "", ""
+		}
+	}
+}
+
+func TestAPartitionThatNobodyNotices(t *testing.T) {
+	h := survived()
+	served(h)
+	h.Requests = append(h.Requests, Request{Who: Subject, Verb: "watch", Start: began, Took: 2500 * time.Millisecond, Code: 200})
+	if err := servedAgainIn(time.Second, "list").check(h); err != nil {
+		t.Error(err)
+	}
+}
+
 // Each mutant is a history with one thing wrong. What was expected of that thing must fail, and nothing that has nothing
 // to do with it.
 func TestMutantsOfAHistoryFail(t *testing.T) {
@@ -149,6 +168,16 @@ func TestMutantsOfAHistoryFail(t *testing.T) {
 		{"leftovers of a namespace are served before they are deleted", func(h *History) {
 			h.Measures = []Measure{{Name: paidAfterMending, Seconds: Seconds(time.Second)}}
 		}, paidBeforeAvailable()},
+		{"a request fails although another server reaches the subject", func(h *History) {
+			h.Broken = broke
+		}, servedAgainIn(time.Second, "list")},
+		{"nobody asked after the partition was known", func(h *History) {
+			h.Requests = slices.DeleteFunc(h.Requests, func(r Request) bool { return r.Who == Subject && h.phase(r.Start) == "during" })
+		}, servedAgainIn(time.Second, "list")},
+		{"a watch stands still through a partition", func(h *History) {
+			served(h)
+			h.Requests = append(h.Requests, Request{Who: Subject, Verb: "watch", Start: began, Took: 6 * time.Second, Code: 200})
+		}, servedAgainIn(time.Second, "list")},
 		{"leftovers of a namespace are never deleted", func(*History) {}, paidBeforeAvailable()},
 	}
 	for _, tt := range tests {

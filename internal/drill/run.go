@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,20 @@ func Run(ctx context.Context, d Drill, t Target, progress func(phase string)) *R
 	if why := t.refuses(ctx, d); why != "" {
 		r.Verdict, r.Why = Skipped, why
 		return r
+	}
+	if missing := d.Replicas - len(t.Replicas); missing > 0 {
+		progress("starting further front doors")
+		more, stop, err := t.Grow(ctx, missing)
+		if err != nil {
+			r.Verdict, r.Why = Broken, err.Error()
+			return r
+		}
+		t.Replicas = slices.Concat(t.Replicas, more)
+		defer func() {
+			if err := stop(); err != nil {
+				r.Left = append(r.Left, err.Error())
+			}
+		}()
 	}
 	s, err := newStage(d, t, strings.ToLower(rand.Text()[:8]), progress)
 	if err != nil {

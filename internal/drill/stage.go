@@ -53,25 +53,23 @@ type actor struct {
 }
 
 func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, error) {
-	config := rest.CopyConfig(t.Config)
-	config.QPS = -1 // the drill is the load
-	config.UserAgent = "portico-drill/" + d.Name
-	httpClient, err := rest.HTTPClientFor(config)
+	httpClient, base, err := t.connect(t.Config, d.userAgent())
+	if err != nil {
+		return nil, err
+	}
+	client, err := clients.NewForHTTPClient(t.Config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", t.Name, err)
 	}
-	base, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("address of %s: %w", t.Name, err)
-	}
-	client, err := clients.NewForHTTPClient(config, httpClient)
-	if err != nil {
-		return nil, fmt.Errorf("client of %s: %w", t.Name, err)
+	if d.Replicas > 0 { // the traffic is that of clients of another server than the one that we use
+		if httpClient, base, err = t.connect(t.Replicas[0], d.userAgent()); err != nil {
+			return nil, err
+		}
 	}
 	s := &Stage{
 		Namespace: "drill-" + id, drill: d, target: t, id: id, client: client, record: &recorder{}, progress: progress,
 	}
-	s.traffic = &traffic{client: httpClient, base: strings.TrimSuffix(base.String(), "/"), record: s.record}
+	s.traffic = &traffic{client: httpClient, base: base, record: s.record}
 	home := s.Namespace
 	if d.OwnHome {
 		home += "-home"
@@ -85,6 +83,23 @@ func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, erro
 	s.record.history.Group, s.record.history.APIService = s.subject.group, s.subject.apiService
 	s.traffic.clients = s.clients()
 	return s, nil
+}
+
+func (d Drill) userAgent() string { return "portico-drill/" + d.Name }
+
+// connect makes a client of a server of the target, and says where that is.
+func (t Target) connect(config *rest.Config, userAgent string) (client *http.Client, base string, err error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent = userAgent
+	client, err = rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, "", fmt.Errorf("client of %s: %w", t.Name, err)
+	}
+	at, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, "", fmt.Errorf("address of %s: %w", t.Name, err)
+	}
+	return client, strings.TrimSuffix(at.String(), "/"), nil
 }
 
 func (s *Stage) actor(who, letter, home string, stores bool) (*actor, error) {

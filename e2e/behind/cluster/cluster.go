@@ -177,12 +177,43 @@ func (k *Cluster) Start(ctx context.Context) (err error) {
 
 // StartAPIServer starts kube-apiserver anew, at the same address, and returns when it is ready.
 func (k *Cluster) StartAPIServer(ctx context.Context) error {
-	process, err := k.start("kube-apiserver", k.apiserverFlags())
+	process, err := k.start("kube-apiserver", k.apiserverFlags(k.port, "front-proxy-client"))
 	if err != nil {
 		return err
 	}
 	k.apiserver = process
-	client, err := kubernetes.NewForConfig(k.Admin)
+	return k.awaitReady(ctx, process, k.Admin)
+}
+
+// AddReplica starts another kube-apiserver over the same etcd, with a certificate of its own for extension servers, as kubeadm's have.
+// It returns an administrator's configuration when that is ready, and a function that ends it.
+func (k *Cluster) AddReplica(ctx context.Context) (*rest.Config, func() error, error) {
+	port, err := k.config.Ports.Free()
+	if err != nil {
+		return nil, nil, err
+	}
+	proxyClient := "front-proxy-client-" + strconv.Itoa(port)
+	certPEM, keyPEM, err := k.keys.FrontProxy.Issue(pki.Leaf{CommonName: pki.FrontProxyClientName, Client: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := errors.Join(os.WriteFile(k.keys.Path(proxyClient+".crt"), certPEM, 0o600), os.WriteFile(k.keys.Path(proxyClient+".key"), keyPEM, 0o600)); err != nil {
+		return nil, nil, err
+	}
+	process, err := k.start("kube-apiserver", k.apiserverFlags(port, proxyClient))
+	if err != nil {
+		return nil, nil, err
+	}
+	admin := rest.CopyConfig(k.Admin)
+	admin.Host = "https://127.0.0.1:" + strconv.Itoa(port)
+	if err := k.awaitReady(ctx, process, admin); err != nil {
+		return nil, nil, errors.Join(err, process.Kill())
+	}
+	return admin, process.Kill, nil
+}
+
+func (k *Cluster) awaitReady(ctx context.Context, process *programs.Process, admin *rest.Config) error {
+	client, err := kubernetes.NewForConfig(admin)
 	if err != nil {
 		return err
 	}

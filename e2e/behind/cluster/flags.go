@@ -2,11 +2,12 @@ package cluster
 
 import "strconv"
 
-// apiserverFlags are what kubeadm gives kube-apiserver, as far as there is something here that it is about.
-func (k *Cluster) apiserverFlags() []string {
+// apiserverFlags are what kubeadm gives kube-apiserver, as far as there is something here that it is about. proxyClient is the
+// name of the files of its certificate for extension servers.
+func (k *Cluster) apiserverFlags(port int, proxyClient string) []string {
 	return append([]string{
 		"--etcd-servers=" + k.etcd.url,
-		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(k.port),
+		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
 		"--tls-cert-file=" + k.keys.Path("serving.crt"), "--tls-private-key-file=" + k.keys.Path("serving.key"),
 		"--client-ca-file=" + k.keys.Path("client-ca.crt"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
@@ -18,8 +19,8 @@ func (k *Cluster) apiserverFlags() []string {
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file=" + k.keys.Path("front-proxy-client.crt"),
-		"--proxy-client-key-file=" + k.keys.Path("front-proxy-client.key"),
+		"--proxy-client-cert-file=" + k.keys.Path(proxyClient+".crt"),
+		"--proxy-client-key-file=" + k.keys.Path(proxyClient+".key"),
 		"--enable-aggregator-routing=" + strconv.FormatBool(k.config.AggregatorRouting),
 		"--shutdown-delay-duration=0s",
 		"--vmodule=dynamic_serving_content=2", // says when it has read a certificate anew

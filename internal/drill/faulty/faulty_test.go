@@ -133,6 +133,64 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// A partition is between the server and one of its clients, on connections of before as on new ones.
+func TestAPartition(t *testing.T) {
+	f := start(t, true)
+	authority, err := pki.NewAuthority("front proxies")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clientOf := func(name string) *front {
+		certPEM, keyPEM, err := authority.Issue(pki.Leaf{CommonName: name, Client: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := pki.StaticKeyPair(certPEM, keyPEM)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := pki.ClientConfig(pki.ClientOptions{ServerName: serverName, Roots: f.server.CABundle(), Certificate: pair})
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+		t.Cleanup(transport.CloseIdleConnections)
+		return &front{t: t, server: f.server, client: &http.Client{Transport: named{name, transport}}}
+	}
+	one, two := clientOf("one"), clientOf("two")
+	one.get(widgets)
+	two.get(widgets)
+	if a, b := f.server.ClientOf("one"), f.server.ClientOf("two"); a == "" || b == "" || a == b {
+		t.Fatalf("clients %q and %q", a, b)
+	}
+	f.server.Partition(f.server.ClientOf("one"))
+	one.silent(widgets)
+	one.client.CloseIdleConnections()
+	one.silent(widgets)
+	two.get(widgets)
+	f.get(widgets) // without a certificate
+	f.runFault(Healthy)
+	one.get(widgets)
+}
+
+// named sends requests with a user agent.
+type named struct {
+	name string
+	http.RoundTripper
+}
+
+func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("User-Agent", n.name)
+	return n.RoundTripper.RoundTrip(r)
+}
+
+func (n named) CloseIdleConnections() {
+	if c, ok := n.RoundTripper.(*http.Transport); ok {
+		c.CloseIdleConnections()
+	}
+}
+
 func TestABlackholeLetsConnectionsBeMade(t *testing.T) {
 	f := start(t, true)
 	f.runFault(Blackhole)

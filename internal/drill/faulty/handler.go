@@ -27,6 +27,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.serving.Add(1)
 	s.served.Add(1)
 	defer s.serving.Add(-1)
+	s.noteClient(r)
 	fault, turn := s.now()
 	switch fault {
 	case Hang:

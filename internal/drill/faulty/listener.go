@@ -24,8 +24,10 @@ type faultListener struct {
 	conns  map[*conn]struct{}
 	frozen bool
 	slow   bool // bytes are sent one at a time
-	done   bool
-	turn   chan struct{} // closed, and replaced, when something about the gate changed
+	// partitioned is the client whose connections are frozen, by the fingerprint of its certificate; empty is none.
+	partitioned string
+	done        bool
+	turn        chan struct{} // closed, and replaced, when something about the gate changed
 }
 
 func newFaultListener(address string) (*faultListener, error) {
@@ -151,6 +153,16 @@ func (g *faultListener) setFrozen(frozen bool) {
 	}
 }
 
+// setPartitioned freezes the connections of one client, and no other's.
+func (g *faultListener) setPartitioned(client string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.partitioned != client {
+		g.partitioned = client
+		g.changed()
+	}
+}
+
 // setTrickle has bytes sent one at a time.
 func (g *faultListener) setTrickle(slow bool) {
 	g.mu.Lock()
@@ -175,10 +187,11 @@ func (g *faultListener) cut() {
 	}
 }
 
-// conn is a connection that stops while its gate is frozen.
+// conn is a connection that stops while its gate is frozen, or its client is partitioned.
 type conn struct {
 	net.Conn
 	gate   *faultListener
+	client string // guarded by gate.mu; empty until the client has shown its certificate
 	once   sync.Once
 	closed chan struct{}
 }
@@ -222,7 +235,7 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) wait() error {
 	for {
 		c.gate.mu.Lock()
-		frozen, turn := c.gate.frozen, c.gate.turn
+		frozen, turn := c.gate.frozen || c.client != "" && c.client == c.gate.partitioned, c.gate.turn
 		c.gate.mu.Unlock()
 		if !frozen {
 			return nil
@@ -233,6 +246,13 @@ func (c *conn) wait() error {
 			return net.ErrClosed
 		}
 	}
+}
+
+// identify says whose connection it is.
+func (c *conn) identify(client string) {
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	c.client = client
 }
 
 func (c *conn) Close() error {

@@ -2,6 +2,10 @@ package faulty
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"io"
 	"log"
@@ -41,8 +45,9 @@ type Server struct {
 
 	mu      sync.Mutex // guards fault and turn
 	fault   Fault
-	process *os.Process   // nil: this one
-	turn    chan struct{} // closed, and replaced, when the fault changes
+	process *os.Process       // nil: this one
+	turn    chan struct{}     // closed, and replaced, when the fault changes
+	clients map[string]string // by user agent, the fingerprint of the certificate that its requests came with
 	serving atomic.Int64
 	served  atomic.Int64
 }
@@ -53,7 +58,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, identity: identity, store: newStore(), ready: make(chan struct{}), turn: make(chan struct{})}, nil
+	return &Server{cfg: cfg, identity: identity, store: newStore(), ready: make(chan struct{}), turn: make(chan struct{}), clients: map[string]string{}}, nil
 }
 
 // Replica makes another server with the same objects, authority and name, for a second endpoint of a Service.
@@ -62,7 +67,7 @@ func (s *Server) Replica() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: s.cfg, identity: identity, store: s.store, ready: make(chan struct{}), turn: make(chan struct{})}, nil
+	return &Server{cfg: s.cfg, identity: identity, store: s.store, ready: make(chan struct{}), turn: make(chan struct{}), clients: map[string]string{}}, nil
 }
 
 // CABundle is what its certificate chains to while it is well.
@@ -106,7 +111,7 @@ func (s *Server) serve(ctx context.Context, gate *faultListener) error {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	hs := &http.Server{
-		Handler: s, TLSConfig: pki.ServerConfig(s.identity.shown), Protocols: protocols,
+		Handler: s, TLSConfig: s.tlsConfig(), Protocols: protocols,
 		ErrorLog:          log.New(io.Discard, "", 0), // failed handshakes are what it is here for
 		ReadHeaderTimeout: 30 * time.Second,
 		ConnContext:       countRequests,
@@ -161,6 +166,7 @@ func (s *Server) SetFault(f Fault) error {
 		s.gate.cut()
 	}
 	s.gate.setTrickle(f == Trickle)
+	s.gate.setPartitioned("")
 	if f == Blackhole {
 		s.gate.freeze()
 	} else {
@@ -171,6 +177,57 @@ func (s *Server) SetFault(f Fault) error {
 		return nil
 	}
 	return s.gate.reopen()
+}
+
+// Partition stops every byte from and to one client until SetFault, as if its network were cut off. The client is known by
+// the fingerprint of its certificate (ClientOf).
+func (s *Server) Partition(client string) { s.gate.setPartitioned(client) }
+
+// ClientOf is the fingerprint of the client certificate with which requests of a user agent last came. Empty: none came.
+func (s *Server) ClientOf(userAgent string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clients[userAgent]
+}
+
+// maxClients bounds the user agents that are remembered.
+const maxClients = 16
+
+// noteClient remembers which client certificate requests of a user agent come with.
+func (s *Server) noteClient(r *http.Request) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.clients[r.UserAgent()]; known || len(s.clients) < maxClients {
+		s.clients[r.UserAgent()] = fingerprint(r.TLS.PeerCertificates[0])
+	}
+}
+
+func fingerprint(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// tlsConfig tells each connection whose it is when the client has shown its certificate.
+func (s *Server) tlsConfig() *tls.Config {
+	config := pki.ServerConfig(s.identity.shown)
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		c, ok := hello.Conn.(*conn)
+		if !ok {
+			return nil, nil
+		}
+		own := config.Clone()
+		own.VerifyConnection = func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) > 0 {
+				c.identify(fingerprint(state.PeerCertificates[0]))
+			}
+			return nil
+		}
+		return own, nil
+	}
+	return config
 }
 
 // Served is how many requests it has begun to serve.
