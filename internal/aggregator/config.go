@@ -117,7 +117,9 @@ type Config struct {
 	// StrictTransportSecurity are directives for browsers. Default none.
 	StrictTransportSecurity []string
 	// Readiness makes /readyz/backends, and /readyz if it says so, depend on extension servers. Default: neither does.
-	Readiness     ReadinessConfig
+	Readiness ReadinessConfig
+	// Peers is how replicas hand requests to each other.
+	Peers         PeersConfig
 	ShutdownDelay time.Duration
 	ShutdownGrace time.Duration
 	// AuthorizeUpgradesAsCreate asks for the right to create of whoever upgrades a GET, beside that to get.
@@ -168,6 +170,7 @@ func Default() Config {
 		MaxRequestsInFlight:              400,
 		MaxMutatingRequestsInFlight:      200,
 		Readiness:                        ReadinessConfig{MaxNotReady: 0.5},
+		Peers:                            PeersConfig{Enabled: true},
 		ShutdownGrace:                    10 * time.Second,
 		Profiling:                        true,
 		AccessLog:                        true,
@@ -193,6 +196,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addAuditFlags(fs)
 	c.addProfilingFlags(fs)
 	c.Readiness.addFlags(fs)
+	c.Peers.addFlags(fs)
 }
 
 func (c *Config) addListenFlags(fs *pflag.FlagSet) {
@@ -352,6 +356,7 @@ func (c *Config) Validate() error {
 		bad("audit-webhook-batch-max-size", "sizes and waits cannot be negative")
 	}
 	c.Readiness.validate(bad)
+	c.Peers.validate(bad)
 	if err := c.Authentication.validate(); err != nil {
 		errs = append(errs, err)
 	}

@@ -217,7 +217,7 @@ func garbageDiscovery(snapshot *discovery.Snapshot, table *apiservice.Table) *ga
 		if route, ok := table.Lookup(gv.GroupVersion); ok && !route.Local {
 			keeps = !route.Options.NonPersistent
 			g.Known = g.Known || !keeps
-			if !route.Available() {
+			if !route.Reachable() {
 				g.Current, g.Reason = false, route.Condition.Reason
 			}
 		} else if !gv.Local {
@@ -287,7 +287,7 @@ func (h *parts) addAPIService(served *namespaces.GroupVersion, route *apiservice
 	if s := route.Service; s != nil {
 		served.Service = types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 	}
-	if route.Available() {
+	if route.Reachable() {
 		return
 	}
 	served.Since = route.Condition.LastTransitionTime.Time

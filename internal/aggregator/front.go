@@ -75,7 +75,7 @@ func (h *parts) wireFront() error {
 			Service: "aggregator", Version: version.Portico, Logger: h.log.Named("tracing"),
 		})
 	}
-	chain, err := server.NewChain(server.ChainConfig{
+	config := server.ChainConfig{
 		Authenticator: inProcessAuthenticator{h.authn}, Authorizer: h.authz, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
 		Fairness: h.fairness, MaxInFlight: c.MaxRequestsInFlight, MaxMutatingInFlight: c.MaxMutatingRequestsInFlight,
 		CORSAllowedOrigins: c.CORSAllowedOrigins, DeniedUserAgents: c.DeniedUserAgents, AccessLog: h.accessLog(), Audit: h.auditor(), Tracer: h.tracer(),
@@ -83,7 +83,8 @@ func (h *parts) wireFront() error {
 		GoawayChance:       c.GoawayChance, StrictTransportSecurity: c.StrictTransportSecurity,
 		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory,
 		Metrics: h.metrics.Requests, Logger: h.log.Named("server"), Drainer: h.drainer,
-	}, h.router)
+	}
+	chain, err := server.NewChain(config, h.router)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,13 @@ func (h *parts) wireFront() error {
 	if h.listener == nil {
 		return nil
 	}
-	offered := pki.ServerConfig(h.servingCert)
+	certificate := h.servingCert.GetCertificate
+	if h.peers != nil {
+		h.router.Replicas, h.router.ReachedBy, h.router.PeerMetrics = h.peers, h.apiservices.ReachedBy, h.metrics.Peers
+		certificate = h.peers.Certificate(certificate)
+		chain = server.SplitPeers(server.NewPeerChain(config, h.peers, h.metrics.Peers, h.router), chain)
+	}
+	offered := pki.ServerConfigFor(certificate)
 	if err := pki.Restrict(offered, c.TLSMinVersion, c.TLSCipherSuites); err != nil {
 		return err
 	}

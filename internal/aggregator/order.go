@@ -34,6 +34,9 @@ func (h *parts) members() *run.Group {
 	add("transport", nil, h.closeTransport)
 	add("debts", h.debts.Ready(), h.debts.Run) // before any backend becomes available
 	add("apiservices", h.apiservices.Ready(), h.apiservices.Run)
+	if h.peers != nil {
+		add("peers", nil, h.peers.Run)
+	}
 	add("discovery", h.discovery.Ready(), h.discovery.Run)
 	add("watch list probes", nil, h.watchLists.Run)
 	add("openapi", h.openapi.Ready(), h.openapi.Run)

@@ -30,6 +30,7 @@ import (
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/overload"
+	"portico.dev/internal/peers"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/server"
 	"portico.dev/internal/store"
@@ -73,6 +74,7 @@ type parts struct {
 	// backendEvents passes events about backends from transport, router and apiservices to apiservices, discovery and openapi.
 	backendEvents transport.Events
 	transport     *transport.Set
+	peers         *peers.Peers // nil: replicas hand on nothing
 	debts         *debts.Store
 	apiservices   *apiservice.Controller
 	discovery     *discovery.Merger
@@ -147,12 +149,15 @@ func (h *parts) wireRoutes() (err error) {
 		MaxReplayTotal: h.memory.Share(transport.MaxReplayTotal, 16),
 		Engine:         c.BackendEngine, Zone: c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
 	})
+	if err := h.wirePeers(); err != nil {
+		return err
+	}
 	h.debts = debts.NewStore(h.store, h.log)
 	h.apiservices = apiservice.New(apiservice.Config{
 		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
 		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(),
 		Transport: h.transport, Local: h.visible(), CRDs: h.core.CRDs(), EndpointRouting: c.EnableAggregatorRouting,
-		Peers: h.replicas, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
+		Peers: h.replicas.Section(store.VerdictSection), Hops: h.hops, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
 		DocumentProblem: func(apiService string) string { return h.openapi.Problem(apiService) },
 		Debts:           h.debts,
 		BackendEvents:   &h.backendEvents,

@@ -45,6 +45,8 @@ type Config struct {
 	EndpointRouting bool
 	// Peers are the other replicas of this server. Default nil: there are none.
 	Peers Peers
+	// Hops reports whether requests can be handed to another replica. Default nil: to none.
+	Hops func(replica string) bool
 	// Replica is this replica's name in conditions and Events.
 	Replica string
 	// Events is where Kubernetes Events are written. Default nil: none are.
@@ -132,7 +134,7 @@ func New(cfg Config) *Controller {
 	c.table.Store(&Table{})
 	client := cfg.Client.ApiregistrationV1().APIServices()
 	c.registrar = newRegistrar(client, c.lister, c.local, c.log)
-	c.replicas = newReplicas(cfg.Peers, cfg.Replica, c.log)
+	c.replicas = newReplicas(cfg.Peers, cfg.Replica, cfg.Hops, c.log)
 	c.events = newEventRecorder(cfg.Events, cfg.Replica, c.log)
 	c.status = &statusWriter{
 		client: client, lister: c.lister, table: c.Table, replicas: c.replicas, events: c.events, log: c.log,

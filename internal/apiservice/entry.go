@@ -185,6 +185,9 @@ func (c *Controller) updateRoute(name string, e *entry) bool {
 		Service:         e.object.Spec.Service,
 		extra:           extraConditions(&e.object.Spec, e.input, now),
 	}
+	if !after.Available() {
+		after.Replicas = c.ReachedBy(after)
+	}
 	if before != nil && sameRoute(before, after) {
 		return false
 	}
@@ -197,7 +200,7 @@ func (c *Controller) updateRoute(name string, e *entry) bool {
 func sameRoute(a, b *Route) bool {
 	return a.GroupVersion == b.GroupVersion && a.Name == b.Name && a.Local == b.Local && a.Backend == b.Backend &&
 		a.Condition == b.Condition && a.GroupPriority == b.GroupPriority && a.VersionPriority == b.VersionPriority &&
-		a.UID == b.UID && maps.Equal(a.Annotations, b.Annotations) && equality.Semantic.DeepEqual(a.Service, b.Service) &&
+		a.UID == b.UID && slices.Equal(a.Replicas, b.Replicas) && maps.Equal(a.Annotations, b.Annotations) && equality.Semantic.DeepEqual(a.Service, b.Service) &&
 		slices.EqualFunc(a.extra, b.extra, sameExceptTime)
 }
 

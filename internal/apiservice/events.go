@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -25,6 +26,10 @@ const (
 	backendAvailable = "BackendAvailable"
 	// backendUnavailable is a backend that has become unavailable; the message has the condition's reason and message.
 	backendUnavailable = "BackendUnavailable"
+	// backendUnavailableOnSome is a backend that some replicas do not reach any more and others do; the message names both.
+	backendUnavailableOnSome = "BackendUnavailableOnSomeReplicas"
+	// backendAvailableOnAll is the end of that.
+	backendAvailableOnAll = "BackendAvailableOnAllReplicas"
 )
 
 const (
@@ -51,6 +56,9 @@ type eventRecorder struct {
 	replica string
 	log     *zap.Logger
 	queue   chan availabilityEvent
+
+	mu       sync.Mutex // guards disagree
+	disagree map[types.UID]bool
 }
 
 // availabilityEvent is one change of the Available condition.
@@ -64,13 +72,21 @@ type availabilityEvent struct {
 }
 
 func newEventRecorder(client typedcorev1.EventsGetter, replica string, log *zap.Logger) *eventRecorder {
-	return &eventRecorder{client: client, replica: replica, log: log, queue: make(chan availabilityEvent, maxQueuedEvents)}
+	return &eventRecorder{client: client, replica: replica, log: log, queue: make(chan availabilityEvent, maxQueuedEvents), disagree: make(map[types.UID]bool)}
 }
 
 // record queues an Event if a write of status changed the availability. It does not block.
 func (h *eventRecorder) record(before, after *apiregistrationv1.APIService) {
-	t, ok := availabilityEventOf(before, after)
-	if !ok || h.client == nil {
+	if t, ok := availabilityEventOf(before, after); ok {
+		h.enqueue(t)
+	}
+	if t, ok := replicasEventOf(before, after); ok && h.announces(t) {
+		h.enqueue(t)
+	}
+}
+
+func (h *eventRecorder) enqueue(t availabilityEvent) {
+	if h.client == nil {
 		return
 	}
 	select {
@@ -78,6 +94,39 @@ func (h *eventRecorder) record(before, after *apiregistrationv1.APIService) {
 	default:
 		h.log.Warn("too many Events at a time; this one is not written", zap.String("apiservice", t.name), zap.String("reason", t.reason))
 	}
+}
+
+// announces remembers about which APIServices an Event has said that replicas disagree: the end of that is only told of these.
+func (h *eventRecorder) announces(t availabilityEvent) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t.reason == backendUnavailableOnSome {
+		if len(h.disagree) >= maxQueuedEvents {
+			clear(h.disagree)
+		}
+		h.disagree[t.uid] = true
+		return true
+	}
+	told := h.disagree[t.uid]
+	delete(h.disagree, t.uid)
+	return told
+}
+
+// replicasEventOf returns the Event of a change between agreement and disagreement of the replicas; false when there is none. It is
+// none that a backend returns to one replica after the other.
+func replicasEventOf(before, after *apiregistrationv1.APIService) (availabilityEvent, bool) {
+	old, _ := findCondition(before.Status.Conditions, AvailableOnAllReplicas)
+	now, _ := findCondition(after.Status.Conditions, AvailableOnAllReplicas)
+	t := availabilityEvent{name: after.Name, uid: after.UID, at: time.Now(), message: now.Message}
+	switch {
+	case now.Reason == someReplicas && old.Status != apiregistrationv1.ConditionFalse:
+		t.kind, t.reason = corev1.EventTypeWarning, backendUnavailableOnSome
+	case now.Status == apiregistrationv1.ConditionTrue && old.Reason == someReplicas:
+		t.kind, t.reason = corev1.EventTypeNormal, backendAvailableOnAll
+	default:
+		return availabilityEvent{}, false
+	}
+	return t, true
 }
 
 // availabilityEventOf returns the Event of a status change; false when there is none. The first condition of an APIService

@@ -54,6 +54,36 @@ func TestWhichChangesAreEvents(t *testing.T) {
 	}
 }
 
+func TestWhenReplicasDisagreeIsAnEvent(t *testing.T) {
+	with := func(status, reason string) *apiregistrationv1.APIService {
+		o := standing("x", "True", reasonPassed)
+		if status != "" {
+			o.Status.Conditions = append(o.Status.Conditions, apiregistrationv1.APIServiceCondition{
+				Type: AvailableOnAllReplicas, Status: apiregistrationv1.ConditionStatus(status), Reason: reason,
+			})
+		}
+		return o
+	}
+	for name, c := range map[string]struct {
+		before, after *apiregistrationv1.APIService
+		reason        string // "" for nothing
+	}{
+		"the first time":      {with("", ""), with("False", someReplicas), backendUnavailableOnSome},
+		"one is cut off":      {with("True", "AllReplicas"), with("False", someReplicas), backendUnavailableOnSome},
+		"another one too":     {with("False", someReplicas), with("False", someReplicas), ""},
+		"none reaches it":     {with("False", someReplicas), with("False", "NoReplica"), ""},
+		"all reach it":        {with("False", someReplicas), with("True", "AllReplicas"), backendAvailableOnAll},
+		"back from nothing":   {with("False", "NoReplica"), with("True", "AllReplicas"), ""},
+		"one replica is left": {with("False", someReplicas), with("", ""), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, ok := replicasEventOf(c.before, c.after); ok != (c.reason != "") || got.reason != c.reason {
+				t.Errorf("told %+v", got)
+			}
+		})
+	}
+}
+
 // runRecorder runs an eventRecorder in a bubble until the test ends.
 func runRecorder(t *testing.T) (*eventRecorder, func() []corev1.Event) {
 	t.Helper()

@@ -59,8 +59,8 @@ func TestMergeReplicaVotes(t *testing.T) {
 				if string(got.Status) != c.status || got.Reason != c.reason || got.Message != c.message {
 					t.Fatalf("got %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, c.status, c.reason, c.message)
 				}
-				all := allReplicasCondition(votes)
-				if string(all.Status) != c.everywhere || !strings.Contains(all.Message, c.everywhereWords) || all.Type != availableOnAllReplicas {
+				all := allReplicasCondition(votes, func(string) bool { return false })
+				if string(all.Status) != c.everywhere || !strings.Contains(all.Message, c.everywhereWords) || all.Type != AvailableOnAllReplicas {
 					t.Fatalf("everywhere: got %s %q, want %s %q", all.Status, all.Message, c.everywhere, c.everywhereWords)
 				}
 				rand.Shuffle(len(votes), func(i, j int) { votes[i], votes[j] = votes[j], votes[i] })
@@ -71,8 +71,16 @@ func TestMergeReplicaVotes(t *testing.T) {
 
 func TestALongListOfReplicasIsCutShort(t *testing.T) {
 	votes := verdictsOf(append([]string{"T"}, strings.Split(strings.Repeat("F|A|x,", 24)+"F|A|x", ",")...)...)
-	if got := allReplicasCondition(votes).Message; !strings.HasSuffix(got, "b, c, d, e, f, g, h, i, j, k and 15 more") {
+	if got := allReplicasCondition(votes, func(string) bool { return false }).Message; !strings.HasSuffix(got, "b, c, d, e, f, g, h, i, j, k and 15 more") {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestWhoTakesTheRequestsOfOthersIsNamed(t *testing.T) {
+	votes := verdictsOf("T", "F|A|x", "T")
+	message := allReplicasCondition(votes, func(replica string) bool { return replica == votes[2].replica }).Message
+	if want := "replicas that do not reach the backend: " + votes[1].replica + "; they hand its requests to replicas that do: " + votes[2].replica; message != want {
+		t.Errorf("got %q, want %q", message, want)
 	}
 }
 
@@ -204,7 +212,7 @@ func TestTooManyVerdictsAreEncodedWithoutMessages(t *testing.T) {
 
 func TestPeerChangesSinceTheLastUpdate(t *testing.T) {
 	c := newPeerGroup()
-	own := newReplicas(c.join("a"), "a", zaptest.NewLogger(t))
+	own := newReplicas(c.join("a"), "a", nil, zaptest.NewLogger(t))
 	other := c.join("b")
 	say := func(routes ...*Route) {
 		text, err := encodeVerdicts(NewTable(routes, true))

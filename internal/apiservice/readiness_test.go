@@ -102,7 +102,7 @@ func replicaNamed(t *testing.T, name string, verdicts map[string]map[string]apir
 		}
 		peers.others[replica] = text
 	}
-	c := &Controller{replicas: newReplicas(peers, name, zap.NewNop())}
+	c := &Controller{replicas: newReplicas(peers, name, nil, zap.NewNop())}
 	c.table.Store(own)
 	c.replicas.update()
 	return c

@@ -21,11 +21,12 @@ import (
 	"portico.dev/internal/run"
 )
 
-// replicas holds the verdicts of the other replicas. Routing never uses them: a replica sends requests to the backends that
-// it reaches itself. Only the status, which is shared, depends on all.
+// replicas holds the verdicts of the other replicas. A replica sends requests to the backends that it reaches itself, whatever
+// these say. Those for other backends it hands to a replica that reaches them; and the status, which is shared, depends on all.
 type replicas struct {
 	peers Peers // nil: this replica is alone
 	name  string
+	hops  func(replica string) bool // Config.Hops
 	log   *zap.Logger
 
 	mu sync.Mutex // guards what follows
@@ -35,8 +36,8 @@ type replicas struct {
 	led      bool // whether this replica led at the last update
 }
 
-func newReplicas(peers Peers, name string, log *zap.Logger) *replicas {
-	return &replicas{peers: peers, name: name, log: log, decoded: make(map[string]map[string]sharedVerdict)}
+func newReplicas(peers Peers, name string, hops func(replica string) bool, log *zap.Logger) *replicas {
+	return &replicas{peers: peers, name: name, hops: hops, log: log, decoded: make(map[string]map[string]sharedVerdict)}
 }
 
 // peerChanges is what changed from one update to the next.
@@ -147,7 +148,7 @@ func (c *replicas) conditions(r *Route, stored []apiregistrationv1.APIServiceCon
 	if r.Local || len(verdicts) == 1 {
 		return c.conditionsAlone(r, verdicts, stored, now)
 	}
-	verdict, all := fold(verdicts), allReplicasCondition(verdicts)
+	verdict, all := fold(verdicts), c.onAllReplicas(verdicts)
 	verdict.LastTransitionTime, all.LastTransitionTime = now, now
 	return append([]apiregistrationv1.APIServiceCondition{verdict, all}, r.extra...)
 }
@@ -156,8 +157,8 @@ func (c *replicas) conditions(r *Route, stored []apiregistrationv1.APIServiceCon
 // other replicas, which have no verdict yet.
 func (c *replicas) conditionsAlone(r *Route, verdicts []replicaVerdict, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
 	out := []apiregistrationv1.APIServiceCondition{r.Condition}
-	if _, there := findCondition(stored, availableOnAllReplicas); !r.Local && (there || c.size() > 1) {
-		all := allReplicasCondition(verdicts)
+	if _, there := findCondition(stored, AvailableOnAllReplicas); !r.Local && (there || c.size() > 1) {
+		all := c.onAllReplicas(verdicts)
 		all.LastTransitionTime = now
 		out = append(out, all)
 	}
@@ -302,8 +303,35 @@ func (c *Controller) handlePeerChanges(n peerChanges) {
 			continue
 		}
 		c.status.queue.Add(r.Name)
+		if !r.Available() {
+			c.queue.Add(queueItem{apiService: r.Name}) // for Route.Replicas
+		}
 		if m, ok := c.monitors.lookup(r.Backend); ok && n.names.Has(r.Name) && c.replicas.disagrees(r) {
 			m.probeSoon()
+		}
+	}
+}
+
+// ReachedBy returns the other replicas that reach the backend of a route and to which requests can be handed, by name.
+func (c *Controller) ReachedBy(r *Route) []string {
+	if c.cfg.Hops == nil || c.replicas.peers == nil || r.Local {
+		return nil
+	}
+	var names []string
+	for name, verdict := range c.replicas.others(r) {
+		if verdict.Status == apiregistrationv1.ConditionTrue && c.cfg.Hops(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// HopsChanged tells that Hops may return something else. It does not block.
+func (c *Controller) HopsChanged() {
+	for _, r := range c.Table().Routes() {
+		if !r.Available() {
+			c.queue.Add(queueItem{apiService: r.Name})
 		}
 	}
 }
@@ -370,15 +398,28 @@ func preference(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
+// someReplicas is the reason of AvailableOnAllReplicas when replicas disagree.
+const someReplicas = "SomeReplicas"
+
 // namedReplicas bounds the list in a message.
 const namedReplicas = 10
 
+// onAllReplicas is allReplicasCondition with the replicas that take requests of others.
+func (c *replicas) onAllReplicas(verdicts []replicaVerdict) apiregistrationv1.APIServiceCondition {
+	return allReplicasCondition(verdicts, func(replica string) bool {
+		return c.hops != nil && (replica == c.name || c.hops(replica))
+	})
+}
+
 // allReplicasCondition makes the AvailableOnAllReplicas condition of at least one verdict.
-func allReplicasCondition(verdicts []replicaVerdict) apiregistrationv1.APIServiceCondition {
-	var unreachable []string
+func allReplicasCondition(verdicts []replicaVerdict, hops func(replica string) bool) apiregistrationv1.APIServiceCondition {
+	var unreachable, takers []string
 	for _, v := range verdicts {
-		if !v.available() {
+		switch {
+		case !v.available():
 			unreachable = append(unreachable, v.replica)
+		case hops(v.replica):
+			takers = append(takers, v.replica)
 		}
 	}
 	var c apiregistrationv1.APIServiceCondition
@@ -388,9 +429,13 @@ func allReplicasCondition(verdicts []replicaVerdict) apiregistrationv1.APIServic
 	case len(unreachable) == len(verdicts):
 		c = condition(apiregistrationv1.ConditionFalse, "NoReplica", "no replica reaches the backend")
 	default:
-		c = condition(apiregistrationv1.ConditionFalse, "SomeReplicas", "replicas that do not reach the backend: "+joinNames(unreachable))
+		message := "replicas that do not reach the backend: " + joinNames(unreachable)
+		if len(takers) > 0 {
+			message += "; they hand its requests to replicas that do: " + joinNames(takers)
+		}
+		c = condition(apiregistrationv1.ConditionFalse, someReplicas, message)
 	}
-	c.Type = availableOnAllReplicas
+	c.Type = AvailableOnAllReplicas
 	return c
 }
 

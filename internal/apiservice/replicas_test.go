@@ -102,11 +102,11 @@ func TestDisagreeingReplicasWriteOneStatusAndRouteByTheirOwnVerdict(t *testing.T
 	other.run()
 
 	a.standsAt("v1.example.com", apiregistrationv1.Available, "True")
-	a.standsAt("v1.example.com", availableOnAllReplicas, "False")
+	a.standsAt("v1.example.com", AvailableOnAllReplicas, "False")
 	a.routes(false)
 	other.routes(true)
 	eventually(t, "the blind replica is named", func() bool {
-		return strings.HasSuffix(a.written("v1.example.com", availableOnAllReplicas).Message, ": replica-a")
+		return strings.HasSuffix(a.written("v1.example.com", AvailableOnAllReplicas).Message, ": replica-a")
 	})
 	eventually(t, "what others see is shown", func() bool {
 		return a.DebugState().APIServices[0].Elsewhere["replica-b"] == "True"
@@ -128,7 +128,7 @@ func TestDisagreeingReplicasWriteOneStatusAndRouteByTheirOwnVerdict(t *testing.T
 	}
 
 	blind.Store(false)
-	a.standsAt("v1.example.com", availableOnAllReplicas, "True")
+	a.standsAt("v1.example.com", AvailableOnAllReplicas, "True")
 	a.routes(true)
 	if n := writesB.Load(); n != 0 {
 		t.Errorf("the replica that does not lead wrote %d times", n)
@@ -150,7 +150,7 @@ func TestAnIdleReplicaLearnsFromABusyOne(t *testing.T) {
 	other := a.another(asPeer("replica-b", c.join("replica-b"), &writesB))
 	a.run()
 	other.run()
-	a.standsAt("v1.example.com", availableOnAllReplicas, "True")
+	a.standsAt("v1.example.com", AvailableOnAllReplicas, "True")
 
 	b.stop()
 	start := time.Now()
@@ -163,7 +163,7 @@ func TestAnIdleReplicaLearnsFromABusyOne(t *testing.T) {
 	}
 	b.start()
 	a.standsAt("v1.example.com", apiregistrationv1.Available, "True")
-	a.standsAt("v1.example.com", availableOnAllReplicas, "True")
+	a.standsAt("v1.example.com", AvailableOnAllReplicas, "True")
 	eventually(t, "events of going and returning", func() bool {
 		list, err := a.core.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -201,16 +201,16 @@ func TestReplicasOverEtcd(t *testing.T) {
 	defer leaveB()
 
 	var writesA, writesB atomic.Int64
-	a := newEnv(t, nil, asPeer("replica-a", peersA, &writesA))
+	a := newEnv(t, nil, asPeer("replica-a", peersA.Section(store.VerdictSection), &writesA))
 	b := a.serve("server")
 	a.add(external("server"))
 	a.add(a.remote("example.com", "v1", "server", b.port()))
-	other := a.another(asPeer("replica-b", peersB, &writesB))
+	other := a.another(asPeer("replica-b", peersB.Section(store.VerdictSection), &writesB))
 	stopA := a.run()
 	stopB := other.run()
 	defer stopB()
 	a.standsAt("v1.example.com", apiregistrationv1.Available, "True")
-	a.standsAt("v1.example.com", availableOnAllReplicas, "True")
+	a.standsAt("v1.example.com", AvailableOnAllReplicas, "True")
 	if n := writesB.Load(); n != 0 {
 		t.Errorf("the replica that does not lead wrote %d times", n)
 	}
@@ -231,7 +231,7 @@ func TestReplicasOverEtcd(t *testing.T) {
 	if writesA.Load() != before || writesB.Load() == 0 {
 		t.Errorf("writes: %d after its end, and %d", writesA.Load()-before, writesB.Load())
 	}
-	if c := other.written("v1.example.com", availableOnAllReplicas); c.Status != "False" || c.Reason != "NoReplica" {
+	if c := other.written("v1.example.com", AvailableOnAllReplicas); c.Status != "False" || c.Reason != "NoReplica" {
 		t.Errorf("the condition of all replicas is %+v", c)
 	}
 }

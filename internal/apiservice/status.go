@@ -206,7 +206,7 @@ func (d *debouncer) debounce(name string, stored, wanted []apiregistrationv1.API
 		d.falseSince = make(map[debounceKey]time.Time)
 	}
 	for _, c := range wanted {
-		if c.Type == apiregistrationv1.Available || c.Type == availableOnAllReplicas {
+		if c.Type == apiregistrationv1.Available || c.Type == AvailableOnAllReplicas {
 			var left time.Duration
 			if c, left = d.debounceOne(debounceKey{name, c.Type}, stored, c, now); left > 0 && (wait == 0 || left < wait) {
 				wait = left

@@ -28,7 +28,7 @@ type writerEnv struct {
 
 func newWriterEnv(t *testing.T, peers Peers, store cache.Indexer) *writerEnv {
 	t.Helper()
-	d := &writerEnv{t: t, store: store, replicas: newReplicas(peers, "own", zaptest.NewLogger(t))}
+	d := &writerEnv{t: t, store: store, replicas: newReplicas(peers, "own", nil, zaptest.NewLogger(t))}
 	d.route.Store(routed(1, "True", reasonPassed, "all checks passed"))
 	client := aggregatorfake.NewClientset()
 	client.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -120,7 +120,7 @@ func TestASingleReplicaWritesItsVerdictAtOnce(t *testing.T) {
 						t.Fatalf("%s is not written at once; it stands at %s", status, got)
 					}
 				}
-				if got := d.stands(availableOnAllReplicas); got != "" {
+				if got := d.stands(AvailableOnAllReplicas); got != "" {
 					t.Errorf("with one replica it says %s of all", got)
 				}
 			})
@@ -134,7 +134,7 @@ func TestUnavailableIsDebouncedWithSeveralReplicas(t *testing.T) {
 		own, other := c.join("own"), c.join("other")
 		other.thinks(t, "True", reasonPassed)
 		d := newWriterEnv(t, own, indexer(t))
-		if got := d.stands(availableOnAllReplicas); got != "True" {
+		if got := d.stands(AvailableOnAllReplicas); got != "True" {
 			t.Fatalf("all reach it, but it stands at %q", got)
 		}
 		writes := d.writes.Load()
@@ -157,8 +157,8 @@ func TestUnavailableIsDebouncedWithSeveralReplicas(t *testing.T) {
 		d.sees("False", "A")
 		time.Sleep(2 * debounceTime)
 		synctest.Wait()
-		if d.stands(apiregistrationv1.Available) != "True" || d.stands(availableOnAllReplicas) != "False" || d.writes.Load()-writes != 1 {
-			t.Errorf("one blind replica: available %s, on all %s, %d writes", d.stands(apiregistrationv1.Available), d.stands(availableOnAllReplicas), d.writes.Load()-writes)
+		if d.stands(apiregistrationv1.Available) != "True" || d.stands(AvailableOnAllReplicas) != "False" || d.writes.Load()-writes != 1 {
+			t.Errorf("one blind replica: available %s, on all %s, %d writes", d.stands(apiregistrationv1.Available), d.stands(AvailableOnAllReplicas), d.writes.Load()-writes)
 		}
 
 		// The other follows.
@@ -184,8 +184,8 @@ func TestUnavailableIsDebouncedWithSeveralReplicas(t *testing.T) {
 		// When the replica that reaches it dies, the other is left, and its verdict is all there is.
 		other.die()
 		d.listen()
-		if d.stands(apiregistrationv1.Available) != "False" || d.stands(availableOnAllReplicas) != "False" {
-			t.Errorf("available %s, on all %s", d.stands(apiregistrationv1.Available), d.stands(availableOnAllReplicas))
+		if d.stands(apiregistrationv1.Available) != "False" || d.stands(AvailableOnAllReplicas) != "False" {
+			t.Errorf("available %s, on all %s", d.stands(apiregistrationv1.Available), d.stands(AvailableOnAllReplicas))
 		}
 	})
 }

@@ -40,11 +40,18 @@ type Route struct {
 	// Service is what a remote APIService refers to; nil for a local one. Callers must not change it.
 	Service *apiregistrationv1.ServiceReference
 
+	// Replicas are the replicas that reach the backend and to which requests can be handed, while this one does not reach it.
+	// Callers must not change the slice.
+	Replicas []string
+
 	// extra are the other conditions of the status.
 	extra []apiregistrationv1.APIServiceCondition
 }
 
-// Available reports whether requests for the group-version can be served.
+// Reachable reports whether requests for the group-version can be served, by this replica or through another one.
+func (r *Route) Reachable() bool { return r.Available() || len(r.Replicas) > 0 }
+
+// Available reports whether this replica reaches the backend, or serves the group-version itself.
 func (r *Route) Available() bool { return r.Condition.Status == apiregistrationv1.ConditionTrue }
 
 // Table is the routes of all group-versions at one moment. It is immutable; the zero Table is empty and not synced.

@@ -64,8 +64,9 @@ const (
 	tlsVerified apiregistrationv1.APIServiceConditionType = "TLSVerified"
 	// hidesLocal is True (GroupVersionServedHere) while this server has the group-version too.
 	hidesLocal apiregistrationv1.APIServiceConditionType = "HidesLocalResources"
-	// availableOnAllReplicas is False when some replica cannot reach the backend.
-	availableOnAllReplicas apiregistrationv1.APIServiceConditionType = "AvailableOnAllReplicas"
+	// AvailableOnAllReplicas is False when some replica cannot reach the backend (SomeReplicas; the message names it, and who answers its
+	// clients), or none can (NoReplica).
+	AvailableOnAllReplicas apiregistrationv1.APIServiceConditionType = "AvailableOnAllReplicas"
 	// EndpointsInUse is False (EndpointEjected) while some endpoints of an available backend get no requests; the message names
 	// them and says why.
 	EndpointsInUse apiregistrationv1.APIServiceConditionType = "EndpointsInUse"
@@ -74,7 +75,7 @@ const (
 // transientConditions are removed from the status when they no longer hold.
 var transientConditions = []apiregistrationv1.APIServiceConditionType{
 	caBundleValid, servingCertExpires, orphaned, annotationsValid, openAPIValid, tlsVerified, hidesLocal,
-	availableOnAllReplicas, EndpointsInUse,
+	AvailableOnAllReplicas, EndpointsInUse,
 }
 
 // expiryWarning is how long before a serving certificate expires the condition appears.

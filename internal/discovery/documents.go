@@ -138,7 +138,7 @@ func mergeGroupVersions(local Local, table remote.Table, records map[string]*rec
 			g.Freshness, g.Resources = apidiscoveryv2.DiscoveryFreshnessCurrent, resources
 		} else {
 			rec := records[r.APIService]
-			g.unavailable, g.since = !r.Available, r.Since
+			g.unavailable, g.since = !r.Available && !r.ReachedElsewhere, r.Since
 			g.Freshness, g.Reason = rec.freshness(r)
 			g.Resources = rec.resources(r)
 		}

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -109,6 +110,10 @@ func (rec *record) freshness(r remote.Route) (apidiscoveryv2.DiscoveryFreshness,
 
 func (rec *record) problem(r remote.Route) string {
 	switch {
+	case !r.Available && r.ReachedElsewhere && rec.last == nil:
+		return "the backend has not answered yet"
+	case !r.Available && r.ReachedElsewhere:
+		return rec.unconfirmed() // what we have met ourselves does not count
 	case !r.Available && r.Reason != "":
 		return r.Reason
 	case !r.Available:
@@ -117,15 +122,17 @@ func (rec *record) problem(r remote.Route) string {
 		return rec.failure
 	case !rec.answered || rec.last == nil:
 		return "the backend has not answered yet"
-	case len(rec.missing) > 0:
-		names := make([]string, 0, len(rec.missing))
-		for name := range rec.missing {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		return fmt.Sprintf("the backend suddenly leaves out %s, which is not confirmed yet", strings.Join(names, ", "))
 	}
-	return ""
+	return rec.unconfirmed()
+}
+
+// unconfirmed names the resources that the backend leaves out without a confirmation; empty for none.
+func (rec *record) unconfirmed() string {
+	if len(rec.missing) == 0 {
+		return ""
+	}
+	names := slices.Sorted(maps.Keys(rec.missing))
+	return fmt.Sprintf("the backend suddenly leaves out %s, which is not confirmed yet", strings.Join(names, ", "))
 }
 
 // resources returns what the document lists, fresh or not.

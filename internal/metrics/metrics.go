@@ -11,6 +11,7 @@ type Metrics struct {
 	Requests      *Requests
 	Availability  *Availability
 	Backends      *Backends
+	Peers         *Peers
 	Discovery     *Discovery
 	OpenAPI       *OpenAPI
 	Garbage       *Garbage
@@ -29,6 +30,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Requests:      NewRequests(reg),
 		Availability:  NewAvailability(reg),
 		Backends:      NewBackends(reg),
+		Peers:         NewPeers(reg),
 		Discovery:     NewDiscovery(reg),
 		OpenAPI:       NewOpenAPI(reg),
 		Garbage:       NewGarbage(reg),

@@ -3,6 +3,7 @@ package pki
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -130,3 +131,22 @@ func aeadSuites() []uint16 {
 		tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 	}
 }
+
+// PinnedClientConfig is the client side of TLS to a server whose certificate accept knows. No authority is asked.
+func PinnedClientConfig(serverName string, certificate *KeyPair, accept func(*x509.Certificate) bool) *tls.Config {
+	return &tls.Config{
+		ServerName:           serverName,
+		MinVersion:           tls.VersionTLS13,
+		NextProtos:           clientProtocols,
+		GetClientCertificate: certificate.GetClientCertificate,
+		InsecureSkipVerify:   true, // VerifyConnection verifies
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 || !accept(state.PeerCertificates[0]) {
+				return errNotPinned
+			}
+			return nil
+		},
+	}
+}
+
+var errNotPinned = errors.New("the server's certificate is not one that is expected")

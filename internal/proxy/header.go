@@ -49,12 +49,14 @@ func (x *exchange) requestHeader() http.Header {
 	if _, ok := out["User-Agent"]; !ok {
 		set("User-Agent", "") // or the library would name itself
 	}
-	if host, _, err := net.SplitHostPort(x.r.RemoteAddr); err == nil {
-		set("X-Forwarded-For", host)
+	if x.dest.Statement.Header == "" { // another replica finds in its statement what these are to be
+		if host, _, err := net.SplitHostPort(x.r.RemoteAddr); err == nil {
+			set("X-Forwarded-For", host)
+		}
+		set("X-Forwarded-Host", x.r.Host)
+		set("X-Forwarded-Proto", scheme(x.r))
+		out["Via"] = viaOf(out["Via"])
 	}
-	set("X-Forwarded-Host", x.r.Host)
-	set("X-Forwarded-Proto", scheme(x.r))
-	out["Via"] = viaOf(out["Via"])
 	if id := request.AuditID(x.r.Context()); id != "" {
 		set("Audit-Id", id)
 	}

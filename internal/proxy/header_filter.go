@@ -31,6 +31,7 @@ var hopByHop = map[string]bool{
 var privateHeaders = map[string]bool{
 	"authorization": true, "cookie": true, "forwarded": true, "x-real-ip": true, "x-original-url": true,
 	"x-rewrite-url": true, "audit-id": true, "baggage": true, "host": true, "content-length": true,
+	"x-portico-peer": true, // by which replicas prove to each other whose request it is
 	// The front door itself answers 100 Continue when the body is read. To a backend it would be a promise to read an
 	// interim response (CVE-2024-24791).
 	"expect": true,

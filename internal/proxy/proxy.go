@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/metrics"
@@ -36,8 +37,26 @@ type Destination struct {
 	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's responses to get, list
 	// and watch.
 	ConvertTable, ConvertMetadata bool
+	// Statement, if set, says that Backend is another replica of the front door: what proves the user to it, in place of identity
+	// headers, and the header that carries that.
+	Statement Statement
+	// Fallback, if set, is asked once where to send a request that got no response of Backend, and that may be sent again.
+	Fallback Fallback
 	// Observer is told what becomes of the request. May be nil.
 	Observer Observer
+}
+
+// Fallback knows where requests may go that got no response.
+type Fallback interface {
+	// Elsewhere returns another destination of a request. False: there is none, so that the request fails.
+	Elsewhere(r *http.Request, failed Destination) (Destination, bool)
+}
+
+// Statement is what another replica is told about a request.
+type Statement struct {
+	// Header carries the value that State makes. Empty: the destination is no replica.
+	Header string
+	State  func(r *http.Request, u user.Info) (string, error)
 }
 
 // Config is what a Proxy needs. The zero value of each limit means its default.
@@ -104,15 +123,38 @@ func orDefault(field *time.Duration, value time.Duration) {
 //
 // Serve panics with http.ErrAbortHandler when a response must be broken off.
 func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, t Destination) {
+	x := p.exchange(w, r, t)
+	err := x.serve()
+	if err != nil && t.Fallback != nil && mayRepeat(r, err) {
+		if next, ok := t.Fallback.Elsewhere(r, t); ok {
+			p.log.Debug("request goes to another replica", append(x.fields(), zap.Error(err))...)
+			x = p.exchange(w, r, next)
+			err = x.serve()
+		}
+	}
+	if err != nil {
+		x.fail(err)
+	}
+}
+
+func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, t Destination) *exchange {
 	x := &exchange{proxy: p, w: w, r: r, dest: t}
 	if x.dest.Observer == nil {
 		x.dest.Observer = noObserver{}
 	}
 	x.info, _ = apirequest.RequestInfoFrom(r.Context())
 	x.longRunning = t.LongRunning || request.LongRunning(x.info)
-	if err := x.serve(); err != nil {
-		x.fail(err)
+	return x
+}
+
+// mayRepeat reports whether a request that failed may be sent once more: it has no body, and the backend did nothing with it, or it
+// is one that changes nothing.
+func mayRepeat(r *http.Request, err error) bool {
+	var failed *transport.Error
+	if r.ContentLength != 0 || r.Context().Err() != nil || !errors.As(err, &failed) || failed.Class == transport.ClassRequest {
+		return false
 	}
+	return !failed.Sent || r.Method == http.MethodGet || r.Method == http.MethodHead
 }
 
 // exchange is one request and its response.
@@ -135,7 +177,7 @@ func (x *exchange) serve() error {
 	if looped(x.r.Header) {
 		return errLoop
 	}
-	user, ok := apirequest.UserFrom(x.r.Context())
+	who, ok := apirequest.UserFrom(x.r.Context())
 	if !ok {
 		return errNoUser
 	}
@@ -147,7 +189,7 @@ func (x *exchange) serve() error {
 	if err != nil {
 		return err
 	}
-	if err := x.dest.Backend.Admit(&x.slot, user.GetName()); err != nil {
+	if err := x.dest.Backend.Admit(&x.slot, who.GetName()); err != nil {
 		return err
 	}
 	defer x.slot.Release()
@@ -155,7 +197,7 @@ func (x *exchange) serve() error {
 	defer x.endSpan(0, nil)
 
 	header := x.requestHeader()
-	if err := writeIdentity(header, user, &x.values); err != nil {
+	if err := x.identify(header, who); err != nil {
 		return err
 	}
 	if err := x.setURL(); err != nil {
@@ -168,6 +210,20 @@ func (x *exchange) serve() error {
 		return x.makeInitialEvents(header)
 	}
 	return x.roundTrip(header)
+}
+
+// identify says whose request it is.
+func (x *exchange) identify(header http.Header, u user.Info) error {
+	statement := &x.dest.Statement
+	if statement.Header == "" {
+		return writeIdentity(header, u, &x.values)
+	}
+	text, err := statement.State(x.r, u)
+	if err != nil {
+		return err
+	}
+	header[statement.Header] = x.values.one(text)
+	return nil
 }
 
 // upstreamRequest is the request to the backend, with the upstreamContext.

@@ -14,6 +14,7 @@ import (
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/filters"
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
@@ -25,7 +26,10 @@ import (
 //	no such group-version, not yet known      503 Status, Retry-After
 //	local                                     the local groups
 //	remote, this replica can reach it         the proxy
-//	remote, it cannot                         503 Status naming the APIService, its reason and since when
+//	remote, another replica can               that replica
+//	remote, none can                          503 Status naming the APIService, its reason and since when
+//
+// A group-version that only another replica knows is served by that one.
 type Router struct {
 	// Routes is the snapshot of who serves what.
 	Routes func() *apiservice.Table
@@ -42,6 +46,12 @@ type Router struct {
 	// InitialEvents says which watches with initial events the servers of APIServices without an annotation about them would
 	// ignore. Nil: none.
 	InitialEvents proxy.InitialEvents
+	// Replicas hands requests to the other replicas. Nil: there are none.
+	Replicas Replicas
+	// ReachedBy returns the replicas, by name, that reach the backend of a route now. Needed with Replicas.
+	ReachedBy func(*apiservice.Route) []string
+	// PeerMetrics counts what is handed on. May be nil.
+	PeerMetrics *metrics.Peers
 	// Discovery serves /api, /apis and /apis/<group>.
 	Discovery http.Handler
 	// OpenAPI serves /openapi/.
@@ -81,9 +91,13 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 	switch {
 	case ok && !route.Local && route.Available():
 		NoteServedBy(r.Context(), route.Name)
-		s.serveRemote(w, r, route)
+		s.serveRemote(w, r, route, s.destination(route))
 	case ok && !route.Local:
 		NoteServedBy(r.Context(), route.Name)
+		if elsewhere, ok := s.handOn(r, route.Name, route.Replicas); ok {
+			s.serveRemote(w, r, route, elsewhere)
+			return
+		}
 		refusal := unavailable(route, request.AuditID(r.Context()))
 		recordFrom(r.Context()).Failed(refusal.ErrStatus.Message)
 		respond.Error(w, r, refusal)
@@ -95,6 +109,10 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 		refusal.ErrStatus.Details = retryAfter(5)
 		respond.Error(w, r, refusal)
 	default:
+		if elsewhere, ok := s.handOn(r, gv.Version+"."+gv.Group, s.servedElsewhere(gv)); ok {
+			s.serveRemote(w, r, &apiservice.Route{GroupVersion: gv, Name: elsewhere.APIService}, elsewhere)
+			return
+		}
 		respond.Error(w, r, notFound(r))
 	}
 }
@@ -105,8 +123,25 @@ func isDocument(r *http.Request) bool {
 	return ok && !info.IsResourceRequest
 }
 
-// serveRemote hands a request to the proxy, with what the APIService's annotations ask for.
-func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
+// destination is the backend of a route, with what the APIService's annotations ask for.
+func (s *Router) destination(route *apiservice.Route) proxy.Destination {
+	target := proxy.Destination{
+		Backend: route.Backend, APIService: route.Name,
+		RejectSendInitialEvents: route.Options.InitialEvents == apiservice.InitialEventsReject,
+		MakeInitialEvents:       route.Options.InitialEvents == apiservice.InitialEventsMake,
+		ConvertTable:            route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
+	}
+	if route.Options.InitialEvents == apiservice.InitialEventsAuto {
+		target.InitialEvents = s.InitialEvents
+	}
+	if s.Replicas != nil {
+		target.Fallback = s
+	}
+	return target
+}
+
+// serveRemote hands a request to the proxy.
+func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apiservice.Route, target proxy.Destination) {
 	rec := recordFrom(r.Context())
 	info, _ := requestInfo(r.Context())
 	rec.proxied = true
@@ -115,15 +150,7 @@ func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apis
 	// besides, one backend that hangs would keep everybody out.
 	rec.holdSeat(named || request.LongRunning(info))
 	defer rec.cancelSeatRelease()
-	target := proxy.Destination{
-		Backend: route.Backend, APIService: route.Name, Observer: rec,
-		RejectSendInitialEvents: route.Options.InitialEvents == apiservice.InitialEventsReject,
-		MakeInitialEvents:       route.Options.InitialEvents == apiservice.InitialEventsMake,
-		ConvertTable:            route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
-	}
-	if route.Options.InitialEvents == apiservice.InitialEventsAuto {
-		target.InitialEvents = s.InitialEvents
-	}
+	target.Observer = rec
 	if named {
 		// The filters took it for a short one, since they ran before it was known who serves it.
 		target.LongRunning, rec.longRunning = true, true
@@ -135,7 +162,7 @@ func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apis
 		r = r.WithContext(ctx)
 	}
 	s.Proxy.Serve(w, r, target)
-	if s.Unknown != nil && filters.ResponseOf(w).Code == http.StatusNotFound && info != nil && info.IsResourceRequest && info.Name == "" {
+	if s.Unknown != nil && route.Backend != nil && filters.ResponseOf(w).Code == http.StatusNotFound && info != nil && info.IsResourceRequest && info.Name == "" {
 		s.Unknown(route)
 	}
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,8 +27,8 @@ const (
 )
 
 // Replicas are the processes that share one etcd, including this one. Each has a key under a lease, which exists as long as
-// the process and holds the value that the process last published. The replica with the oldest key leads: this is etcd's
-// recipe for an election, without further keys.
+// the process and holds what the process last published, in sections (Section). The replica with the oldest key leads: this is
+// etcd's recipe for an election, without further keys.
 //
 // Leading is no lock. A process may learn late that another one leads, so what a leader writes needs a precondition of its
 // own, such as a resourceVersion.
@@ -40,11 +41,14 @@ type Replicas struct {
 	// published wakes Run when value has changed.
 	published chan struct{}
 
-	mu     sync.Mutex // guards what follows
-	value  []byte
-	others map[string][]byte // the value of each other replica; replaced, never changed
-	leads  bool
-	until  time.Time // before this our lease cannot have run out
+	mu       sync.Mutex // guards what follows
+	sections map[string]json.RawMessage
+	value    []byte            // the sections as they are written
+	others   map[string][]byte // the value of each other replica; replaced, never changed
+	// decoded are the sections of each other replica; replaced, never changed.
+	decoded map[string]map[string]json.RawMessage
+	leads   bool
+	until   time.Time // before this our lease cannot have run out
 	// changed is closed and replaced when others or leads change.
 	changed chan struct{}
 }
@@ -58,6 +62,7 @@ func (s *Store) Replicas(name string) *Replicas {
 		log:       s.log.Named("replicas"),
 		ready:     make(chan struct{}),
 		published: make(chan struct{}, 1),
+		sections:  make(map[string]json.RawMessage),
 		changed:   make(chan struct{}),
 	}
 }
@@ -68,27 +73,81 @@ func (r *Replicas) Name() string { return r.name }
 // Ready is closed when this process has become a replica, or when etcd was too full for that.
 func (r *Replicas) Ready() <-chan struct{} { return r.ready }
 
-// Publish publishes the value of this process. It does not block, and does nothing when value is the last one. Of values
-// that follow each other quickly, some are never written; the last one is.
-func (r *Replicas) Publish(value []byte) {
+// Received returns which other replicas live, and whether this process leads. Callers must not change the map.
+func (r *Replicas) Received() (others map[string][]byte, leads bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if bytes.Equal(value, r.value) {
+	return r.others, r.leads && time.Now().Before(r.until)
+}
+
+// Section is one part of what replicas publish: each part of the program has its own. Its values are JSON.
+type Section struct {
+	replicas *Replicas
+	name     string
+}
+
+// Section returns the section of a name.
+func (r *Replicas) Section(name string) *Section { return &Section{r, name} }
+
+// Publish publishes the value of this process. It does not block, and does nothing when value is the last one. Of values
+// that follow each other quickly, some are never written; the last one is.
+func (s *Section) Publish(value []byte) {
+	r := s.replicas
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if bytes.Equal(value, r.sections[s.name]) {
 		return
 	}
-	r.value = value
+	sections := maps.Clone(r.sections)
+	sections[s.name] = value
+	text, err := json.Marshal(replicaValue{Sections: sections})
+	if err != nil {
+		r.log.Error("publish to the other replicas", zap.String("section", s.name), zap.Error(err))
+		return
+	}
+	r.sections, r.value = sections, text
 	select {
 	case r.published <- struct{}{}:
 	default:
 	}
 }
 
-// Received returns the last value of each other live replica, empty when it has none yet, and whether this
-// process leads. Callers must not change the map.
-func (r *Replicas) Received() (others map[string][]byte, leads bool) {
+// Received returns the last value of each other live replica, empty when it has none yet, and whether this process leads.
+func (s *Section) Received() (others map[string][]byte, leads bool) {
+	r := s.replicas
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.others, r.leads && time.Now().Before(r.until)
+	others = make(map[string][]byte, len(r.decoded))
+	for name, sections := range r.decoded {
+		others[name] = sections[s.name]
+	}
+	return others, r.leads && time.Now().Before(r.until)
+}
+
+// Changed is Replicas.Changed.
+func (s *Section) Changed() <-chan struct{} { return s.replicas.Changed() }
+
+// replicaValue is the value of a replica's key.
+type replicaValue struct {
+	Sections map[string]json.RawMessage `json:"sections"`
+}
+
+// VerdictSection is the section that was the whole value of releases before there were sections.
+const VerdictSection = "verdicts"
+
+// decodeSections is empty for a replica that has published nothing yet, and for a value that is not understood.
+func decodeSections(value []byte) map[string]json.RawMessage {
+	if len(value) == 0 {
+		return nil
+	}
+	var v replicaValue
+	if err := json.Unmarshal(value, &v); err != nil {
+		return nil
+	}
+	if v.Sections == nil {
+		return map[string]json.RawMessage{VerdictSection: value}
+	}
+	return v.Sections
 }
 
 // Changed returns a channel that is closed when Received will return something else. Take it before calling Received. A lease
@@ -151,6 +210,10 @@ func (r *Replicas) update(others map[string][]byte, leads bool) {
 		r.log.Info("this replica writes for all", zap.String("replica", r.name), zap.Bool("leads", leads))
 	}
 	r.others, r.leads = others, leads
+	r.decoded = make(map[string]map[string]json.RawMessage, len(others))
+	for name, value := range others {
+		r.decoded[name] = decodeSections(value)
+	}
 	r.wake()
 }
 

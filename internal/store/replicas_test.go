@@ -41,7 +41,7 @@ func hears(t *testing.T, r *Replicas, leads bool, want ...string) {
 	deadline := time.After(10 * time.Second)
 	for {
 		changed := r.Changed()
-		others, leading := r.Received()
+		others, leading := r.Section(VerdictSection).Received()
 		matches := leading == leads && len(others) == len(want)
 		for _, w := range want {
 			found := false
@@ -64,13 +64,13 @@ func hears(t *testing.T, r *Replicas, leads bool, want ...string) {
 func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	first, stopFirst := joined(t, s, "first", leaseTime)
-	first.Publish([]byte("1"))
+	first.Section(VerdictSection).Publish([]byte("1"))
 	hears(t, first, true)
 	second, _ := joined(t, s, "second", leaseTime)
 	hears(t, second, false, "first=1")
 	hears(t, first, true, "second=")
 	third, stopThird := joined(t, s, "third", leaseTime)
-	second.Publish([]byte("2"))
+	second.Section(VerdictSection).Publish([]byte("2"))
 	hears(t, third, false, "first=1", "second=2")
 
 	start := time.Now()
@@ -87,6 +87,34 @@ func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
 	hears(t, second, true)
 }
 
+// Each section is published by another part of the program, and does not disturb those of others.
+func TestSectionsOfAReplica(t *testing.T) {
+	s, _ := run(t, Config{DataDir: t.TempDir()})
+	a, _ := joined(t, s, "a", leaseTime)
+	b, _ := joined(t, s, "b", leaseTime)
+	a.Section("one").Publish([]byte(`{"x":1}`))
+	a.Section(VerdictSection).Publish([]byte("2"))
+	hears(t, b, false, "a=2")
+	a.Section("broken").Publish([]byte("{"))
+	a.Section(VerdictSection).Publish([]byte("3"))
+	hears(t, b, false, "a=3")
+	if others, _ := b.Section("one").Received(); string(others["a"]) != `{"x":1}` {
+		t.Errorf("section one: %s", others["a"])
+	}
+	if others, _ := b.Section("broken").Received(); len(others["a"]) != 0 {
+		t.Errorf("what is no JSON was published: %s", others["a"])
+	}
+}
+
+// What is not understood is nothing, and what a release without sections wrote is its verdicts.
+func TestValuesOfOtherReleases(t *testing.T) {
+	for value, want := range map[string]string{"": "", "not JSON": "", "[1]": "", `{"v1.a":{"uid":"1"}}`: `{"v1.a":{"uid":"1"}}`, `{"sections":{}}`: ""} {
+		if got := string(decodeSections([]byte(value))[VerdictSection]); got != want {
+			t.Errorf("%s: %q", value, got)
+		}
+	}
+}
+
 func TestAReplicaThatDiedIsForgottenWithItsLease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -97,18 +125,18 @@ func TestAReplicaThatDiedIsForgottenWithItsLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.KV.Put(within(t), ownPrefix+liveKeys+"dead", "last words", clientv3.WithLease(lease.ID)); err != nil {
+	if _, err := client.KV.Put(within(t), ownPrefix+liveKeys+"dead", `{"v1.of.before":{}}`, clientv3.WithLease(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
 	r, _ := joined(t, s, "alive", leaseTime)
-	hears(t, r, false, "dead=last words")
+	hears(t, r, false, `dead={"v1.of.before":{}}`)
 	hears(t, r, true)
 }
 
 func TestAReplicaThatLosesItsKeyJoinsAgainAtTheEndOfTheLine(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	first, _ := joined(t, s, "first", leaseTime)
-	first.Publish([]byte("1"))
+	first.Section(VerdictSection).Publish([]byte("1"))
 	second, _ := joined(t, s, "second", leaseTime)
 	hears(t, second, false, "first=1")
 	if err := s.Delete(within(t), "live/first"); err != nil {
@@ -142,7 +170,7 @@ func TestAReplicaSaysTheLastOfManyWordsInFewWrites(t *testing.T) {
 	a, _ := joined(t, s, "a", leaseTime)
 	b, _ := joined(t, s, "b", leaseTime)
 	for i := range 1000 {
-		a.Publish(fmt.Append(nil, i))
+		a.Section(VerdictSection).Publish(fmt.Append(nil, i))
 	}
 	hears(t, b, false, "a=999")
 	key, err := s.Client().KV.Get(within(t), ownPrefix+liveKeys+"a")
@@ -153,9 +181,9 @@ func TestAReplicaSaysTheLastOfManyWordsInFewWrites(t *testing.T) {
 	if version > 10 {
 		t.Errorf("%d writes", version)
 	}
-	a.Publish([]byte("999"))
-	a.Publish([]byte("over"))
-	hears(t, b, false, "a=over")
+	a.Section(VerdictSection).Publish([]byte("999"))
+	a.Section(VerdictSection).Publish([]byte(`"over"`))
+	hears(t, b, false, `a="over"`)
 	if key, err = s.Client().KV.Get(within(t), ownPrefix+liveKeys+"a"); err != nil || key.Kvs[0].Version != version+1 {
 		t.Errorf("saying the same again was written; error %v", err)
 	}

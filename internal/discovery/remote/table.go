@@ -30,8 +30,11 @@ type Route struct {
 	// Available is this replica's verdict; Reason is the condition's reason why not, and Since when the verdict last changed
 	// between available and not; zero when not known.
 	Available bool
-	Reason    string
-	Since     time.Time
+	// ReachedElsewhere: another replica reaches the backend, and requests are handed to it. The documents are those that it has
+	// stored.
+	ReachedElsewhere bool
+	Reason           string
+	Since            time.Time
 	// CurrentWhenUnavailable keeps the last-known resources of a dead backend Current in discovery.
 	CurrentWhenUnavailable bool
 

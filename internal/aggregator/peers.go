@@ -1,0 +1,86 @@
+package aggregator
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"portico.dev/internal/peers"
+	"portico.dev/internal/transport"
+)
+
+// PeersConfig is how replicas hand requests to each other.
+type PeersConfig struct {
+	// Enabled: replicas hand each other requests for backends that only some of them reach. Default true.
+	Enabled bool
+	// AdvertiseIP and AdvertisePort are where other replicas reach this one. Default: the address at which it listens, or on all
+	// addresses that of --advertise-address or of this machine; and the port at which it listens.
+	AdvertiseIP   string
+	AdvertisePort string
+}
+
+func (c *PeersConfig) addFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.Enabled, "peer-proxy", c.Enabled, "hand requests for backends that this replica does not reach to replicas that do, and serve theirs")
+	fs.StringVar(&c.AdvertiseIP, "peer-advertise-ip", c.AdvertiseIP, "IP address by which other replicas reach this one; default the address that it listens on, or --advertise-address if it listens on all")
+	fs.StringVar(&c.AdvertisePort, "peer-advertise-port", c.AdvertisePort, "port by which other replicas reach this one; default the port that it listens on")
+}
+
+func (c *PeersConfig) validate(bad func(flag, format string, args ...any)) {
+	if _, err := netip.ParseAddr(c.AdvertiseIP); c.AdvertiseIP != "" && err != nil {
+		bad("peer-advertise-ip", "%q is not an IP address", c.AdvertiseIP)
+	}
+	if port, err := strconv.Atoi(c.AdvertisePort); c.AdvertisePort != "" && (err != nil || port < 1 || port > 65535) {
+		bad("peer-advertise-port", "%q is not a port", c.AdvertisePort)
+	}
+}
+
+// wirePeers leaves h.peers nil if replicas hand on nothing.
+func (h *parts) wirePeers() (err error) {
+	if !h.cfg.Peers.Enabled {
+		return nil
+	}
+	h.peers, err = peers.New(peers.Config{
+		Section: h.replicas.Section("peers"), Name: h.replicas.Name(), Address: h.peerAddress(), GroupVersions: h.core.BuiltIn(),
+		Transport: transport.Options{
+			OwnAddresses: h.ownAddresses, Engine: h.cfg.BackendEngine, MaxInFlight: maxPeerRequests,
+			MaxReplayTotal: h.memory.Share(transport.MaxReplayTotal, 32), Logger: h.log.Named("peers"),
+		},
+		Changed: h.hopsChanged, Logger: h.log.Named("peers"),
+	})
+	if err != nil {
+		return fmt.Errorf("identity among replicas: %w", err)
+	}
+	return nil
+}
+
+// maxPeerRequests bounds the requests that this replica hands on to one set of replicas at a time.
+const maxPeerRequests = 1000
+
+// peerAddress is where other replicas reach this one; empty: they do not.
+func (h *parts) peerAddress() string {
+	if h.listener == nil {
+		return ""
+	}
+	c := h.cfg.Peers
+	host, port := c.AdvertiseIP, c.AdvertisePort
+	if host == "" {
+		host = h.cfg.BindAddress
+		if at, ok := h.listener.Addr().(*net.TCPAddr); ok && !at.IP.IsUnspecified() {
+			host = at.IP.String()
+		} else if a := h.cfg.advertised(); a.IsValid() {
+			host = a.String()
+		}
+	}
+	if port == "" {
+		port = strconv.Itoa(int(h.port()))
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// hops reports whether requests can be handed to a replica.
+func (h *parts) hops(replica string) bool { return h.peers != nil && h.peers.Reachable(replica) }
+
+func (h *parts) hopsChanged() { h.apiservices.HopsChanged() }
