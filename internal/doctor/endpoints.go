@@ -24,7 +24,10 @@ func (x *exam) endpoints(ctx context.Context) finding {
 		return skipped("an ExternalName has none")
 	}
 	n := count(x.slices)
-	if ejected := x.ejected(); x.problem == nil && ejected != "" {
+	if apart := x.says(apiservice.AvailableOnAllReplicas, "SomeReplicas"); x.problem == nil && apart != "" {
+		return flawed(apart, x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+x.service.Name, "-o", "wide"))
+	}
+	if ejected := x.says(apiservice.EndpointsInUse, ""); x.problem == nil && ejected != "" {
 		return flawed(ejected, x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+x.service.Name, "-o", "wide"))
 	}
 	if x.problem == nil {
@@ -34,10 +37,10 @@ func (x *exam) endpoints(ctx context.Context) finding {
 	return broken(why, fix...).saying(x.problem.Message)
 }
 
-// ejected is what a front door of ours says of endpoints that it does not use; empty when it uses all.
-func (x *exam) ejected() string {
+// says is the message of a condition of ours that is False, for that reason if one is given; empty when it is not.
+func (x *exam) says(condition apiregistrationv1.APIServiceConditionType, reason string) string {
 	for _, c := range x.object.Status.Conditions {
-		if c.Type == apiservice.EndpointsInUse && c.Status == apiregistrationv1.ConditionFalse {
+		if c.Type == condition && c.Status == apiregistrationv1.ConditionFalse && (reason == "" || c.Reason == reason) {
 			return c.Message
 		}
 	}

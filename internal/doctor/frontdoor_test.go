@@ -155,6 +155,22 @@ func TestRefusedAsTheAPIServerSeesIt(t *testing.T) {
 	}
 }
 
+func TestReplicasThatDisagreeAreFound(t *testing.T) {
+	x := &exam{
+		object: &apiregistrationv1.APIService{
+			Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "shop", Name: "orders"}},
+			Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{{
+				Type: apiservice.AvailableOnAllReplicas, Status: apiregistrationv1.ConditionFalse, Reason: "SomeReplicas",
+				Message: "replicas that do not reach the backend: a; they hand its requests to replicas that do: b",
+			}}},
+		},
+		service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders"}},
+	}
+	if f := x.endpoints(t.Context()); f.state != Failed || f.blocks || !strings.Contains(f.found, "replicas that do: b") {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestEjectedEndpointsAreFound(t *testing.T) {
 	x := &exam{
 		object: &apiregistrationv1.APIService{
