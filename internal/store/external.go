@@ -12,14 +12,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"portico.dev/internal/pki"
 )
 
 const (
-	// A dead server is noticed within keepaliveTime+keepaliveTimeout and the next one is used.
-	keepaliveTime    = 30 * time.Second
-	keepaliveTimeout = 10 * time.Second
+	// A server that falls silent is noticed within keepaliveTime+keepaliveTimeout, and one of several sooner (silent.go).
+	keepaliveTime    = 10 * time.Second
+	keepaliveTimeout = 5 * time.Second
 	dialTimeout      = 5 * time.Second
 	dialRetry        = time.Second
 )
@@ -51,6 +52,11 @@ func (s *Store) runExternal(ctx context.Context) error {
 				}
 			})
 		}
+	}
+	if watch := newMemberWatch(s.cfg.Servers, s.log); watch != nil {
+		probes := config
+		config.DialOptions = []grpc.DialOption{grpc.WithContextDialer(watch.dial)}
+		running.Go(func() { watch.run(ctx, probes, s.OwnKey("health")) })
 	}
 	client, err := kubernetes.New(config)
 	if err != nil {

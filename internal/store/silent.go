@@ -1,0 +1,182 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// A member of etcd that is frozen, or that the network has cut off, keeps its connections: gRPC pings it every ten seconds at the
+// most, and until it gives up every call and watch on such a connection waits. So each member is asked to read through consensus
+// once a second. One that has not answered for silentAfter while another one did has its connections closed, which sends calls
+// and watches to the others, and gets no new ones until it answers again.
+//
+// When none answers there is nothing to choose: all keep their connections.
+const (
+	memberProbeInterval = time.Second
+	memberProbeTimeout  = time.Second
+	silentAfter         = 2 * time.Second
+)
+
+var errSilentMember = errors.New("the member of etcd does not answer")
+
+// memberWatch knows which members answer, and has the connections to them.
+type memberWatch struct {
+	members []string // addresses as they are dialled: host:port
+	log     *zap.Logger
+
+	mu     sync.Mutex // guards what follows
+	conns  map[string]map[*memberConn]struct{}
+	silent map[string]bool
+	// answered is when each member answered last.
+	answered map[string]time.Time
+}
+
+// memberConn is a connection to a member.
+type memberConn struct {
+	net.Conn
+	watch *memberWatch
+	at    string
+}
+
+func (c *memberConn) Close() error {
+	c.watch.mu.Lock()
+	delete(c.watch.conns[c.at], c)
+	c.watch.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// newMemberWatch is nil where there is no choice between members.
+func newMemberWatch(servers []string, log *zap.Logger) *memberWatch {
+	w := &memberWatch{log: log, conns: map[string]map[*memberConn]struct{}{}, silent: map[string]bool{}, answered: map[string]time.Time{}}
+	for _, server := range servers {
+		_, address, ok := strings.Cut(server, "://")
+		if !ok || strings.HasPrefix(server, "unix") {
+			return nil
+		}
+		w.members = append(w.members, address)
+	}
+	if len(w.members) < 2 {
+		return nil
+	}
+	return w
+}
+
+// dial connects to a member that is not silent.
+func (w *memberWatch) dial(ctx context.Context, address string) (net.Conn, error) {
+	if w.isSilent(address) {
+		return nil, fmt.Errorf("%s: %w", address, errSilentMember)
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	c := &memberConn{Conn: conn, watch: w, at: address}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.conns[address] == nil {
+		w.conns[address] = map[*memberConn]struct{}{}
+	}
+	w.conns[address][c] = struct{}{}
+	return c, nil
+}
+
+func (w *memberWatch) isSilent(address string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.silent[address]
+}
+
+// run asks every member until ctx ends. config is that of the client; each member gets one of its own.
+func (w *memberWatch) run(ctx context.Context, config clientv3.Config, key string) {
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	began := time.Now()
+	for _, address := range w.members {
+		w.answered[address] = began
+	}
+	for i, address := range w.members {
+		own := config
+		own.Endpoints, own.DialOptions, own.Logger = config.Endpoints[i:i+1], nil, zap.NewNop()
+		probes.Go(func() { w.probe(ctx, own, key, address) })
+	}
+	probes.Go(func() {
+		every(ctx, memberProbeInterval/4, func() { w.judge(time.Now()) })
+	})
+}
+
+// probe asks one member.
+func (w *memberWatch) probe(ctx context.Context, config clientv3.Config, key, address string) {
+	client, err := clientv3.New(config)
+	if err != nil {
+		w.log.Warn("a member of etcd is not watched", zap.String("member", address), zap.Error(err))
+		return
+	}
+	defer func() { _ = client.Close() }() // answers the cancellation of its own context
+	every(ctx, memberProbeInterval, func() {
+		bounded, cancel := context.WithTimeout(ctx, memberProbeTimeout)
+		_, err := client.Get(bounded, key)
+		cancel()
+		if err == nil {
+			w.mu.Lock()
+			w.answered[address] = time.Now()
+			w.mu.Unlock()
+		}
+	})
+}
+
+// every calls f at intervals until ctx ends.
+func every(ctx context.Context, interval time.Duration, f func()) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			f()
+		}
+	}
+}
+
+// judge finds the members that are silent now.
+func (w *memberWatch) judge(now time.Time) {
+	w.mu.Lock()
+	var closing []*memberConn
+	var last time.Time
+	for _, at := range w.answered {
+		if at.After(last) {
+			last = at
+		}
+	}
+	for _, address := range w.members {
+		at := w.answered[address]
+		silent := last.Sub(at) > silentAfter
+		if now.Sub(last) > silentAfter+memberProbeTimeout {
+			silent = false // none answers
+		}
+		if silent == w.silent[address] {
+			continue
+		}
+		w.silent[address] = silent
+		if !silent {
+			w.log.Info("a member of etcd is used again", zap.String("member", address))
+			continue
+		}
+		w.log.Warn("a member of etcd does not answer; the others are used", zap.String("member", address), zap.Duration("for", now.Sub(at).Round(time.Millisecond)))
+		for c := range w.conns[address] {
+			closing = append(closing, c)
+		}
+	}
+	w.mu.Unlock()
+	for _, c := range closing {
+		_ = c.Close() // whoever uses it sees the end of it
+	}
+}
