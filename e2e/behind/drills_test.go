@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"testing"
 
@@ -37,14 +38,16 @@ type held struct {
 func TestDrills(t *testing.T) {
 	t.Run("kube-apiserver", func(t *testing.T) {
 		k := control(t, true) // there is no kube-proxy, and some drills have several endpoints
-		all := hold(t, "drill", "run", "--all", "-o", "json", "--kubeconfig", k.Kubeconfig)
+		// Where it dials endpoints itself, it reaches no ExternalName: it is given the address of this machine.
+		address := machineAddress(t)
+		all := hold(t, "drill", "run", "--all", "-o", "json", "--kubeconfig", k.Kubeconfig, "--advertise-address", address)
 		for _, d := range drill.All() { // of several servers, which only run for them: the others are of one
 			if d.Replicas > 0 {
-				all[d.Name] = holdWithReplica(t, k, d.Name)
+				all[d.Name] = holdWithReplica(t, k, d.Name, address)
 			}
 		}
 		const restart = "restart-everything-dead" // the command cannot restart what it did not start; this test can
-		all[restart] = holdRestart(t, k, restart)
+		all[restart] = holdRestart(t, k, restart, address)
 		for _, d := range drill.All() {
 			h := all[d.Name]
 			t.Logf("%s: %+v", d.Name, h)
@@ -66,6 +69,22 @@ func TestDrills(t *testing.T) {
 			book.drilled(ours, drilled{Drill: d.Name, Portico: h})
 		}
 	})
+}
+
+// machineAddress is an address of this machine that endpoints may have.
+func machineAddress(t *testing.T) string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		if network, ok := one.(*net.IPNet); ok && network.IP.To4() != nil && network.IP.IsGlobalUnicast() {
+			return network.IP.String()
+		}
+	}
+	t.Fatal("this machine has no address but loopback ones, which endpoints may not have")
+	return ""
 }
 
 // drilled adds one side of a drill.
@@ -146,13 +165,13 @@ func (r *result) held() held {
 }
 
 // holdWithReplica holds a drill of several kube-apiservers over one etcd.
-func holdWithReplica(t *testing.T, k *cluster.Cluster, name string) held {
+func holdWithReplica(t *testing.T, k *cluster.Cluster, name, address string) held {
 	t.Helper()
 	other, stop, err := k.AddReplica(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := hold(t, "drill", "run", name, "-o", "json", "--kubeconfig", k.Kubeconfig, "--replica", other.Host)[name]
+	h := hold(t, "drill", "run", name, "-o", "json", "--kubeconfig", k.Kubeconfig, "--advertise-address", address, "--replica", other.Host)[name]
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
@@ -160,13 +179,13 @@ func holdWithReplica(t *testing.T, k *cluster.Cluster, name string) held {
 }
 
 // holdRestart holds the drill that restarts the front door, by killing kube-apiserver and starting it anew.
-func holdRestart(t *testing.T, k *cluster.Cluster, name string) held {
+func holdRestart(t *testing.T, k *cluster.Cluster, name, address string) held {
 	t.Helper()
 	drills, err := drill.Find(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := drill.Run(t.Context(), drills[0], drill.Target{Name: "kube-apiserver", Config: k.Admin, Restart: func(ctx context.Context) error {
+	r := drill.Run(t.Context(), drills[0], drill.Target{Name: "kube-apiserver", Config: k.Admin, Advertise: address, Bind: "0.0.0.0", Restart: func(ctx context.Context) error {
 		if err := k.StopAPIServer(); err != nil {
 			return err
 		}
