@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -21,6 +22,9 @@ type Drainer struct {
 
 	ending         context.Context // ends with the drain; long-running requests live under it
 	endLongRunning context.CancelFunc
+
+	// leaving: every response asks its client to come by another connection.
+	leaving atomic.Bool
 }
 
 // NewDrainer returns a Drainer with no request in flight.
@@ -29,6 +33,14 @@ func NewDrainer() *Drainer {
 	d.ending, d.endLongRunning = context.WithCancel(context.Background())
 	return d
 }
+
+// Leave asks the clients of all further requests to come by other connections: with Connection: close on HTTP/1.1, and GOAWAY on
+// HTTP/2. So a load balancer that knows that this server is about to stop sends them elsewhere, and no request meets the end
+// of a connection.
+func (d *Drainer) Leave() { d.leaving.Store(true) }
+
+// EndLongRunning ends watches and logs. Further requests are served; those that run for long end at once.
+func (d *Drainer) EndLongRunning() { d.endLongRunning() }
 
 // Drain refuses new requests, ends long-running ones, and waits until none is in flight or ctx ends.
 func (d *Drainer) Drain(ctx context.Context) error {
@@ -75,6 +87,8 @@ func (d *Drainer) end() {
 	}
 }
 
+var closeConnection = []string{"close"} // shared, and never written to
+
 func (d *Drainer) filter() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,6 +100,9 @@ func (d *Drainer) filter() func(http.Handler) http.Handler {
 				return
 			}
 			defer d.end()
+			if d.leaving.Load() && r.Header["Upgrade"] == nil {
+				w.Header()["Connection"] = closeConnection
+			}
 			recordFrom(r.Context()).draining = d.ending
 			info, _ := requestInfo(r.Context())
 			// An upgraded stream (a console, a port-forward) has no clean end that we could give it: it gets the grace.

@@ -75,9 +75,9 @@ func New(c Config) *Server {
 // Ready is closed when connections are accepted.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Run serves until ctx ends, then drains: readyz turns false, the shutdown delay passes, the listener closes and
-// clients are told to go elsewhere (GOAWAY), watches end cleanly, ordinary requests finish, upgraded streams get what
-// is left of the grace.
+// Run serves until ctx ends, then drains: readyz turns false; in the second half of the shutdown delay, clients are asked to come
+// by other connections; the listener closes and clients are told to go elsewhere (GOAWAY), watches end cleanly, requests that were
+// accepted finish, upgraded streams get what is left of the grace.
 func (s *Server) Run(ctx context.Context) error {
 	logf := s.c.Logger.Sugar().Debugf // what clients do wrong is of interest only when asked for
 	clients := engine.NewServer(s.c.Engine, engine.ServerConfig{
@@ -116,15 +116,17 @@ const handlerGrace = 5 * time.Second
 
 func (s *Server) shutdown(a *acceptor, clients engine.Server) {
 	s.c.Health.Stopping()
-	time.Sleep(s.c.ShutdownDelay)
+	// In the first half load balancers find out; in the second, connections move.
+	time.Sleep(s.c.ShutdownDelay / 2)
+	s.c.Drainer.Leave()
+	time.Sleep(s.c.ShutdownDelay - s.c.ShutdownDelay/2)
 	ctx, cancel := context.WithTimeout(context.Background(), s.c.ShutdownGrace)
 	defer cancel()
 	a.Close()
-	_ = clients.GoAway(ctx) // first, so that what is on its way is served and not refused; Shutdown has the error too
-	ended := make(chan error, 2)
-	go func() { ended <- clients.Shutdown(ctx) }()
-	go func() { ended <- s.c.Drainer.Drain(ctx) }()
-	err := errors.Join(<-ended, <-ended)
+	s.c.Drainer.EndLongRunning()
+	// Shutdown waits for every request that a connection has accepted, however late its handler begins. The drainer refuses requests
+	// only after it: before, it refused some that had been accepted.
+	err := errors.Join(clients.Shutdown(ctx), s.c.Drainer.Drain(ctx))
 	cut := s.c.Proxy.Drain(ctx)
 	if s.c.Drainer.busy() || cut > 0 { // otherwise only idle connections are left
 		s.c.Logger.Warn("requests were cut off at the end of the shutdown grace",
