@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,7 +21,19 @@ import (
 	"portico.dev/internal/pki"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asProcess has the test program be the server that another one starts as a process of its own.
+const asProcess = "PORTICO_TEST_FAULTY_PROCESS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProcess) != "" {
+		if err := ServeProcess(context.Background(), os.Stdin, os.Stdout, os.NewFile(3, "listener")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	group      = "s-test.drill.portico.dev"
@@ -35,9 +48,9 @@ type front struct {
 	client *http.Client
 }
 
-func start(t *testing.T, stores bool) *front {
+func start(t *testing.T, stores bool, command ...string) *front {
 	t.Helper()
-	s, err := New(Config{Group: group, ServerName: serverName, Address: "127.0.0.1:0", Stores: stores})
+	s, err := New(Config{Group: group, ServerName: serverName, Address: "127.0.0.1:0", Stores: stores, Command: command})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,6 +146,42 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// as is a client with a user agent and a certificate of that name.
+func (f *front) as(name string, authority *pki.Authority) *front {
+	f.t.Helper()
+	certPEM, keyPEM, err := authority.Issue(pki.Leaf{CommonName: name, Client: true})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	pair, err := pki.StaticKeyPair(certPEM, keyPEM)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: serverName, Roots: f.server.CABundle(), Certificate: pair})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	f.t.Cleanup(transport.CloseIdleConnections)
+	return &front{t: f.t, server: f.server, client: &http.Client{Transport: named{name, transport}}}
+}
+
+// A server can be a process of its own, which can be stopped and goes on afterwards.
+func TestAProcessOfItsOwn(t *testing.T) {
+	t.Setenv(asProcess, "1")
+	f := start(t, true, os.Args[0])
+	authority, err := pki.NewAuthority("front proxies")
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := f.as("front", authority)
+	front.get(widgets)
+	f.runFault(Stopped)
+	front.silent(widgets)
+	f.runFault(Healthy)
+	front.get(widgets)
+}
+
 // A partition is between the server and one of its clients, on connections of before as on new ones.
 func TestAPartition(t *testing.T) {
 	f := start(t, true)
@@ -140,23 +189,7 @@ func TestAPartition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clientOf := func(name string) *front {
-		certPEM, keyPEM, err := authority.Issue(pki.Leaf{CommonName: name, Client: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pair, err := pki.StaticKeyPair(certPEM, keyPEM)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config, err := pki.ClientConfig(pki.ClientOptions{ServerName: serverName, Roots: f.server.CABundle(), Certificate: pair})
-		if err != nil {
-			t.Fatal(err)
-		}
-		transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
-		t.Cleanup(transport.CloseIdleConnections)
-		return &front{t: t, server: f.server, client: &http.Client{Transport: named{name, transport}}}
-	}
+	clientOf := func(name string) *front { return f.as(name, authority) }
 	one, two := clientOf("one"), clientOf("two")
 	one.get(widgets)
 	two.get(widgets)

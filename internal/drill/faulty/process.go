@@ -46,10 +46,7 @@ func ServeProcess(ctx context.Context, in io.Reader, out io.Writer, socket *os.F
 	if err := shown.Set(cfg.Certificate, cfg.Key); err != nil {
 		return err
 	}
-	s := &Server{
-		cfg: Config{Group: cfg.Group, Stores: cfg.Stores}, identity: &identity{shown: shown}, store: newStore(),
-		ready: make(chan struct{}), turn: make(chan struct{}),
-	}
+	s := newServer(Config{Group: cfg.Group, Stores: cfg.Stores}, &identity{shown: shown}, newStore())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {

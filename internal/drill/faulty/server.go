@@ -58,7 +58,13 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, identity: identity, store: newStore(), ready: make(chan struct{}), turn: make(chan struct{}), clients: map[string]string{}}, nil
+	return newServer(cfg, identity, newStore()), nil
+}
+
+func newServer(cfg Config, id *identity, objects *store) *Server {
+	return &Server{
+		cfg: cfg, identity: id, store: objects, ready: make(chan struct{}), turn: make(chan struct{}), clients: map[string]string{},
+	}
 }
 
 // Replica makes another server with the same objects, authority and name, for a second endpoint of a Service.
@@ -67,7 +73,7 @@ func (s *Server) Replica() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: s.cfg, identity: identity, store: s.store, ready: make(chan struct{}), turn: make(chan struct{}), clients: map[string]string{}}, nil
+	return newServer(s.cfg, identity, s.store), nil
 }
 
 // CABundle is what its certificate chains to while it is well.
