@@ -84,8 +84,6 @@ var ignoredValues = []string{
 	"max-connection-bytes-per-sec",
 	"min-compatibility-version",
 	"min-request-timeout",
-	"peer-advertise-ip",
-	"peer-advertise-port",
 	"peer-ca-file",
 	"service-account-jwks-uri",
 	"service-account-signing-endpoint",

@@ -7,5 +7,12 @@ import (
 	"syscall"
 )
 
-func stopProcess(p *os.Process) error     { return p.Signal(syscall.SIGSTOP) }
+// stopProcess returns when the process has stopped: a signal alone takes effect later.
+func stopProcess(p *os.Process) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return awaitStopped(p)
+}
+
 func continueProcess(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
