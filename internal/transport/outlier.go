@@ -55,7 +55,8 @@ const checkPath = "/healthz"
 
 // outlier is what was wrong with the responses of an endpoint lately.
 type outlier struct {
-	checking    atomic.Bool
+	checking    sync.Mutex   // held during a check, so that there is one at a time
+	suspected   atomic.Bool  // a check for a slow response is going on, or waits for another check
 	doubtedTill atomic.Int64 // Unix nanoseconds
 
 	mu           sync.Mutex // guards what follows
@@ -86,10 +87,12 @@ type comparison struct {
 
 	mu   sync.Mutex // guards what follows
 	seed maphash.Seed
-	good [64]goodResponse // by the hash of the kind of request
+	good [64]goodResponses // by the hash of the kind of request
 }
 
-// goodResponse is the latest one to a kind of request.
+// goodResponses are the latest one to a kind of request, and the latest one of another endpoint than that.
+type goodResponses struct{ latest, other goodResponse }
+
 type goodResponse struct {
 	kind     uint64
 	endpoint *endpoint
@@ -112,7 +115,11 @@ func (c *comparison) record(r *http.Request, good goodResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	good.kind = c.kindOf(r)
-	c.good[good.kind%uint64(len(c.good))] = good
+	at := &c.good[good.kind%uint64(len(c.good))]
+	if at.latest.endpoint != good.endpoint {
+		at.other = at.latest
+	}
+	at.latest = good
 }
 
 // elsewhere returns the latest good response of another endpoint to the same kind of request.
@@ -120,8 +127,13 @@ func (c *comparison) elsewhere(r *http.Request, e *endpoint, now time.Time) (goo
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kind := c.kindOf(r)
-	found := c.good[kind%uint64(len(c.good))]
-	return found, found.kind == kind && found.endpoint != nil && found.endpoint != e && now.Sub(found.at) < outlierWindow
+	both := &c.good[kind%uint64(len(c.good))]
+	for _, found := range []goodResponse{both.latest, both.other} {
+		if found.kind == kind && found.endpoint != nil && found.endpoint != e && now.Sub(found.at) < outlierWindow {
+			return found, true
+		}
+	}
+	return goodResponse{}, false
 }
 
 // kindOf is a hash that is the same for requests that should take equally long: for one object of a resource whatever its
@@ -177,7 +189,9 @@ func (e *endpoint) responded(r *http.Request, now time.Time, code int, took time
 	case failed:
 		e.recordSign(now, false, fmt.Errorf("responses have status %d, and not at other endpoints", code))
 	case took >= slowRatio*other.took:
-		e.recordSign(now, true, fmt.Errorf("responses take %s, and %s at other endpoints", round(took), round(other.took)))
+		why := fmt.Errorf("responses take %s, and %s at other endpoints", round(took), round(other.took))
+		e.recordSign(now, true, why)
+		e.suspectSlow(why)
 	}
 }
 
@@ -244,35 +258,57 @@ func (b *Backend) maySuspend(e *endpoint) bool {
 
 // overdue is called when a request has waited at the endpoint for a second, and nothing was received from it.
 func (e *endpoint) overdue() {
-	p := e.requests
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.spawn(e.checkSilent)
+	e.requests.start(e.checkSilent)
 }
 
-// checkSilent ejects an endpoint that answers not even a check, while another one does: if none did, it would be for the
-// verdict on the backend.
+// checkSilent ejects an endpoint that answers not even a check, while another one does.
 func (e *endpoint) checkSilent() {
+	if !e.outlier.checking.TryLock() {
+		return
+	}
+	defer e.outlier.checking.Unlock()
+	since := e.silence.since.Load()
+	failed := e.failsCheckAlone()
+	still := e.silence.since.CompareAndSwap(since, 0) // a request that waits further begins another silence
+	if still && failed {
+		e.suspend(errNoAnswers, true, false)
+	}
+}
+
+// suspectSlow has an endpoint with a slow response checked in the background, and ejected if the check is slow too: then more
+// slow responses need not be waited for.
+func (e *endpoint) suspectSlow(why error) {
+	if !e.outlier.suspected.CompareAndSwap(false, true) {
+		return
+	}
+	e.requests.start(func() {
+		defer e.outlier.suspected.Store(false)
+		e.outlier.checking.Lock()
+		defer e.outlier.checking.Unlock()
+		if ok, _ := e.health.usable(time.Now()); ok && e.failsCheckAlone() {
+			e.suspend(why, true, false)
+		}
+	})
+}
+
+// failsCheckAlone checks the endpoint and another one at the same time, and reports whether only the other one's check was
+// answered in time. If neither is, it is for the verdict on the backend. Called with checking held.
+func (e *endpoint) failsCheckAlone() bool {
+	ctx := e.requests.ctx
 	now := time.Now()
 	members := *e.backend.candidates.Load()
 	at := slices.IndexFunc(members, func(m candidate) bool {
 		ok, _ := m.health.usable(now)
 		return ok && m.endpoint != e
 	})
-	if at < 0 || !e.outlier.checking.CompareAndSwap(false, true) {
-		return
+	if at < 0 {
+		return false
 	}
-	defer e.outlier.checking.Store(false)
-	since := e.silence.since.Load()
 	other := make(chan error, 1)
-	go func() { other <- members[at].check(e.requests.ctx) }()
-	err := e.check(e.requests.ctx)
+	go func() { other <- members[at].check(ctx) }()
+	err := e.check(ctx)
 	answered := <-other == nil
-	switch still := e.silence.since.CompareAndSwap(since, 0); { // a request that waits further begins another silence
-	case !still || e.requests.ctx.Err() != nil:
-	case err != nil && answered:
-		e.suspend(errNoAnswers, true, false)
-	}
+	return err != nil && answered && ctx.Err() == nil
 }
 
 // errNoAnswers is an endpoint that accepts requests and answers none.
@@ -329,24 +365,21 @@ func (e *endpoint) check(ctx context.Context) error {
 
 // recheck checks an ejected endpoint in the background. If the check is answered, one request may try it.
 func (e *endpoint) recheck() {
-	if !e.outlier.checking.CompareAndSwap(false, true) {
+	if !e.outlier.checking.TryLock() {
 		return
 	}
 	p := e.requests
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		e.outlier.checking.Store(false)
-		return
-	}
-	p.wg.Go(func() {
-		defer e.outlier.checking.Store(false)
+	started := p.start(func() {
+		defer e.outlier.checking.Unlock()
 		if err := e.check(p.ctx); err != nil {
 			e.health.checkFailed(time.Now(), err.Error())
 			return
 		}
 		e.health.connected()
 	})
+	if !started {
+		e.outlier.checking.Unlock()
+	}
 }
 
 // Suspend ejects an endpoint until Reinstate, for a reason that its responses do not show. It returns false if the endpoint

@@ -189,6 +189,38 @@ func TestOneSickEndpointOfThreeIsEjectedAndReturns(t *testing.T) {
 	}
 }
 
+// Clients that ask seldom do not wait for three slow responses: what a check shows is as good.
+func TestOneSlowResponseIsEnoughWhenACheckIsSlowToo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, proto := range []string{"h2", "http/1.1"} {
+		t.Run(proto, func(t *testing.T) {
+			t.Parallel()
+			b, sick, address := three(t, proto)
+			things, _ := http.NewRequest(http.MethodGet, "https://ignored/things", nil)
+			slow, failed := clients(t, b, 1, func() {
+				eventually(t, 10*time.Second, "it is known how long others take", func() bool {
+					_, known := b.comparison.elsewhere(things, b.endpoint(address), time.Now())
+					return known
+				})
+				sick.delay.Store(int64(1500 * time.Millisecond))
+				before := sick.served.Load()
+				eventually(t, 15*time.Second, "the endpoint is ejected", func() bool { return ejectedFor(b, address) != "" })
+				if n := sick.served.Load() - before; n > 1 {
+					t.Errorf("it was ejected after %d slow responses", n)
+				}
+				if why := ejectedFor(b, address); !strings.Contains(why, "responses take 1") {
+					t.Errorf("ejected: %s", why)
+				}
+			})
+			if failed != nil || slow[0] > 1 {
+				t.Errorf("%d slow responses, %v", slow[0], failed)
+			}
+		})
+	}
+}
+
 func TestHalfOfTheEndpointsStayInUse(t *testing.T) {
 	w := newTestEnv(t)
 	b := w.backend(w.set(), w.serve(text("1")).address, w.serve(text("2")).address, w.serve(text("3")).address)

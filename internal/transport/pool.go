@@ -353,6 +353,14 @@ func (p *connPool) spawn(f func()) {
 	}
 }
 
+// start is spawn without mu held. It reports whether f will run.
+func (p *connPool) start(f func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spawn(f)
+	return !p.closed
+}
+
 // drain takes no more requests; those in flight have the grace.
 func (p *connPool) drain() {
 	p.cancel()
