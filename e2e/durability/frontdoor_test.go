@@ -175,13 +175,13 @@ func (d *frontDoor) get(ctx context.Context, path string) (code int, body string
 	return res.StatusCode, string(text), err
 }
 
-// unready waits until readyz fails by a check, and by no other.
+// unready waits until a check of readyz fails.
 func (d *frontDoor) unready(check string) {
 	d.t.Helper()
 	d.await("unready by "+check, func(ctx context.Context) error {
-		code, body, err := d.get(ctx, "/readyz")
+		code, body, err := d.get(ctx, "/readyz/"+check)
 		if err == nil && (code != http.StatusInternalServerError || !strings.Contains(body, "[-]"+check+" failed")) {
-			err = fmt.Errorf("readyz says %d: %s", code, body)
+			err = fmt.Errorf("the check says %d: %s", code, body)
 		}
 		return err
 	})

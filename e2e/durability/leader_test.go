@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -27,15 +28,23 @@ func TestALostLeader(t *testing.T) {
 	if err := r.do(http.MethodPost, "", steady, nil); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	watch, err := d.client().CoreV1().ConfigMaps(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=steady", ResourceVersion: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
 	c.stop(1, 3)
 
 	d.unready("etcd")
-	err := r.do(http.MethodPut, "steady", object("steady", "never", ""), nil)
+	if code, body, err := d.get(ctx, "/readyz?verbose"); err != nil || code != http.StatusOK || !strings.Contains(body, "[+]etcd tolerated: ok") {
+		t.Errorf("readyz of the only replica: %d %s %v", code, body, err)
+	}
+	err = r.do(http.MethodPut, "steady", object("steady", "never", ""), nil)
 	if code := statusCode(err); code != http.StatusGatewayTimeout && code != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "etcd") {
 		t.Errorf("a write without a leader: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	_, err = d.client().CoreV1().ConfigMaps(namespace).Get(ctx, "k-0", metav1.GetOptions{})
 	if code := statusCode(err); code != http.StatusGatewayTimeout && code != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "etcd") {
 		t.Errorf("a read without a leader: %v", err)
@@ -47,6 +56,20 @@ func TestALostLeader(t *testing.T) {
 		return err
 	})
 	r.until(40)
+	steady = object("steady", "after", "")
+	delete(steady.Labels, "durability")
+	if err := r.do(http.MethodPut, "steady", steady, nil); err != nil {
+		t.Error(err)
+	}
+	for got := ""; got != "after"; {
+		event, open := <-watch.ResultChan()
+		if !open {
+			t.Fatal("a watch from before ended")
+		}
+		if m, ok := event.Object.(*corev1.ConfigMap); ok {
+			got = m.Data["value"]
+		}
+	}
 	if d.process.PID() != pid || closed(d.process.Exited()) {
 		t.Error("the front door did not live through it")
 	}

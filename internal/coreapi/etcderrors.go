@@ -155,6 +155,12 @@ func classifyEtcdError(err error) etcdFailure {
 	if disk := (*store.DiskFullError)(nil); errors.As(err, &disk) {
 		return outOfSpace
 	}
+	if lost := (*store.QuorumError)(nil); errors.As(err, &lost) {
+		if lost.Begun {
+			return unreachable
+		}
+		return notTried
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return timedOut
 	}

@@ -26,6 +26,8 @@ func TestWhatClientsAreToldOfEtcd(t *testing.T) {
 		{"no space, from the embedded etcd", rpctypes.ErrGRPCNoSpace, 507, 507},
 		{"no room on the disk", fmt.Errorf("put: %w", &store.DiskFullError{Dir: "d"}), 507, 507},
 		{"no leader", rpctypes.ErrNoLeader, 503, 503},
+		{"no member answers", fmt.Errorf("put: %w", &store.QuorumError{}), 503, 503},
+		{"no member answers any more", fmt.Errorf("put: %w", &store.QuorumError{Begun: true}), 503, 504},
 		{"too many requests", rpctypes.ErrTooManyRequests, 503, 503},
 		{"a leader that changed", rpctypes.ErrLeaderChanged, 503, 504},
 		{"a proposal that timed out", rpctypes.ErrTimeout, 503, 504},

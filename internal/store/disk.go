@@ -157,7 +157,7 @@ const (
 var ErrFull = errors.New("etcd has raised its NOSPACE alarm and refuses writes: delete objects, compact, defragment, and disarm the alarm")
 
 // CheckSpace checks whether etcd is full, or the disk of the embedded one. One member that responds is enough, because all
-// members know of an alarm.
+// members know of an alarm. That an external etcd does not answer is for Check to say.
 func (s *Store) CheckSpace(ctx context.Context) error {
 	client := s.Client()
 	if client == nil {
@@ -171,10 +171,12 @@ func (s *Store) CheckSpace(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	status, err := s.status(ctx, client)
-	if err != nil {
+	switch {
+	case err != nil && s.quorum != nil:
+		return nil
+	case err != nil:
 		return fmt.Errorf("ask etcd for its size: %w", err)
-	}
-	if isFull(status) {
+	case isFull(status):
 		return fmt.Errorf("%w (%d bytes of %d, %d of them in use)", ErrFull, status.DbSize, status.DbSizeQuota, status.DbSizeInUse)
 	}
 	return nil

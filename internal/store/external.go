@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"portico.dev/internal/pki"
 )
@@ -25,6 +27,9 @@ const (
 	dialRetry        = time.Second
 )
 
+// redial is how often a lost connection is tried again. gRPC's own pauses grow to two minutes.
+var redial = backoff.Config{BaseDelay: 250 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
+
 // runExternal keeps one connection to the servers open until ctx ends. It waits for servers that do not respond yet, because
 // the front door may start before etcd.
 func (s *Store) runExternal(ctx context.Context) error {
@@ -34,6 +39,7 @@ func (s *Store) runExternal(ctx context.Context) error {
 		DialKeepAliveTime:    keepaliveTime,
 		DialKeepAliveTimeout: keepaliveTimeout,
 		Logger:               etcdLogger(s.log),
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: dialTimeout})},
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -53,11 +59,11 @@ func (s *Store) runExternal(ctx context.Context) error {
 			})
 		}
 	}
-	if watch := newMemberWatch(s.cfg.Servers, s.log); watch != nil {
-		probes := config
-		config.DialOptions = []grpc.DialOption{grpc.WithContextDialer(watch.dial)}
-		running.Go(func() { watch.run(ctx, probes, s.OwnKey("health")) })
+	members, probes := newMemberWatch(s.cfg.Servers, s.quorum, s.log), config
+	if hasChoice(s.cfg.Servers) {
+		config.DialOptions = append(slices.Clip(config.DialOptions), grpc.WithContextDialer(members.dial))
 	}
+	running.Go(func() { members.run(ctx, probes, s.OwnKey("health")) })
 	client, err := kubernetes.New(config)
 	if err != nil {
 		return fmt.Errorf("dial etcd: %w", err)
@@ -67,6 +73,10 @@ func (s *Store) runExternal(ctx context.Context) error {
 	if !s.awaitServers(ctx, client) {
 		return nil
 	}
+	s.quorum.answered()
+	running.Go(func() { every(ctx, judgeInterval, s.quorum.tick) })
+	client.KV = &quorumKV{KV: client.KV, quorum: s.quorum}
+	client.Watcher = &resumingWatcher{Watcher: client.Watcher, quorum: s.quorum}
 	s.publish(client)
 	s.log.Info("etcd is ready", zap.Strings("servers", s.cfg.Servers))
 	<-ctx.Done()

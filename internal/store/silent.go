@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,11 +19,13 @@ import (
 // once a second. One that has not answered for silentAfter while another one did has its connections closed, which sends calls
 // and watches to the others, and gets no new ones until it answers again.
 //
-// When none answers there is nothing to choose: all keep their connections.
+// When none answers there is nothing to choose: all keep their connections, and etcd is lost (quorum.go).
 const (
 	memberProbeInterval = time.Second
-	memberProbeTimeout  = time.Second
+	memberProbeTimeout  = lostAfter
 	silentAfter         = 2 * time.Second
+	// lostProbeTimeout is that of probes while etcd is lost: an etcd that is only slow is to be found again.
+	lostProbeTimeout = 2 * lostAfter
 )
 
 var errSilentMember = errors.New("the member of etcd does not answer")
@@ -30,6 +33,7 @@ var errSilentMember = errors.New("the member of etcd does not answer")
 // memberWatch knows which members answer, and has the connections to them.
 type memberWatch struct {
 	members []string // addresses as they are dialled: host:port
+	quorum  *quorum
 	log     *zap.Logger
 
 	mu     sync.Mutex // guards what follows
@@ -53,20 +57,18 @@ func (c *memberConn) Close() error {
 	return c.Conn.Close()
 }
 
-// newMemberWatch is nil where there is no choice between members.
-func newMemberWatch(servers []string, log *zap.Logger) *memberWatch {
-	w := &memberWatch{log: log, conns: map[string]map[*memberConn]struct{}{}, silent: map[string]bool{}, answered: map[string]time.Time{}}
+func newMemberWatch(servers []string, q *quorum, log *zap.Logger) *memberWatch {
+	w := &memberWatch{quorum: q, log: log, conns: map[string]map[*memberConn]struct{}{}, silent: map[string]bool{}, answered: map[string]time.Time{}}
 	for _, server := range servers {
-		_, address, ok := strings.Cut(server, "://")
-		if !ok || strings.HasPrefix(server, "unix") {
-			return nil
-		}
+		_, address, _ := strings.Cut(server, "://")
 		w.members = append(w.members, address)
 	}
-	if len(w.members) < 2 {
-		return nil
-	}
 	return w
+}
+
+// hasChoice reports whether there are several members, on the network: then calls go through dial.
+func hasChoice(servers []string) bool {
+	return len(servers) > 1 && !slices.ContainsFunc(servers, func(server string) bool { return strings.HasPrefix(server, "unix") })
 }
 
 // dial connects to a member that is not silent.
@@ -104,11 +106,11 @@ func (w *memberWatch) run(ctx context.Context, config clientv3.Config, key strin
 	}
 	for i, address := range w.members {
 		own := config
-		own.Endpoints, own.DialOptions, own.Logger = config.Endpoints[i:i+1], nil, zap.NewNop()
+		own.Endpoints, own.Logger = config.Endpoints[i:i+1], zap.NewNop()
 		probes.Go(func() { w.probe(ctx, own, key, address) })
 	}
 	probes.Go(func() {
-		every(ctx, memberProbeInterval/4, func() { w.judge(time.Now()) })
+		every(ctx, judgeInterval, func() { w.judge(time.Now()) })
 	})
 }
 
@@ -121,10 +123,15 @@ func (w *memberWatch) probe(ctx context.Context, config clientv3.Config, key, ad
 	}
 	defer func() { _ = client.Close() }() // answers the cancellation of its own context
 	every(ctx, memberProbeInterval, func() {
-		bounded, cancel := context.WithTimeout(ctx, memberProbeTimeout)
+		timeout := memberProbeTimeout
+		if _, err := w.quorum.held(); err != nil {
+			timeout = lostProbeTimeout
+		}
+		bounded, cancel := context.WithTimeout(ctx, timeout)
 		_, err := client.Get(bounded, key)
 		cancel()
 		if err == nil {
+			w.quorum.answered()
 			w.mu.Lock()
 			w.answered[address] = time.Now()
 			w.mu.Unlock()
@@ -159,7 +166,7 @@ func (w *memberWatch) judge(now time.Time) {
 	for _, address := range w.members {
 		at := w.answered[address]
 		silent := last.Sub(at) > silentAfter
-		if now.Sub(last) > silentAfter+memberProbeTimeout {
+		if now.Sub(last) > silentAfter+memberProbeInterval {
 			silent = false // none answers
 		}
 		if silent == w.silent[address] {

@@ -76,6 +76,7 @@ type Store struct {
 	own    string                            // the root of our own keys
 	client atomic.Pointer[kubernetes.Client] // nil outside the time between Ready and the end of Run
 	ready  chan struct{}                     // closed once, when client is first set
+	quorum *quorum                           // nil: etcd is embedded
 	// What follows is of the embedded etcd.
 	disk         *disk         // nil: etcd is external
 	startTimeout time.Duration // bounds a start
@@ -123,6 +124,8 @@ func New(cfg Config) (*Store, error) {
 	s := &Store{cfg: cfg, log: cfg.Logger, own: ownRoot(cfg.Prefix), ready: make(chan struct{}), startTimeout: startTimeout}
 	if len(cfg.Servers) == 0 {
 		s.disk = newDisk(cfg.DataDir, cfg.Logger)
+	} else {
+		s.quorum = newQuorum(cfg.Logger)
 	}
 	return s, nil
 }
@@ -143,6 +146,26 @@ func checkServer(server string) error {
 		return fmt.Errorf("etcd server %q: plain http is refused except to this machine; use https with a CA file and a client certificate", server)
 	}
 	return fmt.Errorf("etcd server %q: want a URL that begins with https://, http:// or unix://", server)
+}
+
+// Lost returns a *QuorumError while no member of an external etcd answers.
+func (s *Store) Lost() error {
+	if s.quorum == nil {
+		return nil
+	}
+	_, err := s.quorum.held()
+	return err
+}
+
+// LostChanged returns a channel that is closed when Lost will return something else. Take it before calling Lost. It is nil for
+// an embedded etcd.
+func (s *Store) LostChanged() <-chan struct{} {
+	if s.quorum == nil {
+		return nil
+	}
+	s.quorum.mu.Lock()
+	defer s.quorum.mu.Unlock()
+	return s.quorum.changed
 }
 
 // Run starts or dials etcd, closes Ready once it answers, and blocks until ctx ends or etcd fails.
@@ -170,8 +193,12 @@ func (s *Store) Prefix() string { return s.cfg.Prefix }
 // Client returns the shared client. It is nil before Ready and after Run has returned. Callers must not close it.
 func (s *Store) Client() *kubernetes.Client { return s.client.Load() }
 
-// Check reads through consensus, so that its success means that etcd has a leader and would accept a write.
+// Check reads through consensus, so that its success means that etcd has a leader and would accept a write. Members of an
+// external etcd are asked so all the time: it fails when Lost does.
 func (s *Store) Check(ctx context.Context) error {
+	if s.quorum != nil && s.Client() != nil {
+		return s.Lost()
+	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	if _, _, err := s.Get(ctx, "health"); err != nil {

@@ -1,0 +1,305 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Without a quorum, etcd answers nothing that goes through consensus, and each call would wait until its own deadline, with the
+// seats and the memory of its request. So no call begins while etcd is lost, which is when no member has answered for lostAfter,
+// and those under way end then. Watches wait: they miss nothing, because etcd keeps what they have not seen.
+const (
+	lostAfter = 3 * time.Second
+	// judgeInterval is how often members are judged. Time is counted in its ticks, so that time in which this process did not
+	// run counts little.
+	judgeInterval = 250 * time.Millisecond
+	// resumeInterval is the least time between two attempts to resume a watch.
+	resumeInterval = 500 * time.Millisecond
+)
+
+// QuorumError is when no member of etcd answers.
+type QuorumError struct {
+	// Since is when a member answered last.
+	Since time.Time
+	// Begun says that the call was under way and may have been carried out; else it was not made.
+	Begun bool
+}
+
+func (e *QuorumError) Error() string {
+	return fmt.Sprintf("no member of etcd has answered since %s: they have no quorum, or are not reached from here", e.Since.UTC().Format(time.RFC3339))
+}
+
+// quorum is whether etcd answers.
+type quorum struct {
+	log *zap.Logger
+
+	mu      sync.Mutex // guards what follows
+	ticks   int        // since the last answer
+	since   time.Time  // of the last answer
+	having  context.Context
+	lose    context.CancelFunc
+	changed chan struct{} // closed and replaced when it is lost or back
+}
+
+func newQuorum(log *zap.Logger) *quorum {
+	q := &quorum{log: log, since: time.Now(), changed: make(chan struct{})}
+	q.having, q.lose = context.WithCancel(context.Background())
+	return q
+}
+
+// answered is called when a member has answered a read through consensus, or any call.
+func (q *quorum) answered() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.having.Err() != nil {
+		q.log.Info("etcd answers again", zap.Duration("after", time.Since(q.since).Round(time.Millisecond)))
+		q.having, q.lose = context.WithCancel(context.Background())
+		q.wake()
+	}
+	q.ticks, q.since = 0, time.Now()
+}
+
+// tick is called every judgeInterval.
+func (q *quorum) tick() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ticks++
+	if q.ticks < int(lostAfter/judgeInterval) || q.having.Err() != nil {
+		return
+	}
+	q.log.Warn("no member of etcd answers; reads from caches and requests for extension servers go on", zap.Time("since", q.since))
+	q.lose()
+	q.wake()
+}
+
+// wake is called with mu held.
+func (q *quorum) wake() {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// held returns a context that ends when etcd is lost, and an error if it is.
+func (q *quorum) held() (context.Context, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.having.Err() != nil {
+		return q.having, &QuorumError{Since: q.since}
+	}
+	return q.having, nil
+}
+
+// await returns when etcd is not lost, and an error if ctx ended first.
+func (q *quorum) await(ctx context.Context) error {
+	for {
+		q.mu.Lock()
+		lost, changed := q.having.Err() != nil, q.changed
+		q.mu.Unlock()
+		if !lost {
+			return ctx.Err()
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// begin bounds a call by the quorum. end must be called with the call's error, and returns the error to report.
+func (q *quorum) begin(ctx context.Context) (_ context.Context, end func(error) error, err error) {
+	having, err := q.held()
+	if err != nil {
+		return nil, nil, err
+	}
+	bounded, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(having, cancel)
+	return bounded, func(err error) error {
+		stop()
+		cancel()
+		switch {
+		case err == nil:
+			q.reset()
+		case having.Err() != nil && ctx.Err() == nil:
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			return &QuorumError{Since: q.since, Begun: true}
+		}
+		return err
+	}, nil
+}
+
+// reset counts anew: a call was answered.
+func (q *quorum) reset() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.having.Err() == nil {
+		q.ticks, q.since = 0, time.Now()
+	}
+}
+
+// quorumKV makes calls only while etcd is not lost.
+type quorumKV struct {
+	clientv3.KV
+	quorum *quorum
+}
+
+func ask[A any](ctx context.Context, q *quorum, call func(context.Context) (A, error)) (A, error) {
+	var none A
+	ctx, end, err := q.begin(ctx)
+	if err != nil {
+		return none, err
+	}
+	answer, err := call(ctx)
+	return answer, end(err)
+}
+
+func (k *quorumKV) Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	return ask(ctx, k.quorum, func(ctx context.Context) (*clientv3.PutResponse, error) { return k.KV.Put(ctx, key, value, opts...) })
+}
+
+func (k *quorumKV) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	return ask(ctx, k.quorum, func(ctx context.Context) (*clientv3.GetResponse, error) { return k.KV.Get(ctx, key, opts...) })
+}
+
+// GetStream is not ended when etcd is lost: whoever reads it has a deadline.
+func (k *quorumKV) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
+	if _, err := k.quorum.held(); err != nil {
+		return nil, err
+	}
+	return k.KV.GetStream(ctx, key, opts...)
+}
+
+func (k *quorumKV) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+	return ask(ctx, k.quorum, func(ctx context.Context) (*clientv3.DeleteResponse, error) { return k.KV.Delete(ctx, key, opts...) })
+}
+
+func (k *quorumKV) Compact(ctx context.Context, rev int64, opts ...clientv3.CompactOption) (*clientv3.CompactResponse, error) {
+	return ask(ctx, k.quorum, func(ctx context.Context) (*clientv3.CompactResponse, error) { return k.KV.Compact(ctx, rev, opts...) })
+}
+
+func (k *quorumKV) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	return ask(ctx, k.quorum, func(ctx context.Context) (clientv3.OpResponse, error) { return k.KV.Do(ctx, op) })
+}
+
+func (k *quorumKV) Txn(ctx context.Context) clientv3.Txn {
+	bounded, end, err := k.quorum.begin(ctx)
+	if err != nil {
+		return lostTxn{err}
+	}
+	return &quorumTxn{txn: k.KV.Txn(bounded), end: end}
+}
+
+// quorumTxn is a transaction that ends when etcd is lost.
+type quorumTxn struct {
+	txn clientv3.Txn
+	end func(error) error
+}
+
+func (t *quorumTxn) If(cs ...clientv3.Cmp) clientv3.Txn {
+	t.txn = t.txn.If(cs...)
+	return t
+}
+
+func (t *quorumTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	t.txn = t.txn.Then(ops...)
+	return t
+}
+
+func (t *quorumTxn) Else(ops ...clientv3.Op) clientv3.Txn {
+	t.txn = t.txn.Else(ops...)
+	return t
+}
+
+func (t *quorumTxn) Commit() (*clientv3.TxnResponse, error) {
+	answer, err := t.txn.Commit()
+	return answer, t.end(err)
+}
+
+// lostTxn is a transaction that was begun while etcd was lost.
+type lostTxn struct{ err error }
+
+func (t lostTxn) If(...clientv3.Cmp) clientv3.Txn        { return t }
+func (t lostTxn) Then(...clientv3.Op) clientv3.Txn       { return t }
+func (t lostTxn) Else(...clientv3.Op) clientv3.Txn       { return t }
+func (t lostTxn) Commit() (*clientv3.TxnResponse, error) { return nil, t.err }
+
+// resumingWatcher resumes watches that end because a member has no leader, where they were. Without that, every watch cache
+// would list again, in turns, for as long as there is no quorum, and end the watches of its clients.
+type resumingWatcher struct {
+	clientv3.Watcher
+	quorum *quorum
+}
+
+func (w *resumingWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	next := clientv3.OpGet(key, opts...).Rev()
+	events := w.Watcher.Watch(ctx, key, opts...)
+	if next == 0 {
+		return events // it does not say where it begins
+	}
+	out := make(chan clientv3.WatchResponse)
+	go func() {
+		defer close(out)
+		for {
+			end := forward(ctx, events, out, &next)
+			if end == nil {
+				return
+			}
+			if !errors.Is(end.Err(), rpctypes.ErrNoLeader) {
+				send(ctx, out, *end)
+				return
+			}
+			if !pause(ctx, resumeInterval) || w.quorum.await(ctx) != nil {
+				return
+			}
+			events = w.Watcher.Watch(ctx, key, append(opts[:len(opts):len(opts)], clientv3.WithRev(next))...)
+		}
+	}()
+	return out
+}
+
+// forward passes responses on until one has an error, which it returns; nil: the watch or ctx has ended. next is the revision
+// that the watch has not seen.
+func forward(ctx context.Context, events clientv3.WatchChan, out chan<- clientv3.WatchResponse, next *int64) *clientv3.WatchResponse {
+	for response := range events {
+		if response.Err() != nil {
+			return &response
+		}
+		if !send(ctx, out, response) {
+			return nil
+		}
+		if n := len(response.Events); n > 0 {
+			*next = response.Events[n-1].Kv.ModRevision + 1
+		} else if response.IsProgressNotify() {
+			*next = response.Header.Revision + 1
+		}
+	}
+	return nil
+}
+
+func send(ctx context.Context, out chan<- clientv3.WatchResponse, response clientv3.WatchResponse) bool {
+	select {
+	case out <- response:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// pause waits, and returns false if ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

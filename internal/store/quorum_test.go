@@ -1,0 +1,154 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Without a quorum calls fail with a reason, at once, and watches go on where they were when it is back.
+func TestWithoutAQuorum(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	servers, freezers := threeMembers(t)
+	s, _ := run(t, Config{Servers: servers})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	client := s.Client()
+
+	first, err := client.KV.Put(ctx, "watched", "before")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := client.Watch(clientv3.WithRequireLeader(ctx), "watched", clientv3.WithRev(first.Header.Revision))
+	if batch := <-events; len(batch.Events) != 1 || string(batch.Events[0].Kv.Value) != "before" {
+		t.Fatalf("the watch began with %+v", batch)
+	}
+
+	changed := s.LostChanged()
+	if err := s.Lost(); err != nil {
+		t.Fatal(err)
+	}
+	for _, both := range freezers[:2] {
+		for _, f := range both {
+			f.freeze()
+		}
+	}
+	_, err = client.KV.Put(ctx, "watched", "during") // ctx leaves it two minutes
+	lost := (*QuorumError)(nil)
+	if !errors.As(err, &lost) || !lost.Begun {
+		t.Fatalf("a write that was under way: %v", err)
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("LostChanged says nothing")
+	}
+	for name, call := range map[string]func() error{
+		"get":    func() error { _, err := client.KV.Get(ctx, "watched"); return err },
+		"put":    func() error { _, err := client.KV.Put(ctx, "watched", "never"); return err },
+		"delete": func() error { _, err := client.KV.Delete(ctx, "watched"); return err },
+		"txn": func() error {
+			_, err := client.KV.Txn(ctx).If(clientv3.Compare(clientv3.Version("watched"), ">", 0)).Then(clientv3.OpPut("watched", "never")).Else().Commit()
+			return err
+		},
+		"own keys": func() error { _, _, err := s.Get(ctx, "k"); return err },
+		"check":    func() error { return s.Check(ctx) },
+		"lost":     func() error { return s.Lost() },
+	} {
+		if err := call(); !errors.As(err, &lost) || lost.Begun {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	for _, both := range freezers[:2] {
+		for _, f := range both {
+			f.thaw()
+		}
+	}
+	for s.Lost() != nil {
+		select {
+		case <-s.LostChanged():
+		case <-time.After(100 * time.Millisecond): // it may have changed between the two
+		case <-ctx.Done():
+			t.Fatal("etcd stays lost")
+		}
+	}
+	for {
+		if _, err = client.KV.Put(ctx, "watched", "after"); err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	for got := ""; got != "after"; {
+		select {
+		case batch, open := <-events:
+			if !open || batch.Err() != nil {
+				t.Fatalf("the watch ended: %v", batch.Err())
+			}
+			for _, e := range batch.Events {
+				if got = string(e.Kv.Value); got == "never" || got == "before" {
+					t.Errorf("the watch saw %q", got)
+				}
+			}
+		case <-ctx.Done():
+			t.Fatal("the watch has seen nothing since")
+		}
+	}
+}
+
+// scriptedWatcher is a member whose watches end as the test says.
+type scriptedWatcher struct {
+	clientv3.Watcher
+	began chan int64 // the revision of each watch
+	now   chan clientv3.WatchResponse
+}
+
+func (w *scriptedWatcher) Watch(_ context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	w.began <- clientv3.OpGet(key, opts...).Rev()
+	return w.now
+}
+
+// Members that have lost their leader end each watch; it is resumed after the last event, and other ends are passed on.
+func TestWatchesAreResumed(t *testing.T) {
+	real, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://127.0.0.1:1"}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = real.Close() })
+	member := &scriptedWatcher{began: make(chan int64, 2), now: make(chan clientv3.WatchResponse)}
+	w := &resumingWatcher{Watcher: member, quorum: newQuorum(zap.NewNop())}
+	events := w.Watch(t.Context(), "k", clientv3.WithRev(5))
+	if rev := <-member.began; rev != 5 {
+		t.Fatalf("begins at %d", rev)
+	}
+	header := &pb.ResponseHeader{Revision: 90} // of the member, which is further
+	at := func(revision int64) *clientv3.Event {
+		return &clientv3.Event{Kv: &mvccpb.KeyValue{ModRevision: revision}}
+	}
+	member.now <- clientv3.WatchResponse{Header: header, Events: []*clientv3.Event{at(6), at(7)}}
+	if got := <-events; len(got.Events) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	member.now <- clientv3.WatchResponse{Header: header, Canceled: true, CancelReason: rpctypes.ErrNoLeader.Error()}
+	if rev := <-member.began; rev != 8 {
+		t.Errorf("resumed at %d", rev)
+	}
+	member.now <- clientv3.WatchResponse{Header: header, Canceled: true, CompactRevision: 9}
+	if got := <-events; !errors.Is(got.Err(), rpctypes.ErrCompacted) {
+		t.Errorf("%+v, %v", got, got.Err())
+	}
+	if _, open := <-events; open {
+		t.Error("the watch goes on after its end")
+	}
+}
