@@ -32,6 +32,7 @@ func (h *parts) wireFront() error {
 	})
 	h.debtCleaner = h.newDebtCleaner()
 	h.drainer = server.NewDrainer()
+	h.etcdLoss = h.newEtcdLoss()
 	h.health = server.NewHealth(h.log.Named("health"), h.checks()...)
 	if err := h.wireBackup(); err != nil {
 		return err
@@ -96,7 +97,7 @@ func (h *parts) wireFront() error {
 	if h.peers != nil {
 		h.router.Replicas, h.router.ReachedBy, h.router.PeerMetrics = h.peers, h.apiservices.ReachedBy, h.metrics.Peers
 		certificate = h.peers.Certificate(certificate)
-		chain = server.SplitPeers(server.NewPeerChain(config, h.peers, h.metrics.Peers, h.router), chain)
+		chain = server.SplitPeers(server.NewPeerChain(config, h.peers, h.metrics.Peers, h.router), chain, h.health)
 	}
 	offered := pki.ServerConfigFor(certificate)
 	if err := pki.Restrict(offered, c.TLSMinVersion, c.TLSCipherSuites); err != nil {

@@ -45,6 +45,9 @@ func (h *parts) members() *run.Group {
 	if h.collector != nil {
 		add("garbage collector", nil, h.collector.Run)
 	}
+	if len(h.cfg.EtcdServers) > 0 {
+		add("etcd loss", nil, h.etcdLoss.run)
+	}
 	if h.schedule != nil {
 		add("backups", nil, h.schedule.Run)
 	}

@@ -102,7 +102,7 @@ func (h *parts) coreStorage() coreapi.Storage {
 // has no leader, or when a key service is unavailable, and would end proxied requests, which need neither.
 func (h *parts) storageChecks() []server.Check {
 	checks := []server.Check{
-		{Name: "etcd", Ask: h.store.Check},
+		{Name: "etcd", Ask: h.store.Check, Tolerate: h.etcdLoss.tolerated},
 		{Name: "etcd-space", Ask: h.store.CheckSpace},
 	}
 	if h.encryption.Enabled() {

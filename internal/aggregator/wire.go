@@ -88,9 +88,11 @@ type parts struct {
 	router  *server.Router
 	health  *server.Health
 	drainer *server.Drainer
-	tracing *server.TracerProvider // nil: tracing is off
-	audit   *audit.Auditor         // nil: no audit events
-	backups *backups
+	// etcdLoss decides what to do while an external etcd does not answer.
+	etcdLoss *etcdLoss
+	tracing  *server.TracerProvider // nil: tracing is off
+	audit    *audit.Auditor         // nil: no audit events
+	backups  *backups
 	// schedule makes periodic backups; nil: there are none.
 	schedule *backup.Schedule
 	chain    http.Handler
@@ -130,6 +132,10 @@ func (h *parts) wireState() (err error) {
 	if err := h.wireAuthorization(); err != nil {
 		return err
 	}
+	metrics.NewReplicas(h.registry, func() bool {
+		_, leads := h.replicas.Received()
+		return leads
+	}, func() bool { return h.store.Lost() == nil })
 	h.core, err = coreapi.New(coreapi.Config{
 		Store: h.store, Replica: h.replicas.Name(), Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
 		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.wireWebhooks(), Storage: h.coreStorage(), Logger: h.log.Named("local"),

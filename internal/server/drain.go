@@ -20,11 +20,11 @@ type Drainer struct {
 	inFlight int
 	idle     chan struct{} // closed when draining and nothing is in flight
 
-	ending         context.Context // ends with the drain; long-running requests live under it
+	ending         context.Context // ends with the drain, or with Shed; long-running requests live under it
 	endLongRunning context.CancelFunc
 
-	// leaving: every response asks its client to come by another connection.
-	leaving atomic.Bool
+	// leaving, and shedding: every response asks its client to come by another connection.
+	leaving, shedding atomic.Bool
 }
 
 // NewDrainer returns a Drainer with no request in flight.
@@ -40,7 +40,26 @@ func NewDrainer() *Drainer {
 func (d *Drainer) Leave() { d.leaving.Store(true) }
 
 // EndLongRunning ends watches and logs. Further requests are served; those that run for long end at once.
-func (d *Drainer) EndLongRunning() { d.endLongRunning() }
+func (d *Drainer) EndLongRunning() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.endLongRunning()
+}
+
+// Shed ends the watches and logs that are under way, and asks clients to come by other connections until Keep. Requests are
+// served on. It is for a server that others can stand in for.
+func (d *Drainer) Shed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.shedding.Store(true)
+	if d.ending.Err() == nil {
+		d.endLongRunning()
+		d.ending, d.endLongRunning = context.WithCancel(context.Background())
+	}
+}
+
+// Keep takes back Shed.
+func (d *Drainer) Keep() { d.shedding.Store(false) }
 
 // Drain refuses new requests, ends long-running ones, and waits until none is in flight or ctx ends.
 func (d *Drainer) Drain(ctx context.Context) error {
@@ -51,8 +70,8 @@ func (d *Drainer) Drain(ctx context.Context) error {
 			close(d.idle)
 		}
 	}
-	d.mu.Unlock()
 	d.endLongRunning()
+	d.mu.Unlock()
 	select {
 	case <-d.idle:
 		return nil
@@ -68,14 +87,15 @@ func (d *Drainer) busy() bool {
 	return d.inFlight > 0
 }
 
-func (d *Drainer) begin() bool {
+// begin counts a request, and returns the context that long-running ones live under.
+func (d *Drainer) begin() (ending context.Context, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.draining {
-		return false
+		return nil, false
 	}
 	d.inFlight++
-	return true
+	return d.ending, true
 }
 
 func (d *Drainer) end() {
@@ -92,7 +112,8 @@ var closeConnection = []string{"close"} // shared, and never written to
 func (d *Drainer) filter() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !d.begin() {
+			ending, ok := d.begin()
+			if !ok {
 				w.Header().Set("Connection", "close")
 				refusal := apierrors.NewServiceUnavailable("the front door is shutting down")
 				refusal.ErrStatus.Details = retryAfter(1)
@@ -100,16 +121,16 @@ func (d *Drainer) filter() func(http.Handler) http.Handler {
 				return
 			}
 			defer d.end()
-			if d.leaving.Load() && r.Header["Upgrade"] == nil {
+			if (d.leaving.Load() || d.shedding.Load()) && r.Header["Upgrade"] == nil {
 				w.Header()["Connection"] = closeConnection
 			}
-			recordFrom(r.Context()).draining = d.ending
+			recordFrom(r.Context()).draining = ending
 			info, _ := requestInfo(r.Context())
 			// An upgraded stream (a console, a port-forward) has no clean end that we could give it: it gets the grace.
 			if request.LongRunning(info) && r.Header.Get("Upgrade") == "" {
 				ctx, cancel := context.WithCancel(r.Context())
 				defer cancel()
-				defer context.AfterFunc(d.ending, cancel)()
+				defer context.AfterFunc(ending, cancel)()
 				r = r.WithContext(ctx)
 			}
 			next.ServeHTTP(w, r)

@@ -33,6 +33,8 @@ type Check struct {
 	Backend, InReadyz bool
 	// Ask returns why not, or nil. It has a deadline of checkTimeout.
 	Ask func(ctx context.Context) error
+	// Tolerate, if set, reports whether /readyz is to pass although Ask has failed. Requests for the check alone fail all the same.
+	Tolerate func() bool
 }
 
 const checkTimeout = 2 * time.Second
@@ -96,7 +98,7 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		checks = checks[i : i+1]
 	}
-	h.answer(w, r, root, checks)
+	h.answer(w, r, root, checks, name == "" && root == "readyz")
 }
 
 func (h *Health) of(root string) []Check {
@@ -118,7 +120,8 @@ func (h *Health) of(root string) []Check {
 	return out
 }
 
-func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, checks []Check) {
+// answer asks checks. whole is for /readyz, which tolerates more than a request for one check does.
+func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, checks []Check, whole bool) {
 	excluded := r.URL.Query()["exclude"]
 	unknown := sets.New(excluded...)
 	var report bytes.Buffer
@@ -130,7 +133,8 @@ func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, che
 			continue
 		}
 		err := h.ask(r.Context(), c)
-		if _, tolerated := errors.AsType[*toleratedError](err); tolerated {
+		_, tolerated := errors.AsType[*toleratedError](err)
+		if tolerated || err != nil && whole && c.Tolerate != nil && c.Tolerate() {
 			fmt.Fprintf(&report, "[+]%s tolerated: ok\n", c.Name)
 			continue
 		}

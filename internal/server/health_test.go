@@ -108,3 +108,28 @@ func TestHealthOfBackends(t *testing.T) {
 		t.Error("no error is tolerated")
 	}
 }
+
+// What /readyz tolerates at the moment fails on its own, and everywhere else.
+func TestHealthTolerates(t *testing.T) {
+	tolerated := true
+	h := NewHealth(zap.NewNop(), Check{
+		Name: "etcd", Ask: func(context.Context) error { return errors.New("lost") }, Tolerate: func() bool { return tolerated },
+	})
+	ask := func(target string) (int, string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+		return w.Code, w.Body.String()
+	}
+	if code, body := ask("/readyz?verbose"); code != http.StatusOK || !strings.Contains(body, "[+]etcd tolerated: ok\n") {
+		t.Errorf("/readyz: %d %s", code, body)
+	}
+	for _, target := range []string{"/readyz/etcd", "/healthz", "/healthz/etcd"} {
+		if code, body := ask(target); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed") {
+			t.Errorf("%s: %d %s", target, code, body)
+		}
+	}
+	tolerated = false
+	if code, body := ask("/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed") {
+		t.Errorf("/readyz when it is not tolerated: %d %s", code, body)
+	}
+}

@@ -32,14 +32,18 @@ type Replicas interface {
 // maxHandedOn bounds the requests of other replicas that are served at once. Those that run for long count too.
 const maxHandedOn = 1000
 
-// SplitPeers sends the requests of other replicas to one handler, and those of clients to another.
-func SplitPeers(fromPeers, fromClients http.Handler) http.Handler {
+// SplitPeers sends the requests of other replicas to one handler, and those of clients to another. Replicas are told whether
+// this one is well (peers.EtcdCheck) without a proof of who they are: a replica without etcd may know no other any more.
+func SplitPeers(fromPeers, fromClients, health http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.TLS != nil && r.TLS.ServerName == peers.ServerName {
+		switch {
+		case r.TLS == nil || r.TLS.ServerName != peers.ServerName:
+			fromClients.ServeHTTP(w, r)
+		case r.Method == http.MethodGet && r.URL.Path == peers.EtcdCheck:
+			health.ServeHTTP(w, r)
+		default:
 			fromPeers.ServeHTTP(w, r)
-			return
 		}
-		fromClients.ServeHTTP(w, r)
 	})
 }
 

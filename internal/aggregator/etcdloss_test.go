@@ -1,0 +1,225 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// relay passes connections to a unix socket on until it is cut.
+type relay struct {
+	target   string
+	listener net.Listener
+
+	mu    sync.Mutex // guards what follows
+	cut   bool
+	conns map[net.Conn]bool
+}
+
+func newRelay(t *testing.T, at, target string) *relay {
+	t.Helper()
+	l, err := net.Listen("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{target: target, listener: l, conns: map[net.Conn]bool{}}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { r.pass(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		r.set(true)
+		wg.Wait()
+	})
+	return r
+}
+
+// set cuts all connections, or mends the relay.
+func (r *relay) set(cut bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut = cut
+	for c := range r.conns {
+		if cut {
+			_ = c.Close()
+		}
+	}
+}
+
+func (r *relay) keep(c net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cut {
+		return false
+	}
+	r.conns[c] = true
+	return true
+}
+
+func (r *relay) pass(client net.Conn) {
+	defer client.Close()
+	if !r.keep(client) {
+		return
+	}
+	server, err := net.Dial("unix", r.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	if !r.keep(server) {
+		return
+	}
+	var wg sync.WaitGroup
+	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+		wg.Go(func() {
+			_, _ = io.Copy(way[0], way[1]) // until either end goes
+			_, _ = way[0].Close(), way[1].Close()
+		})
+	}
+	wg.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.conns, client)
+	delete(r.conns, server)
+}
+
+// A replica that alone has lost etcd is not ready and sends its clients away. When all have lost it, all stay ready: what needs no
+// etcd goes on, and what does fails at once.
+func TestWhoHasLostEtcd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	socket, relayed := filepath.Join(sockets, "etcd"), filepath.Join(sockets, "relay")
+	stopEtcd := startEtcd(t, socket)
+	way := newRelay(t, relayed, socket)
+	over := func(at string) func(*Config) { return func(c *Config) { c.EtcdServers = []string{"unix://" + at} } }
+	one, stopOne := open(t, t.TempDir(), over(socket))
+	two, stopTwo := open(t, t.TempDir(), over(relayed))
+	answers := func(replica *rest.Config, path string, code int, text string) func() error {
+		return func() error {
+			if got, body := get(t, replica, path); got != code || !strings.Contains(body, text) {
+				return fmt.Errorf("%s: %d %s", path, got, body)
+			}
+			return nil
+		}
+	}
+	now := func(what string, replica *rest.Config, path string, code int, text string) {
+		t.Helper()
+		if err := answers(replica, path, code, text)(); err != nil {
+			t.Errorf("%s: %v; want %d %s", what, err, code, text)
+		}
+	}
+	const maps = "/api/v1/namespaces/default/configmaps"
+	eventually(t, "that both know each other", func() error {
+		return answers(two, "/metrics", http.StatusOK, `leader_election_master_status{name="portico-aggregator"} 0`)()
+	})
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	client := kubernetes.NewForConfigOrDie(two)
+	watch, err := client.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	way.set(true)
+	eventually(t, "not ready alone", answers(two, "/readyz", http.StatusInternalServerError, "[-]etcd failed"))
+	now("the other one", one, "/readyz", http.StatusOK, "ok")
+	now("alive", two, "/livez", http.StatusOK, "ok")
+	now("reads from a cache", two, maps+"?resourceVersion=0", http.StatusOK, "ConfigMapList")
+	now("metrics", two, "/metrics", http.StatusOK, "portico_etcd_available 0")
+	began := time.Now()
+	_, err = client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+	if seconds, again := apierrors.SuggestsClientDelay(err); !apierrors.IsServiceUnavailable(err) || !again || seconds == 0 || !strings.Contains(err.Error(), "no member of etcd has answered since") {
+		t.Errorf("a consistent read: %v, after %s", err, time.Since(began))
+	}
+	_, err = client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "never"}}, metav1.CreateOptions{})
+	if !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("a write: %v", err)
+	}
+	for open := true; open; {
+		select {
+		case _, open = <-watch.ResultChan():
+		case <-ctx.Done():
+			t.Fatal("the watch at a replica without etcd goes on for ever")
+		}
+	}
+
+	way.set(false)
+	eventually(t, "ready again", answers(two, "/readyz", http.StatusOK, "ok"))
+	now("metrics", two, "/metrics", http.StatusOK, "portico_etcd_available 1")
+
+	if err := stopEtcd(); err != nil {
+		t.Fatal(err)
+	}
+	for _, replica := range []*rest.Config{one, two} {
+		eventually(t, "that etcd is lost", answers(replica, "/readyz/etcd", http.StatusInternalServerError, "[-]etcd failed"))
+	}
+	for range 3 {
+		for _, replica := range []*rest.Config{one, two} {
+			now("ready without etcd", replica, "/readyz?verbose", http.StatusOK, "[+]etcd tolerated: ok")
+			now("its own check", replica, "/readyz/etcd", http.StatusInternalServerError, "[-]etcd failed")
+			now("reads from a cache", replica, maps+"?resourceVersion=0", http.StatusOK, "ConfigMapList")
+		}
+	}
+	for _, stop := range []func() error{stopTwo, stopOne} {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// While it is only known that another replica has etcd since a moment ago, a replica stays ready.
+func TestWhenALossIsTolerated(t *testing.T) {
+	lost := fmt.Errorf("lost")
+	l := &etcdLoss{lost: func() error { return lost }, alone: func() bool { return true }}
+	if !l.tolerated() {
+		t.Error("the only replica is not ready")
+	}
+	l.alone = func() bool { return false }
+	if l.tolerated() {
+		t.Error("what the others have is not known, and the loss is tolerated")
+	}
+	l.elsewhere = func(context.Context) bool { return true }
+	if !l.tolerated() {
+		t.Error("no other replica is known to have etcd, and the loss is not tolerated")
+	}
+	l.since = time.Now()
+	if !l.tolerated() {
+		t.Error("not ready at once")
+	}
+	l.since = time.Now().Add(-2 * aloneAfter)
+	if l.tolerated() {
+		t.Error("another replica has etcd, and the loss is tolerated")
+	}
+	lost = nil
+	if l.tolerated() {
+		t.Error("nothing is lost")
+	}
+}

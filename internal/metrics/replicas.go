@@ -1,0 +1,24 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// NewReplicas registers on reg whether this replica leads, and whether etcd answers it. Both are called at every scrape.
+func NewReplicas(reg prometheus.Registerer, leads, etcd func() bool) {
+	gauge := func(o prometheus.GaugeOpts, is func() bool) {
+		reg.MustRegister(prometheus.NewGaugeFunc(o, func() float64 {
+			if is() {
+				return 1
+			}
+			return 0
+		}))
+	}
+	gauge(prometheus.GaugeOpts{
+		Name:        "leader_election_master_status", // client-go's
+		Help:        "Whether this replica leads: 1 for the one that runs the controllers, 0 for the others.",
+		ConstLabels: prometheus.Labels{"name": "portico-aggregator"},
+	}, leads)
+	gauge(prometheus.GaugeOpts{
+		Name: "portico_etcd_available",
+		Help: "Whether etcd answers this replica: 0 when no member of an external etcd has answered for 3 s.",
+	}, etcd)
+}

@@ -1,0 +1,74 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// EtcdCheck is the path at which replicas ask each other whether etcd answers them.
+const EtcdCheck = "/readyz/etcd"
+
+// askTimeout bounds a question to another replica.
+const askTimeout = time.Second
+
+// Others are the names of the other replicas, in order.
+func (p *Peers) Others() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	names := make([]string, 0, len(p.replicas))
+	for name := range p.replicas {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Any asks all other replicas and reports whether one answers 200 at a path within a second.
+func (p *Peers) Any(ctx context.Context, path string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	var mu sync.Mutex // guards found
+	found := false
+	for _, name := range p.Others() {
+		wg.Go(func() {
+			if p.ask(ctx, name, path) != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found = true
+		})
+	}
+	wg.Wait()
+	return found
+}
+
+// ask is nil if a replica answers 200.
+func (p *Peers) ask(ctx context.Context, name, path string) error {
+	b, err := p.Backend([]string{name})
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+ServerName+path, nil)
+	if err != nil {
+		return err
+	}
+	endpoints := b.Endpoints()
+	if len(endpoints) == 0 {
+		return errNoneLeft
+	}
+	resp, err := b.ProbeEndpoint(endpoints[0].Address).RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close() // the status is all that counts
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("replica %s answers %s at %s", name, resp.Status, path)
+	}
+	return nil
+}
