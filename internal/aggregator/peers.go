@@ -1,6 +1,8 @@
 package aggregator
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -9,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"portico.dev/internal/peers"
+	"portico.dev/internal/store"
 	"portico.dev/internal/transport"
 )
 
@@ -53,7 +56,21 @@ func (h *parts) wirePeers() (err error) {
 	if err != nil {
 		return fmt.Errorf("identity among replicas: %w", err)
 	}
+	h.replicas.UsePresence(h.presence)
 	return nil
+}
+
+// presence asks another replica whether it lives.
+func (h *parts) presence(ctx context.Context, name string) store.Presence {
+	switch refused, err := h.peers.Lives(ctx, name); {
+	case err == nil:
+		return store.Present
+	case refused:
+		return store.Gone
+	case errors.Is(err, peers.ErrNotReachable):
+		return store.Unknown
+	}
+	return store.Silent
 }
 
 // maxPeerRequests bounds the requests that this replica hands on to one set of replicas at a time.

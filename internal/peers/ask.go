@@ -2,15 +2,20 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
-// EtcdCheck is the path at which replicas ask each other whether etcd answers them.
-const EtcdCheck = "/readyz/etcd"
+// Paths at which replicas ask each other whether etcd answers them, and whether they live.
+const (
+	EtcdCheck = "/readyz/etcd"
+	LiveCheck = "/livez"
+)
 
 // askTimeout bounds a question to another replica.
 const askTimeout = time.Second
@@ -47,6 +52,21 @@ func (p *Peers) Any(ctx context.Context, path string) bool {
 	wg.Wait()
 	return found
 }
+
+// Lives asks a replica whether it lives. refused is when its machine answers that nobody listens at its address, and
+// ErrNotReachable when it has none.
+func (p *Peers) Lives(ctx context.Context, name string) (refused bool, err error) {
+	if !p.Reachable(name) {
+		return false, ErrNotReachable
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	err = p.ask(ctx, name, LiveCheck)
+	return errors.Is(err, syscall.ECONNREFUSED), err
+}
+
+// ErrNotReachable is when a replica takes no requests of others.
+var ErrNotReachable = errors.New("the replica takes no requests of other replicas")
 
 // ask is nil if a replica answers 200.
 func (p *Peers) ask(ctx context.Context, name, path string) error {

@@ -33,13 +33,13 @@ type Replicas interface {
 const maxHandedOn = 1000
 
 // SplitPeers sends the requests of other replicas to one handler, and those of clients to another. Replicas are told whether
-// this one is well (peers.EtcdCheck) without a proof of who they are: a replica without etcd may know no other any more.
+// this one is well (peers.EtcdCheck, peers.LiveCheck) without a proof of who they are: a replica without etcd may know no other any more.
 func SplitPeers(fromPeers, fromClients, health http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.TLS == nil || r.TLS.ServerName != peers.ServerName:
 			fromClients.ServeHTTP(w, r)
-		case r.Method == http.MethodGet && r.URL.Path == peers.EtcdCheck:
+		case r.Method == http.MethodGet && (r.URL.Path == peers.EtcdCheck || r.URL.Path == peers.LiveCheck):
 			health.ServeHTTP(w, r)
 		default:
 			fromPeers.ServeHTTP(w, r)

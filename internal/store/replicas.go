@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +21,10 @@ const (
 	liveKeys = "live/"
 	// leaseTime is how long a process that died counts as alive. One that stops normally leaves at once.
 	leaseTime = 6 * time.Second
+	// A replica leads only for leadTime after it began to renew its lease the last time, which it does every renewInterval. So
+	// another one may follow it before its lease has ended (dead.go).
+	renewInterval = 500 * time.Millisecond
+	leadTime      = 1500 * time.Millisecond
 	// rejoinInterval is the time between two attempts to become a replica again.
 	rejoinInterval = time.Second
 )
@@ -40,6 +43,8 @@ type Replicas struct {
 	ready chan struct{}
 	// published wakes Run when value has changed.
 	published chan struct{}
+	// presence asks another replica whether it lives; nil: none is asked. It is set before Run.
+	presence func(ctx context.Context, name string) Presence
 
 	mu       sync.Mutex // guards what follows
 	sections map[string]json.RawMessage
@@ -48,7 +53,8 @@ type Replicas struct {
 	// decoded are the sections of each other replica; replaced, never changed.
 	decoded map[string]map[string]json.RawMessage
 	leads   bool
-	until   time.Time // before this our lease cannot have run out
+	until   time.Time             // from then on this process does not lead, unless it has renewed its lease
+	members map[string]replicaKey // all live replicas; replaced, never changed
 	// changed is closed and replaced when others or leads change.
 	changed chan struct{}
 }
@@ -224,7 +230,7 @@ func (r *Replicas) renewed(at time.Time) {
 	if r.leads && time.Now().After(r.until) { // Received said otherwise meanwhile
 		r.wake()
 	}
-	r.until = at.Add(r.lease)
+	r.until = at.Add(leadTime)
 }
 
 // wake reports that Received may return something else. It is called with mu held.
@@ -259,6 +265,7 @@ type replicaKey struct {
 	value []byte
 	// created is the revision that made the key: the smaller, the older.
 	created int64
+	lease   clientv3.LeaseID
 }
 
 // key returns the key of a replica in etcd.
@@ -340,7 +347,7 @@ func (a *session) list(ctx context.Context) (revision int64, err error) {
 		return 0, fmt.Errorf("read the replicas' keys: %w", err)
 	}
 	for _, kv := range found.Kvs {
-		a.keys[strings.TrimPrefix(string(kv.Key), a.key(""))] = replicaKey{value: kv.Value, created: kv.CreateRevision}
+		a.keys[a.nameIn(kv.Key)] = replicaKey{value: kv.Value, created: kv.CreateRevision, lease: clientv3.LeaseID(kv.Lease)}
 	}
 	return found.Header.Revision, a.notify()
 }
@@ -350,8 +357,15 @@ func (a *session) run(ctx context.Context, revision int64) error {
 	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	events := a.client.Watch(watching, a.key(""), clientv3.WithPrefix(), clientv3.WithRev(revision+1))
-	renewal := time.NewTicker(a.lease / 3)
+	renewal := time.NewTicker(renewInterval)
 	defer renewal.Stop()
+	if a.presence != nil {
+		var asking sync.WaitGroup
+		defer asking.Wait()
+		bounded, cancel := context.WithCancel(ctx)
+		defer cancel()
+		asking.Go(func() { a.watchDead(bounded) })
+	}
 	a.markReady()
 	published := a.published // nil while the gap lasts
 	var gap <-chan time.Time
@@ -383,11 +397,11 @@ func (a *session) run(ctx context.Context, revision int64) error {
 
 func (a *session) follow(events []*clientv3.Event) error {
 	for _, e := range events {
-		name := strings.TrimPrefix(string(e.Kv.Key), a.key(""))
+		name := a.nameIn(e.Kv.Key)
 		if e.Type == clientv3.EventTypeDelete {
 			delete(a.keys, name)
 		} else {
-			a.keys[name] = replicaKey{value: e.Kv.Value, created: e.Kv.CreateRevision}
+			a.keys[name] = replicaKey{value: e.Kv.Value, created: e.Kv.CreateRevision, lease: clientv3.LeaseID(e.Kv.Lease)}
 		}
 	}
 	return a.notify()
@@ -399,6 +413,9 @@ func (a *session) notify() error {
 	if !alive {
 		return errKeyGone
 	}
+	a.mu.Lock()
+	a.members = maps.Clone(a.keys)
+	a.mu.Unlock()
 	leads := true
 	others := make(map[string][]byte, len(a.keys))
 	for name, m := range a.keys {

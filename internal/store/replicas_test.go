@@ -14,6 +14,11 @@ func joined(t *testing.T, s *Store, name string, lease time.Duration) (r *Replic
 	t.Helper()
 	r = s.Replicas(name)
 	r.lease = lease
+	return r, runReplica(t, r)
+}
+
+func runReplica(t *testing.T, r *Replicas) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -22,7 +27,7 @@ func joined(t *testing.T, s *Store, name string, lease time.Duration) (r *Replic
 		if err, first := <-done; first {
 			close(done)
 			if err != nil {
-				t.Errorf("Run of %s: %v", name, err)
+				t.Errorf("Run of %s: %v", r.name, err)
 			}
 		}
 	}
@@ -30,9 +35,9 @@ func joined(t *testing.T, s *Store, name string, lease time.Duration) (r *Replic
 	select {
 	case <-r.Ready():
 	case <-time.After(leaseTime):
-		t.Fatalf("%s did not join", name)
+		t.Fatalf("%s did not join", r.name)
 	}
-	return r, stop
+	return stop
 }
 
 // hears waits until r hears these others, as name=value, and leads or not.
