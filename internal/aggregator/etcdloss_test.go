@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 type relay struct {
 	target   string
 	listener net.Listener
+	delay    atomic.Int64 // of what comes back, in nanoseconds
 
 	mu    sync.Mutex // guards what follows
 	cut   bool
@@ -77,6 +79,34 @@ func (r *relay) keep(c net.Conn) bool {
 	return true
 }
 
+// back passes on what the server sends, each part after the delay.
+func (r *relay) back(client, server net.Conn) {
+	type part struct {
+		data []byte
+		due  time.Time
+	}
+	parts := make(chan part, 1<<10)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		for p := range parts {
+			if wait := time.Until(p.due); wait > 0 {
+				<-time.After(wait)
+			}
+			_, _ = client.Write(p.data) // a client that is gone closes the server's end too
+		}
+	})
+	defer close(parts)
+	for {
+		buffer := make([]byte, 32<<10)
+		n, err := server.Read(buffer)
+		parts <- part{buffer[:n], time.Now().Add(time.Duration(r.delay.Load()))}
+		if err != nil {
+			return
+		}
+	}
+}
+
 func (r *relay) pass(client net.Conn) {
 	defer client.Close()
 	if !r.keep(client) {
@@ -91,13 +121,13 @@ func (r *relay) pass(client net.Conn) {
 		return
 	}
 	var wg sync.WaitGroup
-	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
-		wg.Go(func() {
-			_, _ = io.Copy(way[0], way[1]) // until either end goes
-			_, _ = way[0].Close(), way[1].Close()
-		})
-	}
-	wg.Wait()
+	defer wg.Wait()
+	wg.Go(func() {
+		_, _ = io.Copy(server, client) // until either end goes
+		_, _ = server.Close(), client.Close()
+	})
+	r.back(client, server)
+	_, _ = server.Close(), client.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.conns, client)

@@ -61,6 +61,9 @@ func (h *parts) wireFront() error {
 			Handlers:  c.Embedded.Handlers,
 		}),
 	}
+	if len(c.EtcdServers) > 0 {
+		h.router.Serves, h.router.CatchUp, h.catchUps = h.core.Serves, h.catchUp, make(catchUps, maxCatchUps)
+	}
 	if err := h.wireControllers(); err != nil {
 		return err
 	}

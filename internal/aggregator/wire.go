@@ -84,6 +84,8 @@ type parts struct {
 	collector     *garbage.Collector // nil: --controllers turns it off
 	debtCleaner   *debts.Cleaner
 
+	catchUps catchUps // nil: no other replica can be ahead
+
 	proxy   *proxy.Proxy
 	router  *server.Router
 	health  *server.Health

@@ -187,6 +187,7 @@ func (c *Controller) updateRoute(name string, e *entry) bool {
 	}
 	if !after.Available() {
 		after.Replicas = c.ReachedBy(after)
+		after.NeverAvailable = e.input.previous == nil || before.NeverAvailable
 	}
 	if before != nil && sameRoute(before, after) {
 		return false

@@ -44,6 +44,9 @@ type Route struct {
 	// Callers must not change the slice.
 	Replicas []string
 
+	// NeverAvailable is true while this replica has not reached the backend since the APIService refers to it.
+	NeverAvailable bool
+
 	// extra are the other conditions of the status.
 	extra []apiregistrationv1.APIServiceCondition
 }

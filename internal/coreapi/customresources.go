@@ -71,7 +71,7 @@ func (i *installer) addDefinitions(cfg Config, factory *storageFactory, own defi
 	if err != nil {
 		return nil, err
 	}
-	i.definitions = storage["customresourcedefinitions"].(rest.Lister)
+	i.definitions = storage["customresourcedefinitions"].(definitionReader)
 	group := servedGroup{apiextensionsv1.SchemeGroupVersion, storage}
 	codec := &codecs{scheme: apiserver.Scheme, factory: apiserver.Codecs, parameters: metav1.ParameterCodec}
 	schemas, err := schemasOf(codec, []servedGroup{group}, generateddefinitions.GetOpenAPIDefinitions)
@@ -94,6 +94,12 @@ func (i *installer) addDefinitions(cfg Config, factory *storageFactory, own defi
 		Changed: changed, MinWatchTimeout: minWatchTimeout, MaxBodyBytes: maxBodyBytes,
 		Logger: cfg.Logger.Named("crds"),
 	})
+}
+
+// definitionReader reads the definitions in etcd.
+type definitionReader interface {
+	rest.Lister
+	rest.Getter
 }
 
 // DefinedResources are the namespaced resources that definitions in etcd make be served at this moment, whether discovery

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints"
-	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 
 	localadmission "portico.dev/internal/coreapi/admission"
@@ -44,7 +43,7 @@ type api struct {
 	discovery Discovery // without what custom resources add to it
 	custom    *crds.Definitions
 	// definitions is the storage of the definitions of custom resources.
-	definitions rest.Lister
+	definitions definitionReader
 	repairer    *allocation.Repairer
 	admission   *localadmission.Chain
 	added       addedDocuments
@@ -120,7 +119,7 @@ type installer struct {
 	builtIn     sets.Set[schema.GroupVersion]
 	container   *restful.Container
 	equivalents runtime.EquivalentResourceRegistry
-	definitions rest.Lister // set by addDefinitions
+	definitions definitionReader // set by addDefinitions
 }
 
 func (i *installer) addAll(groups []servedGroup, to *Discovery) error {

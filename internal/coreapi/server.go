@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kube-openapi/pkg/common"
 
 	"go.uber.org/zap"
@@ -104,7 +103,7 @@ type Server struct {
 	// repairer too is written before ready is closed.
 	repairer *allocation.Repairer
 	// definitions too.
-	definitions rest.Lister
+	definitions definitionReader
 	openAPIv3   func() []openapidocs.Document // made at the first call, as openAPIv2
 	openAPIv2   func() openapidocs.Document
 	added       atomic.Pointer[addedDocuments]

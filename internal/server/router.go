@@ -54,6 +54,12 @@ type Router struct {
 	PeerMetrics *metrics.Peers
 	// Discovery serves /api, /apis and /apis/<group>.
 	Discovery http.Handler
+	// Serves reports whether a resource of a local group-version is known. Needed with CatchUp.
+	Serves func(schema.GroupVersionResource) bool
+	// CatchUp, if set, is called for a request that is about to be refused because this replica does not know its group-version or
+	// resource, or has never reached its backend. It waits until this replica serves what another one may have told the client of,
+	// and reports whether it does. It must be bounded. resource is empty for the document of a group-version.
+	CatchUp func(ctx context.Context, gv schema.GroupVersion, resource string) bool
 	// OpenAPI serves /openapi/.
 	OpenAPI http.Handler
 	// Settle, if set, is called before the document of one local group-version is served. It waits until the merged documents say the
@@ -85,6 +91,10 @@ func (s *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
 	table := s.Routes()
 	route, ok := table.Lookup(gv)
+	if resource, behind := s.mayBeBehind(r, gv, table); behind && s.CatchUp(r.Context(), gv, resource) {
+		table = s.Routes()
+		route, ok = table.Lookup(gv)
+	}
 	if s.Settle != nil && (!ok || route.Local) && isDocument(r) {
 		s.Settle(r.Context(), gv)
 	}
@@ -115,6 +125,24 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 		}
 		respond.Error(w, r, notFound(r))
 	}
+}
+
+// mayBeBehind reports whether a request would be refused for what another replica may know already, and the resource that it is for.
+func (s *Router) mayBeBehind(r *http.Request, gv schema.GroupVersion, table *apiservice.Table) (resource string, behind bool) {
+	if s.CatchUp == nil {
+		return "", false
+	}
+	if info, ok := requestInfo(r.Context()); ok && info.IsResourceRequest {
+		resource = info.Resource
+	}
+	route, ok := table.Lookup(gv)
+	switch {
+	case ok && !route.Local:
+		return resource, route.NeverAvailable && !route.Reachable()
+	case ok || s.LocalGroupVersions().Has(gv):
+		return resource, resource != "" && !s.Serves(gv.WithResource(resource))
+	}
+	return resource, table.Synced()
 }
 
 // isDocument reports whether a request is about a group-version and not about objects in it.

@@ -38,6 +38,9 @@ func (s *Served) GroupVersions() []schema.GroupVersion {
 // Served returns what is served now, never nil. The caller must not change it.
 func (d *Definitions) Served() *Served { return d.served.Load() }
 
+// Resources are those of a group-version, with subresources. The caller must not change them.
+func (s *Served) Resources(gv schema.GroupVersion) []metav1.APIResource { return s.resources[gv] }
+
 // publish updates what is served, and calls Config.Changed if it differs.
 func (d *Definitions) publish() error {
 	crds, err := d.established()
