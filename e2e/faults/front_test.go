@@ -25,6 +25,7 @@ import (
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/run"
 	"portico.dev/internal/server"
 	"portico.dev/internal/transport"
 )
@@ -115,7 +116,10 @@ func (f *front) listen() {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	g := &run.Group{}
+	g.Add(run.Member{Name: "port", Ready: s.Accepts(), Run: s.Accept})
+	g.Add(run.Member{Name: "listener", Ready: s.Ready(), Run: s.Run})
+	go func() { done <- g.Run(ctx) }()
 	<-s.Ready()
 	f.t.Cleanup(func() {
 		cancel()

@@ -204,6 +204,12 @@ func (h *parts) checks() []server.Check {
 		{Name: "requestheader-client-ca-file", Ask: func(context.Context) error { return h.frontProxy.Stale() }},
 		{Name: "tls-cert-file", Ask: func(context.Context) error { return h.servingCert.Stale() }},
 		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.proxyClientCert.Stale() }},
+		{Name: "startup", Ask: func(ctx context.Context) error {
+			if h.server == nil { // who embeds it has seen that it is ready
+				return nil
+			}
+			return isClosed(h.server.Ready())(ctx)
+		}},
 	}, h.backendChecks())
 }
 
@@ -220,7 +226,7 @@ func isClosed(ready <-chan struct{}) func(context.Context) error {
 	}
 }
 
-// notReady returns why API requests cannot be served yet. The listener opens last, so it checks only what may still be missing
+// notReady returns why API requests cannot be served yet. The listener serves them last, so it checks only what may still be missing
 // then.
 func (h *parts) notReady() error {
 	for _, ready := range []<-chan struct{}{h.core.Ready(), h.rbac.Ready()} {

@@ -15,6 +15,9 @@ func (h *parts) members() *run.Group {
 	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
 		g.Add(run.Member{Name: name, Ready: ready, Run: f})
 	}
+	if h.server != nil {
+		add("port", h.server.Accepts(), h.server.Accept)
+	}
 	add("keys", nil, h.watchKeys)
 	add("authentication", nil, h.watchAuthentication)
 	add("authorization", nil, h.authz.Run)

@@ -50,6 +50,9 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 	a.url, a.keys = p.url, p.keys
 	defer a.parts.Store(nil)
+	if p.listener != nil {
+		a.log.Info("the front door is starting", zap.String("url", a.url))
+	}
 	members := h.members()
 	members.Add(h.announce(a))
 	if !a.cfg.Embedded.NoServiceManager {

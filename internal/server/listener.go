@@ -7,14 +7,17 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico.dev/internal/engine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/respond"
 )
 
 // Config is a listening server.
@@ -59,9 +62,13 @@ var defaultLimits = limits{handshake: 10 * time.Second, readHeader: 10 * time.Se
 
 // Server accepts connections and hands their requests to the chain.
 type Server struct {
-	c      Config
-	limits limits
-	ready  chan struct{}
+	c        Config
+	limits   limits
+	ready    chan struct{}
+	open     atomic.Bool // requests are served by the chain
+	accepts  chan struct{}
+	acceptor *acceptor
+	clients  engine.Server
 }
 
 // New allocates a server.
@@ -69,46 +76,99 @@ func New(c Config) *Server {
 	if c.ShutdownGrace <= 0 {
 		c.ShutdownGrace = 10 * time.Second
 	}
-	return &Server{c: c, limits: defaultLimits, ready: make(chan struct{})}
+	return &Server{c: c, limits: defaultLimits, ready: make(chan struct{}), accepts: make(chan struct{})}
 }
 
-// Ready is closed when connections are accepted.
+// Ready is closed when requests are served.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Run serves until ctx ends, then drains: readyz turns false; in the second half of the shutdown delay, clients are asked to come
-// by other connections; the listener closes and clients are told to go elsewhere (GOAWAY), watches end cleanly, requests that were
-// accepted finish, upgraded streams get what is left of the grace.
-func (s *Server) Run(ctx context.Context) error {
+// Accepts is closed when connections are accepted.
+func (s *Server) Accepts() <-chan struct{} { return s.accepts }
+
+// Accept accepts connections until ctx ends, so that clients and load balancers are told that this server is starting, and why it is
+// not ready: until Run, requests are answered by startingHandler. It must begin before Run, and its ctx end after that of Run.
+func (s *Server) Accept(ctx context.Context) error {
 	logf := s.c.Logger.Sugar().Debugf // what clients do wrong is of interest only when asked for
-	clients := engine.NewServer(s.c.Engine, engine.ServerConfig{
-		Handler: s.c.Handler, MaxConcurrentStreams: maxConcurrentStreams, MaxHeaderBytes: maxHeaderBytes,
+	s.clients = engine.NewServer(s.c.Engine, engine.ServerConfig{
+		Handler: s.handler(), MaxConcurrentStreams: maxConcurrentStreams, MaxHeaderBytes: maxHeaderBytes,
 		HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,
 		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
 		StallTimeout: s.limits.stall, // for windows; writes that wait for the kernel are stallConn's business
 		Refuse:       s.refuse(),
 		Logf:         logf,
 	})
-	a := newAcceptor(s.c.Listener, s.c.TLS, s.limits, s.handshakes(), clients.Serve)
+	s.acceptor = newAcceptor(s.c.Listener, s.c.TLS, s.limits, s.handshakes(), s.clients.Serve)
 	if s.c.Overload != nil {
-		defer s.c.Overload.Register(&connCloser{clients: clients, metrics: s.c.OverloadMetrics})()
+		defer s.c.Overload.Register(&connCloser{clients: s.clients, metrics: s.c.OverloadMetrics})()
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- a.Run() }()
-	close(s.ready)
+	ended := make(chan error, 1)
+	go func() { ended <- s.acceptor.Run() }()
+	close(s.accepts)
+	var err error
 	select {
-	case err := <-failed:
-		a.Close()
-		clients.Close()
-		return fmt.Errorf("serve on %s: %w", s.c.Listener.Addr(), err)
+	case err = <-ended:
+		if err != nil {
+			err = fmt.Errorf("serve on %s: %w", s.c.Listener.Addr(), err)
+			break
+		}
+		<-ctx.Done() // Run has closed the listener
 	case <-ctx.Done():
 	}
-	s.shutdown(a, clients)
+	s.acceptor.Close()
+	s.clients.Close() // all that Run has not ended already
 	ending, cancel := context.WithTimeout(context.Background(), handlerGrace)
 	defer cancel()
-	if a.Wait(ending) != nil {
+	if s.acceptor.Wait(ending) != nil {
 		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlerGrace))
 	}
-	return <-failed
+	return err
+}
+
+// Run serves requests until ctx ends, then drains: readyz turns false; in the second half of the shutdown delay, clients are asked to come
+// by other connections; the listener closes and clients are told to go elsewhere (GOAWAY), watches end cleanly, requests that were
+// accepted finish, upgraded streams get what is left of the grace.
+func (s *Server) Run(ctx context.Context) error {
+	<-s.accepts
+	s.open.Store(true)
+	close(s.ready)
+	<-ctx.Done()
+	s.shutdown(s.acceptor, s.clients)
+	ending, cancel := context.WithTimeout(context.Background(), handlerGrace)
+	defer cancel()
+	if s.acceptor.Wait(ending) != nil {
+		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlerGrace))
+	}
+	return nil
+}
+
+// handler is the chain once Run has begun.
+func (s *Server) handler() http.Handler {
+	starting := startingHandler(s.c.Health)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.open.Load() {
+			s.c.Handler.ServeHTTP(w, r)
+			return
+		}
+		starting.ServeHTTP(w, r)
+	})
+}
+
+// startingHandler answers requests for health, so that probes learn that the process lives, and that and why it is not ready: to everybody,
+// since nobody can be authenticated yet, and so not for single checks. All others are asked to come again.
+func startingHandler(health http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, r = newRequestContext(r)
+		switch r.URL.Path {
+		case "/livez", "/readyz", "/healthz":
+			if r.Method == http.MethodGet || r.Method == http.MethodHead {
+				health.ServeHTTP(w, r)
+				return
+			}
+		}
+		refusal := apierrors.NewServiceUnavailable("the front door is starting; /readyz?verbose says what it waits for")
+		refusal.ErrStatus.Details = retryAfter(1)
+		respond.Error(w, r, refusal)
+	})
 }
 
 // handlerGrace is how long handlers may take to notice that their connection is gone.

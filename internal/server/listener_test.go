@@ -20,6 +20,7 @@ import (
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/run"
 )
 
 type listening struct {
@@ -59,7 +60,10 @@ func (b *bench) listen(t *testing.T, grace time.Duration, change ...func(*Server
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	g := &run.Group{}
+	g.Add(run.Member{Name: "port", Ready: s.Accepts(), Run: s.Accept})
+	g.Add(run.Member{Name: "listener", Ready: s.Ready(), Run: s.Run})
+	go func() { done <- g.Run(ctx) }()
 	<-s.Ready()
 	pool := x509.NewCertPool()
 	pool.AddCert(authority.Certificate)
