@@ -17,6 +17,7 @@ import (
 
 	"portico.dev/internal/aggregator"
 	"portico.dev/internal/drill"
+	"portico.dev/internal/pki"
 )
 
 // targets are what is drilled, and what to do when that is over.
@@ -136,9 +137,6 @@ func (f *ownFront) target(ctx context.Context) (drill.Target, error) {
 	}, nil
 }
 
-// shared are the files of pki that further front doors have in common with the first.
-var shared = []string{"ca.crt", "ca.key", "client-ca.crt", "client-ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "service-account.key"}
-
 // grow starts further front doors over the etcd of this one.
 func (f *ownFront) grow(ctx context.Context, n int) (replicas []*rest.Config, stop func() error, err error) {
 	var more []*ownFront
@@ -154,7 +152,7 @@ func (f *ownFront) grow(ctx context.Context, n int) (replicas []*rest.Config, st
 		m.config.DataDir, m.config.SecurePort = fmt.Sprintf("%s-%d", f.config.DataDir, i+1), 0
 		m.config.EtcdUnixSocket, m.config.EtcdServers = "", []string{"unix://" + f.config.EtcdUnixSocket}
 		more = append(more, m)
-		if err := m.copyKeys(f.config.DataDir); err != nil {
+		if err := pki.CopyShared(filepath.Join(m.config.DataDir, "pki"), filepath.Join(f.config.DataDir, "pki")); err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("keys of a further front door: %w", err), stop())
 		}
 		t, err := m.target(ctx)
@@ -164,23 +162,6 @@ func (f *ownFront) grow(ctx context.Context, n int) (replicas []*rest.Config, st
 		replicas = append(replicas, t.Config)
 	}
 	return replicas, stop, nil
-}
-
-// copyKeys copies what front doors over one etcd share from another data directory.
-func (f *ownFront) copyKeys(from string) error {
-	if err := os.MkdirAll(filepath.Join(f.config.DataDir, "pki"), 0o700); err != nil {
-		return err
-	}
-	for _, name := range shared {
-		text, err := os.ReadFile(filepath.Join(from, "pki", name))
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(f.config.DataDir, "pki", name), text, 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // backendCommand starts this program as an extension server. Nil: it is not known where the program is.

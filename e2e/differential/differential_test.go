@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/pki"
 )
 
 var (
@@ -86,7 +87,7 @@ func servers(dir string) (fronts []*programs.Process, err error) {
 	socket := filepath.Join(dir, "etcd")
 	start := func(name string, args ...string) (string, error) {
 		home := filepath.Join(dir, name)
-		if err := os.Mkdir(home, 0o700); err != nil {
+		if err := os.MkdirAll(home, 0o700); err != nil {
 			return "", err
 		}
 		p, kubeconfig, err := startServe(filepath.Join(built, "aggregator"), home, args...)
@@ -98,12 +99,15 @@ func servers(dir string) (fronts []*programs.Process, err error) {
 	if *left, err = start("left", "--etcd-unix-socket", socket); err != nil {
 		return fronts, err
 	}
+	if err := pki.CopyShared(filepath.Join(dir, "right", "data", "pki"), filepath.Join(dir, "left", "data", "pki")); err != nil {
+		return fronts, fmt.Errorf("keys that both share: %w", err)
+	}
 	*right, err = start("right", "--etcd-servers", "unix://"+socket, "--storage-media-type", "application/json",
 		"--enable-priority-and-fairness=true", "--goaway-chance", "0.02", "--request-timeout", "50s", "--logging-format", "json")
 	return fronts, err
 }
 
-var openLine = regexp.MustCompile(`"url": ?"(https://[^"]+)"`)
+var openLine = regexp.MustCompile(`the front door is open.*"url": ?"(https://[^"]+)"`)
 
 // startServe starts a front door without the extension server that dev has, and with what is recorded of kube-apiserver's
 // flags. kubeconfig is an administrator's.

@@ -172,6 +172,7 @@ func TestAddressesOfAKilledReplicaAreFree(t *testing.T) {
 	one := newFrontDoor(t, "--etcd-servers", strings.Join(c.endpoints(), ","))
 	one.start()
 	two := newFrontDoor(t, "--etcd-servers", strings.Join(c.endpoints(), ","))
+	two.beside(one)
 	two.start()
 	held := holdServices(t, one.client())
 	begin(t, one, held)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/pki"
 )
 
 const (
@@ -59,6 +60,14 @@ func newFrontDoor(t testing.TB, args ...string) *frontDoor {
 		}
 	})
 	return d
+}
+
+// beside makes the front door a replica of another one, which has been started: it gets the keys that replicas share.
+func (d *frontDoor) beside(other *frontDoor) {
+	d.t.Helper()
+	if err := pki.CopyShared(filepath.Join(d.dir, "data", "pki"), filepath.Join(other.dir, "data", "pki")); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // start begins a process and returns when it is ready.

@@ -22,6 +22,9 @@ func TestHandOver(t *testing.T) {
 	var replicas []*frontDoor
 	for range 2 {
 		d := newFrontDoor(t, "--etcd-servers", strings.Join(c.endpoints(), ","), "--bind-address", "127.0.0.1")
+		if len(replicas) > 0 {
+			d.beside(replicas[0])
+		}
 		d.start()
 		replicas = append(replicas, d)
 	}

@@ -169,6 +169,7 @@ func TestACreateThatIsHeldWhileAReplicaDiesAndItsNamespaceGoes(t *testing.T) {
 	one := newFrontDoor(t, args...)
 	one.start() // and leads
 	two := newFrontDoor(t, args...)
+	two.beside(one)
 	two.start()
 	hook := newSlowHook(t)
 	hook.register(t, one.client())

@@ -34,8 +34,9 @@ func TestWhatOneReplicaTellsAllServe(t *testing.T) {
 	stopEtcd := startEtcd(t, socket)
 	way := newRelay(t, relayed, socket)
 	over := func(at string) func(*Config) { return func(c *Config) { c.EtcdServers = []string{"unix://" + at} } }
-	one, stopOne := open(t, t.TempDir(), over(socket))
-	two, stopTwo := open(t, t.TempDir(), over(relayed))
+	dirOne := t.TempDir()
+	one, stopOne := open(t, dirOne, over(socket))
+	two, stopTwo := open(t, beside(t, dirOne), over(relayed))
 	t.Cleanup(func() {
 		for _, stop := range []func() error{stopTwo, stopOne, stopEtcd} {
 			if err := stop(); err != nil {

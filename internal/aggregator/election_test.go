@@ -39,8 +39,7 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 	}
 	first := t.TempDir()
 	_, stopOne := open(t, first, shared("192.0.2.1"))
-	authority := filepath.Join(first, "pki", "ca.crt") // of all certificates, as where replicas are shown to clients by one
-	two, stopTwo := open(t, t.TempDir(), shared("192.0.2.2"), func(c *Config) { c.RootCAFile = authority })
+	two, stopTwo := open(t, beside(t, first), shared("192.0.2.2"))
 	client := kubernetes.NewForConfigOrDie(two)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -59,7 +58,7 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 		_, err := client.CoreV1().ServiceAccounts("new").Get(ctx, "default", metav1.GetOptions{})
 		return err == nil
 	})
-	root, err := os.ReadFile(authority)
+	root, err := os.ReadFile(filepath.Join(first, "pki", "ca.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}

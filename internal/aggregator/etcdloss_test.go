@@ -150,8 +150,9 @@ func TestWhoHasLostEtcd(t *testing.T) {
 	stopEtcd := startEtcd(t, socket)
 	way := newRelay(t, relayed, socket)
 	over := func(at string) func(*Config) { return func(c *Config) { c.EtcdServers = []string{"unix://" + at} } }
-	one, stopOne := open(t, t.TempDir(), over(socket))
-	two, stopTwo := open(t, t.TempDir(), over(relayed))
+	dirOne := t.TempDir()
+	one, stopOne := open(t, dirOne, over(socket))
+	two, stopTwo := open(t, beside(t, dirOne), over(relayed))
 	answers := func(replica *rest.Config, path string, code int, text string) func() error {
 		return func() error {
 			if got, body := get(t, replica, path); got != code || !strings.Contains(body, text) {

@@ -204,6 +204,7 @@ func (h *parts) checks() []server.Check {
 		{Name: "requestheader-client-ca-file", Ask: func(context.Context) error { return h.frontProxy.Stale() }},
 		{Name: "tls-cert-file", Ask: func(context.Context) error { return h.servingCert.Stale() }},
 		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.proxyClientCert.Stale() }},
+		{Name: "shared-keys", Ask: h.sharedKeys.Check},
 		{Name: "startup", Ask: func(ctx context.Context) error {
 			if h.server == nil { // who embeds it has seen that it is ready
 				return nil

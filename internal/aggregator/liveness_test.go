@@ -33,7 +33,7 @@ func TestLivenessDoesNotAskEtcd(t *testing.T) {
 	socket, dir := filepath.Join(sockets, "etcd"), t.TempDir()
 	withEtcd := func(c *Config) { c.EtcdUnixSocket = socket }
 	etcd, stopEtcd := open(t, dir, withEtcd)
-	front, stop := open(t, t.TempDir(), func(c *Config) { c.EtcdServers = []string{"unix://" + socket} })
+	front, stop := open(t, beside(t, dir), func(c *Config) { c.EtcdServers = []string{"unix://" + socket} })
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

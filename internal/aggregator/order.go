@@ -24,6 +24,7 @@ func (h *parts) members() *run.Group {
 	add("store", h.store.Ready(), h.store.Run)
 	add("replicas", h.replicas.Ready(), h.replicas.Run)
 	add("encryption", h.encryption.Ready(), h.encryption.Run)
+	add("shared keys", h.sharedKeys.Ready(), h.sharedKeys.Run)
 	add("webhooks", nil, h.closeWebhooks)
 	add("local groups", h.core.Ready(), h.core.Run)
 	bootstrapped, bootstrap := h.bootstrap()

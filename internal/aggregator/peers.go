@@ -51,7 +51,7 @@ func (h *parts) wirePeers() (err error) {
 			OwnAddresses: h.ownAddresses, Engine: h.cfg.BackendEngine, MaxInFlight: maxPeerRequests,
 			MaxReplayTotal: h.memory.Share(transport.MaxReplayTotal, 32), Logger: h.log.Named("peers"),
 		},
-		Changed: h.hopsChanged, Logger: h.log.Named("peers"),
+		Metrics: h.metrics.Peers, Changed: h.hopsChanged, Logger: h.log.Named("peers"),
 	})
 	if err != nil {
 		return fmt.Errorf("identity among replicas: %w", err)

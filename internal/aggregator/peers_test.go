@@ -114,7 +114,7 @@ func openPair(t *testing.T, change ...func(*Config)) *pairOfReplicas {
 	p := &pairOfReplicas{backend: &cutBackend{t: t}}
 	// The second one begins first, so that it leads.
 	two, stopTwo := open(t, dirTwo, overIt...)
-	one, stopOne := open(t, t.TempDir(), overIt...)
+	one, stopOne := open(t, beside(t, dirTwo), overIt...)
 	t.Cleanup(func() {
 		for _, stop := range []func() error{stopTwo, stopOne, stopEtcd} {
 			if err := stop(); err != nil {

@@ -30,11 +30,11 @@ func TestReadinessFollowsABackend(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
-	socket, dirTwo := filepath.Join(sockets, "etcd"), t.TempDir()
+	socket, dirOne := filepath.Join(sockets, "etcd"), t.TempDir()
 	follow := func(c *Config) {
 		c.Readiness.APIServices, c.Readiness.InReadyz = []string{name}, true
 	}
-	one, stopOne := open(t, t.TempDir(), follow, func(c *Config) { c.EtcdUnixSocket = socket })
+	one, stopOne := open(t, dirOne, follow, func(c *Config) { c.EtcdUnixSocket = socket })
 	passing := "[+]apiservice-" + name + " ok\n"
 	failing := "[-]apiservice-" + name + " failed: reason withheld\n"
 	tolerated := "[+]apiservice-" + name + " tolerated: ok\n"
@@ -45,7 +45,8 @@ func TestReadinessFollowsABackend(t *testing.T) {
 	awaitReadiness(t, one, "/readyz?exclude=apiservice-"+name, 200, "ok")
 	awaitReadiness(t, one, "/healthz", 200, "ok")
 
-	// The replicas present certificates of different authorities, by which the backend tells them apart.
+	// The replicas present different certificates, by which the backend tells them apart.
+	dirTwo := beside(t, dirOne)
 	var refuseTwo atomic.Bool
 	refuseTwo.Store(true)
 	two, stopTwo := open(t, dirTwo, follow, func(c *Config) { c.EtcdServers = []string{"unix://" + socket} })

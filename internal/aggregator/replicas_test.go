@@ -70,8 +70,9 @@ func TestTwoReplicasSayTheSame(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	socket := filepath.Join(sockets, "etcd")
-	one, stopOne := open(t, t.TempDir(), func(c *Config) { c.EtcdUnixSocket = socket })
-	two, stopTwo := open(t, t.TempDir(), func(c *Config) { c.EtcdServers = []string{"unix://" + socket} })
+	dirOne := t.TempDir()
+	one, stopOne := open(t, dirOne, func(c *Config) { c.EtcdUnixSocket = socket })
+	two, stopTwo := open(t, beside(t, dirOne), func(c *Config) { c.EtcdServers = []string{"unix://" + socket} })
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/pki"
 )
 
 func TestMain(m *testing.M) {
@@ -64,6 +65,16 @@ func open(t *testing.T, dir string, change ...func(*Config)) (client *rest.Confi
 		t.Fatal(err)
 	}
 	return config, stop
+}
+
+// beside returns the data directory of a further replica, with what it must share with that of another one.
+func beside(t *testing.T, other string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "second") // private, which what the test makes is not
+	if err := pki.CopyShared(filepath.Join(dir, "pki"), filepath.Join(other, "pki")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func get(t *testing.T, config *rest.Config, path string) (int, string) {

@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,6 +52,7 @@ type parts struct {
 
 	store       *store.Store
 	replicas    *store.Replicas
+	sharedKeys  *peers.SharedKeys
 	encryption  *encryption.Encryption
 	tokens      *serviceaccount.Tokens
 	tokenLookup *tokenLookup
@@ -134,10 +136,11 @@ func (h *parts) wireState() (err error) {
 	if err := h.wireAuthorization(); err != nil {
 		return err
 	}
+	h.wireSharedKeys()
 	metrics.NewReplicas(h.registry, func() bool {
 		_, leads := h.replicas.Received()
 		return leads
-	}, func() bool { return h.store.Lost() == nil })
+	}, func() bool { return h.store.Lost() == nil }, func() bool { return h.sharedKeys.Check(context.Background()) == nil })
 	h.core, err = coreapi.New(coreapi.Config{
 		Store: h.store, Replica: h.replicas.Name(), Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
 		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.wireWebhooks(), Storage: h.coreStorage(), Logger: h.log.Named("local"),

@@ -1,10 +1,15 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
 
-// Peers are the metrics of requests that replicas hand to each other. A nil *Peers counts nothing.
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Peers are the metrics of requests that replicas hand to each other, and of how their clocks differ. A nil *Peers counts nothing.
 type Peers struct {
 	sent, received *prometheus.CounterVec
+	clockSkew      *prometheus.GaugeVec
 }
 
 // NewPeers registers the metrics of requests between replicas on reg.
@@ -18,6 +23,10 @@ func NewPeers(reg prometheus.Registerer) *Peers {
 			Name: "portico_peer_requests_received_total",
 			Help: "Requests that came from other replicas, by result: served, refused (it was not proven that a replica sent them) or limited.",
 		}, []string{"result"})),
+		clockSkew: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "portico_replica_clock_skew_seconds",
+			Help: "How far the clock of another replica is ahead of that of this one, at the least, to the second. The oldest replica compares itself with each other one, and the second oldest with the oldest.",
+		}, []string{"replica"})),
 	}
 }
 
@@ -32,5 +41,19 @@ func (p *Peers) Sent(apiService string) {
 func (p *Peers) Received(result string) {
 	if p != nil {
 		p.received.WithLabelValues(result).Inc()
+	}
+}
+
+// ClockSkew is how far the clock of another replica is ahead.
+func (p *Peers) ClockSkew(replica string, skew time.Duration) {
+	if p != nil {
+		p.clockSkew.WithLabelValues(replica).Set(skew.Seconds())
+	}
+}
+
+// Gone is a replica that does not live any more.
+func (p *Peers) Gone(replica string) {
+	if p != nil {
+		p.clockSkew.DeleteLabelValues(replica)
 	}
 }

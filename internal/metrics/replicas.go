@@ -2,8 +2,9 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// NewReplicas registers on reg whether this replica leads, and whether etcd answers it. Both are called at every scrape.
-func NewReplicas(reg prometheus.Registerer, leads, etcd func() bool) {
+// NewReplicas registers on reg whether this replica leads, whether etcd answers it, and whether it has the keys of the others. They are called at every
+// scrape.
+func NewReplicas(reg prometheus.Registerer, leads, etcd, keys func() bool) {
 	gauge := func(o prometheus.GaugeOpts, is func() bool) {
 		reg.MustRegister(prometheus.NewGaugeFunc(o, func() float64 {
 			if is() {
@@ -21,4 +22,8 @@ func NewReplicas(reg prometheus.Registerer, leads, etcd func() bool) {
 		Name: "portico_etcd_available",
 		Help: "Whether etcd answers this replica: 0 when no member of an external etcd has answered for 3 s.",
 	}, etcd)
+	gauge(prometheus.GaugeOpts{
+		Name: "portico_replica_shared_keys_match",
+		Help: "Whether this replica has what all replicas must share: 0 when its CAs, token keys or encryption keys differ from those of most others.",
+	}, keys)
 }

@@ -82,11 +82,13 @@ func (p *Peers) ask(ctx context.Context, name, path string) error {
 	if len(endpoints) == 0 {
 		return errNoneLeft
 	}
+	asked := p.now()
 	resp, err := b.ProbeEndpoint(endpoints[0].Address).RoundTrip(r)
 	if err != nil {
 		return err
 	}
 	_ = resp.Body.Close() // the status is all that counts
+	p.compareClocks(name, resp.Header.Get("Date"), asked, p.now())
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("replica %s answers %s at %s", name, resp.Status, path)
 	}

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/transport"
 )
@@ -33,7 +34,7 @@ type Section interface {
 	Changed() <-chan struct{}
 }
 
-// Config is what Peers needs. Everything but Changed is required.
+// Config is what Peers needs. Everything but Metrics and Changed is required.
 type Config struct {
 	// Section is for the Descriptions of replicas.
 	Section Section
@@ -45,6 +46,8 @@ type Config struct {
 	GroupVersions []schema.GroupVersion
 	// Transport has options for connections to the other replicas.
 	Transport transport.Options
+	// Metrics may be nil.
+	Metrics *metrics.Peers
 	// Changed, if set, is called when other replicas can be reached than before. It must not block.
 	Changed func()
 	Logger  *zap.Logger
@@ -72,6 +75,7 @@ type Peers struct {
 	replicas map[string]Description
 	// senders are the names of replicas by the fingerprints of their certificates.
 	senders  map[string]string
+	skewed   map[string]bool // those whose clocks differ
 	backends map[string]*transport.Backend
 }
 
@@ -97,7 +101,7 @@ func New(c Config) (*Peers, error) {
 	o.Certificate, o.AllowLoopback = nil, true // who they are is in their certificates, wherever they are
 	p := &Peers{
 		config: c, pair: pair, key: shown.PrivateKey, set: transport.New(o), now: time.Now,
-		replicas: map[string]Description{}, senders: map[string]string{}, backends: map[string]*transport.Backend{},
+		replicas: map[string]Description{}, senders: map[string]string{}, skewed: map[string]bool{}, backends: map[string]*transport.Backend{},
 	}
 	own := Description{Address: c.Address, Certificate: pair.Fingerprint()}
 	for _, gv := range c.GroupVersions {
@@ -147,6 +151,12 @@ func (p *Peers) update() bool {
 	defer p.mu.Unlock()
 	if maps.EqualFunc(replicas, p.replicas, Description.equals) {
 		return false
+	}
+	for name := range p.replicas {
+		if _, lives := replicas[name]; !lives {
+			delete(p.skewed, name)
+			p.config.Metrics.Gone(name)
+		}
 	}
 	p.replicas, p.senders = replicas, senders
 	keep := map[*transport.Backend]bool{}

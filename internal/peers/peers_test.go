@@ -39,6 +39,9 @@ func newEtcd() *etcd { return &etcd{values: map[string][]byte{}, changed: make(c
 func (e *etcd) set(name string, value []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if value != nil && bytes.Equal(value, e.values[name]) {
+		return
+	}
 	if value == nil {
 		delete(e.values, name)
 	} else {

@@ -100,6 +100,24 @@ func ReadDirectory(path string) (*Directory, error) {
 	return d, nil
 }
 
+// CopyShared copies to an empty directory what replicas of a front door must share: the authorities and the service account key. OpenDirectory
+// makes the rest, which each of them has for itself.
+func CopyShared(to, from string) error {
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return fmt.Errorf("make key directory: %w", err)
+	}
+	for _, name := range []string{"ca.crt", "ca.key", "client-ca.crt", "client-ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "service-account.key"} {
+		data, err := readFile(filepath.Join(from, name))
+		if err != nil {
+			return err
+		}
+		if err := WriteFile(filepath.Join(to, name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Path names a file of the directory, for flags that want files.
 func (d *Directory) Path(name string) string { return filepath.Join(d.path, name) }
 

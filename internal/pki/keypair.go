@@ -75,6 +75,26 @@ func (k *KeyPair) Fingerprint() string {
 	return hex.EncodeToString(sum[:])
 }
 
+// Roots are the certificates of a bundle by which the pair is verified, none if it is not.
+func (k *KeyPair) Roots(b *Bundle) []*x509.Certificate {
+	pair := k.current.Load()
+	intermediates := x509.NewCertPool()
+	for _, der := range pair.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			intermediates.AddCert(c)
+		}
+	}
+	chains, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: b.Pool(), Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	if err != nil {
+		return nil
+	}
+	var roots []*x509.Certificate
+	for _, chain := range chains {
+		roots = append(roots, chain[len(chain)-1])
+	}
+	return roots
+}
+
 // Stale is why the last reload was refused, nil when the pair is what its files say.
 func (k *KeyPair) Stale() error { return loadError(&k.stale) }
 

@@ -2,11 +2,13 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -84,6 +86,14 @@ func (r *Replicas) Received() (others map[string][]byte, leads bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.others, r.leads && time.Now().Before(r.until)
+}
+
+// Oldest returns the names of all live replicas, the oldest first. This one is not among them while it has no key.
+func (r *Replicas) Oldest() []string {
+	r.mu.Lock()
+	members := r.members
+	r.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(members), func(a, b string) int { return cmp.Compare(members[a].created, members[b].created) })
 }
 
 // Section is one part of what replicas publish: each part of the program has its own. Its values are JSON.

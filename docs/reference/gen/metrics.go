@@ -21,7 +21,7 @@ the front door those of the Kubernetes libraries for the groups it serves itself
 as kube-apiserver does.`)
 	var aggregator, extserver collectors
 	metrics.New(&aggregator).Auth.Trust("", func() error { return nil })
-	metrics.NewReplicas(&aggregator, nil, nil)
+	metrics.NewReplicas(&aggregator, nil, nil, nil)
 	metrics.NewRequests(&extserver)
 	metrics.NewSources(&extserver, func() map[string]bool { return nil })
 	for _, program := range []struct {

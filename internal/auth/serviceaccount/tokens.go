@@ -3,6 +3,7 @@ package serviceaccount
 import (
 	"crypto/sha256"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -54,6 +55,14 @@ type Tokens struct {
 	validator *jwt.Validator // of what changes with the clock
 	// seen caches verified signatures, and refusals, by the SHA-256 of the token.
 	seen *ttlcache.Cache[[sha256.Size]byte, cachedSignature]
+}
+
+// KeyIDs are the ids of the key that tokens are signed with, empty if none are issued, and of all keys by which they are verified.
+func (t *Tokens) KeyIDs() (signing string, verifying []string) {
+	if t.signing != nil {
+		signing = t.signing.id
+	}
+	return signing, slices.Sorted(maps.Keys(t.keys))
 }
 
 // rememberTokens bounds the cache of verified tokens; each takes about a kilobyte.

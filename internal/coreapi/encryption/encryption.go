@@ -57,6 +57,7 @@ type generation struct {
 	transformers encryptionconfig.StaticTransformers
 	checks       []healthz.HealthChecker
 	hash         string
+	keys         keys
 	// grace is how long requests that started with this version may need its connections.
 	grace time.Duration
 	close context.CancelFunc
@@ -127,7 +128,12 @@ func (e *Encryption) load(ctx context.Context) (*generation, error) {
 		cancel()
 		return nil, fmt.Errorf("encryption configuration %s: %w", e.cfg.File, err)
 	}
-	return &generation{loaded.Transformers, loaded.HealthChecks, loaded.EncryptionFileContentHash, loaded.KMSCloseGracePeriod, cancel}, nil
+	keys, err := readKeys(e.cfg.File)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("encryption configuration %s: %w", e.cfg.File, err)
+	}
+	return &generation{loaded.Transformers, loaded.HealthChecks, loaded.EncryptionFileContentHash, keys, loaded.KMSCloseGracePeriod, cancel}, nil
 }
 
 // await waits until g is healthy. It returns false if ctx ended first.

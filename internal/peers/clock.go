@@ -1,0 +1,52 @@
+package peers
+
+import (
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// tellSkew is from where on it is logged that clocks differ. Tokens and statements between replicas are given a minute.
+const tellSkew = 5 * time.Second
+
+// compareClocks takes from the Date of a response how far the clock of another replica is ahead.
+func (p *Peers) compareClocks(name, date string, asked, answered time.Time) {
+	theirs, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	skew := skewOf(theirs, asked, answered)
+	differs := skew.Abs() >= tellSkew
+	p.mu.Lock()
+	if _, lives := p.replicas[name]; !lives {
+		p.mu.Unlock()
+		return
+	}
+	p.config.Metrics.ClockSkew(name, skew)
+	before := p.skewed[name]
+	if differs {
+		p.skewed[name] = true
+	} else {
+		delete(p.skewed, name)
+	}
+	p.mu.Unlock()
+	switch {
+	case differs && !before:
+		p.config.Logger.Warn("the clock of another replica differs; a token of one may be too old, or from the future, at the other: synchronise the clocks",
+			zap.String("replica", name), zap.Duration("ahead", skew))
+	case before && !differs:
+		p.config.Logger.Info("the clock of another replica is right again", zap.String("replica", name))
+	}
+}
+
+// skewOf is how far a clock is ahead that said theirs, in whole seconds, in a response to a question: the least that explains it.
+func skewOf(theirs, asked, answered time.Time) time.Duration {
+	switch {
+	case theirs.After(answered):
+		return theirs.Sub(answered)
+	case theirs.Add(time.Second).Before(asked):
+		return theirs.Add(time.Second).Sub(asked)
+	}
+	return 0
+}

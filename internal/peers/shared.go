@@ -1,0 +1,249 @@
+package peers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Purpose is what keys are for that all replicas must share.
+type Purpose string
+
+// What replicas must share.
+const (
+	ServiceAccountKeys   Purpose = "service account keys"
+	ServiceAccountIssuer Purpose = "service account issuer"
+	ServingCA            Purpose = "serving CA"
+	ClientCA             Purpose = "client CA"
+	FrontProxyCA         Purpose = "front-proxy CA"
+	EncryptionKeys       Purpose = "encryption keys"
+)
+
+// consequences say what goes wrong where replicas differ, and what to do.
+var consequences = map[Purpose]string{
+	ServiceAccountKeys: "a token that one of them issues gets 401 at the other. Give all replicas the same --service-account-signing-key-file " +
+		"and --service-account-key-file, or the same service-account.key in the directory pki of --data-dir",
+	ServiceAccountIssuer: "a token that one of them issues gets 401 at the other. Give all replicas the same --service-account-issuer",
+	ServingCA: "a client that trusts one of them does not trust the other. Give all replicas certificates (--tls-cert-file) of one CA (--root-ca-file), " +
+		"or the same ca.crt and ca.key in the directory pki of --data-dir",
+	ClientCA: "a client certificate that one of them accepts gets 401 at the other. Give all replicas the same --client-ca-file, or the same client-ca.crt and " +
+		"client-ca.key in the directory pki of --data-dir",
+	FrontProxyCA: "extension servers refuse the requests of one of them. Give all replicas certificates (--proxy-client-cert-file) of one CA " +
+		"(--requestheader-client-ca-file), or the same front-proxy-ca.crt and front-proxy-ca.key in the directory pki of --data-dir",
+	EncryptionKeys: "one of them cannot read what the other writes to etcd. Give all replicas the same --encryption-provider-config; " +
+		"a new key is added to all of them before it becomes the first of one",
+}
+
+const severalDiffer = "clients that one of them accepts fail at the other. Give all replicas the same keys, by flags or with copies of ca.*, client-ca.*, " +
+	"front-proxy-ca.* and service-account.key in the directory pki of --data-dir"
+
+// Keys are the fingerprints of one replica's keys for one purpose.
+type Keys struct {
+	// Uses are those that others must accept.
+	Uses []string `json:"uses,omitempty"`
+	// Accepts are all that it accepts.
+	Accepts []string `json:"accepts,omitempty"`
+}
+
+// match reports whether two replicas can stand for each other. Bundles may differ during a rotation, as long as what is used is accepted.
+func (k Keys) match(other Keys) bool {
+	return within(k.Uses, other.Accepts) && within(other.Uses, k.Accepts) &&
+		(len(k.Accepts) == 0 || len(other.Accepts) == 0 || slices.ContainsFunc(k.Accepts, func(f string) bool { return slices.Contains(other.Accepts, f) }))
+}
+
+func within(some, all []string) bool {
+	return !slices.ContainsFunc(some, func(f string) bool { return !slices.Contains(all, f) })
+}
+
+// SharedKeysConfig is what SharedKeys needs. Everything is required.
+type SharedKeysConfig struct {
+	// Section is for the keys of replicas.
+	Section Section
+	// Name is that of this replica, and Oldest returns the names of all live ones, the oldest first.
+	Name   string
+	Oldest func() []string
+	// Keys returns the keys that this replica has now. What is missing here, or at another replica, is not compared.
+	Keys   func() map[Purpose]Keys
+	Logger *zap.Logger
+}
+
+// SharedKeys compares what all replicas must share: where it differs, a load balancer in front of them makes half of the logins fail. A replica
+// that differs from those that serve does not start. Where a difference comes later, by a file that is reloaded, the smaller group is not ready.
+// All methods are safe for concurrent use.
+type SharedKeys struct {
+	config SharedKeysConfig
+	ready  chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	own     sharedKeys
+	problem string
+}
+
+// sharedKeys is what a replica publishes.
+type sharedKeys struct {
+	// Serves is that its start is over. Before, it has no say.
+	Serves bool             `json:"serves,omitempty"`
+	Keys   map[Purpose]Keys `json:"keys"`
+}
+
+const (
+	// keysInterval is how often it is looked whether keys have changed.
+	keysInterval = time.Second
+	// A replica that has died, maybe this one before it was given other keys, counts for as long as its lease.
+	startPatience = 10 * time.Second
+)
+
+// NewSharedKeys starts nothing.
+func NewSharedKeys(c SharedKeysConfig) *SharedKeys {
+	return &SharedKeys{config: c, ready: make(chan struct{})}
+}
+
+// Ready is closed when this replica is known to have the keys of the others.
+func (s *SharedKeys) Ready() <-chan struct{} { return s.ready }
+
+// Run publishes keys and compares them until ctx ends. It is an error if those of this replica differ at its start.
+func (s *SharedKeys) Run(ctx context.Context) error {
+	tick := time.NewTicker(keysInterval)
+	defer tick.Stop()
+	patience := time.After(startPatience)
+	for {
+		changed := s.config.Section.Changed()
+		s.compare()
+		serves, problem := s.state()
+		switch {
+		case serves:
+		case problem == nil:
+			s.serve()
+			continue
+		default:
+			select {
+			case <-patience:
+				return problem
+			default:
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *SharedKeys) state() (serves bool, problem error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.problem != "" {
+		problem = errors.New(s.problem)
+	}
+	return s.own.Serves, problem
+}
+
+// Check is why this replica must not get the requests of clients.
+func (s *SharedKeys) Check(context.Context) error {
+	_, problem := s.state()
+	return problem
+}
+
+func (s *SharedKeys) serve() {
+	s.mu.Lock()
+	s.own.Serves = true
+	s.mu.Unlock()
+	close(s.ready)
+}
+
+// compare publishes the keys of this replica and compares them with those of the others.
+func (s *SharedKeys) compare() {
+	keys := s.config.Keys()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own.Keys = keys
+	text, err := json.Marshal(s.own)
+	if err != nil {
+		s.config.Logger.Error("publish what replicas share", zap.Error(err))
+		return
+	}
+	s.config.Section.Publish(text)
+	problem := s.difference()
+	switch {
+	case problem == s.problem:
+	case problem == "":
+		s.config.Logger.Info("this replica has the keys of the others again")
+	default:
+		s.config.Logger.Warn("this replica is not ready: it has other keys than the others", zap.String("difference", problem))
+	}
+	s.problem = problem
+}
+
+// difference is how this replica differs from more others than agree with it, or from as many that are older. It is called with mu held.
+func (s *SharedKeys) difference() string {
+	serving := map[string]sharedKeys{s.config.Name: s.own}
+	received, _ := s.config.Section.Received()
+	for name, text := range received {
+		var k sharedKeys
+		if json.Unmarshal(text, &k) == nil && k.Serves { // what is not understood is of a release before
+			serving[name] = k
+		}
+	}
+	rank := map[string]int{} // the larger, the older; 0 for those that have no key in etcd
+	order := s.config.Oldest()
+	for i, name := range order {
+		rank[name] = len(order) - i
+	}
+	agree := func(name string) (n int) {
+		for _, other := range serving {
+			if len(differing(serving[name], other)) == 0 {
+				n++
+			}
+		}
+		return n
+	}
+	mine := agree(s.config.Name)
+	var from []string
+	var purposes []Purpose
+	for _, name := range slices.Sorted(maps.Keys(serving)) {
+		found := differing(s.own, serving[name])
+		theirs := agree(name)
+		if len(found) == 0 || theirs < mine || theirs == mine && rank[name] < rank[s.config.Name] {
+			continue
+		}
+		from, purposes = append(from, name), append(purposes, found...)
+	}
+	slices.Sort(purposes)
+	return describe(slices.Compact(purposes), from)
+}
+
+// describe says how this replica differs from others, and what to do.
+func describe(purposes []Purpose, from []string) string {
+	if len(purposes) == 0 {
+		return ""
+	}
+	consequence := severalDiffer
+	if len(purposes) == 1 {
+		consequence = consequences[purposes[0]]
+	}
+	var names []string
+	for _, p := range purposes {
+		names = append(names, string(p))
+	}
+	return fmt.Sprintf("the %s of this replica and of %s differ: %s", strings.Join(names, ", "), strings.Join(from, ", "), consequence)
+}
+
+// differing are the purposes for which two replicas do not have the same keys.
+func differing(a, b sharedKeys) (purposes []Purpose) {
+	for purpose, keys := range a.Keys {
+		if other, ok := b.Keys[purpose]; ok && !keys.match(other) {
+			purposes = append(purposes, purpose)
+		}
+	}
+	return purposes
+}
