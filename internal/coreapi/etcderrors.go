@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/raft/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -164,6 +165,9 @@ func classifyEtcdError(err error) etcdFailure {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return timedOut
 	}
+	if droppedProposal(err) {
+		return notTried
+	}
 	var named rpctypes.EtcdError
 	if !errors.As(err, &named) && !errors.As(rpctypes.Error(err), &named) {
 		if s, ok := status.FromError(err); ok {
@@ -178,6 +182,15 @@ func classifyEtcdError(err error) etcdFailure {
 		return notTried
 	}
 	return classifyCode(named.Code())
+}
+
+// droppedProposal reports whether a member of etcd that has just lost its leader has refused a write. It has no code for that.
+func droppedProposal(err error) bool {
+	var answer interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &answer) {
+		return answer.GRPCStatus().Message() == raft.ErrProposalDropped.Error()
+	}
+	return errors.Is(err, raft.ErrProposalDropped) // of the etcd in this process
 }
 
 func classifyCode(code codes.Code) etcdFailure {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/raft/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +33,8 @@ func TestWhatClientsAreToldOfEtcd(t *testing.T) {
 		{"a leader that changed", rpctypes.ErrLeaderChanged, 503, 504},
 		{"a proposal that timed out", rpctypes.ErrTimeout, 503, 504},
 		{"a proposal that a leader took with it", rpctypes.ErrGRPCTimeoutDueToLeaderFail, 503, 504},
+		{"a member that has just lost its leader", fmt.Errorf("put: %w", status.Error(codes.Unknown, "raft proposal dropped")), 503, 503},
+		{"a member that has just lost its leader, in this process", raft.ErrProposalDropped, 503, 503},
 		{"a connection that broke", status.Error(codes.Unavailable, "transport is closing"), 503, 504},
 		{"a connection that is slow", status.Error(codes.DeadlineExceeded, "context deadline exceeded"), 504, 504},
 		{"the request's own time", fmt.Errorf("get: %w", context.DeadlineExceeded), 504, 504},

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	library "k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/quota"
@@ -124,6 +126,45 @@ func TestTwoServersTogetherKeepAQuota(t *testing.T) {
 	}
 	if used := q.Status.Used["configmaps"]; used.Value() != 10 {
 		t.Errorf("the status says %s", used.String())
+	}
+}
+
+// A client has seen the status of a quota that the cache of the server still shows without: it is charged all the same.
+func TestAQuotaWhoseStatusTheCacheLacksIsCharged(t *testing.T) {
+	hard := limits("configmaps", "1")
+	stale := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	if err := stale.Add(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "default"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}); err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, func(c *Config) {
+		c.Admission.Plugins = []admission.Plugin{{
+			Name: "ResourceQuota", Default: true,
+			New: func(d admission.Deps, _ io.Reader) (library.Interface, error) {
+				limited, err := quota.LimitedResources(nil)
+				return quota.New(corelisters.NewResourceQuotaLister(stale), d.Client, limited), err
+			},
+		}}
+	})
+	client := h.typed(t, admin)
+	namespace(t, client, "default")
+	all := client.CoreV1().ResourceQuotas("default")
+	q, err := all.Create(within(t), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: limits("configmaps", "0")}
+	if _, err := all.UpdateStatus(within(t), q, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	create := func(name string) error {
+		_, err := client.CoreV1().ConfigMaps("default").Create(within(t), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		return err
+	}
+	if err := create("one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("two"); !apierrors.IsForbidden(err) {
+		t.Errorf("one more than allowed: %v", err)
 	}
 }
 

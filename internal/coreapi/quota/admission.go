@@ -114,7 +114,8 @@ func checkQuota(q *corev1.ResourceQuota, a admission.Attributes, e quota.Evaluat
 // charge adds what the request needs to the quota in etcd. The cached quota only shows whether the request concerns it: it
 // may lack room that a deletion has made.
 func (p *Admission) charge(ctx context.Context, cached *corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) (charge, error) {
-	if _, changed, err := checkQuota(cached, a, e); err == nil && !changed {
+	// A status that does not have all limits is being counted, and may be there already.
+	if _, changed, err := checkQuota(cached, a, e); err == nil && !changed && quota.Equals(cached.Spec.Hard, cached.Status.Hard) {
 		return charge{}, nil
 	}
 	// One at a time in this process, because a conflict would only be retried.
