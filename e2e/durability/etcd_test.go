@@ -23,7 +23,7 @@ type cluster struct {
 	running []*embed.Etcd
 }
 
-func newCluster(t testing.TB, members int) *cluster {
+func newCluster(t testing.TB, members int, change ...func(*embed.Config)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, running: make([]*embed.Etcd, members)}
 	var names []string
@@ -36,6 +36,9 @@ func newCluster(t testing.TB, members int) *cluster {
 		client := url.URL{Scheme: "http", Host: "127.0.0.1:" + freePort(t)}
 		config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 		config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+		for _, f := range change {
+			f(config)
+		}
 		names = append(names, config.Name+"="+peer.String())
 		c.configs = append(c.configs, config)
 	}
@@ -51,18 +54,28 @@ func newCluster(t testing.TB, members int) *cluster {
 func (c *cluster) start(from, to int) {
 	c.t.Helper()
 	for i := from; i < to; i++ {
-		server, err := embed.StartEtcd(c.configs[i])
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.running[i] = server
+		c.begin(i)
 	}
 	for i := from; i < to; i++ {
-		select {
-		case <-c.running[i].Server.ReadyNotify():
-		case <-time.After(patience):
-			c.t.Fatal("etcd does not start")
-		}
+		c.ready(i)
+	}
+}
+
+func (c *cluster) begin(i int) {
+	c.t.Helper()
+	server, err := embed.StartEtcd(c.configs[i])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.running[i] = server
+}
+
+func (c *cluster) ready(i int) {
+	c.t.Helper()
+	select {
+	case <-c.running[i].Server.ReadyNotify():
+	case <-time.After(patience):
+		c.t.Fatal("etcd does not start")
 	}
 }
 
@@ -99,11 +112,20 @@ type relay struct {
 	listener net.Listener
 	to       string
 	delay    atomic.Int64 // of each piece of data, in each direction
+	mode     atomic.Int32 // what else passes
 	work     sync.WaitGroup
 
 	mu    sync.Mutex // guards conns
 	conns map[net.Conn]bool
 }
+
+// Modes of a relay. A connection over which something was held back is cut.
+const (
+	passes  = iota
+	refuses // whoever connects is cut off
+	silent  // nothing comes through
+	deaf    // nothing comes back
+)
 
 func newRelay(t testing.TB, to string) *relay {
 	t.Helper()
@@ -115,6 +137,7 @@ func newRelay(t testing.TB, to string) *relay {
 	r.work.Go(r.accept)
 	t.Cleanup(func() {
 		_ = listener.Close()
+		r.become(passes)
 		r.cut()
 		r.work.Wait()
 	})
@@ -134,16 +157,34 @@ func (r *relay) accept() {
 			_ = in.Close()
 			continue
 		}
+		if r.mode.Load() == refuses {
+			_, _ = in.Close(), out.Close()
+			continue
+		}
 		r.mu.Lock()
 		r.conns[in], r.conns[out] = true, true
 		r.mu.Unlock()
-		r.work.Go(func() { r.copy(in, out) })
-		r.work.Go(func() { r.copy(out, in) })
+		r.work.Go(func() { r.copy(in, out, true) })
+		r.work.Go(func() { r.copy(out, in, false) })
 	}
 }
 
+// become changes what passes.
+func (r *relay) become(mode int32) {
+	r.mode.Store(mode)
+	if mode == refuses {
+		r.cut()
+	}
+}
+
+// held reports whether data in a direction does not pass.
+func (r *relay) held(back bool) bool {
+	mode := r.mode.Load()
+	return mode == silent || mode == deaf && back
+}
+
 // copy holds each piece back for the delay that is in force when it comes.
-func (r *relay) copy(to, from net.Conn) {
+func (r *relay) copy(to, from net.Conn, back bool) {
 	defer to.Close()
 	defer from.Close()
 	buffer := make([]byte, 64<<10)
@@ -151,6 +192,12 @@ func (r *relay) copy(to, from net.Conn) {
 		n, err := from.Read(buffer)
 		if n > 0 {
 			pause(context.Background(), time.Duration(r.delay.Load()))
+			if r.held(back) {
+				for r.held(back) {
+					pause(context.Background(), lookAgain)
+				}
+				return
+			}
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return
 			}

@@ -32,15 +32,17 @@ const (
 
 // recorder has clients at work and writes down what they see.
 type recorder struct {
-	t      testing.TB
-	client kubernetes.Interface
-	began  time.Time
-	ctx    context.Context
-	cancel context.CancelFunc
-	work   sync.WaitGroup
-	serial atomic.Int64
+	t testing.TB
+	// clients are of one front door each. Every request goes to any of them, and so does the next of the same worker.
+	clients []kubernetes.Interface
+	began   time.Time
+	ctx     context.Context
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
+	serial  atomic.Int64
 	// acknowledged counts writes, and failed those of unknown outcome.
 	acknowledged, failed atomic.Int64
+	versions             versions
 
 	mu  sync.Mutex // guards what follows
 	all history.History
@@ -48,29 +50,42 @@ type recorder struct {
 	slowest time.Duration
 	// answers are the errors that were answered, by their text.
 	answers map[string]int
+	// states are the states of requests in which reads were answered with success, and how often.
+	states map[string]int
 }
 
 // record makes the namespace and sets writers and watchers to work in it.
 func record(t testing.TB, client kubernetes.Interface, writers, watchers int) *recorder {
 	t.Helper()
-	r := &recorder{t: t, client: client, began: time.Now(), answers: map[string]int{}}
+	return recordAt(t, []kubernetes.Interface{client}, uint64(time.Now().UnixNano()), writers, watchers, 0)
+}
+
+// recordAt is record at several front doors, and with readers that ask for old and for new versions.
+func recordAt(t testing.TB, clients []kubernetes.Interface, seed uint64, writers, watchers, readers int) *recorder {
+	t.Helper()
+	r := &recorder{t: t, clients: clients, began: time.Now(), answers: map[string]int{}, states: map[string]int{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	t.Cleanup(r.stop)
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
 	defer cancel()
-	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := clients[0].CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
 	for i := range watchers {
 		r.work.Go(func() { r.watch(fmt.Sprintf("watcher %d", i), i%2 == 1) })
 	}
-	seed := uint64(time.Now().UnixNano())
+	for i := range readers {
+		r.work.Go(func() { r.readAll(rand.New(rand.NewPCG(seed, uint64(1000+i)))) })
+	}
 	t.Logf("seed %d", seed)
 	for i := range writers {
 		r.work.Go(func() { r.write(rand.New(rand.NewPCG(seed, uint64(i)))) })
 	}
 	return r
 }
+
+// client is that of any front door.
+func (r *recorder) client() kubernetes.Interface { return r.clients[rand.IntN(len(r.clients))] }
 
 func (r *recorder) stop() {
 	r.cancel()
@@ -144,6 +159,7 @@ func (r *recorder) change(random *rand.Rand, name string, there *corev1.ConfigMa
 	var after string
 	if there != nil {
 		op.Basis, after = version(there), there.Data["value"]
+		op.Replaces = after
 	}
 	next := object(name, op.Value, after)
 	answer := &corev1.ConfigMap{}
@@ -159,16 +175,22 @@ func (r *recorder) change(random *rand.Rand, name string, there *corev1.ConfigMa
 		op.Verb = history.Update
 		next.ResourceVersion = there.ResourceVersion
 		err = r.do(http.MethodPut, name, next, answer)
-	default:
+	case n < 8:
 		op.Verb = history.Patch
 		next.ResourceVersion = there.ResourceVersion
 		err = r.do(http.MethodPatch, name, next, answer)
+	default:
+		op.Verb = history.Patch
+		next.ResourceVersion = there.ResourceVersion
+		next.UID = there.UID // without it, an apply creates what was deleted meanwhile, whatever version it names, as at kube-apiserver
+		err = r.do(apply, name, next, answer)
 	}
 	op.End, op.Outcome = r.now(), outcome(err)
 	if op.Outcome == history.Acknowledged {
 		r.acknowledged.Add(1)
 		if op.Verb != history.Delete {
 			op.Version = version(answer)
+			r.versions.saw(op.Version)
 		}
 	} else if op.Outcome == history.Unknown {
 		r.failed.Add(1)
@@ -198,7 +220,12 @@ func isFull(err error) bool {
 func (r *recorder) do(verb, name string, body, into any) error {
 	ctx, cancel := context.WithTimeout(r.ctx, requestTimeout+5*time.Second)
 	defer cancel()
-	request := r.client.CoreV1().RESTClient().Verb(verb).Namespace(namespace).Resource("configmaps").MaxRetries(0)
+	client := r.client().CoreV1().RESTClient()
+	applied := verb == apply
+	if applied {
+		verb = http.MethodPatch
+	}
+	request := client.Verb(verb).Namespace(namespace).Resource("configmaps").MaxRetries(0)
 	if name != "" {
 		request = request.Name(name)
 	}
@@ -207,7 +234,12 @@ func (r *recorder) do(verb, name string, body, into any) error {
 		if err != nil {
 			return err
 		}
-		request = request.SetHeader("Content-Type", string(types.MergePatchType)).Body(text)
+		kind := types.MergePatchType
+		if applied {
+			kind = types.ApplyYAMLPatchType
+			request = request.Param("fieldManager", "durability").Param("force", "true")
+		}
+		request = request.SetHeader("Content-Type", string(kind)).Body(text)
 	} else if body != nil {
 		request = request.Body(body)
 	}
@@ -228,7 +260,11 @@ func (r *recorder) answered(took time.Duration, err error) {
 	if err != nil && r.ctx.Err() == nil {
 		reason := apierrors.ReasonForError(err)
 		if status, ok := err.(apierrors.APIStatus); ok {
-			r.answers[fmt.Sprintf("%d %s", status.Status().Code, reason)]++
+			answer := fmt.Sprintf("%d %s", status.Status().Code, reason)
+			if status.Status().Code == http.StatusInternalServerError {
+				answer += ": " + status.Status().Message
+			}
+			r.answers[answer]++
 		} else {
 			r.answers["no answer"]++
 		}
@@ -240,15 +276,17 @@ func (r *recorder) list() {
 	ctx, cancel := context.WithTimeout(r.ctx, requestTimeout+5*time.Second)
 	defer cancel()
 	var found corev1.ConfigMapList
-	err := r.client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").
+	err := r.client().CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").
 		VersionedParams(&metav1.ListOptions{LabelSelector: "durability"}, scheme.ParameterCodec).MaxRetries(0).Do(ctx).Into(&found)
 	if err == nil {
-		r.addList(start, found.ResourceVersion, found.Items)
+		r.addList(history.List{Start: start}, found.ResourceVersion, found.Items)
 	}
 }
 
-func (r *recorder) addList(start int64, at string, items []corev1.ConfigMap) {
-	l := history.List{Version: number(at), Items: map[string]history.Item{}, Start: start, End: r.now()}
+// addList adds a list that has ended now, of which it is known when it began and how it was asked for.
+func (r *recorder) addList(l history.List, at string, items []corev1.ConfigMap) {
+	l.Version, l.Items, l.End = number(at), map[string]history.Item{}, r.now()
+	r.versions.saw(l.Version)
 	for i := range items {
 		l.Items[items[i].Name] = history.Item{Value: items[i].Data["value"], Version: version(&items[i])}
 	}
@@ -262,6 +300,9 @@ func (r *recorder) add(op history.Op) {
 	defer r.mu.Unlock()
 	r.all.Ops = append(r.all.Ops, op)
 }
+
+// apply is a PATCH by server-side apply.
+const apply = "APPLY"
 
 // object says its value many times over.
 func object(name, value, after string) *corev1.ConfigMap {

@@ -20,7 +20,13 @@ const directory = "/registry/configmaps/" + namespace + "/"
 func (r *recorder) verdict(endpoints ...string) {
 	r.t.Helper()
 	r.stop()
-	r.all.Stored = stored(r.t, endpoints)
+	r.judge(stored(r.t, endpoints))
+}
+
+// judge judges what was recorded by everything that was stored.
+func (r *recorder) judge(stored []history.Event) {
+	r.t.Helper()
+	r.all.Stored = stored
 	var events int
 	for _, w := range r.all.Watches {
 		events += len(w.Events)

@@ -46,13 +46,13 @@ func (w *watcher) follow() error {
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
-	stream, err := w.client.CoreV1().ConfigMaps(namespace).Watch(ctx, options)
+	stream, err := w.client().CoreV1().ConfigMaps(namespace).Watch(ctx, options)
 	if err != nil {
 		return w.lost(err)
 	}
 	defer stream.Stop()
 	if w.at == "" {
-		if err := w.first(start, stream); err != nil {
+		if err := w.first(history.List{Start: start}, stream); err != nil {
 			return w.lost(err)
 		}
 	}
@@ -64,16 +64,16 @@ func (w *watcher) begin() (string, error) {
 	start := w.now()
 	ctx, cancel := context.WithTimeout(w.ctx, requestTimeout)
 	defer cancel()
-	found, err := w.client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: "durability"})
+	found, err := w.client().CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: "durability"})
 	if err != nil {
 		return "", err
 	}
-	w.addList(start, found.ResourceVersion, found.Items)
+	w.addList(history.List{Start: start}, found.ResourceVersion, found.Items)
 	return found.ResourceVersion, nil
 }
 
 // first takes the events of what is there, up to the bookmark that ends them, as a list.
-func (w *watcher) first(start int64, stream watch.Interface) error {
+func (w *watcher) first(l history.List, stream watch.Interface) error {
 	var items []corev1.ConfigMap
 	for e := range stream.ResultChan() {
 		if e.Type == watch.Error {
@@ -85,7 +85,7 @@ func (w *watcher) first(start int64, stream watch.Interface) error {
 				continue
 			}
 			w.at = c.ResourceVersion
-			w.addList(start, w.at, items)
+			w.addList(l, w.at, items)
 			return nil
 		}
 		items = append(items, *c)

@@ -36,15 +36,33 @@ const (
 	Unknown Outcome = "unknown"
 )
 
+// Asked is how new a read has to be: what resourceVersion and resourceVersionMatch say.
+type Asked string
+
+const (
+	// Latest reads see everything that was acknowledged before they began: no resourceVersion.
+	Latest Asked = ""
+	// Any is some state that there was: resourceVersion 0.
+	Any Asked = "any"
+	// AtLeast is the state at a version or later.
+	AtLeast Asked = "at least"
+	// Exactly is the state at a version.
+	Exactly Asked = "exactly"
+)
+
 // Op is one request of a client.
 type Op struct {
 	Verb Verb
 	Key  string
 	// Value that is written, or was read; empty for a deletion and for a read that found nothing.
 	Value string
-	// Basis is the version that is replaced or deleted, 0 for a creation.
-	Basis   int64
-	Outcome Outcome
+	// Basis is the version that is replaced or deleted, 0 for a creation, and Replaces the value that it had.
+	Basis    int64
+	Replaces string
+	Outcome  Outcome
+	// Asked is for a Get, and At the version that it names.
+	Asked Asked
+	At    int64
 	// Version in the answer; 0 where there is none, as in that to a deletion.
 	Version int64
 	// Start and End are moments of one clock: the request was sent after Start, and its answer was there before End.
@@ -81,11 +99,14 @@ type Watch struct {
 	Events      []Event
 }
 
-// List is what one list found.
+// List is what one list found, on all of its pages. A watch that begins with the objects that are there is a list too.
 type List struct {
 	Version    int64
 	Items      map[string]Item
 	Start, End int64
+	// Asked is how new it had to be, and At the version that it named.
+	Asked Asked
+	At    int64
 }
 
 // Item of a list.
@@ -121,6 +142,9 @@ const (
 	Stale         Rule = "a read missed a write that was acknowledged before it"
 	Fiction       Rule = "a read found what was never stored"
 	NoMoment      Rule = "a list is of no one moment"
+	TooOld        Rule = "a read is older than it was asked to be"
+	OtherVersion  Rule = "a list is of another version than it was asked for"
+	NoOrder       Rule = "the requests for an object have no order in which their answers are right"
 	EventDropped  Rule = "a watch missed an event"
 	EventReorder  Rule = "a watch saw events out of order"
 	EventInvented Rule = "a watch saw an event that did not happen"
@@ -142,6 +166,7 @@ func Check(h History) []Violation {
 	j.judgeWrites()
 	j.judgeClock()
 	j.judgeReads()
+	j.judgeOrder()
 	for _, l := range h.Lists {
 		j.judgeList(l)
 	}

@@ -35,20 +35,23 @@ type simulation struct {
 	version int64
 	clock   int64
 	serial  int
+	past    []List
 }
 
 func (s *simulation) step() {
 	key := fmt.Sprintf("key %d", s.random.IntN(4))
 	there, exists := s.now[key]
 	s.clock += 10
-	op := Op{Key: key, Basis: there.Version, Outcome: Acknowledged, Start: s.clock, End: s.clock + 5}
+	op := Op{Key: key, Basis: there.Version, Replaces: there.Value, Outcome: Acknowledged, Start: s.clock, End: s.clock + 5}
 	switch n := s.random.IntN(10); {
 	case n < 2:
-		op.Verb, op.Basis, op.Value, op.Version = Get, 0, there.Value, there.Version
+		op.Verb, op.Basis, op.Replaces, op.Value, op.Version = Get, 0, "", there.Value, there.Version
 		s.Ops = append(s.Ops, op)
+		s.readPast(key, op)
 		return
 	case n == 2:
 		s.Lists = append(s.Lists, List{Version: s.version, Items: maps.Clone(s.now), Start: op.Start, End: op.End})
+		s.past = append(s.past, s.Lists[len(s.Lists)-1])
 		return
 	case exists && n < 5:
 		op.Verb = Delete
@@ -77,6 +80,27 @@ func (s *simulation) step() {
 		op.Version = 0
 	}
 	s.Ops = append(s.Ops, op)
+}
+
+// readPast reads and lists as at a moment before, for which it asks in each of the ways.
+func (s *simulation) readPast(key string, op Op) {
+	if len(s.past) == 0 {
+		return
+	}
+	then := s.past[s.random.IntN(len(s.past))]
+	op.Value, op.Version = then.Items[key].Value, then.Items[key].Version
+	for _, asked := range []Asked{Any, AtLeast, Exactly} {
+		l := then
+		l.Start, l.End, l.Asked, l.At = op.Start, op.End, asked, then.Version
+		op.Asked, op.At = asked, then.Version
+		if asked == AtLeast {
+			l.At -= int64(s.random.IntN(3))
+		}
+		s.Lists = append(s.Lists, l)
+		if asked != Exactly {
+			s.Ops = append(s.Ops, op)
+		}
+	}
 }
 
 func (s *simulation) store(op *Op, there Item) {
@@ -215,23 +239,66 @@ var mutants = []struct {
 		key, _ := h.last()
 		h.Ops = append(h.Ops, Op{Verb: Get, Key: key, Outcome: Acknowledged, Start: start, End: end})
 	}},
+	{"a read from a cache is older than it was asked to be", TooOld, func(h *History) {
+		start, end := h.later()
+		e := h.Stored[h.index(Modified)]
+		for _, earlier := range h.Stored {
+			if earlier.Key == e.Key && earlier.Value == e.After && earlier.Kind != Deleted {
+				h.Ops = append(h.Ops, Op{Verb: Get, Key: e.Key, Value: earlier.Value, Version: earlier.Version, Outcome: Acknowledged, Asked: AtLeast, At: e.Version, Start: start, End: end})
+				return
+			}
+		}
+	}},
+	{"a read from a cache does not find what was asked for", TooOld, func(h *History) {
+		start, end := h.later()
+		key, there := h.last()
+		h.Ops = append(h.Ops, Op{Verb: Get, Key: key, Outcome: Acknowledged, Asked: AtLeast, At: there.Version, Start: start, End: end})
+	}},
+	{"a read from a cache finds what was never stored", Fiction, func(h *History) {
+		at := slices.IndexFunc(h.Ops, func(op Op) bool { return op.Asked == Any && op.Version != 0 })
+		h.Ops[at].Value = "never stored"
+	}},
+	{"a list from a cache is older than it was asked to be", TooOld, func(h *History) {
+		at := slices.IndexFunc(h.Lists, func(l List) bool { return l.Asked == AtLeast })
+		h.Lists[at].At = h.Lists[at].Version + 1
+	}},
+	{"a list from a cache mixes two moments", NoMoment, func(h *History) {
+		l := &h.Lists[slices.IndexFunc(h.Lists, func(l List) bool { return l.Asked == Any && len(l.Items) > 0 })]
+		key := slices.Sorted(maps.Keys(l.Items))[0]
+		l.Items = maps.Clone(l.Items)
+		l.Items[key] = Item{"older", l.Items[key].Version - 1}
+	}},
+	{"a list is of a later version than that which was asked for", OtherVersion, func(h *History) {
+		at := slices.IndexFunc(h.Lists, func(l List) bool { return l.Asked == Exactly })
+		h.Lists[at].At--
+	}},
+	{"a client that goes to another replica sees an older value again", NoOrder, func(h *History) {
+		start, end := h.later()
+		e := h.Stored[h.index(Modified)]
+		h.Ops = append(h.Ops, Op{Verb: Get, Key: e.Key, Value: e.After, Version: e.Version, Outcome: Acknowledged, Start: start, End: end})
+	}},
+	{"two writes that replace the same value are acknowledged", NoOrder, func(h *History) {
+		op := h.Ops[h.write(Update)]
+		op.Value = "the second"
+		h.Ops = append(h.Ops, op)
+	}},
 	{"a list is stale after an acknowledged write", Stale, func(h *History) {
-		l := h.Lists[0]
+		l := h.Lists[slices.IndexFunc(h.Lists, func(l List) bool { return l.Asked == Latest })]
 		l.Start, l.End = h.later()
 		h.Lists = append(h.Lists, l)
 	}},
 	{"a read finds what was never stored", Fiction, func(h *History) {
-		at := slices.IndexFunc(h.Ops, func(op Op) bool { return op.Verb == Get && op.Version != 0 })
+		at := slices.IndexFunc(h.Ops, func(op Op) bool { return op.Verb == Get && op.Asked == Latest && op.Version != 0 })
 		h.Ops[at].Value = "never stored"
 	}},
 	{"a list mixes two moments", NoMoment, func(h *History) {
-		l := &h.Lists[len(h.Lists)-1]
+		l := h.full()
 		key := slices.Sorted(maps.Keys(l.Items))[0]
 		l.Items = maps.Clone(l.Items)
 		l.Items[key] = Item{"older", l.Items[key].Version - 1}
 	}},
 	{"a list has an item that was deleted", NoMoment, func(h *History) {
-		l := &h.Lists[len(h.Lists)-1]
+		l := h.full()
 		l.Items = maps.Clone(l.Items)
 		l.Items["key of before"] = Item{"value", 11}
 	}},
@@ -240,6 +307,16 @@ var mutants = []struct {
 // index is the first stored event of a kind after the beginning.
 func (h *History) index(kind Kind) int {
 	return 20 + slices.IndexFunc(h.Stored[20:], func(e Event) bool { return e.Kind == kind })
+}
+
+// full is the last list with items.
+func (h *History) full() *List {
+	for i := range slices.Backward(h.Lists) {
+		if len(h.Lists[i].Items) > 0 {
+			return &h.Lists[i]
+		}
+	}
+	panic("all lists are empty")
 }
 
 // write is the first acknowledged request of a verb after the beginning.
@@ -283,7 +360,7 @@ func TestEachMutantIsCaughtAndNamed(t *testing.T) {
 		caught[m.rule] = true
 	}
 	for _, rule := range []Rule{Lost, Undeleted, Resurrected, Twice, Unasked, Torn, Reused, Backwards, Overwritten, DoubleCreate,
-		Stale, Fiction, NoMoment, EventDropped, EventReorder, EventInvented, EventDiffers} {
+		Stale, Fiction, NoMoment, TooOld, OtherVersion, NoOrder, EventDropped, EventReorder, EventInvented, EventDiffers} {
 		if !caught[rule] {
 			t.Errorf("no mutant for %q", rule)
 		}

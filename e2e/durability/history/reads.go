@@ -43,11 +43,16 @@ func knownAt(writes []done, moment int64) int64 {
 	return writes[i-1].version
 }
 
-// judgeReads wants every read to see what had been acknowledged before it began, and nothing that was never there.
+// judgeReads wants every read to be as new as it was asked to be, which for most is to see what had been acknowledged before it began, and
+// to see nothing that was never there.
 func (j *judge) judgeReads() {
 	written := j.acknowledged()
 	for _, op := range j.Ops {
 		if op.Verb != Get || op.Outcome != Acknowledged {
+			continue
+		}
+		if op.Asked != Latest {
+			j.judgeOldRead(op)
 			continue
 		}
 		known := knownAt(written[op.Key], op.Start)
@@ -58,12 +63,47 @@ func (j *judge) judgeReads() {
 		j.judgeItem(op.Key, Item{op.Value, op.Version}, known)
 	}
 	for _, l := range j.Lists {
+		switch {
+		case l.Asked == AtLeast && l.Version < l.At:
+			j.find(TooOld, "a list at %d, which was to be at least at %d", l.Version, l.At)
+		case l.Asked == Exactly && l.Version != l.At:
+			j.find(OtherVersion, "a list at %d, which was to be at %d", l.Version, l.At)
+		}
+		if l.Asked != Latest {
+			continue
+		}
 		for key, writes := range written {
 			if known := knownAt(writes, l.Start); known > l.Version {
 				j.find(Stale, "a list at %d without %s at %d", l.Version, key, known)
 			}
 		}
 	}
+}
+
+// judgeOldRead judges a read that may miss what was acknowledged, but nothing up to the version that it names.
+func (j *judge) judgeOldRead(op Op) {
+	if op.Version == 0 {
+		if op.Asked == AtLeast {
+			if now, ok := j.before(op.Key, op.At); ok && now.Kind != Deleted && !j.deletedAfter(op.Key, op.At) {
+				j.find(TooOld, "%s was not found, and had been at %d, which was asked for", op.Key, now.Version)
+			}
+		}
+		return
+	}
+	j.judgeItem(op.Key, Item{op.Value, op.Version}, 0)
+	if op.Asked != AtLeast {
+		return
+	}
+	for _, e := range j.byKey[op.Key] {
+		if e.Version > op.Version && e.Version <= op.At {
+			j.find(TooOld, "%s was read at %d, and had been at %d, which was asked for", op.Key, op.Version, e.Version)
+			return
+		}
+	}
+}
+
+func (j *judge) deletedAfter(key string, version int64) bool {
+	return slices.ContainsFunc(j.byKey[key], func(e Event) bool { return e.Kind == Deleted && e.Version > version })
 }
 
 // judgeAbsence of a key, of which a version is known: it must have been gone then or later, or not have been there yet.
@@ -74,8 +114,7 @@ func (j *judge) judgeAbsence(key string, known int64) {
 	if now, ok := j.before(key, known); ok && now.Kind == Deleted {
 		return
 	}
-	gone := slices.ContainsFunc(j.byKey[key], func(e Event) bool { return e.Kind == Deleted && e.Version > known })
-	if !gone {
+	if !j.deletedAfter(key, known) {
 		j.find(Stale, "%s was not found, and had been at %d", key, known)
 	}
 }

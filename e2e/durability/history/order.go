@@ -1,0 +1,64 @@
+package history
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// orderTimeout bounds the search for an order for one object.
+const orderTimeout = 30 * time.Second
+
+// judgeOrder asks Porcupine whether the requests for each object can be put in an order, within their times, in which every answer is right. It
+// does not look at versions, so that it does not depend on the other rules. A request of unknown outcome whose value was never stored has
+// done nothing.
+func (j *judge) judgeOrder() {
+	byKey := map[string][]porcupine.Operation{}
+	for i, op := range j.Ops {
+		end := op.End
+		switch op.Outcome {
+		case Refused:
+			continue
+		case Unknown:
+			if op.Verb == Delete && j.deletionOf(op) == 0 || op.Verb != Delete && j.byValue[op.Value].Version == 0 {
+				continue
+			}
+			end = math.MaxInt64
+		}
+		if op.Verb == Get && op.Asked != Latest {
+			continue
+		}
+		byKey[op.Key] = append(byKey[op.Key], porcupine.Operation{ClientId: i, Input: op, Call: op.Start, Return: end})
+	}
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		if ops := byKey[key]; !ordered(ops) {
+			slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Input.(Op).End, b.Input.(Op).End) })
+			fit := sort.Search(len(ops), func(n int) bool { return !ordered(ops[:n+1]) })
+			j.find(NoOrder, "%s, from %+v on", key, ops[min(fit, len(ops)-1)].Input)
+		}
+	}
+}
+
+func ordered(ops []porcupine.Operation) bool {
+	return porcupine.CheckOperationsTimeout(object, ops, orderTimeout) != porcupine.Illegal
+}
+
+// object is one object, of which the state is its value; empty when it does not exist.
+var object = porcupine.Model{
+	Init: func() any { return "" },
+	Step: func(state, input, _ any) (bool, any) {
+		now, op := state.(string), input.(Op)
+		if op.Verb == Get {
+			return now == op.Value, now
+		}
+		if now != op.Replaces { // what was not acknowledged may have been too late
+			return op.Outcome == Unknown, now
+		}
+		return true, op.Value
+	},
+}
