@@ -104,7 +104,7 @@ func (c *Cleaner) Run(ctx context.Context) error {
 func (c *Cleaner) enqueue(queue workqueue.TypedRateLimitingInterface[string], seen map[string]string) map[string]string {
 	ready := map[string]string{}
 	for _, d := range c.cfg.Store.All() {
-		if c.cfg.State(d.APIService).Ready {
+		if d.unreadable == "" && c.cfg.State(d.APIService).Ready {
 			ready[d.APIService] += d.ID + " "
 		}
 	}
@@ -170,6 +170,9 @@ func (c *Cleaner) clean(ctx context.Context, apiService string) error {
 	resources := map[string]*backendResources{}
 	var failures []error
 	for _, d := range c.cfg.Store.Of(apiService) {
+		if d.unreadable != "" {
+			continue
+		}
 		if resources[d.GroupVersion] == nil {
 			found, err := c.findResources(ctx, backend, d.GroupVersion)
 			if err != nil {
@@ -238,6 +241,8 @@ func (c *Cleaner) Entries() []Entry {
 		state := c.cfg.State(d.APIService)
 		e := Entry{Debt: d, State: Waiting, Message: state.Reason}
 		switch {
+		case d.unreadable != "":
+			e.State, e.Message = Unreadable, d.unreadable
 		case !state.Registered:
 			e.State, e.Message = Orphaned, "the APIService does not exist; register it anew, or forget the debt"
 		case state.Ready:

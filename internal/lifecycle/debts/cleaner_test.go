@@ -145,7 +145,7 @@ func (o *cleanerEnv) until(t *testing.T, what string, true func() bool) {
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("after a minute still not: %s; open %v, left %q", what, o.store.All(), o.Entries())
+			t.Fatalf("after a minute still not: %s; open %v, left %+v", what, o.store.All(), o.Entries())
 		}
 	}
 }
@@ -240,5 +240,66 @@ func TestTheNumberOfDebtsIsBounded(t *testing.T) {
 	o.store.replace(full)
 	if err := o.store.Record(t.Context(), NewDebt("gone", "one-more", shop, service, "")); err != ErrFull {
 		t.Errorf("error %v, want %v", err, ErrFull)
+	}
+}
+
+// What cannot be read is not ignored: its backend stays unavailable, and so does every backend that it may be about.
+func TestADebtThatCannotBeRead(t *testing.T) {
+	const other = "v1.other.example.com"
+	written := func(change func(*Debt)) []byte {
+		d := NewDebt("gone", "ns-1", shop, service, "dead")
+		change(&d)
+		text, err := json.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	id := IDOf("ns-1", shop)
+	for _, c := range []struct {
+		situation string
+		value     []byte
+		why       string
+		any       bool // it may be about any backend
+	}{
+		{"of a newer release", written(func(d *Debt) { d.Version = debtVersion + 1 }), "newer release", false},
+		{"with a field of another type", []byte(`{"id":"` + id + `","apiService":"` + service + `","since":7}`), "damaged", false},
+		{"of another key", written(func(d *Debt) { d.ID = "x" }), `it says that it is "x"`, false},
+		{"not JSON", []byte("\x00\x01"), "damaged", true},
+		{"empty", nil, "damaged", true},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			b := newBackend(t)
+			etcd := &fakeEtcd{}
+			if err := etcd.Put(t.Context(), prefix+id, c.value); err != nil {
+				t.Fatal(err)
+			}
+			o, _ := open(t, etcd, b)
+			if text := o.store.Message(service); !strings.Contains(text, c.why) || !strings.Contains(text, "aggregator debts forget "+id) {
+				t.Errorf("its backend: %q", text)
+			}
+			if text := o.store.Message(other); (text != "") != c.any {
+				t.Errorf("another backend: %q", text)
+			}
+			if e := o.Entries(); len(e) != 1 || e[0].State != Unreadable || e[0].ID != id || !strings.Contains(e[0].Message, c.why) {
+				t.Errorf("listed as %+v", e)
+			}
+			if err := o.clean(t.Context(), service); err != nil || len(o.store.All()) != 1 || len(b.deleted) > 0 {
+				t.Errorf("cleaned up: %v, %d debts", err, len(o.store.All()))
+			}
+			w := httptest.NewRecorder()
+			o.ServeForget(w, httptest.NewRequest(http.MethodDelete, "/debug/debts/"+id, nil), id)
+			if w.Code != http.StatusOK || o.store.Message(service) != "" || o.store.Message(other) != "" {
+				t.Errorf("forgotten: %d %s, %q", w.Code, w.Body, o.store.Message(service))
+			}
+		})
+	}
+}
+
+// A release before there were versions wrote the same without one.
+func TestADebtWithoutAVersion(t *testing.T) {
+	d := decodeDebt("a", []byte(`{"id":"a","namespace":"gone","namespaceUID":"u","groupVersion":"shop.example.com/v1","apiService":"v1.shop.example.com","since":"2026-11-20T21:46:04Z"}`))
+	if d.unreadable != "" || d.APIService != service {
+		t.Errorf("%+v", d)
 	}
 }

@@ -73,14 +73,29 @@ func (s *Store) Run(ctx context.Context) error {
 func (s *Store) decode(stored map[string][]byte) map[string]Debt {
 	debts := make(map[string]Debt, len(stored))
 	for key, value := range stored {
-		var d Debt
-		if err := json.Unmarshal(value, &d); err != nil || prefix+d.ID != key {
-			s.log.Warn("a cleanup debt cannot be read and is ignored", zap.String("key", key), zap.Error(err))
-			continue
+		d := decodeDebt(strings.TrimPrefix(key, prefix), value)
+		if _, known := s.Lookup(d.ID); !known && d.unreadable != "" {
+			s.log.Error("a cleanup debt cannot be read", zap.String("id", d.ID), zap.String("apiservice", d.APIService), zap.String("why", d.unreadable))
 		}
 		debts[d.ID] = d
 	}
 	return debts
+}
+
+// decodeDebt keeps what cannot be read as a debt that cannot be cleaned up: ignored, it would show the objects of one namespace in another.
+func decodeDebt(id string, value []byte) Debt {
+	var d Debt
+	err := json.Unmarshal(value, &d) // fills in what can be read all the same
+	switch {
+	case err != nil:
+		d.unreadable = "it is damaged: " + err.Error()
+	case d.ID != id:
+		d.unreadable = fmt.Sprintf("it says that it is %q", d.ID)
+	case d.Version > debtVersion:
+		d.unreadable = "it was written by a newer release"
+	}
+	d.ID = id
+	return d
 }
 
 func (s *Store) replace(debts map[string]Debt) {
@@ -105,7 +120,7 @@ func (s *Store) replace(debts map[string]Debt) {
 // hasDebts is called with mu held.
 func (s *Store) hasDebts(apiService string) bool {
 	for _, d := range s.debts {
-		if d.APIService == apiService {
+		if d.concerns(apiService) {
 			return true
 		}
 	}
@@ -176,7 +191,12 @@ func (s *Store) All() []Debt { return s.filter(func(Debt) bool { return true }) 
 
 // Of returns the open debts at the backend of an APIService, oldest first.
 func (s *Store) Of(apiService string) []Debt {
-	return s.filter(func(d Debt) bool { return d.APIService == apiService })
+	return s.filter(func(d Debt) bool { return d.concerns(apiService) })
+}
+
+// concerns reports whether a debt may be at the backend of an APIService. One that does not even say where may be at any.
+func (d Debt) concerns(apiService string) bool {
+	return d.APIService == apiService || d.unreadable != "" && d.APIService == ""
 }
 
 func (s *Store) filter(which func(Debt) bool) []Debt {
@@ -202,6 +222,10 @@ func (s *Store) Message(apiService string) string {
 	open := s.Of(apiService)
 	if len(open) == 0 {
 		return ""
+	}
+	if i := slices.IndexFunc(open, func(d Debt) bool { return d.unreadable != "" }); i >= 0 {
+		return fmt.Sprintf("what a namespace left at the backend when it was finalized without it has to be deleted first, and the cleanup debt %s cannot be read: %s; "+
+			"run the release that wrote it, or give it up with `aggregator debts forget %s`", open[i].ID, open[i].unreadable, open[i].ID)
 	}
 	var names []string
 	for _, d := range open[:min(namedNamespaces, len(open))] {
@@ -239,6 +263,8 @@ func (s *Store) setFailure(apiService, failure string) {
 
 // Debt is one namespace that was finalized without one group-version.
 type Debt struct {
+	// Version is that of this form, 0 before there were any. All have id and apiService as here.
+	Version int `json:"version,omitempty"`
 	// ID is a function of the namespace's UID and the group-version, so that replicas that record the same debt at the
 	// same time record one.
 	ID           string    `json:"id"`
@@ -250,7 +276,13 @@ type Debt struct {
 	Reason string `json:"reason"`
 	// Since is when the debt was recorded, in whole seconds, like creation timestamps.
 	Since time.Time `json:"since"`
+
+	// unreadable is why this replica cannot read it, and so cannot clean it up.
+	unreadable string
 }
+
+// debtVersion is the newest version of a debt that this release knows, and what it writes.
+const debtVersion = 1
 
 // FinalizeDelay is how long a namespace exists after its debts were recorded. Creation timestamps are truncated to the
 // second: without a whole second in between, an object of a new namespace of the same name could look as old as the debt.
@@ -259,7 +291,7 @@ const FinalizeDelay = 2 * time.Second
 // NewDebt returns a debt recorded now.
 func NewDebt(namespace string, uid types.UID, gv schema.GroupVersion, apiService, reason string) Debt {
 	return Debt{
-		ID: IDOf(uid, gv), Namespace: namespace, NamespaceUID: uid, GroupVersion: gv.String(), APIService: apiService,
+		Version: debtVersion, ID: IDOf(uid, gv), Namespace: namespace, NamespaceUID: uid, GroupVersion: gv.String(), APIService: apiService,
 		Reason: reason, Since: time.Now().UTC().Truncate(time.Second),
 	}
 }
@@ -273,7 +305,7 @@ func IDOf(uid types.UID, gv schema.GroupVersion) string {
 // Entry is a debt with its state, as /debug/debts shows it.
 type Entry struct {
 	Debt
-	// State is Waiting, Paying or Orphaned, and Message says what for.
+	// State is Waiting, Paying, Orphaned or Unreadable, and Message says what for.
 	State   State  `json:"state"`
 	Message string `json:"message,omitempty"`
 }
@@ -288,6 +320,8 @@ const (
 	Paying State = "Paying"
 	// Orphaned debts have no APIService any more. They stay, because it may be registered again.
 	Orphaned State = "Orphaned"
+	// Unreadable debts are damaged, or were written by a newer release. Their backend stays unavailable.
+	Unreadable State = "Unreadable"
 )
 
 // List is what /debug/debts answers.
