@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/respond"
 )
@@ -113,8 +114,13 @@ func notFound(r *http.Request) error {
 	return err
 }
 
+// methodNotAllowed names the verb of a watch, as kube-apiserver does: its method is that of a list, which may be allowed.
 func methodNotAllowed(r *http.Request) error {
-	return apierrors.NewMethodNotSupported(apiGroupResource(r), strings.ToLower(r.Method))
+	action := strings.ToLower(r.Method)
+	if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" {
+		action = info.Verb
+	}
+	return apierrors.NewMethodNotSupported(apiGroupResource(r), action)
 }
 
 var errDraining = errors.New("the server is shutting down")

@@ -191,18 +191,18 @@ func TestVerbsThatAreNotServed(t *testing.T) {
 	nowatch.PollInterval = 0
 	s := start(t, nil, extension.Of(nowatch, twoQueues()))
 	one := "/apis/stats.example.com/v1/namespaces/team-b/queues/mails"
-	for _, c := range []struct{ situation, method, path string }{
-		{"watch of a resource that cannot be watched", http.MethodGet, queuesPath + "?watch=true"},
-		{"create", http.MethodPost, "/apis/stats.example.com/v1/namespaces/team-b/queues"},
-		{"update", http.MethodPut, one},
-		{"patch", http.MethodPatch, one},
-		{"delete", http.MethodDelete, one},
-		{"delete of all", http.MethodDelete, queuesPath},
-		{"post to discovery", http.MethodPost, "/apis"},
-		{"post to health", http.MethodPost, "/livez"},
+	for _, c := range []struct{ situation, method, path, action string }{
+		{"watch of a resource that cannot be watched", http.MethodGet, queuesPath + "?watch=true", "watch"},
+		{"create", http.MethodPost, "/apis/stats.example.com/v1/namespaces/team-b/queues", "post"},
+		{"update", http.MethodPut, one, "put"},
+		{"patch", http.MethodPatch, one, "patch"},
+		{"delete", http.MethodDelete, one, "delete"},
+		{"delete of all", http.MethodDelete, queuesPath, "delete"},
+		{"post to discovery", http.MethodPost, "/apis", "post"},
+		{"post to health", http.MethodPost, "/livez", "post"},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
-			s.do(c.method, c.path).wants(t, http.StatusMethodNotAllowed, `"reason":"MethodNotAllowed"`)
+			s.do(c.method, c.path).wants(t, http.StatusMethodNotAllowed, `"reason":"MethodNotAllowed"`, `"message":"`+c.action+" is not supported")
 		})
 	}
 	if a := s.get(queuesPath); strings.Contains(string(a.body), "resourceVersion") {
