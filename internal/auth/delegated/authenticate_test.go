@@ -100,6 +100,50 @@ func TestAuthenticateRequest(t *testing.T) {
 	})
 }
 
+// A server that does not authorize believes front proxies, and nobody else.
+func TestOnlyFrontProxiesAreBelieved(t *testing.T) {
+	ca, own := newAuthorities(t), authtest.NewCA(t, "our own")
+	data := ca.published("front-proxy-client")
+	data[proxyCAKey] += string(own.PEM())
+	f := openFrontDoor(t, data)
+	f.tokens["good"] = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "tina"}}
+	r := start(t, f, func(c *Config) {
+		c.FrontProxyOnly = true
+		c.Distrust = func(cert *x509.Certificate) bool { return cert.Equal(own.Cert) }
+	})
+	stated := http.Header{"X-Remote-User": {"alice"}}
+	for name, tt := range map[string]struct {
+		cert    *tls.Certificate
+		headers http.Header
+		want    string
+	}{
+		"the front proxy":                       {ca.proxies.Client(t, "front-proxy-client"), stated, "alice"},
+		"a certificate of our own authority":    {own.Client(t, "front-proxy-client"), stated, "unknown authority"},
+		"a client certificate":                  {ca.clients.Client(t, "carol", authtest.Groups("system:masters")), http.Header{}, "unknown authority"},
+		"a client certificate and headers":      {ca.clients.Client(t, "carol"), stated, "unknown authority"},
+		"a token that the API server knows":     {nil, http.Header{"Authorization": {"Bearer good"}}, "invalid bearer token"},
+		"the front proxy with a token":          {ca.proxies.Client(t, "front-proxy-client"), http.Header{"X-Remote-User": {"alice"}, "Authorization": {"Bearer good"}}, "invalid bearer token"},
+		"headers alone":                         {nil, stated, "without the certificate of a front proxy"},
+		"nothing":                               {nil, http.Header{}, "no credential"},
+		"the front proxy's authority, not name": {ca.proxies.Client(t, "mallory"), stated, "not in the allowed list"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := r.knock(t, tt.cert, tt.headers); !strings.Contains(got.who(), tt.want) {
+				t.Errorf("%s, want %s", got.who(), tt.want)
+			}
+		})
+	}
+	if n := f.count(tokenReviews); n != 0 {
+		t.Errorf("%d tokens were reviewed", n)
+	}
+	if pool := x509.NewCertPool(); true {
+		pool.AddCert(ca.proxies.Cert)
+		if !r.d.ClientCAs().Equal(pool) {
+			t.Error("handshakes name other authorities")
+		}
+	}
+}
+
 func TestTokenReviewIsRemembered(t *testing.T) {
 	f := openFrontDoor(t, newAuthorities(t).published())
 	f.tokens["good"] = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "tina"}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -121,6 +122,9 @@ func (d *Delegated) apply(cm *configMap) error {
 		return nil
 	}
 	p, err := parseConfigMap(cm)
+	if err == nil {
+		err = d.narrow(p)
+	}
 	if err != nil {
 		err = fmt.Errorf("ConfigMap %s/%s: %w", configMapNamespace, configMapName, err)
 		d.problem.Store(&err)
@@ -258,6 +262,35 @@ func parseConfigMap(cm *configMap) (*published, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// narrow takes out of p what the configuration of this server says not to believe.
+func (d *Delegated) narrow(p *published) error {
+	if d.distrust != nil && p.trust.FrontProxy != nil {
+		var believed []byte
+		for _, c := range p.trust.FrontProxy.Bundle.Certificates() {
+			if !d.distrust(c) {
+				believed = append(believed, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+			}
+		}
+		bundle, err := pki.StaticBundle(believed)
+		if err != nil {
+			return fmt.Errorf("%s: no authority is left that this server may believe: %w", proxyCAKey, err)
+		}
+		proxy := *p.trust.FrontProxy
+		proxy.Bundle = bundle
+		p.trust = &authn.Trust{Clients: p.trust.Clients, FrontProxy: &proxy}
+	}
+	if !d.proxyOnly {
+		return nil
+	}
+	if p.trust.FrontProxy == nil {
+		return fmt.Errorf("%s: is empty: the API server has no front proxy; it needs --requestheader-client-ca-file", proxyCAKey)
+	}
+	p.trust = &authn.Trust{FrontProxy: p.trust.FrontProxy}
+	p.pool = x509.NewCertPool()
+	addAll(p.pool, p.trust.FrontProxy.Bundle)
+	return nil
 }
 
 func readFrontProxy(data map[string]string) (*authn.FrontProxy, error) {

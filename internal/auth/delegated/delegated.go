@@ -37,6 +37,12 @@ type Config struct {
 	AlwaysAllowPaths []string
 	// AlwaysAllowGroups need no authorization. Nil: system:masters.
 	AlwaysAllowGroups []string
+	// FrontProxyOnly makes certificates of front proxies the only credentials that count: client certificates and tokens identify
+	// nobody, and TokenReview is never asked. It is for a server that does not authorize and leaves that to who it passes requests to.
+	FrontProxyOnly bool
+	// Distrust, if set, reports the authorities among the published front-proxy CAs that must not be believed, such as the
+	// server's own: with it, a request that comes back would be believed.
+	Distrust func(*x509.Certificate) bool
 	// StartTimeout is how long Run waits for a front door that is not there yet, or has not published its ConfigMap.
 	// Default one minute.
 	StartTimeout time.Duration
@@ -51,6 +57,8 @@ type Delegated struct {
 	paths        []string
 	groups       []string
 	startTimeout time.Duration
+	proxyOnly    bool
+	distrust     func(*x509.Certificate) bool
 	log          *zap.Logger
 
 	current atomic.Pointer[published]
@@ -79,6 +87,8 @@ func New(cfg Config) (*Delegated, error) {
 		paths:        cfg.AlwaysAllowPaths,
 		groups:       cfg.AlwaysAllowGroups,
 		startTimeout: cfg.StartTimeout,
+		proxyOnly:    cfg.FrontProxyOnly,
+		distrust:     cfg.Distrust,
 		log:          cfg.Logger,
 		ready:        make(chan struct{}),
 		tokens:       ttlcache.New[[sha256.Size]byte, reviewedToken](rememberTokens),
@@ -129,7 +139,7 @@ func (d *Delegated) AuthenticateRequest(r *http.Request) (user.Info, error) {
 		return nil, errNotReady
 	}
 	claimed := p.trust.Headers().Claimed(r.Header)
-	response, err := authn.Authenticate(r, p.trust, authenticator.TokenFunc(d.reviewToken))
+	response, err := authn.Authenticate(r, p.trust, d.tokenReviewer())
 	switch {
 	case err == nil:
 		return response.User, nil
@@ -143,6 +153,14 @@ func (d *Delegated) AuthenticateRequest(r *http.Request) (user.Info, error) {
 	}
 	p.trust.Headers().Strip(r)
 	return authn.Anonymous(), nil
+}
+
+// tokenReviewer is nil where tokens identify nobody.
+func (d *Delegated) tokenReviewer() authenticator.Token {
+	if d.proxyOnly {
+		return nil
+	}
+	return authenticator.TokenFunc(d.reviewToken)
 }
 
 // Authorize reports whether u may do what info says, and why or why not. An error means that the front door gave no
