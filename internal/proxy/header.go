@@ -55,7 +55,7 @@ func (x *exchange) requestHeader() http.Header {
 		}
 		set("X-Forwarded-Host", x.r.Host)
 		set("X-Forwarded-Proto", scheme(x.r))
-		out["Via"] = viaOf(out["Via"])
+		out["Via"] = x.proxy.viaOf(out["Via"])
 	}
 	if id := request.AuditID(x.r.Context()); id != "" {
 		set("Audit-Id", id)
@@ -118,28 +118,23 @@ func dropBearerProtocol(h http.Header) {
 	}
 }
 
-// via names us in Via. It discloses neither version nor host.
-const (
-	pseudonym = "portico"
-	via       = "1.1 " + pseudonym
-)
+// Pseudonym is the default of Config.Pseudonym.
+const Pseudonym = "portico"
 
-var viaAlone = []string{via}
-
-// viaOf adds us to the hops that the client named.
-func viaOf(hops []string) []string {
+// viaOf adds us to the hops that the client named. It discloses neither version nor host.
+func (p *Proxy) viaOf(hops []string) []string {
 	if len(hops) == 0 {
-		return viaAlone // shared, and never written to
+		return p.via // shared, and never written to
 	}
-	return append(hops[:len(hops):len(hops)], via)
+	return append(hops[:len(hops):len(hops)], p.via...)
 }
 
 // looped reports whether a front door forwarded this request before. An APIService that leads back to us, directly or
 // by way of another front door, would otherwise multiply one request without end (attack row A23).
-func looped(h http.Header) bool {
+func (p *Proxy) looped(h http.Header) bool {
 	for _, value := range h["Via"] {
 		for hop := range strings.SplitSeq(value, ",") {
-			if fields := strings.Fields(hop); len(fields) >= 2 && fields[1] == pseudonym {
+			if fields := strings.Fields(hop); len(fields) >= 2 && fields[1] == p.config.Pseudonym {
 				return true
 			}
 		}

@@ -271,9 +271,13 @@ func TestA23Loop(t *testing.T) {
 	for via, loop := range map[string]bool{
 		"1.1 portico": true, "2 portico (x)": true, "1.1 vegur, 1.1 portico": true, "1.1 porticoes": false, "portico": false, "1.1 vegur": false,
 	} {
-		if got := looped(http.Header{"Via": {via}}); got != loop {
+		if got := New(Config{}).looped(http.Header{"Via": {via}}); got != loop {
 			t.Errorf("Via %q: loop %t", via, got)
 		}
+	}
+	other := New(Config{Pseudonym: "other"})
+	if other.looped(http.Header{"Via": {"1.1 portico"}}) || !other.looped(http.Header{"Via": other.viaOf([]string{"1.1 portico"})}) {
+		t.Error("a server of another name knows its own name only")
 	}
 }
 

@@ -71,6 +71,9 @@ type Config struct {
 	IdentityHeaders []string
 	// IdentityHeaderPrefixes are what such headers may begin with.
 	IdentityHeaderPrefixes []string
+	// Pseudonym names the server in the header Via of requests to backends. Requests that name it already are refused: every loop
+	// passes servers of one name twice. Default "portico".
+	Pseudonym string
 	// HeaderTimeout bounds the wait for response headers of requests that have no deadline. Default 60 s.
 	HeaderTimeout time.Duration
 	// BodyIdle bounds the silence within a response of known length, and how long a client may leave any part of a
@@ -87,6 +90,7 @@ type Proxy struct {
 	config  Config
 	log     *zap.Logger
 	tunnels tunnels
+	via     []string // what is added to Via
 	// unwatched are the requests that nothing watches yet (watchDelay).
 	unwatched run.DelayQueue[*upstreamContext]
 	// conversions has room for the lists that may be held at one time to be converted.
@@ -102,8 +106,11 @@ func New(c Config) *Proxy {
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
+	if c.Pseudonym == "" {
+		c.Pseudonym = Pseudonym
+	}
 	return &Proxy{
-		config: c, log: c.Logger,
+		config: c, log: c.Logger, via: []string{"1.1 " + c.Pseudonym},
 		tunnels:     tunnels{open: make(map[*tunnel]struct{})},
 		unwatched:   run.DelayQueue[*upstreamContext]{Delay: watchDelay - watchSlack, Slack: watchSlack, Expire: (*upstreamContext).watch},
 		conversions: make(chan struct{}, maxConversions),
@@ -174,7 +181,7 @@ type exchange struct {
 
 // serve returns an error as long as nothing was written.
 func (x *exchange) serve() error {
-	if looped(x.r.Header) {
+	if x.proxy.looped(x.r.Header) {
 		return errLoop
 	}
 	who, ok := apirequest.UserFrom(x.r.Context())
