@@ -1,0 +1,239 @@
+package adoption
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/pki"
+)
+
+// Annotations of an APIService that a gateway serves: the server that it had before, and has again after a release.
+//
+//reference:annotations Annotations of an APIService behind a gateway
+const (
+	// OriginalServiceAnnotation is the Service of the extension server, as namespace/name or namespace/name:port; the default port
+	// is 443. A gateway serves exactly those APIServices that have this annotation.
+	OriginalServiceAnnotation = "gateway.portico.dev/original-service"
+	// OriginalCABundleAnnotation is the caBundle for that Service, in base64 as in spec.caBundle. Without it the certificate of the
+	// extension server is verified by the authorities of the system.
+	OriginalCABundleAnnotation = "gateway.portico.dev/original-ca-bundle"
+	// OriginalInsecureAnnotation set to "true" accepts any certificate of the extension server, as insecureSkipTLSVerify does.
+	OriginalInsecureAnnotation = "gateway.portico.dev/original-insecure-skip-tls-verify"
+)
+
+// Conditions that a gateway writes into the status of an APIService. The condition Available is the API server's, and says whether
+// that reaches the gateway.
+//
+//reference:conditions Conditions of an APIService behind a gateway
+const (
+	// BackendAvailable says whether the gateway reaches the extension server. Reasons and messages are those of the condition
+	// Available of a front door.
+	BackendAvailable apiregistrationv1.APIServiceConditionType = "BackendAvailable"
+	// FrontProxyTrusted says whether the extension server believes the gateway's front-proxy certificate.
+	FrontProxyTrusted apiregistrationv1.APIServiceConditionType = "FrontProxyTrusted"
+)
+
+// Annotations lists those of an adoption.
+func annotations() []string {
+	return []string{OriginalServiceAnnotation, OriginalCABundleAnnotation, OriginalInsecureAnnotation}
+}
+
+// Service is a port of a Service.
+type Service struct {
+	Namespace, Name string
+	Port            int32
+}
+
+const defaultPort = 443
+
+func (s Service) String() string {
+	return s.Namespace + "/" + net.JoinHostPort(s.Name, strconv.Itoa(int(s.Port)))
+}
+
+// ServerName is the DNS name that the certificate of the Service has.
+func (s Service) ServerName() string { return s.Name + "." + s.Namespace + ".svc" }
+
+// Reference is the Service as an APIService names it.
+func (s Service) Reference() *apiregistrationv1.ServiceReference {
+	return &apiregistrationv1.ServiceReference{Namespace: s.Namespace, Name: s.Name, Port: &s.Port}
+}
+
+// ServiceOf is the Service that a reference names.
+func ServiceOf(ref *apiregistrationv1.ServiceReference) Service {
+	s := Service{Namespace: ref.Namespace, Name: ref.Name, Port: defaultPort}
+	if ref.Port != nil {
+		s.Port = *ref.Port
+	}
+	return s
+}
+
+// ParseService reads namespace/name or namespace/name:port.
+func ParseService(text string) (Service, error) {
+	s := Service{Port: defaultPort}
+	namespace, rest, found := strings.Cut(strings.TrimSpace(text), "/")
+	if !found {
+		return s, fmt.Errorf("%.128q is not of the form namespace/name:port", text)
+	}
+	s.Namespace, s.Name = namespace, rest
+	if name, port, has := strings.Cut(rest, ":"); has {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 {
+			return s, fmt.Errorf("%.128q: the port is not a number from 1 to 65535", text)
+		}
+		s.Name, s.Port = name, int32(n)
+	}
+	if why := slices.Concat(validation.IsDNS1123Label(s.Namespace), validation.IsDNS1123Label(s.Name)); len(why) > 0 {
+		return s, fmt.Errorf("%.128q is not of the form namespace/name:port: %s", text, strings.Join(why, "; "))
+	}
+	return s, nil
+}
+
+// Original is where an APIService leads without the gateway.
+type Original struct {
+	Service               Service
+	CABundle              []byte
+	InsecureSkipTLSVerify bool
+}
+
+// Adopted reports whether a gateway is asked to serve the APIService, by whatever its annotations say.
+func Adopted(o *apiregistrationv1.APIService) bool {
+	_, ok := o.Annotations[OriginalServiceAnnotation]
+	return ok
+}
+
+// OriginalOf reads the annotations. It is an error if there are none, or if they lead to the gateway itself.
+func (g Service) OriginalOf(o *apiregistrationv1.APIService) (Original, error) {
+	original, err := OriginalOf(o)
+	if err == nil && original.Service.Namespace == g.Namespace && original.Service.Name == g.Name {
+		err = fmt.Errorf("%s: leads back to the gateway itself; it must name the Service of the extension server", OriginalServiceAnnotation)
+	}
+	return original, err
+}
+
+// OriginalOf reads the annotations. It is an error if there are none.
+func OriginalOf(o *apiregistrationv1.APIService) (original Original, err error) {
+	text, ok := o.Annotations[OriginalServiceAnnotation]
+	if !ok {
+		return original, fmt.Errorf("it has no annotation %s", OriginalServiceAnnotation)
+	}
+	if original.Service, err = ParseService(text); err != nil {
+		return original, fmt.Errorf("%s: %w", OriginalServiceAnnotation, err)
+	}
+	switch insecure := strings.TrimSpace(o.Annotations[OriginalInsecureAnnotation]); insecure {
+	case "", "false":
+	case "true":
+		original.InsecureSkipTLSVerify = true
+	default:
+		return original, fmt.Errorf(`%s: %.64q is neither "true" nor "false"`, OriginalInsecureAnnotation, insecure)
+	}
+	bundle := strings.TrimSpace(o.Annotations[OriginalCABundleAnnotation])
+	if bundle == "" {
+		return original, nil
+	}
+	if original.InsecureSkipTLSVerify {
+		return original, fmt.Errorf("%s: excludes %s", OriginalInsecureAnnotation, OriginalCABundleAnnotation)
+	}
+	if original.CABundle, err = base64.StdEncoding.DecodeString(bundle); err != nil {
+		return original, fmt.Errorf("%s: is not base64: %w", OriginalCABundleAnnotation, err)
+	}
+	if _, err := pki.ParseBundle(original.CABundle); err != nil {
+		return original, fmt.Errorf("%s: %w", OriginalCABundleAnnotation, err)
+	}
+	return original, nil
+}
+
+// Fronts reports whether the API server sends requests for the APIService to this gateway.
+func (g Service) Fronts(o *apiregistrationv1.APIService) bool {
+	return o.Spec.Service != nil && ServiceOf(o.Spec.Service) == g
+}
+
+// rewriters are annotations by which programs write spec.caBundle. They would replace the gateway's authority by the server's.
+var rewriters = []string{"cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret", "cert-manager.io/inject-apiserver-ca", "service.beta.openshift.io/inject-cabundle"}
+
+// Prepare remembers the server of an APIService in its annotations, and leaves its spec as it is: the gateway gets to know the server,
+// and requests do not go through it yet. It does nothing to one that was prepared or adopted before.
+func (g Service) Prepare(o *apiregistrationv1.APIService) error {
+	switch {
+	case o.Spec.Service == nil:
+		return errors.New("the API server serves it itself; only APIServices with a Service can be adopted")
+	case o.Labels["kube-aggregator.kubernetes.io/automanaged"] != "":
+		return errors.New("the API server manages it, and would revert every change")
+	case g.Fronts(o):
+		_, err := g.OriginalOf(o)
+		return err
+	}
+	for _, annotation := range rewriters {
+		if o.Annotations[annotation] != "" {
+			return fmt.Errorf("its annotation %s has another program write spec.caBundle, which would replace the gateway's authority; move the authority of the server into annotation %s, and remove that one",
+				annotation, OriginalCABundleAnnotation)
+		}
+	}
+	if o.Annotations == nil {
+		o.Annotations = map[string]string{}
+	}
+	for _, a := range annotations() {
+		delete(o.Annotations, a)
+	}
+	o.Annotations[OriginalServiceAnnotation] = ServiceOf(o.Spec.Service).String()
+	if len(o.Spec.CABundle) > 0 {
+		o.Annotations[OriginalCABundleAnnotation] = base64.StdEncoding.EncodeToString(o.Spec.CABundle)
+	}
+	if o.Spec.InsecureSkipTLSVerify {
+		o.Annotations[OriginalInsecureAnnotation] = "true"
+	}
+	_, err := g.OriginalOf(o)
+	return err
+}
+
+// Adopt makes the API server send the requests for a prepared APIService to the gateway, whose serving certificate the bundle verifies.
+func (g Service) Adopt(o *apiregistrationv1.APIService, caBundle []byte) error {
+	if _, err := g.OriginalOf(o); err != nil {
+		return err
+	}
+	o.Spec.Service, o.Spec.CABundle, o.Spec.InsecureSkipTLSVerify = g.Reference(), caBundle, false
+	return nil
+}
+
+// Release undoes Prepare and Adopt, by whatever gateway, and removes the gateway's conditions. Those are in the status, which is written
+// apart. It reports whether there was anything to undo.
+func Release(o *apiregistrationv1.APIService) (released bool, err error) {
+	if !Adopted(o) {
+		return false, nil
+	}
+	original, err := OriginalOf(o)
+	if err != nil {
+		return false, err
+	}
+	o.Spec.Service, o.Spec.CABundle, o.Spec.InsecureSkipTLSVerify = original.Service.Reference(), original.CABundle, original.InsecureSkipTLSVerify
+	for _, a := range annotations() {
+		delete(o.Annotations, a)
+	}
+	RemoveConditions(o)
+	return true, nil
+}
+
+// RemoveConditions removes the gateway's conditions from the status, and reports whether there were any.
+func RemoveConditions(o *apiregistrationv1.APIService) bool {
+	before := len(o.Status.Conditions)
+	o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
+		return c.Type == BackendAvailable || c.Type == FrontProxyTrusted
+	})
+	return len(o.Status.Conditions) != before
+}
+
+// Condition is one of the status.
+func Condition(o *apiregistrationv1.APIService, t apiregistrationv1.APIServiceConditionType) (apiregistrationv1.APIServiceCondition, bool) {
+	i := slices.IndexFunc(o.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool { return c.Type == t })
+	if i < 0 {
+		return apiregistrationv1.APIServiceCondition{Type: t, Status: apiregistrationv1.ConditionUnknown}, false
+	}
+	return o.Status.Conditions[i], true
+}
