@@ -6,6 +6,9 @@
 //	doctor      which hop of an APIService is broken, and how to mend it
 //	conformance how an extension server, anybody's, keeps to what clients rely on
 //	drill       failures of extension servers, rehearsed
+//	gateway     the front door of a cluster whose API server stays
+//	adopt       APIServices go behind a gateway
+//	release     and come out again
 //	backup      all that a front door has stored, in a file
 //	restore     a data directory from a backup
 //	debts       what finalized namespaces may have left at dead extension servers
@@ -49,7 +52,7 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(devCommand(), serveCommand(), kubeconfigCommand(), doctorCommand(), conformanceCommand(), drillCommand(), backupCommand(), restoreCommand(), debtsCommand(), whyCommand(), versionCommand())
+	cmd.AddCommand(devCommand(), serveCommand(), kubeconfigCommand(), doctorCommand(), conformanceCommand(), drillCommand(), backupCommand(), restoreCommand(), gatewayCommand(), adoptCommand(), releaseCommand(), debtsCommand(), whyCommand(), versionCommand())
 	return cmd
 }
 

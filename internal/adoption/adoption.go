@@ -220,13 +220,24 @@ func Release(o *apiregistrationv1.APIService) (released bool, err error) {
 	return true, nil
 }
 
-// RemoveConditions removes the gateway's conditions from the status, and reports whether there were any.
+// written are the conditions that a gateway's routing table writes beside BackendAvailable. A front door writes them too.
+var written = []apiregistrationv1.APIServiceConditionType{
+	"CABundleValid", "ServingCertExpiring", "Orphaned", "AnnotationsValid", "OpenAPIValid", "TLSVerified", "HidesLocalResources",
+	"AvailableOnAllReplicas", "EndpointsInUse",
+}
+
+// RemoveConditions removes what a gateway has written into the status, and reports whether there was anything.
 func RemoveConditions(o *apiregistrationv1.APIService) bool {
-	before := len(o.Status.Conditions)
-	o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
+	ours := func(c apiregistrationv1.APIServiceCondition) bool {
 		return c.Type == BackendAvailable || c.Type == FrontProxyTrusted
+	}
+	if !slices.ContainsFunc(o.Status.Conditions, ours) {
+		return false
+	}
+	o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
+		return ours(c) || slices.Contains(written, c.Type)
 	})
-	return len(o.Status.Conditions) != before
+	return true
 }
 
 // Condition is one of the status.

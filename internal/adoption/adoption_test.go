@@ -63,7 +63,7 @@ func TestAReleaseRestoresExactly(t *testing.T) {
 			if err := gateway.Prepare(o); err != nil {
 				t.Fatalf("prepared again: %v", err)
 			}
-			o.Status.Conditions = append(o.Status.Conditions, apiregistrationv1.APIServiceCondition{Type: BackendAvailable}, apiregistrationv1.APIServiceCondition{Type: FrontProxyTrusted})
+			o.Status.Conditions = append(o.Status.Conditions, apiregistrationv1.APIServiceCondition{Type: BackendAvailable}, apiregistrationv1.APIServiceCondition{Type: FrontProxyTrusted}, apiregistrationv1.APIServiceCondition{Type: "TLSVerified"})
 			released, err := Release(o)
 			if err != nil || !released || !equality.Semantic.DeepEqual(o, before) {
 				t.Fatalf("%t, %v\ngot  %+v\nwant %+v", released, err, o, before)

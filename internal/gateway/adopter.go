@@ -1,0 +1,358 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	typedclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+
+	"portico.dev/internal/adoption"
+	"portico.dev/internal/clients"
+	"portico.dev/internal/discovery"
+	"portico.dev/internal/run"
+)
+
+const (
+	// DefaultPatience is how long an adoption waits for the gateway to reach the server and to be believed by it. Servers read whom to
+	// believe once a minute.
+	DefaultPatience = 2 * time.Minute
+	pollInterval    = 500 * time.Millisecond
+	// settled is how many answers in a row through the gateway end an adoption.
+	settled = 4
+	// arrival bounds the wait for the API server to reach the gateway.
+	arrival = 30 * time.Second
+)
+
+// Adopter adopts and releases APIServices as an administrator does. It needs nothing of a gateway to release.
+type Adopter struct {
+	gateway  adoption.Service
+	patience time.Duration
+	client   *clients.Client
+	objects  typedclient.APIServiceInterface
+}
+
+// NewAdopter returns an Adopter for a gateway. patience is 0 for DefaultPatience.
+func NewAdopter(config *rest.Config, gateway adoption.Service, patience time.Duration) (*Adopter, error) {
+	client, err := clients.New(config)
+	if err != nil {
+		return nil, err
+	}
+	aggregator, err := aggregatorclient.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	if patience <= 0 {
+		patience = DefaultPatience
+	}
+	return &Adopter{gateway: gateway, patience: patience, client: client, objects: aggregator.ApiregistrationV1().APIServices()}, nil
+}
+
+// Candidates are the names of all APIServices that could be adopted and are not.
+func (a *Adopter) Candidates(ctx context.Context) ([]string, error) {
+	return a.names(ctx, func(o *apiregistrationv1.APIService) bool {
+		return o.Spec.Service != nil && !a.gateway.Fronts(o)
+	})
+}
+
+// Adopted are the names of all APIServices that are adopted, or prepared to be.
+func (a *Adopter) Adopted(ctx context.Context) ([]string, error) {
+	return a.names(ctx, adoption.Adopted)
+}
+
+func (a *Adopter) names(ctx context.Context, want func(*apiregistrationv1.APIService) bool) ([]string, error) {
+	list, err := a.objects.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list APIServices: %w", err)
+	}
+	var names []string
+	for i := range list.Items {
+		if want(&list.Items[i]) {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names, nil
+}
+
+// servingCA is the authority of the gateway's serving certificate.
+func (a *Adopter) servingCA(ctx context.Context) ([]byte, error) {
+	cm, err := a.client.CoreV1().ConfigMaps(a.gateway.Namespace).Get(ctx, adoption.PublishedConfigMap, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("ConfigMap %s/%s, in which a gateway publishes its authorities, does not exist; is a gateway running? `kubectl -n %s get pods`", a.gateway.Namespace, adoption.PublishedConfigMap, a.gateway.Namespace)
+	case err != nil:
+		return nil, fmt.Errorf("get ConfigMap %s/%s: %w", a.gateway.Namespace, adoption.PublishedConfigMap, err)
+	}
+	return []byte(cm.Data[adoption.PublishedServingCA]), nil
+}
+
+// Recipe is what kubectl must be told to adopt an APIService and to release it. It changes nothing.
+func (a *Adopter) Recipe(ctx context.Context, name string) (adoption.Recipe, error) {
+	ca, err := a.servingCA(ctx)
+	if err != nil {
+		return adoption.Recipe{}, err
+	}
+	o, err := a.objects.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return adoption.Recipe{}, fmt.Errorf("get APIService %s: %w", name, err)
+	}
+	if err := a.gateway.Prepare(o); err != nil {
+		return adoption.Recipe{}, fmt.Errorf("APIService %s: %w", name, err)
+	}
+	return a.gateway.RecipeFor(o, ca)
+}
+
+// Adopt puts an APIService behind the gateway, once the gateway reaches its server, is believed by it, and is told the same resources as
+// the API server. Otherwise it leaves the APIService as it was and says why. It reports whether it changed anything.
+func (a *Adopter) Adopt(ctx context.Context, name string) (changed bool, err error) {
+	ca, err := a.servingCA(ctx)
+	if err != nil {
+		return false, err
+	}
+	o, err := a.objects.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return false, fmt.Errorf("get APIService %s: %w", name, err)
+	}
+	if a.gateway.Fronts(o) && adoption.Adopted(o) {
+		return false, nil
+	}
+	if err := a.grant(ctx, name, true); err != nil {
+		return false, err
+	}
+	if _, err := a.change(ctx, name, a.gateway.Prepare); err != nil {
+		return false, errors.Join(err, a.grant(ctx, name, false))
+	}
+	if err = a.examine(ctx, name); err == nil {
+		_, err = a.change(ctx, name, func(o *apiregistrationv1.APIService) error { return a.gateway.Adopt(o, ca) })
+	}
+	if err == nil {
+		if err = a.awaitArrival(ctx, name); err == nil {
+			return true, nil
+		}
+	}
+	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), arrival)
+	defer cancel()
+	if _, undone := a.Release(undoing, name); undone != nil {
+		err = errors.Join(err, fmt.Errorf("and it could not be undone; `aggregator release %s` does it: %w", name, undone))
+	}
+	return false, err
+}
+
+// change reads an APIService, changes it and writes it, again if somebody else has written it meanwhile.
+func (a *Adopter) change(ctx context.Context, name string, change func(*apiregistrationv1.APIService) error) (o *apiregistrationv1.APIService, err error) {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if o, err = a.objects.Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return fmt.Errorf("get APIService %s: %w", name, err)
+		}
+		if err := change(o); err != nil {
+			return fmt.Errorf("APIService %s: %w", name, err)
+		}
+		o, err = a.objects.Update(ctx, o, metav1.UpdateOptions{})
+		return err
+	})
+	return o, err
+}
+
+// examine waits for what the gateway finds out about a prepared APIService, and compares what both are told.
+func (a *Adopter) examine(ctx context.Context, name string) error {
+	var o *apiregistrationv1.APIService
+	err := a.poll(ctx, a.patience, func() (err error) {
+		if o, err = a.objects.Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		for _, t := range []apiregistrationv1.APIServiceConditionType{adoption.BackendAvailable, adoption.FrontProxyTrusted} {
+			c, there := adoption.Condition(o, t)
+			switch {
+			case !there && t == adoption.BackendAvailable:
+				return fmt.Errorf("the gateway has written no condition %s; is it running, and may it write the status of APIService %s? `kubectl -n %s logs deployment/%s`", t, name, a.gateway.Namespace, a.gateway.Name)
+			case !there:
+				return fmt.Errorf("the gateway has not found out yet whether the extension server believes its front-proxy certificate")
+			case c.Status != apiregistrationv1.ConditionTrue:
+				return fmt.Errorf("the gateway says %s=%s (%s): %s", t, c.Status, c.Reason, c.Message)
+			}
+		}
+		return a.compare(ctx, o)
+	})
+	if err != nil {
+		return fmt.Errorf("APIService %s is not adopted: %w", name, err)
+	}
+	return nil
+}
+
+// compare compares what the extension server tells the API server and the gateway.
+func (a *Adopter) compare(ctx context.Context, o *apiregistrationv1.APIService) error {
+	gv := schema.GroupVersion{Group: o.Spec.Group, Version: o.Spec.Version}
+	direct, err := a.client.Discovery().ServerResourcesForGroupVersion(gv.String())
+	if err != nil {
+		available, _ := adoption.Condition(o, apiregistrationv1.Available)
+		return fmt.Errorf("the API server does not get the discovery document of %s itself (Available=%s: %s): %w", gv, available.Status, available.Message, err)
+	}
+	cm, err := a.client.CoreV1().ConfigMaps(a.gateway.Namespace).Get(ctx, documentsName(o.Name), metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("the gateway has stored no discovery document of %s: %w", gv, err)
+	}
+	_, value, ok := storage{key: discoveryKey}.read(cm)
+	var stored struct {
+		Resources []apidiscoveryv2.APIResourceDiscovery `json:"resources"`
+	}
+	if !ok || json.Unmarshal(value, &stored) != nil {
+		return fmt.Errorf("the gateway has stored no discovery document of %s", gv)
+	}
+	known := resourceList(discovery.GroupVersion{GroupVersion: gv, Resources: stored.Resources})
+	if differ := differences(direct.APIResources, known.APIResources); len(differ) > 0 {
+		return fmt.Errorf("the extension server tells the gateway other resources than the API server: %s", strings.Join(differ, ", "))
+	}
+	return nil
+}
+
+// differences names the resources that are not the same in both.
+func differences(x, y []metav1.APIResource) []string {
+	index := func(list []metav1.APIResource) map[string]string {
+		out := map[string]string{}
+		for _, r := range list {
+			verbs := slices.Sorted(slices.Values([]string(r.Verbs)))
+			out[r.Name] = fmt.Sprint(r.Kind, r.Namespaced, verbs)
+		}
+		return out
+	}
+	a, b := index(x), index(y)
+	var out []string
+	for name, description := range a {
+		if b[name] != description {
+			out = append(out, name)
+		}
+	}
+	for name := range b {
+		if _, both := a[name]; !both {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// awaitArrival waits until the API server answers by way of the gateway.
+func (a *Adopter) awaitArrival(ctx context.Context, name string) error {
+	good := 0
+	err := a.poll(ctx, arrival, func() error {
+		o, err := a.objects.Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			_, err = a.client.Discovery().ServerResourcesForGroupVersion(o.Spec.Group + "/" + o.Spec.Version)
+		}
+		if err != nil {
+			good = 0
+			return err
+		}
+		if c, _ := adoption.Condition(o, apiregistrationv1.Available); c.Status != apiregistrationv1.ConditionTrue {
+			good = 0
+			return fmt.Errorf("Available=%s (%s): %s", c.Status, c.Reason, c.Message)
+		}
+		if good++; good < settled {
+			return errors.New("it has answered so far")
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("APIService %s is not adopted: the API server does not reach the gateway at Service %s: %w", name, a.gateway, err)
+	}
+	return nil
+}
+
+// poll tries until there is no error, and returns the last one when the time is over.
+func (a *Adopter) poll(ctx context.Context, within time.Duration, try func() error) error {
+	deadline := time.Now().Add(within)
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) || !run.Pause(ctx, pollInterval) {
+			return err
+		}
+	}
+}
+
+// Release makes an APIService lead to its server again, and removes everything that an adoption added: with the last one, also the
+// gateway's authority from what extension servers believe. It reports whether there was anything to release.
+func (a *Adopter) Release(ctx context.Context, name string) (released bool, err error) {
+	gateway := a.gateway
+	_, err = a.change(ctx, name, func(o *apiregistrationv1.APIService) error {
+		if original, err := adoption.OriginalOf(o); err == nil && o.Spec.Service != nil && adoption.ServiceOf(o.Spec.Service) != original.Service {
+			gateway = adoption.ServiceOf(o.Spec.Service)
+		}
+		released, err = adoption.Release(o)
+		return err
+	})
+	if err != nil || !released {
+		return false, err
+	}
+	err = errors.Join(a.removeConditions(ctx, name), a.grant(ctx, name, false))
+	left, listed := a.Adopted(ctx)
+	if listed == nil && len(left) == 0 {
+		listed = RewriteTrust(ctx, a.client.CoreV1().ConfigMaps(adoption.TrustNamespace), gateway.Withdraw)
+	}
+	return true, errors.Join(err, listed)
+}
+
+func (a *Adopter) removeConditions(ctx context.Context, name string) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		o, err := a.objects.Get(ctx, name, metav1.GetOptions{})
+		if err != nil || !adoption.RemoveConditions(o) {
+			return err
+		}
+		_, err = a.objects.UpdateStatus(ctx, o, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// grant lets the gateway write exactly those APIServices that are adopted: by a ClusterRole that names them.
+func (a *Adopter) grant(ctx context.Context, name string, may bool) error {
+	roles, role := a.client.RbacV1().ClusterRoles(), a.gateway.Name+"-adopted"
+	err := retry.OnError(retry.DefaultBackoff, conflicts, func() error {
+		have, err := roles.Get(ctx, role, metav1.GetOptions{})
+		absent := apierrors.IsNotFound(err)
+		if err != nil && !absent {
+			return err
+		}
+		var names []string
+		for _, rule := range have.Rules {
+			names = append(names, rule.ResourceNames...)
+		}
+		slices.Sort(names)
+		names = slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == name })
+		if may {
+			names = append(names, name)
+			slices.Sort(names)
+		}
+		want := have.DeepCopy()
+		want.Name, want.Rules = role, []rbacv1.PolicyRule{}
+		if len(names) > 0 { // no names would be all
+			want.Rules = []rbacv1.PolicyRule{{
+				APIGroups: []string{"apiregistration.k8s.io"}, Resources: []string{"apiservices", "apiservices/status"}, ResourceNames: names, Verbs: []string{"update"},
+			}}
+		}
+		if absent {
+			_, err = roles.Create(ctx, want, metav1.CreateOptions{})
+		} else {
+			_, err = roles.Update(ctx, want, metav1.UpdateOptions{})
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write ClusterRole %s, by which the gateway may write APIService %s: %w", role, name, err)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// Times of the Lease, as those of kube-controller-manager.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// election decides by a Lease which replica writes to objects that all replicas see. Serving requests does not depend on it. It
+// implements apiservice.Peers for replicas that exchange nothing: the leader writes its own verdicts.
+type election struct {
+	leases    coordinationv1.LeasesGetter
+	namespace string
+	name      string
+	identity  string
+	log       *zap.Logger
+
+	mu      sync.Mutex // guards what follows
+	leading bool
+	changed chan struct{} // closed and replaced when leading changes
+}
+
+func newElection(leases coordinationv1.LeasesGetter, namespace, name, identity string, log *zap.Logger) *election {
+	return &election{leases: leases, namespace: namespace, name: name, identity: identity, log: log, changed: make(chan struct{})}
+}
+
+// Publish implements apiservice.Peers.
+func (e *election) Publish([]byte) {}
+
+// Received implements apiservice.Peers.
+func (e *election) Received() (others map[string][]byte, leads bool) { return nil, e.leads() }
+
+// Changed implements apiservice.Peers.
+func (e *election) Changed() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.changed
+}
+
+func (e *election) leads() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.leading
+}
+
+func (e *election) set(leading bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.leading == leading {
+		return
+	}
+	e.leading = leading
+	close(e.changed)
+	e.changed = make(chan struct{})
+	e.log.Info("leadership changed", zap.Bool("leads", leading))
+}
+
+// Run stands for election until ctx ends, and gives the Lease up then.
+func (e *election) Run(ctx context.Context) error {
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: e.namespace, Name: e.name},
+		Client:     e.leases,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
+	}
+	for ctx.Err() == nil {
+		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+			Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(context.Context) { e.set(true) },
+				OnStoppedLeading: func() { e.set(false) },
+			},
+		})
+		if err != nil {
+			return err
+		}
+		elector.Run(ctx) // until the Lease is lost
+	}
+	return nil
+}

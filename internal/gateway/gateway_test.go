@@ -1,0 +1,461 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+
+	"portico.dev/internal/adoption"
+	"portico.dev/internal/clients"
+	"portico.dev/internal/doctor"
+	"portico.dev/pkg/apitest"
+)
+
+// cluster is an API server, here a front door of our own in the place of a kube-apiserver, with a gateway beside it.
+type cluster struct {
+	*apitest.Env
+	t          *testing.T
+	client     *clients.Client
+	aggregator *aggregatorclient.Clientset
+	gateway    adoption.Service
+	adopter    *Adopter
+}
+
+const testTimeout = time.Minute
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{Env: apitest.Start(t), t: t}
+	var err error
+	if c.client, err = clients.New(c.Config); err != nil {
+		t.Fatal(err)
+	}
+	if c.aggregator, err = aggregatorclient.NewForConfig(c.Config); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "portico-gateway"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// running is one replica of a gateway.
+type running struct {
+	*Gateway
+	stop func()
+}
+
+// start starts a replica. The first one makes the Service, by which the API server reaches whichever listens on its port.
+func (c *cluster) start(change ...func(*Config)) *running {
+	c.t.Helper()
+	config := Default()
+	config.Kubeconfig, config.Namespace, config.BindAddress, config.SecurePort, config.ShutdownDelay = c.WriteKubeconfig(), "portico-gateway", "127.0.0.1", 0, 0
+	config.MetricsBindAddress = "127.0.0.1:0"
+	if c.gateway.Port == 0 {
+		c.gateway = adoption.Service{Namespace: "portico-gateway", Name: "portico-gateway", Port: freePort(c.t)}
+		_, err := c.client.CoreV1().Services(c.gateway.Namespace).Create(c.t.Context(), &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: c.gateway.Name},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if c.adopter, err = NewAdopter(c.Config, c.gateway, 30*time.Second); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	config.ServicePort, config.SecurePort = c.gateway.Port, int(c.gateway.Port)
+	for _, f := range change {
+		f(&config)
+	}
+	g, err := New(config, zaptest.NewLogger(c.t, zaptest.Level(zap.WarnLevel)))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	r := &running{Gateway: g}
+	stopped := false
+	r.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			c.t.Errorf("gateway: %v", err)
+		}
+	}
+	c.t.Cleanup(r.stop)
+	select {
+	case <-g.Ready():
+	case err := <-done:
+		done <- nil
+		c.t.Fatalf("gateway: %v", err)
+	case <-time.After(testTimeout):
+		c.t.Fatal("the gateway is not ready")
+	}
+	return r
+}
+
+func freePort(t *testing.T) int32 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return int32(l.Addr().(*net.TCPAddr).Port)
+}
+
+func (c *cluster) apiService(name string) *apiregistrationv1.APIService {
+	c.t.Helper()
+	o, err := c.aggregator.ApiregistrationV1().APIServices().Get(c.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return o
+}
+
+func (c *cluster) trust() map[string]string {
+	c.t.Helper()
+	cm, err := c.client.CoreV1().ConfigMaps(adoption.TrustNamespace).Get(c.t.Context(), adoption.TrustConfigMap, metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return cm.Data
+}
+
+func (c *cluster) objects(gv schema.GroupVersion, resource string) dynamic.NamespaceableResourceInterface {
+	c.t.Helper()
+	client, err := dynamic.NewForConfig(c.Config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return client.Resource(gv.WithResource(resource))
+}
+
+// eventually tries until there is no error.
+func eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	deadline := time.Now().Add(testTimeout)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+func (c *cluster) condition(name string, t apiregistrationv1.APIServiceConditionType, want apiregistrationv1.ConditionStatus) error {
+	got, _ := adoption.Condition(c.apiService(name), t)
+	if got.Status != want {
+		return fmt.Errorf("%s is %s (%s: %s), want %s", t, got.Status, got.Reason, got.Message, want)
+	}
+	return nil
+}
+
+func (c *cluster) adopt(name string) {
+	c.t.Helper()
+	if changed, err := c.adopter.Adopt(c.t.Context(), name); err != nil || !changed {
+		c.t.Fatalf("adopt %s: %t, %v", name, changed, err)
+	}
+}
+
+func widget(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}}}
+}
+
+// From the installation to the release, with the death of the server in between: what the API server and its clients see.
+func TestAdoptAndRelease(t *testing.T) {
+	c := newCluster(t)
+	backend := c.Backend("adopted.example.com")
+	before, trustBefore := c.apiService(backend.APIService), c.trust()
+	gateway := c.start()
+	namespace := c.Namespace()
+	widgets := c.objects(backend.GroupVersion, "widgets").Namespace(namespace)
+
+	c.adopt(backend.APIService)
+	if o := c.apiService(backend.APIService); !c.gateway.Fronts(o) || o.Spec.InsecureSkipTLSVerify || len(o.Spec.CABundle) == 0 {
+		t.Fatalf("adopted: %+v", o.Spec)
+	}
+	if changed, err := c.adopter.Adopt(t.Context(), backend.APIService); err != nil || changed {
+		t.Errorf("adopted twice: %t, %v", changed, err)
+	}
+	if trust := c.trust(); !strings.Contains(trust["requestheader-allowed-names"], c.gateway.FrontProxyName()) || trust["requestheader-client-ca-file"] == trustBefore["requestheader-client-ca-file"] {
+		t.Errorf("what extension servers believe: %q", trust)
+	}
+	if _, err := widgets.Create(t.Context(), widget("a"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if backend.Stored(namespace) != 1 {
+		t.Error("the object is not at the extension server")
+	}
+	if text := gateway.scrape(t); !strings.Contains(text, `portico_gateway_apiservices{state="adopted"} 1`) {
+		t.Error("no metric says that an APIService is adopted")
+	}
+
+	backend.Refuse()
+	eventually(t, "the gateway says that the server is dead", func() error {
+		return c.condition(backend.APIService, adoption.BackendAvailable, apiregistrationv1.ConditionFalse)
+	})
+	_, err := widgets.List(t.Context(), metav1.ListOptions{})
+	if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "APIService "+backend.APIService+" is unavailable") {
+		t.Errorf("a list while the server is dead: %v", err)
+	}
+	if err := c.condition(backend.APIService, apiregistrationv1.Available, apiregistrationv1.ConditionTrue); err != nil {
+		t.Error(err)
+	}
+	if hop := c.diagnose(backend.APIService); hop != doctor.HopTCP {
+		t.Errorf("the doctor blames %q, want the way to the server", hop)
+	}
+	list, err := c.client.Discovery().ServerResourcesForGroupVersion(backend.GroupVersion.String())
+	if err != nil || len(list.APIResources) == 0 || list.APIResources[0].Name != "widgets" {
+		t.Errorf("discovery while the server is dead: %+v, %v", list, err)
+	}
+	backend.Heal()
+	eventually(t, "the server is back", func() error {
+		_, err := widgets.List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	if err := widgets.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+
+	released, err := c.adopter.Release(t.Context(), backend.APIService)
+	if err != nil || !released {
+		t.Fatalf("release: %t, %v", released, err)
+	}
+	c.released(before)
+	if got := c.trust(); !equality.Semantic.DeepEqual(got, trustBefore) {
+		t.Errorf("what extension servers believe: %q\nwant %q", got, trustBefore)
+	}
+	if _, err := widgets.List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("a list after the release: %v", err)
+	}
+}
+
+// diagnose returns the hop that the doctor takes for broken, empty for none.
+func (c *cluster) diagnose(name string) string {
+	c.t.Helper()
+	d, err := doctor.New(doctor.Config{Client: c.Config})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer d.Close()
+	report, err := d.Examine(c.t.Context(), name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if report.Gateway == nil || report.Gateway.Service != c.gateway.String() {
+		c.t.Errorf("the doctor sees no gateway: %+v", report)
+	}
+	if report.Broken == nil {
+		return ""
+	}
+	return report.Broken.Hop
+}
+
+// released fails unless an APIService is as it was.
+func (c *cluster) released(before *apiregistrationv1.APIService) {
+	c.t.Helper()
+	after := c.apiService(before.Name)
+	if !equality.Semantic.DeepEqual(after.Spec, before.Spec) || !equality.Semantic.DeepEqual(after.Annotations, before.Annotations) {
+		c.t.Errorf("released: %+v %v\nwant %+v %v", after.Spec, after.Annotations, before.Spec, before.Annotations)
+	}
+	eventually(c.t, "the gateway's conditions are gone", func() error {
+		if after := c.apiService(before.Name); adoption.RemoveConditions(after) {
+			return fmt.Errorf("%+v", after.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+func (r *running) scrape(t *testing.T) string {
+	t.Helper()
+	response, err := http.Get("http://" + r.MetricsAddress() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, 4<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// A server that the gateway does not reach stays as it is.
+func TestAdoptRefuses(t *testing.T) {
+	c := newCluster(t)
+	backend := c.Backend("refused.example.com")
+	c.start()
+	before := c.apiService(backend.APIService)
+	backend.Refuse()
+	backend.WaitUnavailable()
+	var err error
+	if c.adopter, err = NewAdopter(c.Config, c.gateway, 3*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	changed, err := c.adopter.Adopt(t.Context(), backend.APIService)
+	if err == nil || changed || !strings.Contains(err.Error(), "the gateway says BackendAvailable=False") {
+		t.Fatalf("%t, %v", changed, err)
+	}
+	c.released(before)
+}
+
+// A restarted gateway knows what a dead server had, and a release needs no gateway.
+func TestRestartAndDeathOfTheGateway(t *testing.T) {
+	c := newCluster(t)
+	backend := c.Backend("restarted.example.com")
+	before := c.apiService(backend.APIService)
+	first := c.start()
+	c.adopt(backend.APIService)
+	backend.Refuse()
+	eventually(t, "the gateway notices", func() error {
+		return c.condition(backend.APIService, adoption.BackendAvailable, apiregistrationv1.ConditionFalse)
+	})
+	first.stop()
+	second := c.start()
+	if known, ok := lookup(second.discovery.Current(), backend.GroupVersion); !ok || known.Resources[0].Resource != "widgets" {
+		t.Errorf("after a restart the gateway knows %+v", known)
+	}
+	widgets := c.objects(backend.GroupVersion, "widgets").Namespace("default")
+	eventually(t, "503 with the cause", func() error {
+		_, err := widgets.List(t.Context(), metav1.ListOptions{})
+		if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "APIService "+backend.APIService+" is unavailable") {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
+	second.stop()
+	backend.Heal()
+	if hop := c.diagnose(backend.APIService); hop != "gateway "+doctor.HopTCP {
+		t.Errorf("the doctor blames %q, want the way to the gateway", hop)
+	}
+	if released, err := c.adopter.Release(t.Context(), backend.APIService); err != nil || !released {
+		t.Fatalf("release without a gateway: %t, %v", released, err)
+	}
+	c.released(before)
+	eventually(t, "the server is served directly", func() error {
+		_, err := widgets.List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+}
+
+// An APIService that is written by hand gets the caBundle, and one that leads to nowhere is told so.
+func TestDeclaredAdoption(t *testing.T) {
+	c := newCluster(t)
+	backend := c.Backend("declared.example.com")
+	before := c.apiService(backend.APIService)
+	c.start()
+	client := c.aggregator.ApiregistrationV1().APIServices()
+	declared := before.DeepCopy()
+	if err := c.gateway.Prepare(declared); err != nil {
+		t.Fatal(err)
+	}
+	declared.Spec.Service, declared.Spec.CABundle = c.gateway.Reference(), nil
+	if _, err := client.Update(t.Context(), declared, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the gateway writes its caBundle, and serves", func() error {
+		if len(c.apiService(backend.APIService).Spec.CABundle) == 0 {
+			return errors.New("no caBundle")
+		}
+		_, err := c.objects(backend.GroupVersion, "widgets").Namespace("default").List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+
+	loop := c.apiService(backend.APIService)
+	loop.Annotations[adoption.OriginalServiceAnnotation] = c.gateway.String()
+	if _, err := client.Update(t.Context(), loop, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an APIService that leads to the gateway itself", func() error {
+		got, _ := adoption.Condition(c.apiService(backend.APIService), adoption.BackendAvailable)
+		if got.Reason != reasonInvalidOriginal {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
+	loop = c.apiService(backend.APIService)
+	loop.Annotations, loop.Spec = before.Annotations, before.Spec
+	if _, err := client.Update(t.Context(), loop, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.released(before)
+}
+
+// Whoever reaches the gateway without the API server gets nothing but health.
+func TestOnlyTheAPIServerIsServed(t *testing.T) {
+	c := newCluster(t)
+	backend := c.Backend("guarded.example.com")
+	c.start()
+	c.adopt(backend.APIService)
+	defer func() {
+		if _, err := c.adopter.Release(t.Context(), backend.APIService); err != nil {
+			t.Error(err)
+		}
+	}()
+	direct := *c.Config
+	direct.Host = "https://127.0.0.1:" + strconv.Itoa(int(c.gateway.Port))
+	direct.TLSClientConfig.CAData, direct.TLSClientConfig.CAFile, direct.TLSClientConfig.Insecure = nil, "", true
+	client, err := clients.New(&direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string, headers ...string) (int, error) {
+		r := client.Discovery().RESTClient().Get().AbsPath(path)
+		for i := 0; i < len(headers); i += 2 {
+			r = r.SetHeader(headers[i], headers[i+1])
+		}
+		code := 0
+		err := r.Do(t.Context()).StatusCode(&code).Error()
+		return code, err
+	}
+	list := "/apis/guarded.example.com/v1/namespaces/default/widgets"
+	for name, tt := range map[string]struct {
+		path    string
+		headers []string
+		want    int
+	}{
+		"an administrator's certificate":     {path: list, want: http.StatusUnauthorized},
+		"a certificate and identity headers": {list, []string{"X-Remote-User", "root", "X-Remote-Group", "system:masters"}, http.StatusUnauthorized},
+		"discovery":                          {path: "/apis", want: http.StatusUnauthorized},
+		"the metrics of the gateway":         {path: "/metrics", want: http.StatusUnauthorized},
+		"the version":                        {path: "/version", want: http.StatusUnauthorized},
+		"health":                             {path: "/readyz", want: http.StatusOK},
+		"an ambiguous path":                  {path: "/readyz/../apis", want: http.StatusBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if code, err := get(tt.path, tt.headers...); code != tt.want {
+				t.Errorf("%d, %v; want %d", code, err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,122 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/run"
+)
+
+// startTimeout is how long a start waits for the API server. Then the process ends, and whoever runs it starts it again.
+const startTimeout = 10 * time.Minute
+
+// Run serves until ctx ends. It starts while the API server is away, and serves when that has been seen once.
+func (g *Gateway) Run(ctx context.Context) error {
+	group := &run.Group{}
+	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
+		group.Add(run.Member{Name: name, Ready: ready, Run: f})
+	}
+	add("port", g.server.Accepts(), g.server.Accept)
+	if g.metricsListener != nil {
+		add("metrics", nil, g.serveMetrics)
+	}
+	add("authentication", g.trust.Ready(), g.trust.Run)
+	add("keys", g.keys.ready, g.keys.Run)
+	add("election", nil, g.election.Run)
+	synced, follow := g.runInformers()
+	add("informers", synced, follow)
+	add("transport", nil, g.closeTransport)
+	add("apiservices", g.apiservices.Ready(), g.apiservices.Run)
+	add("discovery", g.discovery.Ready(), g.discovery.Run)
+	add("watch list probes", nil, g.watchLists.Run)
+	add("openapi", g.openapi.Ready(), g.openapi.Run)
+	add("upkeep", nil, g.runUpkeep)
+	if g.overload != nil {
+		add("overload", nil, g.overload.Run)
+	}
+	add("listener", g.server.Ready(), g.server.Run)
+	return group.Run(ctx)
+}
+
+func (g *Gateway) runInformers() (<-chan struct{}, func(context.Context) error) {
+	synced := make(chan struct{})
+	return synced, func(ctx context.Context) error {
+		g.registered.Apiregistration().V1().APIServices().Informer()
+		viewed := make(chan struct{})
+		go func() {
+			defer close(viewed)
+			g.view.informer.RunWithContext(ctx)
+		}()
+		g.informers.Start(ctx.Done())
+		g.registered.Start(ctx.Done())
+		g.informers.WaitForCacheSync(ctx.Done())
+		g.registered.WaitForCacheSync(ctx.Done())
+		cache.WaitForCacheSync(ctx.Done(), g.view.informer.HasSynced)
+		if ctx.Err() == nil {
+			close(synced)
+		}
+		<-ctx.Done()
+		g.informers.Shutdown()
+		g.registered.Shutdown()
+		<-viewed
+		return nil
+	}
+}
+
+// runUpkeep has everything compared when an APIService, a verdict or the leader changes.
+func (g *Gateway) runUpkeep(ctx context.Context) error {
+	informer := g.registered.Apiregistration().V1().APIServices().Informer()
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { g.upkeep.Wake() }, UpdateFunc: func(any, any) { g.upkeep.Wake() }, DeleteFunc: func(any) { g.upkeep.Wake() },
+	})
+	if err != nil {
+		return fmt.Errorf("listen for events: %w", err)
+	}
+	defer func() { _ = informer.RemoveEventHandler(registration) }()
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	defer func() { <-ended }()
+	defer cancel()
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			table, leader := g.apiservices.Changed(), g.election.Changed()
+			g.upkeep.Wake()
+			select {
+			case <-table:
+			case <-leader:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return g.upkeep.Run(ctx)
+}
+
+func (g *Gateway) closeTransport(ctx context.Context) error {
+	<-ctx.Done()
+	g.transport.Close()
+	return nil
+}
+
+// serveMetrics serves metrics over HTTP until ctx ends.
+func (g *Gateway) serveMetrics(ctx context.Context) error {
+	server := &http.Server{Handler: g.metricsHandler(), ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: zap.NewStdLog(g.log.Named("metrics"))}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(g.metricsListener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve metrics: %w", err)
+	case <-ctx.Done():
+	}
+	err := server.Close()
+	if e := <-failed; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}

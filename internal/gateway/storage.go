@@ -1,0 +1,210 @@
+package gateway
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
+
+	"portico.dev/internal/respond"
+)
+
+// storage keeps what extension servers last served in ConfigMaps of the gateway's namespace, one for each APIService: its discovery
+// under one key, its OpenAPI document under another. Replicas write what differs from what is stored, so that of several replicas that
+// poll the same document one writes it.
+type storage struct {
+	client typedcorev1.ConfigMapInterface
+	// key is the key in binaryData.
+	key string
+	// packed: values are compressed already.
+	packed bool
+	log    *zap.Logger
+}
+
+const (
+	documentsLabel       = "gateway.portico.dev/documents"
+	apiServiceAnnotation = "gateway.portico.dev/apiservice"
+	discoveryKey         = "discovery"
+	openAPIKey           = "openapi"
+	// maxStored bounds the data of one ConfigMap, of which the API server takes a mebibyte.
+	maxStored = 1000 << 10
+)
+
+// documentsName is the name of the ConfigMap of an APIService. Names of APIServices that are too long for a prefix are hashed.
+func documentsName(apiService string) string {
+	const prefix = "last-known."
+	if name := prefix + apiService; len(name) <= 253 {
+		return name
+	}
+	sum := sha256.Sum256([]byte(apiService))
+	return prefix + hex.EncodeToString(sum[:16])
+}
+
+// Load returns everything that is stored.
+func (s storage) Load(ctx context.Context) (map[string][]byte, error) {
+	list, err := s.client.List(ctx, metav1.ListOptions{LabelSelector: documentsLabel})
+	if err != nil {
+		return nil, fmt.Errorf("list last-known documents: %w", err)
+	}
+	out := map[string][]byte{}
+	for i := range list.Items {
+		if name, value, ok := s.read(&list.Items[i]); ok {
+			out[name] = value
+		}
+	}
+	return out, nil
+}
+
+// read returns what a ConfigMap holds under the key. What cannot be unpacked does not count.
+func (s storage) read(cm *corev1.ConfigMap) (apiService string, value []byte, ok bool) {
+	stored, ok := cm.BinaryData[s.key]
+	if !ok || cm.Annotations[apiServiceAnnotation] == "" {
+		return "", nil, false
+	}
+	if !s.packed {
+		var err error
+		if stored, err = unpack(stored); err != nil {
+			return "", nil, false
+		}
+	}
+	return cm.Annotations[apiServiceAnnotation], stored, true
+}
+
+// Save stores a value if it differs from what is stored.
+func (s storage) Save(ctx context.Context, apiService string, value []byte) error {
+	if !s.packed {
+		var err error
+		if value, err = pack(value); err != nil {
+			return err
+		}
+	}
+	err := s.change(ctx, apiService, func(cm *corev1.ConfigMap) error {
+		cm.BinaryData[s.key] = value
+		if size(cm) > maxStored && s.key == discoveryKey {
+			delete(cm.BinaryData, openAPIKey) // which fewer clients need
+		}
+		if size(cm) > maxStored {
+			return fmt.Errorf("%w: they have %d bytes, and a ConfigMap holds %d", errTooLarge, size(cm), maxStored)
+		}
+		return nil
+	})
+	if errors.Is(err, errTooLarge) { // now and later
+		s.log.Warn("last-known documents will not outlive this process", zap.String("apiservice", apiService), zap.String("document", s.key), zap.Error(err))
+		return nil
+	}
+	return err
+}
+
+var errTooLarge = errors.New("the documents of the APIService are too large to be stored")
+
+func size(cm *corev1.ConfigMap) int {
+	n := 0
+	for _, value := range cm.BinaryData {
+		n += len(value)
+	}
+	return n
+}
+
+// Delete removes a value, and the ConfigMap with the last one.
+func (s storage) Delete(ctx context.Context, apiService string) error {
+	return s.change(ctx, apiService, func(cm *corev1.ConfigMap) error {
+		delete(cm.BinaryData, s.key)
+		return nil
+	})
+}
+
+// change writes what is different after a change, if anything is.
+func (s storage) change(ctx context.Context, apiService string, change func(*corev1.ConfigMap) error) error {
+	name := documentsName(apiService)
+	return retry.OnError(retry.DefaultRetry, conflicts, func() error {
+		before, err := s.client.Get(ctx, name, metav1.GetOptions{})
+		absent := apierrors.IsNotFound(err)
+		if err != nil && !absent {
+			return err
+		}
+		after := before.DeepCopy()
+		if absent {
+			after = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+				Name: name, Labels: map[string]string{documentsLabel: ""}, Annotations: map[string]string{apiServiceAnnotation: apiService},
+			}}
+		}
+		if after.BinaryData == nil {
+			after.BinaryData = map[string][]byte{}
+		}
+		if err := change(after); err != nil {
+			return err
+		}
+		switch {
+		case absent && len(after.BinaryData) == 0:
+			return nil
+		case absent:
+			_, err = s.client.Create(ctx, after, metav1.CreateOptions{})
+		case len(after.BinaryData) == 0:
+			err = s.client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewRVDeletionPrecondition(before.ResourceVersion).Preconditions})
+			if apierrors.IsNotFound(err) {
+				err = nil
+			}
+		case !equality.Semantic.DeepEqual(before.BinaryData, after.BinaryData):
+			_, err = s.client.Update(ctx, after, metav1.UpdateOptions{})
+		}
+		return err
+	})
+}
+
+func conflicts(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+
+// Follow calls saved with what any replica stores, until ctx ends.
+func (s storage) Follow(ctx context.Context, saved func(name string, value []byte)) {
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = documentsLabel
+			return s.client.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = documentsLabel
+			return s.client.Watch(ctx, o)
+		},
+	}, &corev1.ConfigMap{}, 0, cache.Indexers{})
+	heard := func(o any) {
+		if cm, ok := o.(*corev1.ConfigMap); ok {
+			if name, value, ok := s.read(cm); ok {
+				saved(name, value)
+			}
+		}
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: heard, UpdateFunc: func(_, o any) { heard(o) }})
+	if err != nil {
+		return // it has stopped, which it has not been started for yet
+	}
+	informer.RunWithContext(ctx)
+}
+
+func pack(value []byte) ([]byte, error) {
+	packed, err := respond.Pack(value, gzip.BestCompression)
+	if err != nil {
+		return nil, fmt.Errorf("compress: %w", err)
+	}
+	return packed, nil
+}
+
+func unpack(packed []byte) ([]byte, error) {
+	r, err := respond.Unpack(packed)
+	if err != nil {
+		return nil, fmt.Errorf("uncompress: %w", err)
+	}
+	return io.ReadAll(r) // bounded by Unpack
+}

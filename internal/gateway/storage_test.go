@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/rand"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+func TestDocumentsAreStoredOnChange(t *testing.T) {
+	client := fake.NewClientset()
+	configMaps := client.CoreV1().ConfigMaps("portico-gateway")
+	discovery := storage{client: configMaps, key: discoveryKey, log: zap.NewNop()}
+	openAPI := storage{client: configMaps, key: openAPIKey, packed: true, log: zap.NewNop()}
+	writes := func() int {
+		n := 0
+		for _, a := range client.Actions() {
+			if verb := a.GetVerb(); verb != "get" && verb != "list" && verb != "watch" {
+				n++
+			}
+		}
+		return n
+	}
+	save := func(s storage, name, value string) {
+		t.Helper()
+		if err := s.Save(t.Context(), name, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load := func(s storage) map[string][]byte {
+		t.Helper()
+		all, err := s.Load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	const name = "v1beta1.metrics.k8s.io"
+	save(discovery, name, `{"resources":[]}`)
+	save(openAPI, name, "header\npacked")
+	if n := writes(); n != 2 {
+		t.Errorf("%d writes for two documents", n)
+	}
+	save(discovery, name, `{"resources":[]}`) // of the other replica
+	if n := writes(); n != 2 {
+		t.Errorf("%d writes, the last of them of what is there already", n)
+	}
+	if d, o := load(discovery), load(openAPI); string(d[name]) != `{"resources":[]}` || string(o[name]) != "header\npacked" {
+		t.Errorf("%q, %q", d, o)
+	}
+	list, err := configMaps.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatalf("%d ConfigMaps for one APIService, %v", len(list.Items), err)
+	}
+
+	noise := make([]byte, maxStored-100)
+	_, _ = rand.Read(noise)
+	save(openAPI, name, string(noise))
+	if got := load(openAPI)[name]; string(got) != "header\npacked" {
+		t.Errorf("a document that does not fit replaced one that did: %d bytes", len(got))
+	}
+	save(openAPI, name, string(noise[:maxStored-200<<10]))
+	save(discovery, name, string(noise[:300<<10]))
+	if len(load(openAPI)) != 0 || !bytes.Equal(load(discovery)[name], noise[:300<<10]) {
+		t.Error("discovery has to have room, and OpenAPI has to make it")
+	}
+
+	for _, s := range []storage{openAPI, discovery, discovery} {
+		if err := s.Delete(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := configMaps.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
+		t.Errorf("left: %v, %v", list.Items, err)
+	}
+}
+
+func TestOtherConfigMapsAreNoDocuments(t *testing.T) {
+	client := fake.NewClientset()
+	s := storage{client: client.CoreV1().ConfigMaps("ns"), key: discoveryKey, log: zap.NewNop()}
+	client.PrependReactor("list", "configmaps", func(a clienttesting.Action) (bool, runtimeObject, error) {
+		if got := a.(clienttesting.ListAction).GetListRestrictions().Labels.String(); got != documentsLabel {
+			t.Errorf("lists %q", got)
+		}
+		return false, nil, nil
+	})
+	if _, err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	long := "v1." + strings.Repeat("a", 250)
+	if name := documentsName(long); len(name) > 253 || name == documentsName(long+"b") {
+		t.Errorf("name of a long APIService: %s", name)
+	}
+}

@@ -1,0 +1,303 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/retry"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	typedclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+
+	"portico.dev/internal/adoption"
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/metrics"
+)
+
+// Reasons of the condition BackendAvailable that only a gateway has.
+//
+//reference:conditions Reasons of BackendAvailable that only a gateway has
+const (
+	// reasonInvalidOriginal is an adopted APIService whose annotations do not say what its server is.
+	reasonInvalidOriginal = "InvalidOriginal"
+	// reasonNotAdopted is an APIService that leads to the gateway and has no annotation that names its server.
+	reasonNotAdopted = "NotAdopted"
+)
+
+const (
+	// upkeepInterval is how often everything is compared, beside every change.
+	upkeepInterval = 10 * time.Second
+	writeTimeout   = 10 * time.Second
+)
+
+// upkeep keeps what others must know of the gateway as it should be: its front-proxy authority where extension servers look for it,
+// while there is an APIService that needs it; the caBundle of adopted APIServices; the conditions that the routing table does not write.
+// One replica does it. Nothing that is right already is written.
+type upkeep struct {
+	gateway     adoption.Service
+	apiServices aggregatorlisters.APIServiceLister // all of the API server, as they are
+	client      typedclient.APIServiceInterface
+	trust       typedcorev1.ConfigMapInterface // of kube-system
+	own         typedcorev1.ConfigMapInterface // of the gateway's namespace
+	keys        *keys
+	leads       func() bool
+	routes      func() *apiservice.Table
+	metrics     *metrics.Gateway
+	log         *zap.Logger
+	wake        chan struct{}
+
+	checks trustChecks
+
+	mu        sync.Mutex
+	published [][]byte // the bundles that everybody has been given
+	problem   error    // of the latest round
+}
+
+// Wake has everything compared soon. It does not block.
+func (u *upkeep) Wake() {
+	select {
+	case u.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Published reports whether everybody has been given a bundle.
+func (u *upkeep) Published(bundle []byte) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.ContainsFunc(u.published, func(p []byte) bool { return bytes.Equal(p, bundle) })
+}
+
+// Problem is what the latest round could not do, nil if it did everything or is another replica's.
+func (u *upkeep) Problem() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.problem
+}
+
+// Run works until ctx ends.
+func (u *upkeep) Run(ctx context.Context) error {
+	tick := time.NewTicker(upkeepInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		u.round(ctx)
+		select {
+		case <-ctx.Done():
+		case <-u.wake:
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// round does everything once.
+func (u *upkeep) round(ctx context.Context) {
+	all, err := u.apiServices.List(labels.Everything())
+	if err != nil { // reading a cache does not fail
+		u.log.Error("list APIServices", zap.Error(err))
+		return
+	}
+	u.count(all)
+	if !u.leads() {
+		u.finish(nil, nil)
+		return
+	}
+	if u.checks.check(ctx, u.remote(), u.keys.client.Fingerprint()) {
+		u.Wake() // ask again what is not settled
+	}
+	serving, client := u.keys.servingBundle(), u.keys.clientBundle()
+	problems := []error{u.publishHere(ctx, serving, client), u.publishTrust(ctx, client, slices.ContainsFunc(all, adoption.Adopted))}
+	trustPublished := problems[1] == nil
+	bundled := true
+	for _, o := range all {
+		err := u.keepBundle(ctx, o, serving)
+		bundled = bundled && err == nil
+		problems = append(problems, err, u.keepConditions(ctx, o))
+	}
+	var published [][]byte
+	if trustPublished {
+		published = append(published, client)
+	}
+	if bundled {
+		published = append(published, serving)
+	}
+	if ctx.Err() == nil {
+		u.finish(published, errors.Join(problems...))
+	}
+}
+
+func (u *upkeep) finish(published [][]byte, problem error) {
+	u.mu.Lock()
+	before := u.problem
+	u.published, u.problem = published, problem
+	u.mu.Unlock()
+	switch {
+	case problem != nil && (before == nil || before.Error() != problem.Error()):
+		u.log.Warn("something that the gateway keeps up is not as it should be; trying again", zap.Error(problem))
+	case problem == nil && before != nil:
+		u.log.Info("what the gateway keeps up is as it should be again")
+	}
+}
+
+// count sets the metrics.
+func (u *upkeep) count(all []*apiregistrationv1.APIService) {
+	adopted, prepared := 0, 0
+	for _, o := range all {
+		switch {
+		case u.gateway.Fronts(o):
+			adopted++
+		case adoption.Adopted(o):
+			prepared++
+		}
+	}
+	u.metrics.Set(adopted, prepared, u.leads())
+}
+
+// remote is the routes of extension servers.
+func (u *upkeep) remote() []*apiservice.Route {
+	return slices.DeleteFunc(slices.Clone(u.routes().Routes()), func(r *apiservice.Route) bool { return r.Local })
+}
+
+// publishHere writes the authorities where those who adopt APIServices find them.
+func (u *upkeep) publishHere(ctx context.Context, serving, client []byte) error {
+	want := map[string]string{adoption.PublishedServingCA: string(serving), adoption.PublishedFrontProxyCA: string(client)}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	err := retry.OnError(retry.DefaultRetry, conflicts, func() error {
+		cm, err := u.own.Get(ctx, adoption.PublishedConfigMap, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			_, err = u.own.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: adoption.PublishedConfigMap}, Data: want}, metav1.CreateOptions{})
+			return err
+		case err != nil || maps.Equal(cm.Data, want):
+			return err
+		}
+		cm = cm.DeepCopy()
+		cm.Data = want
+		_, err = u.own.Update(ctx, cm, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("publish the authorities in ConfigMap %s: %w", adoption.PublishedConfigMap, err)
+	}
+	return nil
+}
+
+// publishTrust adds the front-proxy authority to what extension servers believe, or removes it when no APIService needs it.
+func (u *upkeep) publishTrust(ctx context.Context, client []byte, needed bool) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	err := RewriteTrust(ctx, u.trust, func(data map[string]string) (map[string]string, error) {
+		if !needed {
+			return u.gateway.Withdraw(data)
+		}
+		return u.gateway.Publish(data, client)
+	})
+	if err != nil {
+		return fmt.Errorf("publish the front-proxy authority in ConfigMap %s/%s: %w", adoption.TrustNamespace, adoption.TrustConfigMap, err)
+	}
+	return nil
+}
+
+// RewriteTrust changes the ConfigMap by which extension servers know front proxies, if a change is needed. It never writes over what
+// somebody else has written in between.
+func RewriteTrust(ctx context.Context, client typedcorev1.ConfigMapInterface, rewrite func(map[string]string) (map[string]string, error)) error {
+	return retry.OnError(retry.DefaultRetry, apierrors.IsConflict, func() error {
+		cm, err := client.Get(ctx, adoption.TrustConfigMap, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		data, err := rewrite(cm.Data)
+		if err != nil || maps.Equal(data, cm.Data) {
+			return err
+		}
+		cm = cm.DeepCopy()
+		cm.Data = data
+		_, err = client.Update(ctx, cm, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// keepBundle writes the caBundle of an APIService that leads here, unless that asks not to verify the gateway.
+func (u *upkeep) keepBundle(ctx context.Context, o *apiregistrationv1.APIService, bundle []byte) error {
+	if !u.gateway.Fronts(o) || !adoption.Adopted(o) || o.Spec.InsecureSkipTLSVerify || bytes.Equal(o.Spec.CABundle, bundle) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	changed := o.DeepCopy()
+	changed.Spec.CABundle = bundle
+	_, err := u.client.Update(ctx, changed, metav1.UpdateOptions{}) // of the version that was looked at
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		u.Wake()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write spec.caBundle of APIService %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// keepConditions writes the conditions that the routing table does not write, and removes all of ours where no gateway is asked for.
+func (u *upkeep) keepConditions(ctx context.Context, o *apiregistrationv1.APIService) error {
+	changed := o.DeepCopy()
+	_, invalid := u.gateway.OriginalOf(o)
+	switch {
+	case !adoption.Adopted(o) && !u.gateway.Fronts(o):
+		adoption.RemoveConditions(changed)
+	case !adoption.Adopted(o):
+		setCondition(changed, apiregistrationv1.APIServiceCondition{
+			Type: adoption.BackendAvailable, Status: apiregistrationv1.ConditionFalse, Reason: reasonNotAdopted,
+			Message: "it leads to the gateway, and has no annotation " + adoption.OriginalServiceAnnotation + " that names its extension server",
+		})
+	case invalid != nil:
+		setCondition(changed, apiregistrationv1.APIServiceCondition{
+			Type: adoption.BackendAvailable, Status: apiregistrationv1.ConditionFalse, Reason: reasonInvalidOriginal, Message: apiservice.SingleLine(invalid.Error()),
+		})
+	default:
+		if c, ok := u.checks.condition(o.Name); ok {
+			setCondition(changed, c)
+		}
+	}
+	if equality.Semantic.DeepEqual(o.Status, changed.Status) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	_, err := u.client.UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		u.Wake()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write conditions of APIService %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// setCondition sets a condition. Its lastTransitionTime changes with its status.
+func setCondition(o *apiregistrationv1.APIService, c apiregistrationv1.APIServiceCondition) {
+	old, there := adoption.Condition(o, c.Type)
+	c.LastTransitionTime = metav1.Now()
+	if there && old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	if i := slices.IndexFunc(o.Status.Conditions, func(x apiregistrationv1.APIServiceCondition) bool { return x.Type == c.Type }); i >= 0 {
+		o.Status.Conditions[i] = c
+		return
+	}
+	o.Status.Conditions = append(o.Status.Conditions, c)
+}

@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	typedclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+
+	"portico.dev/internal/adoption"
+)
+
+// view shows the adopted APIServices of the API server, and no others, as they would be without a gateway: with their original server,
+// and with our condition BackendAvailable in the place of Available. With it the routing table of the front door serves a gateway too.
+type view struct {
+	gateway adoption.Service
+	client  typedclient.APIServiceInterface
+}
+
+// frontAvailable is where the API server's condition Available is kept in the view. It is never written.
+const frontAvailable apiregistrationv1.APIServiceConditionType = "gateway.portico.dev/Available"
+
+// of returns an APIService as the view shows it; false: it is not adopted, or nobody can say what its server is.
+func (v view) of(o *apiregistrationv1.APIService) (*apiregistrationv1.APIService, bool) {
+	original, err := v.gateway.OriginalOf(o)
+	if err != nil {
+		return nil, false
+	}
+	out := o.DeepCopy()
+	out.Spec.Service, out.Spec.CABundle, out.Spec.InsecureSkipTLSVerify = original.Service.Reference(), original.CABundle, original.InsecureSkipTLSVerify
+	rename(out, map[apiregistrationv1.APIServiceConditionType]apiregistrationv1.APIServiceConditionType{
+		apiregistrationv1.Available: frontAvailable, adoption.BackendAvailable: apiregistrationv1.Available,
+	})
+	return out, true
+}
+
+func rename(o *apiregistrationv1.APIService, names map[apiregistrationv1.APIServiceConditionType]apiregistrationv1.APIServiceConditionType) {
+	for i, c := range o.Status.Conditions {
+		if name, ok := names[c.Type]; ok {
+			o.Status.Conditions[i].Type = name
+		}
+	}
+}
+
+// informer returns an informer of the view.
+func (v view) informer() apiServices {
+	listWatch := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			list, err := v.client.List(ctx, options)
+			if err != nil {
+				return nil, err
+			}
+			return v.list(list), nil
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			w, err := v.client.Watch(ctx, options)
+			if err != nil {
+				return nil, err
+			}
+			return watch.Filter(w, v.event), nil
+		},
+	}
+	return apiServices{cache.NewSharedIndexInformer(listWatch, &apiregistrationv1.APIService{}, 0, cache.Indexers{})}
+}
+
+func (v view) list(all *apiregistrationv1.APIServiceList) *apiregistrationv1.APIServiceList {
+	out := &apiregistrationv1.APIServiceList{TypeMeta: all.TypeMeta, ListMeta: all.ListMeta}
+	for i := range all.Items {
+		if shown, ok := v.of(&all.Items[i]); ok {
+			out.Items = append(out.Items, *shown)
+		}
+	}
+	return out
+}
+
+// event shows an APIService that is not adopted as deleted. Informers take no notice of the deletion of what they do not have.
+func (v view) event(e watch.Event) (watch.Event, bool) {
+	o, ok := e.Object.(*apiregistrationv1.APIService)
+	if !ok || e.Type == watch.Bookmark || e.Type == watch.Error {
+		return e, true
+	}
+	shown, ok := v.of(o)
+	switch {
+	case ok:
+		e.Object = shown
+	case e.Type == watch.Added:
+		return e, false
+	default:
+		e.Type = watch.Deleted
+	}
+	return e, true
+}
+
+// apiServices is an informer with a lister.
+type apiServices struct{ informer cache.SharedIndexInformer }
+
+func (a apiServices) Informer() cache.SharedIndexInformer { return a.informer }
+func (a apiServices) Lister() aggregatorlisters.APIServiceLister {
+	return aggregatorlisters.NewAPIServiceLister(a.informer.GetIndexer())
+}
+
+// errReadOnly is for what a gateway never writes.
+var errReadOnly = errors.New("a gateway writes nothing of an APIService but its own conditions and the caBundle of its own certificate")
+
+// statusClient is a client by which the routing table writes conditions of APIServices of the view, and nothing else.
+type statusClient struct{ aggregatorclient.Interface }
+
+func (c statusClient) ApiregistrationV1() typedclient.ApiregistrationV1Interface {
+	return registrationClient{c.Interface.ApiregistrationV1()}
+}
+
+type registrationClient struct {
+	typedclient.ApiregistrationV1Interface
+}
+
+func (r registrationClient) APIServices() typedclient.APIServiceInterface {
+	return statusWriter{r.ApiregistrationV1Interface.APIServices()}
+}
+
+type statusWriter struct {
+	typedclient.APIServiceInterface
+}
+
+// UpdateStatus writes the conditions of an APIService of the view under their real names. Its spec is not written.
+func (w statusWriter) UpdateStatus(ctx context.Context, shown *apiregistrationv1.APIService, options metav1.UpdateOptions) (*apiregistrationv1.APIService, error) {
+	real := shown.DeepCopy()
+	rename(real, map[apiregistrationv1.APIServiceConditionType]apiregistrationv1.APIServiceConditionType{
+		apiregistrationv1.Available: adoption.BackendAvailable, frontAvailable: apiregistrationv1.Available,
+	})
+	return w.APIServiceInterface.UpdateStatus(ctx, real, options)
+}
+
+func (w statusWriter) Create(context.Context, *apiregistrationv1.APIService, metav1.CreateOptions) (*apiregistrationv1.APIService, error) {
+	return nil, errReadOnly
+}
+
+func (w statusWriter) Update(context.Context, *apiregistrationv1.APIService, metav1.UpdateOptions) (*apiregistrationv1.APIService, error) {
+	return nil, errReadOnly
+}
+
+func (w statusWriter) Delete(context.Context, string, metav1.DeleteOptions) error { return errReadOnly }
+
+func (w statusWriter) DeleteCollection(context.Context, metav1.DeleteOptions, metav1.ListOptions) error {
+	return errReadOnly
+}
+
+func (w statusWriter) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*apiregistrationv1.APIService, error) {
+	return nil, errReadOnly
+}

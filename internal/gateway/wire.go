@@ -1,0 +1,317 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
+
+	"portico.dev/internal/adoption"
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/auth/delegated"
+	"portico.dev/internal/clients"
+	"portico.dev/internal/discovery"
+	"portico.dev/internal/discovery/watchlist"
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/openapi"
+	"portico.dev/internal/overload"
+	"portico.dev/internal/pki"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/server"
+	"portico.dev/internal/transport"
+	"portico.dev/internal/version"
+)
+
+// Gateway is every part, built and not yet started. The order of the fields is the order of wiring.
+type Gateway struct {
+	cfg      Config
+	log      *zap.Logger
+	registry *prometheus.Registry
+	metrics  *metrics.Metrics
+	memory   overload.Limit
+	overload *overload.Monitor // nil: memory has no limit
+
+	listener, metricsListener net.Listener // the latter nil: no metrics are served
+
+	client       *clients.Client
+	aggregator   *aggregatorclient.Clientset
+	informers    *clients.Informers
+	view         apiServices // adopted APIServices, with their original servers
+	registered   aggregatorinformers.SharedInformerFactory
+	trust        *delegated.Delegated
+	election     *election
+	keys         *keys
+	upkeep       *upkeep
+	backendEvent transport.Events
+	transport    *transport.Set
+	apiservices  *apiservice.Controller
+	discovery    *discovery.Merger
+	watchLists   *watchlist.Prober
+	openapi      *openapi.Publisher
+	proxy        *proxy.Proxy
+	health       *server.Health
+	drainer      *server.Drainer
+	server       *server.Server
+}
+
+// New builds a gateway and binds its ports.
+func New(c Config, log *zap.Logger) (*Gateway, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	config, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	g := &Gateway{cfg: c, log: log, registry: prometheus.NewRegistry()}
+	g.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	g.metrics = metrics.New(g.registry)
+	g.metrics.Engines.Use(string(c.HTTPEngine), string(c.BackendEngine))
+	if g.memory, err = overload.Find(c.MemoryLimit); err != nil {
+		return nil, err
+	}
+	if g.memory.Bytes > 0 {
+		g.overload = overload.New(overload.Config{Limit: g.memory, Metrics: g.metrics.Overload, Logger: log.Named("overload")})
+	}
+	if err := g.listen(); err != nil {
+		return nil, err
+	}
+	for _, step := range []func() error{func() error { return g.wireClients(config) }, g.wireTrust, g.wireRoutes, g.wireFront} {
+		if err := step(); err != nil {
+			return nil, errors.Join(err, g.close())
+		}
+	}
+	return g, nil
+}
+
+// client says how the API server is reached.
+func (c *Config) client() (config *rest.Config, err error) {
+	if c.Kubeconfig == "" {
+		config, err = rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("this process is not in a pod; name a kubeconfig with --kubeconfig: %w", err)
+		}
+	} else if config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig); err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	config.UserAgent, config.QPS, config.Burst = "portico-gateway", 50, 100
+	return config, nil
+}
+
+func (g *Gateway) listen() (err error) {
+	g.listener, err = net.Listen("tcp", net.JoinHostPort(g.cfg.BindAddress, strconv.Itoa(g.cfg.SecurePort)))
+	if err != nil {
+		return fmt.Errorf("--secure-port: %w", err)
+	}
+	if g.cfg.MetricsBindAddress == "" {
+		return nil
+	}
+	if g.metricsListener, err = net.Listen("tcp", g.cfg.MetricsBindAddress); err != nil {
+		return errors.Join(fmt.Errorf("--metrics-bind-address: %w", err), g.close())
+	}
+	return nil
+}
+
+// close closes what New has opened.
+func (g *Gateway) close() error {
+	err := g.listener.Close()
+	if g.metricsListener != nil {
+		err = errors.Join(err, g.metricsListener.Close())
+	}
+	return err
+}
+
+// Address is where requests are accepted.
+func (g *Gateway) Address() string { return g.listener.Addr().String() }
+
+// MetricsAddress is where metrics are served; empty: nowhere.
+func (g *Gateway) MetricsAddress() string {
+	if g.metricsListener == nil {
+		return ""
+	}
+	return g.metricsListener.Addr().String()
+}
+
+// Ready is closed when requests are served.
+func (g *Gateway) Ready() <-chan struct{} { return g.server.Ready() }
+
+// wireClients builds what reads and writes objects of the API server.
+func (g *Gateway) wireClients(config *rest.Config) (err error) {
+	if g.client, err = clients.New(config); err != nil {
+		return err
+	}
+	if g.aggregator, err = aggregatorclient.NewForConfig(config); err != nil {
+		return err
+	}
+	leases, err := coordinationv1.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	g.election = newElection(leases, g.cfg.Namespace, g.cfg.Service, replicaName(), g.log.Named("election"))
+	g.informers = clients.NewInformers(g.client, nil)
+	g.registered = aggregatorinformers.NewSharedInformerFactory(g.aggregator, 0)
+	g.view = view{g.cfg.gateway(), g.aggregator.ApiregistrationV1().APIServices()}.informer()
+	g.trust, err = delegated.New(delegated.Config{
+		Client: config, FrontProxyOnly: true, Distrust: g.cfg.gateway().IsFrontProxyAuthority, StartTimeout: startTimeout, Logger: g.log.Named("authentication"),
+	})
+	return err
+}
+
+// replicaName differs after a restart.
+func replicaName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "gateway"
+	}
+	return host + "-" + strings.ToLower(rand.Text()[:6])
+}
+
+// wireTrust builds the gateway's own authorities, and what publishes them.
+func (g *Gateway) wireTrust() (err error) {
+	core, namespace := g.client.CoreV1(), g.cfg.Namespace
+	if g.keys, err = newKeys(core.Secrets(namespace), g.cfg.gateway(), g.election.leads, g.log.Named("keys")); err != nil {
+		return err
+	}
+	g.upkeep = &upkeep{
+		gateway: g.cfg.gateway(), apiServices: g.registered.Apiregistration().V1().APIServices().Lister(),
+		client: g.aggregator.ApiregistrationV1().APIServices(),
+		trust:  core.ConfigMaps(adoption.TrustNamespace), own: core.ConfigMaps(namespace), keys: g.keys, leads: g.election.leads,
+		routes: func() *apiservice.Table { return g.apiservices.Table() }, metrics: metrics.NewGateway(g.registry),
+		log: g.log.Named("upkeep"), wake: make(chan struct{}, 1),
+	}
+	g.keys.published, g.keys.changed = g.upkeep.Published, g.upkeep.Wake
+	return nil
+}
+
+// wireRoutes builds the routing table and the documents about it, as the front door has them.
+func (g *Gateway) wireRoutes() (err error) {
+	c := g.cfg
+	g.transport = transport.New(transport.Options{
+		Certificate: g.keys.client, OwnAddresses: func() []string { return []string{g.Address()} },
+		OnFailure: g.backendEvent.Failed, OnSuccess: g.backendEvent.Answered,
+		MaxReplayTotal: g.memory.Share(transport.MaxReplayTotal, 16),
+		Engine:         c.BackendEngine, Zone: c.Zone, Metrics: g.metrics.Backends, Logger: g.log.Named("transport"),
+	})
+	g.apiservices = apiservice.New(apiservice.Config{
+		Client: statusClient{g.aggregator}, APIServices: g.view,
+		Services: g.informers.Services(), EndpointSlices: g.informers.EndpointSlices(),
+		Transport: g.transport, EndpointRouting: c.EndpointRouting, Peers: g.election, Replica: g.election.identity, Events: g.client.CoreV1(),
+		DocumentProblem: func(apiService string) string { return g.openapi.Problem(apiService) },
+		BackendEvents:   &g.backendEvent, Metrics: g.metrics.Availability, Logger: g.log.Named("apiservice"),
+	})
+	g.discovery, err = discovery.New(discovery.Config{
+		Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: never, Routes: g.routes, Changed: g.apiservices.Changed,
+		Storage: g.storage(discoveryKey), BackendEvents: &g.backendEvent, Metrics: g.metrics.Discovery, Logger: g.log.Named("discovery"),
+	})
+	if err != nil {
+		return err
+	}
+	g.watchLists = watchlist.NewProber(watchlist.Config{
+		Routes: g.watchListRoutes, RoutesChanged: g.apiservices.Changed, DocumentsChanged: g.discovery.Changed,
+		BackendEvents: &g.backendEvent, Metrics: g.metrics.Discovery, Logger: g.log.Named("watchlist"),
+	})
+	g.openapi, err = openapi.New(openapi.Config{
+		Local: func() []openapi.Document { return nil }, LocalChanged: never, Routes: g.routes, Changed: g.apiservices.Changed,
+		Storage: g.storage(openAPIKey), BackendEvents: &g.backendEvent, Metrics: g.metrics.OpenAPI, Logger: g.log.Named("openapi"),
+	})
+	return err
+}
+
+func (g *Gateway) storage(key string) storage {
+	return storage{client: g.client.CoreV1().ConfigMaps(g.cfg.Namespace), key: key, packed: key == openAPIKey, log: g.log.Named("storage")}
+}
+
+// never is never closed: a gateway serves nothing itself.
+func never() <-chan struct{} { return nil }
+
+// wireFront builds what serves requests.
+func (g *Gateway) wireFront() error {
+	c := g.cfg
+	g.proxy = proxy.New(proxy.Config{Logger: g.log.Named("proxy"), Requests: g.metrics.Requests, Pseudonym: "portico-gateway"})
+	g.drainer = server.NewDrainer()
+	g.health = server.NewHealth(g.log.Named("health"), g.checks()...)
+	router := &server.Router{
+		Routes:             g.apiservices.Table,
+		LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return nil },
+		Proxy:              g.proxy,
+		Unknown:            func(route *apiservice.Route) { g.backendEvent.DocumentsMayDiffer(route.Backend) },
+		InitialEvents:      g.watchLists,
+		Discovery:          g.discovery,
+		OpenAPI:            g.openapi,
+		Static:             server.NewStatic(server.StaticConfig{Health: g.health, Version: version.Get(), Gatherer: g.registry, Aggregation: func() any { return nil }}),
+	}
+	chain, err := server.NewChain(server.ChainConfig{
+		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, RequestTimeout: c.RequestTimeout,
+		MaxInFlight: c.MaxInFlight, MaxMutatingInFlight: c.MaxMutatingInFlight, GoawayChance: c.GoawayChance, AccessLog: g.accessLog(),
+		Overload: g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory,
+		Metrics: g.metrics.Requests, Logger: g.log.Named("server"), Drainer: g.drainer,
+	}, &handler{routes: g.apiservices.Table, discovery: g.discovery.Current, router: router})
+	if err != nil {
+		return err
+	}
+	g.server = server.New(server.Config{
+		Listener: g.listener, TLS: pki.ServerConfig(g.keys.serving), Engine: c.HTTPEngine, Handler: chain, Health: g.health, Drainer: g.drainer,
+		Overload: g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory,
+		Proxy: g.proxy, Logger: g.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
+	})
+	return nil
+}
+
+func (g *Gateway) accessLog() *zap.Logger {
+	if !g.cfg.AccessLog {
+		return nil
+	}
+	return g.log.Named("access")
+}
+
+// checks are those of /readyz. None depends on an extension server, and none fails while the API server is away: a gateway that was
+// ready serves on.
+func (g *Gateway) checks() []server.Check {
+	return []server.Check{
+		{Name: "authentication", Ask: isClosed(g.trust.Ready())},
+		{Name: "keys", Ask: isClosed(g.keys.ready)},
+		{Name: "apiservice-routes", Ask: isClosed(g.apiservices.Ready())},
+		{Name: "discovery", Ask: isClosed(g.discovery.Ready())},
+		{Name: "openapi", Ask: isClosed(g.openapi.Ready())},
+		{Name: "startup", Ask: func(ctx context.Context) error { return isClosed(g.server.Ready())(ctx) }},
+	}
+}
+
+var errNotReady = errors.New("not there yet")
+
+func isClosed(ready <-chan struct{}) func(context.Context) error {
+	return func(context.Context) error {
+		select {
+		case <-ready:
+			return nil
+		default:
+			return errNotReady
+		}
+	}
+}
+
+// notReady returns why requests cannot be served yet. The listener serves them last.
+func (g *Gateway) notReady() error { return isClosed(g.discovery.Ready())(context.Background()) }
+
+func (g *Gateway) metricsHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(g.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	return mux
+}
