@@ -55,21 +55,11 @@ type hop struct {
 }
 
 func (d *Doctor) examine(ctx context.Context, object *apiregistrationv1.APIService, portico bool) *Report {
-	x := &exam{
-		Doctor: d, object: object, portico: portico,
-		gv: schema.GroupVersion{Group: object.Spec.Group, Version: object.Spec.Version},
-		report: &Report{
-			APIService: object.Name,
-			Available:  Condition{Status: string(apiregistrationv1.ConditionUnknown)},
-		},
+	if original, behind := behindGateway(object); behind {
+		return d.examineBehindGateway(ctx, object, original, portico)
 	}
-	if c := apiregistrationhelper.GetAPIServiceConditionByType(object, apiregistrationv1.Available); c != nil {
-		x.report.Available = Condition{Status: string(c.Status), Reason: c.Reason, Message: c.Message}
-	}
-	if ref := object.Spec.Service; ref != nil {
-		x.report.Service = ref.Namespace + "/" + ref.Name + ":" + itoa(x.port())
-	}
-	x.walk(ctx)
+	x := d.newExam(object, portico)
+	x.walk(ctx, x.hops())
 	if object.Spec.Service == nil {
 		return x.report
 	}
@@ -80,6 +70,28 @@ func (d *Doctor) examine(ctx context.Context, object *apiregistrationv1.APIServi
 		}
 	}
 	return x.report
+}
+
+func (d *Doctor) newExam(object *apiregistrationv1.APIService, portico bool) *exam {
+	x := &exam{
+		Doctor: d, object: object, portico: portico,
+		gv: schema.GroupVersion{Group: object.Spec.Group, Version: object.Spec.Version},
+		report: &Report{
+			APIService: object.Name,
+			Available:  conditionOf(object, apiregistrationv1.Available),
+		},
+	}
+	if ref := object.Spec.Service; ref != nil {
+		x.report.Service = ref.Namespace + "/" + ref.Name + ":" + itoa(x.port())
+	}
+	return x
+}
+
+func conditionOf(object *apiregistrationv1.APIService, t apiregistrationv1.APIServiceConditionType) Condition {
+	if c := apiregistrationhelper.GetAPIServiceConditionByType(object, t); c != nil {
+		return Condition{Status: string(c.Status), Reason: c.Reason, Message: c.Message}
+	}
+	return Condition{Status: string(apiregistrationv1.ConditionUnknown)}
 }
 
 func (x *exam) hops() []hop {
@@ -100,11 +112,11 @@ func (x *exam) hops() []hop {
 	}
 }
 
-// walk looks at each hop in turn. After one that the rest depends on, the rest is skipped; after any other, only the
+// walk looks at hops in turn. After one that the rest depends on, the rest is skipped; after any other, only the
 // first that failed makes the diagnosis.
-func (x *exam) walk(ctx context.Context) {
+func (x *exam) walk(ctx context.Context, hops []hop) {
 	blockedBy := ""
-	for _, h := range x.hops() {
+	for _, h := range hops {
 		var f finding
 		switch {
 		case x.object.Spec.Service == nil && h.name != HopRegistration:

@@ -74,6 +74,9 @@ type Report struct {
 	Hops      []Hop     `json:"hops"`
 	// Broken is nil when no hop failed.
 	Broken *Diagnosis `json:"broken,omitempty"`
+	// Gateway is set when the APIService is behind a gateway. Service is the extension server's then, and the hops on the way to the
+	// gateway come first.
+	Gateway *Gateway `json:"gateway,omitempty"`
 	// FrontDoor is set when the backend is another API server that forwards the request.
 	FrontDoor *FrontDoor `json:"frontDoor,omitempty"`
 }
@@ -165,6 +168,9 @@ func (r *Report) state() string {
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(r.APIService)
+	if r.Gateway != nil {
+		fmt.Fprintf(&b, " -> gateway %s", r.Gateway.Service)
+	}
 	if r.Service != "" {
 		fmt.Fprintf(&b, " -> %s", r.Service)
 	}
