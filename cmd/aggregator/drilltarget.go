@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"portico.dev/internal/adoption"
 	"portico.dev/internal/aggregator"
 	"portico.dev/internal/drill"
 	"portico.dev/internal/pki"
@@ -23,8 +24,8 @@ import (
 // targets are what is drilled, and what to do when that is over.
 func (o *drillOptions) targets(ctx context.Context, log *zap.Logger) ([]drill.Target, func() error, error) {
 	if o.kubeconfig == "" {
-		if o.context != "" || o.iKnow != "" || o.advertise != "" || o.bind != "" || len(o.replicas) > 0 {
-			return nil, nil, errors.New("--context, --i-know-this-is, --advertise-address, --bind-address and --replica belong to --kubeconfig")
+		if o.context != "" || o.iKnow != "" || o.advertise != "" || o.bind != "" || o.gateway != "" || len(o.replicas) > 0 {
+			return nil, nil, errors.New("--context, --i-know-this-is, --advertise-address, --bind-address, --gateway and --replica belong to --kubeconfig")
 		}
 		return ownTargets(ctx, o.own, o.atOnce, log)
 	}
@@ -66,6 +67,13 @@ func (o *drillOptions) foreignTarget() (drill.Target, error) {
 	}
 	if t.Bind == "" && t.Advertise != "" {
 		t.Bind = "0.0.0.0"
+	}
+	if o.gateway != "" {
+		gateway, err := adoption.ParseService(o.gateway)
+		if err != nil {
+			return drill.Target{}, fmt.Errorf("--gateway: %w", err)
+		}
+		t.Gateway = &gateway
 	}
 	for _, address := range o.replicas {
 		at, err := url.Parse(address)

@@ -13,6 +13,8 @@ import (
 
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/adoption"
 )
 
 // Drill is one failure, rehearsed.
@@ -75,6 +77,8 @@ type Target struct {
 	Bind string
 	// Command starts an extension server as a process of its own (faulty.Config). Empty: there can be none.
 	Command []string
+	// Gateway is the Service of a gateway that the drilled servers are registered behind. Nil: they are registered directly.
+	Gateway *adoption.Service
 	// Kubeconfig and Context are for kubectl. Without the first, drills that run it are skipped.
 	Kubeconfig, Context string
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"portico.dev/internal/adoption"
 	"portico.dev/internal/drill/faulty"
 	"portico.dev/internal/run"
 )
@@ -213,7 +214,11 @@ func rotateCertificate(ctx context.Context, s *Stage) error {
 
 // publishBundle writes the subject's CA certificates into its APIService.
 func (s *Stage) publishBundle(ctx context.Context) error {
-	body := fmt.Sprintf(`{"spec":{"caBundle":%q}}`, base64.StdEncoding.EncodeToString(s.subject.CABundle()))
+	bundle := base64.StdEncoding.EncodeToString(s.subject.CABundle())
+	body := fmt.Sprintf(`{"spec":{"caBundle":%q}}`, bundle)
+	if s.target.Gateway != nil {
+		body = fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, adoption.OriginalCABundleAnnotation, bundle)
+	}
 	err := s.client.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/" + s.subject.apiService).
 		Body([]byte(body)).Do(ctx).Error()
 	if err != nil {

@@ -137,6 +137,14 @@ func (s *Stage) register(ctx context.Context, a *actor) error {
 			Service: &apiregistrationv1.ServiceReference{Namespace: a.home, Name: a.service, Port: ptr.To(a.port())},
 		},
 	}
+	if g := s.target.Gateway; g != nil {
+		if err := g.Prepare(&object); err != nil {
+			return err
+		}
+		if err := g.Adopt(&object, nil); err != nil { // the gateway writes its caBundle
+			return err
+		}
+	}
 	body, err := json.Marshal(object)
 	if err != nil {
 		return err

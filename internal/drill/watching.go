@@ -12,6 +12,7 @@ import (
 
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/adoption"
 	"portico.dev/internal/run"
 )
 
@@ -106,8 +107,12 @@ func (s *Stage) availableOf(ctx context.Context, name string) (Observation, erro
 	if err := s.get(ctx, "/apis/apiregistration.k8s.io/v1/apiservices/"+name, &a); err != nil {
 		return Observation{}, err
 	}
+	want := apiregistrationv1.Available
+	if s.target.Gateway != nil {
+		want = adoption.BackendAvailable // the other one says whether the gateway is
+	}
 	for _, c := range a.Status.Conditions {
-		if c.Type == apiregistrationv1.Available {
+		if c.Type == want {
 			return Observation{At: asked, Status: string(c.Status), Reason: c.Reason, Message: c.Message}, nil
 		}
 	}
