@@ -4,6 +4,7 @@ package behind
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -71,6 +72,13 @@ func TestConformance(t *testing.T) {
 // sample starts sample-apiserver with its defaults behind a kube-apiserver, and returns where it listens.
 func sample(t *testing.T, k *cluster.Cluster) int {
 	t.Helper()
+	port, _ := sampleAt(t, k, "localhost")
+	return port
+}
+
+// sampleAt is sample on an address of this machine, or by a name that leads to it, and returns what starts it anew too.
+func sampleAt(t *testing.T, k *cluster.Cluster, address string) (port int, restart func()) {
+	t.Helper()
 	dir, port := t.TempDir(), freePort(t)
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := k.WriteKubeconfig(kubeconfig, "sample"); err != nil {
@@ -84,32 +92,46 @@ func sample(t *testing.T, k *cluster.Cluster) int {
 	} {
 		t.Log(role, kubectl(t, k.Kubeconfig, "", append([]string{"create", "--user=sample"}, args...)...))
 	}
-	p, err := programs.Start("sample-apiserver", dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, nil, filepath.Join(binaries, "sample-apiserver"),
-		"--etcd-servers", k.Etcd(), "--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(port), "--cert-dir", dir,
-		"--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
+	bind := "127.0.0.1"
+	if net.ParseIP(address) != nil {
+		bind = address
 	}
-	t.Cleanup(func() {
+	var p *programs.Process
+	kill := func() {
 		// Asked to end, it waits for a minute while controllers watch its objects.
-		if err := p.Kill(); err != nil {
-			t.Error(err)
+		if p != nil {
+			if err := p.Kill(); err != nil {
+				t.Error(err)
+			}
+			p.Show(t)
 		}
-		p.Show(t)
-	})
-	kubectl(t, k.Kubeconfig, sampleRegistration(port), "apply", "-f", "-")
+	}
+	restart = func() {
+		kill()
+		var err error
+		p, err = programs.Start("sample-apiserver", dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, nil, filepath.Join(binaries, "sample-apiserver"),
+			"--etcd-servers", k.Etcd(), "--bind-address", bind, "--secure-port", fmt.Sprint(port), "--cert-dir", dir,
+			"--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(kill)
+	restart()
+	kubectl(t, k.Kubeconfig, sampleRegistration(port, address), "apply", "-f", "-")
 	eventually(t, "sample-apiserver serves", func() error {
 		if out := runProgram(t, k.Kubeconfig, sampleObjects, "kubectl", "apply", "-f", "-"); out.code != 0 {
 			return fmt.Errorf("%s", out)
 		}
 		return nil
 	})
-	return port
+	return port, restart
 }
 
 // sampleRegistration verifies no certificate, as its own manifests do not.
-func sampleRegistration(port int) string {
-	text := (registration{namespace: "default", service: "sample", address: "localhost"}).serviceYAML()
+func sampleRegistration(port int, address string) string {
+	r := registration{namespace: "default", service: "sample", address: address, port: int32(port)}
+	text := r.serviceYAML()
 	for _, version := range []string{"v1alpha1", "v1beta1"} {
 		text += fmt.Sprintf(`
 apiVersion: apiregistration.k8s.io/v1
@@ -122,7 +144,7 @@ spec:
   versionPriority: 15
   service: {namespace: default, name: sample, port: %[2]d}
   insecureSkipTLSVerify: true
----`, version, port)
+---`, version, r.servicePort())
 	}
 	return text
 }

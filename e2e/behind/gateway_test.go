@@ -1,0 +1,329 @@
+//go:build incumbent
+
+package behind
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"portico.dev/e2e/behind/cluster"
+	"portico.dev/e2e/programs"
+	"portico.dev/internal/drill"
+	"portico.dev/internal/drill/faulty"
+)
+
+const (
+	gatewayNamespace = "portico-gateway"
+	gatewayAccount   = "system:serviceaccount:portico-gateway:portico-gateway"
+	// drillRights let a gateway write APIServices whose names nobody knows before: those of drills.
+	drillRights = `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: portico-gateway-adopted}
+rules:
+- {apiGroups: [apiregistration.k8s.io], resources: [apiservices, apiservices/status], verbs: [update]}
+`
+)
+
+// gateways are the replicas of a gateway, installed from deploy/gateway. Its pods would run elsewhere: here processes do what they would,
+// as the service account, and the test has the part of the endpoint controller.
+type gateways struct {
+	*cluster.Cluster
+	t          *testing.T
+	kubeconfig string
+	address    string
+	replicas   map[string]*replica
+}
+
+type replica struct {
+	port    int
+	process *programs.Process
+}
+
+func installGateway(t *testing.T, k *cluster.Cluster) *gateways {
+	t.Helper()
+	manifests, err := filepath.Abs("../../deploy/gateway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, k.Kubeconfig, "", "apply", "-k", manifests)
+	g := &gateways{Cluster: k, t: t, kubeconfig: filepath.Join(t.TempDir(), "gateway.kubeconfig"), address: reachable(t), replicas: map[string]*replica{}}
+	token := strings.TrimSpace(kubectl(t, k.Kubeconfig, "", "-n", gatewayNamespace, "create", "token", "portico-gateway", "--duration=12h"))
+	if err := k.WriteTokenKubeconfig(g.kubeconfig, gatewayAccount, token); err != nil {
+		t.Fatal(err)
+	}
+	g.start("a")
+	g.start("b")
+	return g
+}
+
+// start starts a replica, and makes it an endpoint of the Service when it is ready.
+func (g *gateways) start(name string) {
+	g.t.Helper()
+	r := g.replicas[name]
+	if r == nil {
+		r = &replica{port: freePort(g.t)}
+		g.replicas[name] = r
+		g.t.Cleanup(func() { g.kill(name) })
+	}
+	dir := g.t.TempDir()
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = log.Close() })
+	r.process, err = programs.Start("gateway "+name, dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, log, filepath.Join(binaries, "aggregator"),
+		"gateway", "--kubeconfig="+g.kubeconfig, "--namespace="+gatewayNamespace, "--bind-address="+g.address, fmt.Sprintf("--secure-port=%d", r.port), "--shutdown-delay-duration=0s")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	eventually(g.t, "gateway "+name+" is ready", func() error {
+		out := runProgram(g.t, g.Kubeconfig, "", "kubectl", "get", "--raw", "/readyz", "--server", "https://"+net.JoinHostPort(g.address, fmt.Sprint(r.port)), "--insecure-skip-tls-verify")
+		if out.code != 0 {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	g.publish(name, true)
+}
+
+// publish makes a replica an endpoint, or does away with that.
+func (g *gateways) publish(name string, ready bool) {
+	g.t.Helper()
+	slice := registration{namespace: gatewayNamespace, service: "portico-gateway", address: g.address}.slice(int32(g.replicas[name].port))
+	slice = strings.Replace(slice, "metadata: {name: portico-gateway,", "metadata: {name: replica-"+name+",", 1)
+	verb := []string{"apply", "-f", "-"}
+	if !ready {
+		verb = []string{"delete", "--ignore-not-found", "-f", "-"}
+	}
+	kubectl(g.t, g.Kubeconfig, slice, verb...)
+}
+
+func (g *gateways) kill(name string) {
+	g.t.Helper()
+	p := g.replicas[name].process
+	if p == nil {
+		return
+	}
+	g.replicas[name].process = nil
+	if err := p.Kill(); err != nil {
+		g.t.Error(err)
+	}
+	p.Show(g.t)
+}
+
+// condition is what an APIService says.
+func (g *gateways) condition(apiService, kind string) string {
+	g.t.Helper()
+	return kubectl(g.t, g.Kubeconfig, "", "get", "apiservice", apiService, "-o", `jsonpath={.status.conditions[?(@.type=="`+kind+`")].status}`)
+}
+
+func (g *gateways) conditionIs(apiService, kind, want string) {
+	g.t.Helper()
+	eventually(g.t, apiService+" is "+kind+"="+want, func() error {
+		if got := g.condition(apiService, kind); got != want {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+}
+
+func (g *gateways) works(args ...string) error {
+	if out := runProgram(g.t, g.Kubeconfig, "", "kubectl", args...); out.code != 0 {
+		return fmt.Errorf("%s", out)
+	}
+	return nil
+}
+
+// A gateway is installed in a cluster, adopts servers, and bears what it is there to bear; everything is killed in turn; then it is
+// removed, and nothing is left of it.
+func TestGateway(t *testing.T) {
+	k := control(t, true)
+	address := reachable(t)
+	flunders, fischers := "v1alpha1."+wardle, "v1beta1."+wardle
+	_, restartSample := sampleAt(t, k, address)
+	readings := registration{group: "readings.example.com", namespace: "default", service: "readings", address: address}
+	meter, err := faulty.New(faulty.Config{Group: readings.group, ServerName: "readings.default.svc", Address: net.JoinHostPort(address, "0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runServer(t, meter, &readings)
+	kubectl(t, k.Kubeconfig, readings.yaml(), "apply", "-f", "-")
+	eventually(t, "readings are served", func() error {
+		if out := runProgram(t, k.Kubeconfig, "", "kubectl", "get", "readings"); out.code != 0 {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	before := kubectl(t, k.Kubeconfig, "", "get", "apiservices", flunders, fischers, readings.apiService(), "-o", `jsonpath={range .items[*]}{.spec}{"\n"}{end}`)
+	trusted := kubectl(t, k.Kubeconfig, "", "-n", "kube-system", "get", "configmap", "extension-apiserver-authentication", "-o", "jsonpath={.data}")
+
+	g := installGateway(t, k)
+	out := runProgram(t, k.Kubeconfig, "", "aggregator", "adopt", "--all")
+	if out.code != 0 || strings.Count(out.stdout, " adopted\n") != 3 {
+		t.Fatalf("adopt: %s", out)
+	}
+	t.Log(out.stdout)
+	for _, name := range []string{flunders, fischers, readings.apiService()} {
+		g.conditionIs(name, "BackendAvailable", "True")
+		g.conditionIs(name, "FrontProxyTrusted", "True")
+		g.conditionIs(name, "Available", "True")
+	}
+	t.Run("what the server stores is written and read through the gateway", func(t *testing.T) {
+		kubectl(t, k.Kubeconfig, strings.ReplaceAll(sampleObjects, "name: one", "name: behind"), "apply", "-f", "-")
+		if got := kubectl(t, k.Kubeconfig, "", "get", "flunders", "behind", "-o", "name"); !strings.Contains(got, "flunder") {
+			t.Error(got)
+		}
+		if got := kubectl(t, k.Kubeconfig, "", "explain", "flunder"); !strings.Contains(got, "Flunder") {
+			t.Errorf("kubectl explain: %s", got)
+		}
+	})
+
+	t.Run("a dead metrics server blocks no namespace", func(t *testing.T) {
+		kubectl(t, k.Kubeconfig, "", "create", "namespace", "doomed")
+		if err := meter.SetFault(faulty.Refuse); err != nil {
+			t.Fatal(err)
+		}
+		g.conditionIs(readings.apiService(), "BackendAvailable", "False")
+		get := runProgram(t, k.Kubeconfig, "", "kubectl", "get", "readings")
+		if !strings.Contains(get.stderr, "APIService "+readings.apiService()+" is unavailable") {
+			t.Errorf("kubectl get readings: %s", get)
+		}
+		t.Log(get.stderr)
+		kubectl(t, k.Kubeconfig, "", "delete", "namespace", "doomed", "--wait=false")
+		took := gone(t, k.Kubeconfig, time.Minute)
+		if took == 0 {
+			t.Fatal("the namespace is held: " + kubectl(t, k.Kubeconfig, "", "get", "namespace", "doomed", "-o", "yaml"))
+		}
+		t.Logf("gone after %.1f s; kube-apiserver says Available=%s", took, g.condition(readings.apiService(), "Available"))
+		if got := g.condition(readings.apiService(), "Available"); got != "True" {
+			t.Errorf("Available is %s", got)
+		}
+		if err := meter.SetFault(faulty.Healthy); err != nil {
+			t.Fatal(err)
+		}
+		g.conditionIs(readings.apiService(), "BackendAvailable", "True")
+	})
+
+	t.Run("a dead server that stores holds the namespace, whose condition names it", func(t *testing.T) {
+		widgets := registration{group: "stored.example.com", namespace: "default", service: "stored", address: address}
+		server := extensionServer(t, &widgets, address)
+		kubectl(t, k.Kubeconfig, widgets.yaml(), "apply", "-f", "-")
+		eventually(t, "widgets are served", func() error { return g.works("get", "widgets") })
+		if out := runProgram(t, k.Kubeconfig, "", "aggregator", "adopt", widgets.apiService(), "-o", "json"); out.code != 0 {
+			t.Fatalf("adopt: %s", out)
+		}
+		kubectl(t, k.Kubeconfig, "", "create", "namespace", "doomed")
+		kubectl(t, k.Kubeconfig, fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Widget","metadata":{"name":"w","namespace":"doomed"}}`, widgets.group), "create", "--validate=false", "-f", "-")
+		if err := server.SetFault(faulty.Refuse); err != nil {
+			t.Fatal(err)
+		}
+		g.conditionIs(widgets.apiService(), "BackendAvailable", "False")
+		kubectl(t, k.Kubeconfig, "", "delete", "namespace", "doomed", "--wait=false")
+		condition := ""
+		eventually(t, "the namespace's condition names the APIService", func() error {
+			condition = kubectl(t, k.Kubeconfig, "", "get", "namespace", "doomed", "-o", `jsonpath={range .status.conditions[?(@.status=="True")]}{.type}: {.message}{"\n"}{end}`)
+			if !strings.Contains(condition, "APIService "+widgets.apiService()+" is unavailable") {
+				return fmt.Errorf("%s", condition)
+			}
+			return nil
+		})
+		t.Log(condition)
+		if server.Stored("doomed") != 1 {
+			t.Error("the object is gone")
+		}
+		if err := server.SetFault(faulty.Healthy); err != nil {
+			t.Fatal(err)
+		}
+		if took := gone(t, k.Kubeconfig, programs.Patience); took == 0 || server.Stored("doomed") != 0 {
+			t.Errorf("after the return the namespace took %.1f s, and %d objects are left", took, server.Stored("doomed"))
+		}
+		if out := runProgram(t, k.Kubeconfig, "", "aggregator", "release", widgets.apiService()); out.code != 0 {
+			t.Errorf("release: %s", out)
+		}
+		kubectl(t, k.Kubeconfig, "", "delete", "apiservice", widgets.apiService())
+	})
+
+	get := []string{"get", "flunders", "behind", "-o", "name"}
+	t.Run("everything is killed in turn", func(t *testing.T) {
+		g.publish("a", false)
+		g.kill("a")
+		eventually(t, "one replica is enough", func() error { return g.works(get...) })
+		restartSample()
+		eventually(t, "the extension server is back", func() error { return g.works(get...) })
+		if err := g.StopAPIServer(); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.StartAPIServer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "kube-apiserver is back", func() error { return g.works(get...) })
+		g.start("a")
+		g.kill("b")
+		g.publish("b", false)
+		eventually(t, "the other replica is enough", func() error { return g.works(get...) })
+		g.kill("a")
+		g.conditionIs(flunders, "Available", "False")
+		if out := runProgram(t, k.Kubeconfig, "", "kubectl", get...); out.code == 0 {
+			t.Errorf("without a gateway: %s", out)
+		}
+		g.start("a")
+		eventually(t, "a gateway is back", func() error { return g.works(get...) })
+		g.start("b")
+		for _, name := range []string{flunders, fischers, readings.apiService()} {
+			g.conditionIs(name, "Available", "True")
+			g.conditionIs(name, "BackendAvailable", "True")
+		}
+	})
+
+	g.kill("b") // a release does not need it
+	out = runProgram(t, k.Kubeconfig, "", "aggregator", "release", "--all")
+	if out.code != 0 || strings.Count(out.stdout, " released\n") != 3 {
+		t.Fatalf("release: %s", out)
+	}
+	after := kubectl(t, k.Kubeconfig, "", "get", "apiservices", flunders, fischers, readings.apiService(), "-o", `jsonpath={range .items[*]}{.spec}{"\n"}{end}`)
+	if after != before {
+		t.Errorf("released:\n%s\nwere:\n%s", after, before)
+	}
+	eventually(t, "nothing is left of the gateway in what extension servers believe", func() error {
+		now := kubectl(t, k.Kubeconfig, "", "-n", "kube-system", "get", "configmap", "extension-apiserver-authentication", "-o", "jsonpath={.data}")
+		if now != trusted {
+			return fmt.Errorf("%s\nwas\n%s", now, trusted)
+		}
+		return nil
+	})
+	eventually(t, "the server is served directly", func() error { return g.works(get...) })
+}
+
+// The drills of the front door, behind a kube-apiserver with a gateway. What each came to is logged for docs/gateway.md.
+func TestGatewayDrills(t *testing.T) {
+	k := control(t, true)
+	g := installGateway(t, k)
+	kubectl(t, k.Kubeconfig, drillRights, "apply", "-f", "-")
+	all := hold(t, "drill", "run", "--all", "-o", "json", "--kubeconfig", k.Kubeconfig, "--advertise-address", g.address, "--gateway", gatewayNamespace+"/portico-gateway")
+	passed := 0
+	for _, d := range drill.All() {
+		h, ok := all[d.Name]
+		if !ok {
+			t.Errorf("%s was not held", d.Name)
+			continue
+		}
+		if h.Verdict == string(drill.Passed) {
+			passed++
+		}
+		line, err := json.Marshal(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %s", d.Name, line)
+	}
+	t.Logf("passed: %d of %d", passed, len(drill.All()))
+	if passed < 17 {
+		t.Errorf("%d drills passed, want 17 at least", passed)
+	}
+}
