@@ -28,12 +28,18 @@ func TestDeployedFlagsExist(t *testing.T) {
 		}
 		help[program] = string(out)
 	}
+	out, err := exec.Command(filepath.Join(binaries, "aggregator"), "gateway", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	help["aggregator gateway"] = string(out)
 	tests := map[string]struct {
 		program string
 		line    *regexp.Regexp // lines that hold flags of the program
 	}{
 		"../../deploy/aggregator/base/front.yaml":              {"aggregator", regexp.MustCompile(`(?m)^ +- --.*$`)},
 		"../../deploy/aggregator/overlays/replicas/flags.yaml": {"aggregator", regexp.MustCompile(`(?m)value: --.*$`)},
+		"../../deploy/gateway/deployment.yaml":                 {"aggregator gateway", regexp.MustCompile(`(?m)^ +- --.*$`)},
 		"../../deploy/systemd/aggregator.service":              {"aggregator", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
 		"../../deploy/systemd/extserver.service":               {"extserver", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
 		"../../deploy/extserver/base/deployment.yaml":          {"extserver", regexp.MustCompile(`(?m)^ +- --.*$`)},

@@ -22,7 +22,7 @@ import (
 )
 
 // deployed are the directories that a person applies.
-var deployed = []string{"aggregator/overlays/embedded", "aggregator/overlays/replicas", "extserver/base"}
+var deployed = []string{"aggregator/overlays/embedded", "aggregator/overlays/replicas", "extserver/base", "gateway"}
 
 // The API reads every field of what is deployed and takes it: unknown fields are errors, and so are values out of bounds.
 // Applying the same again changes nothing.
