@@ -156,6 +156,10 @@ const (
 // ErrFull: etcd refuses writes until space is freed.
 var ErrFull = errors.New("etcd has raised its NOSPACE alarm and refuses writes: delete objects, compact, defragment, and disarm the alarm")
 
+// externalSpaceTimeout bounds the question to an external etcd whether it is full. It is less than the second that load balancers and kubelets wait
+// for readyz, which asks: when etcd does not answer, the front door is ready for all that needs no etcd.
+const externalSpaceTimeout = 500 * time.Millisecond
+
 // CheckSpace checks whether etcd is full, or the disk of the embedded one. One member that responds is enough, because all
 // members know of an alarm. That an external etcd does not answer is for Check to say.
 func (s *Store) CheckSpace(ctx context.Context) error {
@@ -168,7 +172,11 @@ func (s *Store) CheckSpace(ctx context.Context) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	timeout := checkTimeout
+	if s.quorum != nil {
+		timeout = externalSpaceTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	status, err := s.status(ctx, client)
 	switch {
@@ -191,27 +199,52 @@ func isFull(status *clientv3.StatusResponse) bool {
 	return false
 }
 
-// status asks one member after another, each for a part of the remaining time.
+// nextMemberAfter is how long one member has to say its status before the next one is asked too.
+const nextMemberAfter = 100 * time.Millisecond
+
+// status asks the members until one answers, each a moment after the one before.
 func (s *Store) status(ctx context.Context, client *kubernetes.Client) (*clientv3.StatusResponse, error) {
 	members := client.Endpoints()
 	if len(members) == 0 {
 		members = []string{""} // embedded: the one there is
 	}
+	type answer struct {
+		status *clientv3.StatusResponse
+		err    error
+	}
+	answers := make(chan answer, len(members))
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ask := func(member string) {
+		asking.Go(func() {
+			status, err := client.Status(ctx, member)
+			answers <- answer{status, err}
+		})
+	}
+	next := time.NewTicker(nextMemberAfter)
+	defer next.Stop()
+	asked := 1
+	ask(members[0])
 	var errs []error
-	for i, member := range members {
-		status, err := func() (*clientv3.StatusResponse, error) {
-			share := time.Minute
-			if deadline, ok := ctx.Deadline(); ok {
-				share = time.Until(deadline) / time.Duration(len(members)-i)
+	for len(errs) < len(members) {
+		select {
+		case a := <-answers:
+			if a.err == nil {
+				return a.status, nil
 			}
-			ctx, cancel := context.WithTimeout(ctx, share)
-			defer cancel()
-			return client.Status(ctx, member)
-		}()
-		if err == nil {
-			return status, nil
+			errs = append(errs, a.err)
+			if asked < len(members) && asked == len(errs) {
+				ask(members[asked])
+				asked++
+			}
+		case <-next.C:
+			if asked < len(members) {
+				ask(members[asked])
+				asked++
+			}
 		}
-		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
 }
