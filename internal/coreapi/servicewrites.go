@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"portico.dev/internal/coreapi/allocation"
 )
@@ -64,12 +65,18 @@ func (f inFlight) All(ctx context.Context) ([]allocation.Entry, error) {
 	var entries []allocation.Entry
 	for _, kv := range read.Responses[0].GetResponseRange().Kvs {
 		replica, _, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), f.keys), "/")
-		namespace, name, _ := strings.Cut(string(kv.Value), "/")
-		entries = append(entries, allocation.Entry{
-			Key: string(kv.Key), Owner: types.NamespacedName{Namespace: namespace, Name: name}, Alive: alive[replica],
-		})
+		entries = append(entries, allocation.Entry{Key: string(kv.Key), Owner: parseWriter(string(kv.Value)), Alive: alive[replica]})
 	}
 	return entries, nil
+}
+
+// parseWriter is empty for what a newer release has written: it writes anything but a namespace, a slash and a name.
+func parseWriter(value string) types.NamespacedName {
+	namespace, name, _ := strings.Cut(value, "/")
+	if len(validation.IsDNS1123Label(namespace)) > 0 || name == "" || strings.Contains(name, "/") {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
 // fencedWrites stores what is written in a transaction of Services only while the entry of that transaction is there.

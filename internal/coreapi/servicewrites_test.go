@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -195,5 +196,37 @@ func TestAFencedClaimOfAPort(t *testing.T) {
 	}
 	if err := ports.Claim(fenced, s.Spec.Ports[0].NodePort, allocation.Owner{}); !errors.Is(err, allocation.ErrTaken) {
 		t.Errorf("a port that is taken: %v", err)
+	}
+}
+
+// What a newer release may write under our keys is taken for nothing else.
+func TestKeysOfServicesOfANewerRelease(t *testing.T) {
+	h := start(t, narrow)
+	ctx := within(t)
+	kv := h.store.Client().KV
+	for key, value := range map[string]string{
+		portKeys + "30001": "default/a/uid", portKeys + "30002": `{"version":2,"owner":"default/b/uid"}`, portKeys + "30003": "2/default/c/uid",
+		portKeys + "30004": "", inFlightKeys + "x/1": "default/a", inFlightKeys + "x/2": `{"version":2,"of":"default/b"}`, inFlightKeys + "x/3": "2/default/c",
+	} {
+		if _, err := kv.Put(ctx, h.store.OwnKey(key), value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken, err := allocation.NewEtcdPorts(kv, h.store.OwnKey(portKeys)).Taken(ctx)
+	if err != nil || len(taken) != 4 || taken[30001].Unreadable || taken[30001].Owner.Name != "a" {
+		t.Errorf("taken: %v, %v", taken, err)
+	}
+	for _, port := range []int32{30002, 30003, 30004} {
+		if held := taken[port]; !held.Unreadable || held.Owner.Name != "" {
+			t.Errorf("%d: %+v", port, held)
+		}
+	}
+	entries, err := newInFlight(h.Server.cfg, kv).All(ctx)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Owner.Name)
+	}
+	if err != nil || !slices.Equal(names, []string{"a", "", ""}) {
+		t.Errorf("under way: %q, %v", names, err)
 	}
 }

@@ -172,6 +172,12 @@ func (m *memory) setBroken(broken bool) {
 	m.broken = broken
 }
 
+func (m *memory) get(name string) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.values[name]
+}
+
 func (m *memory) has(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -23,6 +23,8 @@ const (
 
 // known is the last believed resources of one group-version.
 type known struct {
+	// Version is that of this form, 0 before there were any.
+	Version int `json:"version,omitempty"`
 	// UID and Revision are the APIService's at that time.
 	UID       types.UID                             `json:"uid,omitempty"`
 	Revision  string                                `json:"revision,omitempty"`

@@ -137,10 +137,16 @@ func (m *Merger) merge(r remote.Route, own, stored *record) bool {
 	return true
 }
 
+// knownVersion is the newest version of a stored value that this release reads, and what it writes.
+const knownVersion = 1
+
 func decodeRecord(value []byte) (*record, error) {
 	last := &known{}
 	if err := json.Unmarshal(value, last); err != nil {
 		return nil, err
+	}
+	if last.Version > knownVersion {
+		return nil, remote.ErrNewerRelease
 	}
 	if err := check(last.Resources); err != nil {
 		return nil, err
@@ -151,7 +157,9 @@ func decodeRecord(value []byte) (*record, error) {
 
 // save stores what a backend was believed to serve.
 func (m *Merger) save(name string, last *known) {
-	value, err := json.Marshal(last)
+	stored := *last
+	stored.Version = knownVersion
+	value, err := json.Marshal(stored)
 	if err != nil {
 		m.log.Error("cannot encode last-known discovery", zap.String("apiservice", name), zap.Error(err))
 		return

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -199,12 +200,34 @@ func TestStoredDiscoveryIsDeletedWithItsRegistration(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
 	h := newEnv(t, keep, routes(routeTo(b, gvGadgets))...).run(t)
 	waitFor(t, "gadgets to be kept", func() bool { return keep.has("v1.example.com") })
-	waitFor(t, "what nobody registered to go", func() bool { return !keep.has("v1.removed.example.com") })
+	waitFor(t, "what nobody registered to go", func() bool { return !keep.has("v1.removed.example.com") && !keep.has("v1.broken.example.com") })
 	h.change(func(table *remote.Table) { table.Routes = localRoutes() })
 	waitFor(t, "gadgets to go", func() bool { return !keep.has("v1.example.com") })
 	if _, ok := h.Current().Lookup(gvGadgets); ok {
 		h.until(t, gvGadgets, "gone", func(_ GroupVersion, ok bool) bool { return !ok })
 	}
+}
+
+// What a newer release stored is not read in part: the resources are unknown until the backend answers, and the value stays until then.
+func TestStoredDiscoveryOfANewerRelease(t *testing.T) {
+	value := []byte(`{"version":2,"uid":"uid","resources":[]}`)
+	if _, err := decodeRecord(value); !errors.Is(err, remote.ErrNewerRelease) {
+		t.Fatalf("decoded: %v", err)
+	}
+	keep := newMemory()
+	keep.values["v1.example.com"] = value
+	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Hangs())
+	h := newEnv(t, keep, routes(routeTo(b, gvGadgets))...).run(t)
+	if g, ok := h.Current().Lookup(gvGadgets); !ok || !stale(0)(g, ok) || !keep.has("v1.example.com") {
+		t.Errorf("gadgets are %s with %d resources", g.Freshness, len(g.Resources))
+	}
+	b.Become(remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
+	h.change(func(table *remote.Table) { table.Routes[len(table.Routes)-1].Revision = "2" }) // has it asked again
+	h.until(t, gvGadgets, "current", current(1))
+	waitFor(t, "it to be stored anew", func() bool {
+		stored, err := decodeRecord(keep.get("v1.example.com"))
+		return err == nil && stored.last.Version == knownVersion && len(stored.last.Resources) == 1
+	})
 }
 
 func TestStorageThatIsAwayDelaysNothing(t *testing.T) {

@@ -314,11 +314,16 @@ const (
 	maxStoredTotal = 64 << 20
 )
 
+// headerVersion is the newest version of a stored value that this release reads, and what it writes.
+const headerVersion = 1
+
 // header is the first line of a stored value. The bytes of the document follow.
 type header struct {
-	UID  types.UID `json:"uid,omitempty"`
-	Path string    `json:"path"`
-	Hash string    `json:"hash"`
+	// Version is that of the whole value, 0 before there were any.
+	Version int       `json:"version,omitempty"`
+	UID     types.UID `json:"uid,omitempty"`
+	Path    string    `json:"path"`
+	Hash    string    `json:"hash"`
 	// Sum is SHA-256 of the bytes: half a document would be found out only when a client asks for it.
 	Sum string `json:"sum"`
 }
@@ -329,7 +334,7 @@ func sumOf(packed []byte) string {
 }
 
 func encodeRecord(uid types.UID, d Document) ([]byte, error) {
-	line, err := json.Marshal(header{UID: uid, Path: d.Path, Hash: d.Hash, Sum: sumOf(d.Packed)})
+	line, err := json.Marshal(header{Version: headerVersion, UID: uid, Path: d.Path, Hash: d.Hash, Sum: sumOf(d.Packed)})
 	if err != nil {
 		return nil, err
 	}
@@ -344,6 +349,9 @@ func decodeRecord(value []byte) (*record, error) {
 	var h header
 	if err := json.Unmarshal(line, &h); err != nil {
 		return nil, fmt.Errorf("decode what is written about it: %w", err)
+	}
+	if h.Version > headerVersion {
+		return nil, remote.ErrNewerRelease
 	}
 	if h.Sum != sumOf(packed) {
 		return nil, errors.New("the document is not what was written")

@@ -3,6 +3,7 @@ package openapi
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -119,10 +120,18 @@ func TestInvalidStoredDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	newer := bytes.Replace(value, []byte(`"version":1`), []byte(`"version":2`), 1)
+	if _, err := decodeRecord(newer); !errors.Is(err, remote.ErrNewerRelease) {
+		t.Errorf("of a newer release: %v", err)
+	}
+	if _, err := decodeRecord(bytes.Replace(value, []byte(`"version":1,`), nil, 1)); err != nil {
+		t.Errorf("of a release before there were versions: %v", err)
+	}
 	for name, c := range map[string]struct {
 		value []byte
 		uid   types.UID
 	}{
+		"of a newer release":                   {newer, "uid"},
 		"of a registration that was made anew": {value, "another"},
 		"cut short":                            {value[:len(value)-1], "uid"},
 		"no document":                          {[]byte(`{"uid":"uid"}`), "uid"},

@@ -70,6 +70,8 @@ type Peers struct {
 	key    crypto.PrivateKey
 	set    *transport.Set
 	now    func() time.Time
+	// unreadable is for Run.
+	unreadable unreadable
 
 	mu       sync.Mutex // guards what follows
 	replicas map[string]Description
@@ -142,7 +144,9 @@ func (p *Peers) update() bool {
 			continue // a release before this package, or it has just begun
 		}
 		if err := json.Unmarshal(text, &d); err != nil {
-			p.config.Logger.Warn("ignoring the description of a replica", zap.String("replica", name), zap.Error(err))
+			if p.unreadable.add(name, text) {
+				p.config.Logger.Warn("ignoring how to reach a replica, perhaps one of another release: no request is handed to it", zap.String("replica", name), zap.Error(err))
+			}
 			continue
 		}
 		replicas[name], senders[d.Certificate] = d, name

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -338,6 +339,36 @@ func TestGroupVersionsOfOthers(t *testing.T) {
 }
 
 // A statement costs one signature, on requests that are handed on only.
+// A replica of a release that describes itself otherwise gets no requests. Fields that it adds are ignored.
+func TestDescriptionsOfANewerRelease(t *testing.T) {
+	e := newEtcd()
+	e.set("newer", []byte(`{"address":["192.0.2.1:6443"],"certificate":"x"}`))
+	e.set("added", []byte(`{"address":"192.0.2.2:6443","certificate":"y","zones":["a"]}`))
+	p := join(t, e, "own", "127.0.0.1:1")
+	knows(t, p, "added", true)
+	if p.Reachable("newer") {
+		t.Error("requests are handed to a replica whose description cannot be read")
+	}
+}
+
+func TestUnreadableValuesAreNewOnce(t *testing.T) {
+	var u unreadable
+	for i, c := range []struct {
+		name, value string
+		want        bool
+	}{{"a", "1", true}, {"a", "1", false}, {"b", "1", true}, {"a", "2", true}, {"a", "2", false}} {
+		if got := u.add(c.name, []byte(c.value)); got != c.want {
+			t.Errorf("%d: %s=%s: %t", i, c.name, c.value, got)
+		}
+	}
+	for i := range 10 * maxUnreadable {
+		u.add(fmt.Sprint(i), nil)
+	}
+	if len(u) > maxUnreadable {
+		t.Errorf("%d are remembered", len(u))
+	}
+}
+
 func BenchmarkStatement(b *testing.B) {
 	e := newEtcd()
 	p, err := New(Config{Section: section{e, "a"}, Name: "a"})

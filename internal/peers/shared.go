@@ -85,6 +85,8 @@ type SharedKeys struct {
 	mu      sync.Mutex // guards what follows
 	own     sharedKeys
 	problem string
+	// unreadable are the values that could not be compared.
+	unreadable unreadable
 }
 
 // sharedKeys is what a replica publishes.
@@ -190,7 +192,16 @@ func (s *SharedKeys) difference() string {
 	received, _ := s.config.Section.Received()
 	for name, text := range received {
 		var k sharedKeys
-		if json.Unmarshal(text, &k) == nil && k.Serves { // what is not understood is of a release before
+		if len(text) == 0 {
+			continue // a release before this check, or it has just begun
+		}
+		if err := json.Unmarshal(text, &k); err != nil {
+			if s.unreadable.add(name, text) {
+				s.config.Logger.Warn("the keys of a replica, perhaps one of another release, are not compared", zap.String("replica", name), zap.Error(err))
+			}
+			continue
+		}
+		if k.Serves {
 			serving[name] = k
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
-
 	"portico.dev/internal/metrics"
 )
 
@@ -50,6 +49,8 @@ type group struct {
 	mu    sync.Mutex // guards what follows
 	order []string
 	keys  map[string]string // the client CA of each
+	// logger is that of replicas that are started from now on.
+	logger *zap.Logger
 }
 
 func (g *group) oldest() []string { g.mu.Lock(); defer g.mu.Unlock(); return slices.Clone(g.order) }
@@ -63,7 +64,7 @@ func (g *group) start(ctx context.Context, name, key string) (s *SharedKeys, end
 	g.order = append(g.order, name)
 	g.mu.Unlock()
 	s = NewSharedKeys(SharedKeysConfig{
-		Section: section{g.etcd, name}, Name: name, Oldest: g.oldest, Logger: zap.NewNop(),
+		Section: section{g.etcd, name}, Name: name, Oldest: g.oldest, Logger: g.logger,
 		Keys: func() map[Purpose]Keys {
 			g.mu.Lock()
 			defer g.mu.Unlock()
@@ -91,7 +92,7 @@ func isReady(s *SharedKeys) bool {
 func inGroup(t *testing.T, test func(t *testing.T, ctx context.Context, g *group)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		test(t, ctx, &group{etcd: newEtcd(), keys: map[string]string{}})
+		test(t, ctx, &group{etcd: newEtcd(), keys: map[string]string{}, logger: zap.NewNop()})
 		cancel()
 		synctest.Wait()
 	})
@@ -238,4 +239,24 @@ func TestClocksThatDiffer(t *testing.T) {
 	if series() != 0 || logs.Len() != 3 {
 		t.Errorf("gone: %d series, %d lines", series(), logs.Len())
 	}
+}
+
+// Keys of a release that writes them otherwise are not compared, which is logged once; what it adds is ignored.
+func TestKeysOfANewerRelease(t *testing.T) {
+	inGroup(t, func(t *testing.T, ctx context.Context, g *group) {
+		core, logged := observer.New(zap.WarnLevel)
+		g.logger = zap.New(core)
+		g.set("newer", []byte(`{"serves":true,"keys":{"client CA":["a list"]}}`))
+		g.set("added", []byte(`{"serves":true,"since":1,"keys":{"client CA":{"uses":["right"],"accepts":["right"],"until":1},"new purpose":{"uses":["x"]}}}`))
+		g.order = []string{"newer", "added"}
+		s, _ := g.start(ctx, "own", "right")
+		time.Sleep(5 * keysInterval)
+		synctest.Wait()
+		if err := s.Check(ctx); err != nil || !isReady(s) {
+			t.Errorf("not ready: %v", err)
+		}
+		if all := logged.All(); len(all) != 1 || all[0].ContextMap()["replica"] != "newer" {
+			t.Errorf("logged %v", all)
+		}
+	})
 }

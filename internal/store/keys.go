@@ -13,6 +13,10 @@ import (
 	"go.uber.org/zap"
 )
 
+// Replicas of two releases may read and write our own keys at the same time, and so may a release before after a rollback. A value that a
+// newer release wrote is therefore never read in part, and never ignored without a word: its form has a version, or cannot be taken for
+// another one, and each reader has a safe way to go on without it.
+//
 // Our own keys are outside the prefix of API objects, so that neither API clients nor prefix scans see them, and separate from
 // those of a front door with another object prefix in the same etcd.
 const (

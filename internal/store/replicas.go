@@ -96,7 +96,9 @@ func (r *Replicas) Oldest() []string {
 	return slices.SortedFunc(maps.Keys(members), func(a, b string) int { return cmp.Compare(members[a].created, members[b].created) })
 }
 
-// Section is one part of what replicas publish: each part of the program has its own. Its values are JSON.
+// Section is one part of what replicas publish: each part of the program has its own. Its values are JSON. Fields may be added to them, which
+// releases before ignore. A release that changes a value so that those before would misread it gives the section another name, and
+// publishes both until no release before is left.
 type Section struct {
 	replicas *Replicas
 	name     string
@@ -151,19 +153,19 @@ type replicaValue struct {
 // VerdictSection is the section that was the whole value of releases before there were sections.
 const VerdictSection = "verdicts"
 
-// decodeSections is empty for a replica that has published nothing yet, and for a value that is not understood.
-func decodeSections(value []byte) map[string]json.RawMessage {
+// decodeSections is empty for a replica that has published nothing yet, and an error for a value that is not understood.
+func decodeSections(value []byte) (map[string]json.RawMessage, error) {
 	if len(value) == 0 {
-		return nil
+		return nil, nil
 	}
 	var v replicaValue
 	if err := json.Unmarshal(value, &v); err != nil {
-		return nil
+		return nil, fmt.Errorf("decode what a replica publishes: %w", err)
 	}
 	if v.Sections == nil {
-		return map[string]json.RawMessage{VerdictSection: value}
+		return map[string]json.RawMessage{VerdictSection: value}, nil
 	}
-	return v.Sections
+	return v.Sections, nil
 }
 
 // Changed returns a channel that is closed when Received will return something else. Take it before calling Received. A lease
@@ -225,11 +227,19 @@ func (r *Replicas) update(others map[string][]byte, leads bool) {
 	if leads != r.leads {
 		r.log.Info("this replica writes for all", zap.String("replica", r.name), zap.Bool("leads", leads))
 	}
-	r.others, r.leads = others, leads
-	r.decoded = make(map[string]map[string]json.RawMessage, len(others))
+	decoded := make(map[string]map[string]json.RawMessage, len(others))
 	for name, value := range others {
-		r.decoded[name] = decodeSections(value)
+		if before, known := r.others[name]; known && bytes.Equal(before, value) {
+			decoded[name] = r.decoded[name]
+			continue
+		}
+		sections, err := decodeSections(value)
+		if err != nil {
+			r.log.Warn("ignoring what another replica publishes, perhaps one of another release; it counts as alive", zap.String("replica", name), zap.Error(err))
+		}
+		decoded[name] = sections
 	}
+	r.others, r.leads, r.decoded = others, leads, decoded
 	r.wake()
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // joined runs a replica until the test ends, or stop is called.
@@ -113,10 +115,37 @@ func TestSectionsOfAReplica(t *testing.T) {
 
 // What is not understood is nothing, and what a release without sections wrote is its verdicts.
 func TestValuesOfOtherReleases(t *testing.T) {
-	for value, want := range map[string]string{"": "", "not JSON": "", "[1]": "", `{"v1.a":{"uid":"1"}}`: `{"v1.a":{"uid":"1"}}`, `{"sections":{}}`: ""} {
-		if got := string(decodeSections([]byte(value))[VerdictSection]); got != want {
-			t.Errorf("%s: %q", value, got)
+	for value, want := range map[string]string{
+		"": "", "not JSON": "error", "[1]": "error", `{"sections":[]}`: "error", `{"v1.a":{"uid":"1"}}`: `{"v1.a":{"uid":"1"}}`, `{"sections":{}}`: "",
+		`{"new":1,"sections":{"new":[1],"verdicts":{"v1.a":{}}}}`: `{"v1.a":{}}`,
+	} {
+		sections, err := decodeSections([]byte(value))
+		got := string(sections[VerdictSection])
+		if err != nil {
+			got = "error"
 		}
+		if got != want {
+			t.Errorf("%s: %q, %v", value, got, err)
+		}
+	}
+}
+
+// A replica whose value cannot be read is alive all the same, and that it cannot be read is logged once for each value.
+func TestAReplicaOfANewerRelease(t *testing.T) {
+	core, logged := observer.New(zap.WarnLevel)
+	s, _ := run(t, Config{DataDir: t.TempDir(), Logger: zap.New(core)})
+	own, _ := joined(t, s, "own", leaseTime)
+	ctx := t.Context()
+	for _, value := range []string{"{}{", "{}{", "[2]"} {
+		if err := s.Put(ctx, liveKeys+"newer", []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, _ := joined(t, s, "other", leaseTime)
+	other.Section(VerdictSection).Publish([]byte("1"))
+	hears(t, own, true, "newer=", "other=1")
+	if n := logged.FilterMessageSnippet("ignoring what another replica publishes").FilterField(zap.String("replica", "newer")).Len(); n < 1 || n > 4 { // two replicas, two values
+		t.Errorf("logged %d times", n)
 	}
 }
 

@@ -552,6 +552,37 @@ func TestClaimsOfADeadProcessAreFreeAtOnce(t *testing.T) {
 	w.agree()
 }
 
+// A claim that cannot be read stays, whoever has the port. While an entry cannot be read, anybody may be writing, until it has lasted too long.
+func TestClaimsAndEntriesOfANewerRelease(t *testing.T) {
+	w := newTestEnv(t, v4)
+	owner := Owner{types.NamespacedName{Namespace: "default", Name: "writing"}, "uid"}
+	for port, held := range map[int32]Held{30001: {ID: "1", Unreadable: true}, 30002: {ID: "2", Owner: owner}} {
+		w.ports.taken[port] = held
+	}
+	w.writes.all["newer"] = Entry{Key: "newer", Alive: true}
+	r := NewRepairer(w.a, w.list, w.touch, time.Minute)
+	now := time.Now()
+	r.now = func() time.Time { return now }
+	repaired := func(want ...int32) {
+		t.Helper()
+		if err := r.Repair(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Sorted(maps.Keys(w.ports.taken)); !slices.Equal(got, want) {
+			t.Errorf("claimed are %v, want %v", got, want)
+		}
+	}
+	repaired(30001, 30002)
+	if _, err := w.write(service("other", nodePort(30001)), nil); err == nil {
+		t.Error("a port was given twice")
+	}
+	now = now.Add(2 * time.Minute)
+	repaired(30001)
+	if len(w.writes.all) != 0 {
+		t.Errorf("under way: %v", w.writes.all)
+	}
+}
+
 func (w *testEnv) list(context.Context) ([]corev1.Service, error) {
 	var all []corev1.Service
 	for _, s := range w.stored {

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // The errors of claims.
@@ -39,6 +40,8 @@ type Held struct {
 	ID string
 	// Foreign claims were made by others, who release them.
 	Foreign bool
+	// Unreadable claims are damaged, or of a newer release. Nobody but that release knows whose they are, so they stay.
+	Unreadable bool
 }
 
 // Claims stores the claims on addresses or ports, for all replicas.
@@ -111,6 +114,15 @@ func (p EtcdPorts) key(port int32) string { return p.keys + strconv.Itoa(int(por
 
 func (o Owner) value() string { return o.Namespace + "/" + o.Name + "/" + string(o.UID) }
 
+// parseOwner is the reverse of value. A release that writes something else must not write two slashes after a namespace.
+func parseOwner(value string) (Owner, bool) {
+	parts := strings.Split(value, "/")
+	if len(parts) != 3 || len(validation.IsDNS1123Label(parts[0])) > 0 || parts[1] == "" {
+		return Owner{}, false
+	}
+	return Owner{types.NamespacedName{Namespace: parts[0], Name: parts[1]}, types.UID(parts[2])}, true
+}
+
 // Claim creates the key of a port.
 func (p EtcdPorts) Claim(ctx context.Context, port int32, owner Owner) error {
 	key := p.key(port)
@@ -173,14 +185,8 @@ func (p EtcdPorts) Taken(ctx context.Context) (map[int32]Held, error) {
 		if err != nil {
 			continue // not one of ours
 		}
-		parts := strings.SplitN(string(kv.Value), "/", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		taken[int32(port)] = Held{
-			Owner: Owner{types.NamespacedName{Namespace: parts[0], Name: parts[1]}, types.UID(parts[2])},
-			ID:    strconv.FormatInt(kv.CreateRevision, 10),
-		}
+		owner, ok := parseOwner(string(kv.Value))
+		taken[int32(port)] = Held{Owner: owner, ID: strconv.FormatInt(kv.CreateRevision, 10), Unreadable: !ok}
 	}
 	return taken, nil
 }

@@ -25,7 +25,8 @@ type InFlight interface {
 
 // Entry is a write in progress.
 type Entry struct {
-	Key   string
+	Key string
+	// Owner is empty if the entry cannot be read: it may then be anybody's.
 	Owner types.NamespacedName
 	// Alive reports whether the process of the write is alive.
 	Alive bool
@@ -57,14 +58,15 @@ func (t *Transaction) endEntry(ctx context.Context) error {
 	return t.cfg.InFlight.End(ctx, t.entry)
 }
 
-// ownersWriting returns the owners of writes in progress. It ends writes of dead processes, and those that have lasted longer
-// than a request may.
-func (r *Repairer) ownersWriting(ctx context.Context) (map[types.NamespacedName]bool, error) {
+// ownersWriting returns the owners of writes in progress, and whether anybody may be one, because an entry cannot be read. It ends writes
+// of dead processes, and those that have lasted longer than a request may.
+func (r *Repairer) ownersWriting(ctx context.Context) (pending map[types.NamespacedName]bool, anybody bool, err error) {
 	entries, err := r.allocator.cfg.InFlight.All(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	pending, still := map[types.NamespacedName]bool{}, map[string]time.Time{}
+	pending = map[types.NamespacedName]bool{}
+	still := map[string]time.Time{}
 	for _, e := range entries {
 		first, seen := r.entries[e.Key]
 		if !seen {
@@ -72,14 +74,15 @@ func (r *Repairer) ownersWriting(ctx context.Context) (map[types.NamespacedName]
 		}
 		if e.Alive && r.now().Sub(first) < r.grace {
 			still[e.Key], pending[e.Owner] = first, true
+			anybody = anybody || e.Owner == types.NamespacedName{}
 			continue
 		}
 		if err := r.allocator.cfg.InFlight.End(ctx, e.Key); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	r.entries = still
-	return pending, nil
+	return pending, anybody, nil
 }
 
 // Abandoned reports whether there are writes of dead processes, which Repair ends.

@@ -56,7 +56,7 @@ func (r *Repairer) Repair(ctx context.Context) error {
 	}
 	// Then the writes that are under way: each entry was made before its claims, and is removed after the Service is stored. So
 	// a claim of nobody who has an entry now has its Service by now, or will never have.
-	pending, err := r.ownersWriting(ctx)
+	pending, anybody, err := r.ownersWriting(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,8 +83,9 @@ func (r *Repairer) Repair(ctx context.Context) error {
 			hasPort[port] = append(hasPort[port], ownerOf(s))
 		}
 	}
-	err1 := mend(ctx, r, cfg.Addresses, "address", addresses, hasAddress, pending)
-	err2 := mend(ctx, r, cfg.Ports, "node port", ports, hasPort, pending)
+	isPending := func(name types.NamespacedName) bool { return anybody || pending[name] }
+	err1 := mend(ctx, r, cfg.Addresses, "address", addresses, hasAddress, isPending)
+	err2 := mend(ctx, r, cfg.Ports, "node port", ports, hasPort, isPending)
 	errs = append(errs, err1, err2)
 	// Last, so that a Service that is given an address now cannot be given one that another has without a claim.
 	if err1 == nil && err2 == nil {
@@ -110,11 +111,12 @@ func lacksSomething(s *corev1.Service) bool {
 
 // mend makes the claims to one kind of thing agree with the Services, but for those of writes that are under way.
 func mend[T comparable](ctx context.Context, r *Repairer, claims Claims[T], what string, taken map[T]Held, has map[T][]Owner,
-	pending map[types.NamespacedName]bool,
+	isPending func(types.NamespacedName) bool,
 ) error {
 	var (
-		errs []error
-		log  = r.allocator.cfg.Logger
+		errs       []error
+		unreadable []T
+		log        = r.allocator.cfg.Logger
 	)
 	for thing, owners := range has {
 		if len(owners) > 1 {
@@ -128,13 +130,21 @@ func mend[T comparable](ctx context.Context, r *Repairer, claims Claims[T], what
 		}
 	}
 	for thing, held := range taken {
-		if held.Foreign || pending[held.Owner.NamespacedName] || slices.ContainsFunc(has[thing], func(o Owner) bool { return o.NamespacedName == held.Owner.NamespacedName }) {
+		if held.Unreadable {
+			unreadable = append(unreadable, thing)
+			continue
+		}
+		if held.Foreign || isPending(held.Owner.NamespacedName) || slices.ContainsFunc(has[thing], func(o Owner) bool { return o.NamespacedName == held.Owner.NamespacedName }) {
 			continue
 		}
 		log.Info("a claim has no service any more and is given back", zap.Any(what, thing), zap.Stringer("service", held.Owner))
 		if err := claims.ReleaseHeld(ctx, thing, held); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if len(unreadable) > 0 {
+		log.Warn("claims are damaged, or of a newer release, and stay; run that release again, or delete their keys in etcd",
+			zap.String("of", what), zap.Int("number", len(unreadable)), zap.Any("first", unreadable[:min(len(unreadable), 10)]))
 	}
 	return errors.Join(errs...)
 }

@@ -108,14 +108,14 @@ func (c *Collector[T]) Run(ctx context.Context) error {
 	return nil
 }
 
-// decode leaves out what it cannot read: the backend will answer it again.
+// decode leaves the record out of what it cannot read: the backend will answer it again. The name stays, so that the value goes with its
+// registration.
 func (c *Collector[T]) decode(values map[string][]byte) map[string]*T {
 	stored := make(map[string]*T, len(values))
 	for name, value := range values {
 		record, err := c.cfg.Decode(value)
 		if err != nil {
 			c.cfg.Logger.Warn("ignoring an unreadable stored document", zap.String("apiservice", name), zap.Error(err))
-			continue
 		}
 		stored[name] = record
 	}

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -27,6 +28,9 @@ type Follower interface {
 	// until ctx ends.
 	Follow(ctx context.Context, saved func(name string, value []byte))
 }
+
+// ErrNewerRelease is why a stored document is ignored that a newer release wrote in a form of which this one may understand only a part.
+var ErrNewerRelease = errors.New("a newer release wrote it")
 
 const (
 	storageTimeout = 10 * time.Second
