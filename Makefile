@@ -101,6 +101,7 @@ upstream-conformance: build
 # Writes e2e/behind/result.yaml when all is as it should be. Half an hour, and ten minutes more the first time.
 incumbent:
 	go test -tags incumbent -count 1 -timeout 2h -v ./e2e/behind -args -update
+	go test -tags incumbent -count 1 -timeout 1h -v -run KubeAPIServer ./e2e/durability -args -disruption-time 10s
 
 # Kills a first start at every system call that changes its data directory, and starts again.
 # By SIGKILL and by SIGTERM (docs/storage.md): some 900 starts, an hour on two cores. PART=2/5 does the second fifth.

@@ -39,7 +39,7 @@ func newCluster(t testing.TB, members int, change ...func(*embed.Config)) *clust
 		for _, f := range change {
 			f(config)
 		}
-		names = append(names, config.Name+"="+peer.String())
+		names = append(names, config.Name+"="+config.AdvertisePeerUrls[0].String())
 		c.configs = append(c.configs, config)
 	}
 	for _, config := range c.configs {
@@ -125,6 +125,7 @@ const (
 	refuses // whoever connects is cut off
 	silent  // nothing comes through
 	deaf    // nothing comes back
+	mute    // nothing goes there
 )
 
 func newRelay(t testing.TB, to string) *relay {
@@ -180,7 +181,7 @@ func (r *relay) become(mode int32) {
 // held reports whether data in a direction does not pass.
 func (r *relay) held(back bool) bool {
 	mode := r.mode.Load()
-	return mode == silent || mode == deaf && back
+	return mode == silent || mode == deaf && back || mode == mute && !back
 }
 
 // copy holds each piece back for the delay that is in force when it comes.

@@ -1,9 +1,11 @@
 package durability
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -33,8 +35,14 @@ const (
 type frontDoor struct {
 	t       testing.TB
 	dir     string
+	port    string
 	args    []string
 	process *programs.Process
+	// program is another one than ours, and admin how its administrator reaches it.
+	program string
+	admin   *rest.Config
+	// peers is how other front doors reach it; nil: directly.
+	peers *relay
 }
 
 func newFrontDoor(t testing.TB, args ...string) *frontDoor {
@@ -48,18 +56,22 @@ func newFrontDoor(t testing.TB, args ...string) *frontDoor {
 			t.Error(err)
 		}
 	})
-	d := &frontDoor{t: t, dir: dir}
+	d := &frontDoor{t: t, dir: dir, port: freePort(t)}
 	d.args = append([]string{
-		"serve", "--data-dir", filepath.Join(d.dir, "data"), "--secure-port", freePort(t), "--access-log=false",
+		"serve", "--data-dir", filepath.Join(d.dir, "data"), "--secure-port", d.port, "--access-log=false",
 		"--request-timeout", requestTimeout.String(), "--enable-priority-and-fairness=false",
 	}, args...)
-	t.Cleanup(func() {
+	d.finishWithTest()
+	return d
+}
+
+func (d *frontDoor) finishWithTest() {
+	d.t.Cleanup(func() {
 		if d.process != nil {
-			d.process.Finish(t)
-			d.process.Show(t)
+			d.process.Finish(d.t)
+			d.process.Show(d.t)
 		}
 	})
-	return d
 }
 
 // beside makes the front door a replica of another one, which has been started: it gets the keys that replicas share.
@@ -87,7 +99,7 @@ func (d *frontDoor) start() {
 func (d *frontDoor) begin() {
 	d.t.Helper()
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.dir}
-	process, err := programs.Start("the front door", d.dir, env, nil, *aggregator, d.args...)
+	process, err := programs.Start("the front door", d.dir, env, nil, cmp.Or(d.program, *aggregator), d.args...)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -140,6 +152,9 @@ func (d *frontDoor) await(what string, try func(context.Context) error) {
 
 // config is the administrator's.
 func (d *frontDoor) config() (*rest.Config, error) {
+	if d.admin != nil {
+		return rest.CopyConfig(d.admin), nil
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(d.dir, "data", "admin.kubeconfig"))
 	if err != nil {
 		return nil, err
@@ -160,6 +175,9 @@ func (d *frontDoor) client() kubernetes.Interface {
 	}
 	return client
 }
+
+// address is the one on which it listens.
+func (d *frontDoor) address() string { return net.JoinHostPort("127.0.0.1", d.port) }
 
 // get asks for a path as the administrator.
 func (d *frontDoor) get(ctx context.Context, path string) (code int, body string, err error) {

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"flag"
 	"math/rand/v2"
+	"net"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,19 +26,21 @@ import (
 
 var (
 	faultSeed  = flag.Uint64("fault-seed", 0, "seed of the faults and of what clients do; 0 for a new one")
-	faultCount = flag.Int("faults", 14, "how many faults several front doors and their etcd have")
+	faultCount = flag.Int("faults", 20, "how many faults several front doors and their etcd have")
 )
 
-// place is three front doors over three members of etcd, with a hop between each two of them.
-type place struct {
+// replicatedCluster is three front doors over three members of etcd, with a relay between each two of them.
+type replicatedCluster struct {
 	t      testing.TB
 	random *rand.Rand
 	etcd   *cluster
-	client *clientv3.Client // of all members, without hops
+	client *clientv3.Client // of all members, without relays
 	fronts []*frontDoor
-	hops   [][]*relay // by front door and member
-	told   *collector
-	work   *recorder
+	relays [][]*relay // by front door and member
+	// memberRelays are what members reach each other by: over that of one it answers the others, and sends them what the raft leader has.
+	memberRelays []*relay
+	changes      *changeLog
+	recorder     *recorder
 }
 
 const (
@@ -52,19 +57,26 @@ func TestReplicasUnderFaults(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("repeat with: go test -run TestReplicasUnderFaults ./e2e/durability -args -fault-seed %d -faults %d", seed, *faultCount)
-	p := newPlace(t, seed)
-	p.work.until(40)
+	p := newReplicatedCluster(t, newPortico)
+	p.random = rand.New(rand.NewPCG(seed, 0))
+	p.changes = followChanges(t, p.client)
+	var clients []kubernetes.Interface
+	for _, d := range p.fronts {
+		clients = append(clients, d.client())
+	}
+	p.recorder = recordAt(t, clients, seed, 5, 4, 4)
+	p.recorder.until(40)
 	for i := range *faultCount {
 		f := p.next(i)
 		began := time.Now()
 		f.do(p)
 		t.Logf("%s %s: %s", began.Format("15:04:05.0"), f.name, time.Since(began).Round(time.Millisecond))
-		p.work.until(15)
+		p.recorder.until(15)
 	}
-	p.work.until(40)
-	p.work.stop()
-	p.work.judge(p.told.all(p.client))
-	for answer, n := range p.work.answers {
+	p.recorder.until(40)
+	p.recorder.stop()
+	p.recorder.judge(p.changes.all(p.client))
+	for answer, n := range p.recorder.answers {
 		if strings.HasPrefix(answer, "500 ") {
 			t.Errorf("%d times %q", n, answer)
 		}
@@ -75,112 +87,162 @@ func TestReplicasUnderFaults(t *testing.T) {
 			legal++
 		}
 	}
-	t.Logf("reads were answered in %d of %d states in which they may be", len(p.work.states), legal)
+	t.Logf("reads were answered in %d of %d states in which they may be", len(p.recorder.states), legal)
 }
 
-func newPlace(t testing.TB, seed uint64) *place {
-	p := &place{t: t, random: rand.New(rand.NewPCG(seed, 0))}
+// newReplica makes a front door that is not started, over the etcd at these addresses. first is nil for the first one, whose keys the others get.
+type newReplica func(t testing.TB, etcd []string, first *frontDoor) *frontDoor
+
+func newPortico(t testing.TB, etcd []string, first *frontDoor) *frontDoor {
+	d := newFrontDoor(t, "--etcd-compaction-interval", "0", "--bind-address", "127.0.0.1", "--shutdown-delay-duration", shutdownDelay.String(),
+		"--etcd-servers", strings.Join(etcd, ","))
+	d.peers = newRelay(t, d.address())
+	_, port, err := net.SplitHostPort(d.peers.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.args = append(d.args, "--peer-advertise-ip", "127.0.0.1", "--peer-advertise-port", port)
+	if first != nil {
+		d.beside(first)
+	}
+	return d
+}
+
+func newReplicatedCluster(t testing.TB, replica newReplica) *replicatedCluster {
+	t.Helper()
+	p := &replicatedCluster{t: t}
 	p.etcd = newCluster(t, members, func(c *embed.Config) {
 		c.SnapshotCount, c.SnapshotCatchUpEntries = 50, 10 // who was away is sent a snapshot
+		r := newRelay(t, c.ListenPeerUrls[0].Host)
+		c.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: r.address()}}
+		p.memberRelays = append(p.memberRelays, r)
 	})
 	p.client = etcdClient(t, p.etcd.endpoints()...)
-	p.told = collect(t, p.client)
-	var clients []kubernetes.Interface
 	for range frontDoors {
-		var hops []*relay
+		var relays []*relay
 		var servers []string
 		for _, c := range p.etcd.configs {
-			hop := newRelay(t, c.ListenClientUrls[0].Host)
-			hops, servers = append(hops, hop), append(servers, "http://"+hop.address())
+			r := newRelay(t, c.ListenClientUrls[0].Host)
+			relays, servers = append(relays, r), append(servers, "http://"+r.address())
 		}
-		d := newFrontDoor(t, "--etcd-compaction-interval", "0", "--bind-address", "127.0.0.1", "--shutdown-delay-duration", "1s", "--etcd-servers", strings.Join(servers, ","))
+		var first *frontDoor
 		if len(p.fronts) > 0 {
-			d.beside(p.fronts[0])
+			first = p.fronts[0]
 		}
+		d := replica(t, servers, first)
 		d.start()
-		p.fronts, p.hops, clients = append(p.fronts, d), append(p.hops, hops), append(clients, d.client())
+		p.fronts, p.relays = append(p.fronts, d), append(p.relays, relays)
 	}
-	p.work = recordAt(t, clients, seed, 5, 4, 4)
 	return p
 }
 
 // fault is something that goes wrong, and is over when do returns.
 type fault struct {
 	name string
-	do   func(p *place)
+	do   func(p *replicatedCluster)
 }
 
 // faults come in an order that the seed decides, each once before one comes again.
 var faults = []fault{
-	{"a front door is killed", func(p *place) {
+	{"a front door is killed", func(p *replicatedCluster) {
 		d := p.front()
 		d.kill()
-		p.work.until(10)
+		p.recorder.until(10)
 		d.start()
 	}},
-	{"a front door is frozen", func(p *place) {
+	{"a front door is frozen", func(p *replicatedCluster) {
 		d := p.front()
 		d.signal(syscall.SIGSTOP)
-		p.last(8 * time.Second)
+		p.waitUpTo(8 * time.Second)
 		d.signal(syscall.SIGCONT)
 	}},
-	{"a front door is restarted", func(p *place) {
+	{"a front door is restarted", func(p *replicatedCluster) {
 		d := p.front()
 		d.stop()
 		d.start()
 	}},
-	{"a front door is cut off from etcd", func(p *place) { p.hold(p.oneFront(), refuses) }},
-	{"a front door hears nothing of etcd", func(p *place) { p.hold(p.oneFront(), deaf) }},
-	{"a front door reaches one member of etcd only", func(p *place) {
-		hops := p.oneFront()
-		i := p.random.IntN(len(hops))
-		p.hold(append(append([]*relay(nil), hops[:i]...), hops[i+1:]...), silent)
-	}},
-	{"nobody reaches one member of etcd", func(p *place) {
-		i := p.random.IntN(members)
-		var hops []*relay
-		for _, of := range p.hops {
-			hops = append(hops, of[i])
+	{"a front door is cut off from etcd", func(p *replicatedCluster) { p.disturb(p.relaysOfOne(), refuses) }},
+	{"a front door hears nothing of etcd", func(p *replicatedCluster) { p.disturb(p.relaysOfOne(), deaf) }},
+	{"etcd hears nothing of a front door", func(p *replicatedCluster) { p.disturb(p.relaysOfOne(), mute) }},
+	{"a front door is not reached by the others", func(p *replicatedCluster) { p.disturb([]*relay{p.front().peers}, silent) }},
+	{"the clock of a front door is wrong", func(p *replicatedCluster) {
+		d := p.front()
+		ahead := time.Duration(p.random.IntN(101)-50) * time.Second
+		for _, skew := range []time.Duration{ahead, 0} {
+			if err := d.setClock(skew); err != nil {
+				p.t.Errorf("set the clock of a front door: %v", err)
+			}
+			p.waitUpTo(4 * time.Second)
 		}
-		p.hold(hops, silent)
 	}},
-	{"etcd is slow", func(p *place) {
-		for _, hops := range p.hops {
-			for _, h := range hops {
-				h.delay.Store(int64(time.Duration(p.random.IntN(100)) * time.Millisecond))
-				defer h.delay.Store(0)
+	{"a front door reaches one member of etcd only", func(p *replicatedCluster) {
+		relays := p.relaysOfOne()
+		i := p.random.IntN(len(relays))
+		p.disturb(append(append([]*relay(nil), relays[:i]...), relays[i+1:]...), silent)
+	}},
+	{"nobody reaches one member of etcd", func(p *replicatedCluster) {
+		i := p.random.IntN(members)
+		var relays []*relay
+		for _, of := range p.relays {
+			relays = append(relays, of[i])
+		}
+		p.disturb(relays, silent)
+	}},
+	{"a member of etcd hears the others, and they do not hear it", func(p *replicatedCluster) {
+		p.disturb([]*relay{p.memberRelays[p.random.IntN(members)]}, deaf)
+	}},
+	{"the raft leader is not heard by the others", func(p *replicatedCluster) {
+		p.disturb([]*relay{p.memberRelays[p.etcd.leader()]}, deaf)
+	}},
+	{"etcd says that it is full", func(p *replicatedCluster) {
+		m := p.etcd.running[p.random.IntN(members)].Server
+		for _, action := range []pb.AlarmRequest_AlarmAction{pb.AlarmRequest_ACTIVATE, pb.AlarmRequest_DEACTIVATE} {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			if _, err := m.Alarm(ctx, &pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE, MemberID: uint64(m.MemberID())}); err != nil {
+				p.t.Errorf("%s the alarm: %v", action, err)
+			}
+			cancel()
+			p.waitUpTo(4 * time.Second)
+		}
+	}},
+	{"etcd is slow", func(p *replicatedCluster) {
+		for _, relays := range p.relays {
+			for _, r := range relays {
+				r.delay.Store(int64(time.Duration(p.random.IntN(100)) * time.Millisecond))
+				defer r.delay.Store(0)
 			}
 		}
-		p.last(5 * time.Second)
+		p.waitUpTo(5 * time.Second)
 	}},
-	{"a member of etcd is away, and is sent a snapshot", func(p *place) {
+	{"a member of etcd is away, and is sent a snapshot", func(p *replicatedCluster) {
 		i := p.random.IntN(members)
 		p.etcd.stop(i, i+1)
-		p.work.until(80)
+		p.recorder.until(80)
 		p.etcd.start(i, i+1)
 	}},
-	{"etcd has no quorum", func(p *place) {
+	{"etcd has no quorum", func(p *replicatedCluster) {
 		i := p.random.IntN(members - 1)
 		p.etcd.stop(i, i+2)
-		p.last(6 * time.Second)
+		p.waitUpTo(6 * time.Second)
 		p.etcd.start(i, i+2)
 	}},
-	{"another member of etcd leads", func(p *place) {
+	{"all members of etcd are restarted", func(p *replicatedCluster) {
+		p.etcd.stop(0, members)
+		p.waitUpTo(4 * time.Second)
+		p.etcd.start(0, members)
+	}},
+	{"another member of etcd leads", func(p *replicatedCluster) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		leader := p.etcd.running[0].Server.Leader()
-		for i, m := range p.etcd.running {
-			if m.Server.MemberID() == leader {
-				next := p.etcd.running[(i+1)%members].Server.MemberID()
-				if err := m.Server.MoveLeader(ctx, uint64(leader), uint64(next)); err != nil {
-					p.t.Logf("the leader stays: %v", err)
-				}
-			}
+		i := p.etcd.leader()
+		from, to := p.etcd.running[i].Server, p.etcd.running[(i+1)%members].Server
+		if err := from.MoveLeader(ctx, uint64(from.MemberID()), uint64(to.MemberID())); err != nil {
+			p.t.Logf("the leader stays: %v", err)
 		}
 	}},
-	{"etcd is compacted", func(p *place) { p.compact(p.told.revision() - 20) }},
-	{"etcd is compacted up to now, and defragmented", func(p *place) {
-		p.compact(p.told.revision())
+	{"etcd is compacted", func(p *replicatedCluster) { p.compact(p.changes.revision() - 20) }},
+	{"etcd is compacted up to now, and defragmented", func(p *replicatedCluster) {
+		p.compact(p.changes.revision())
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		for _, endpoint := range p.etcd.endpoints() {
@@ -189,33 +251,37 @@ var faults = []fault{
 			}
 		}
 	}},
-	{"a member of etcd is replaced", func(p *place) { p.etcd.replace(p.client, p.random.IntN(members)) }},
+	{"a member of etcd is replaced", func(p *replicatedCluster) { p.etcd.replace(p.client, p.random.IntN(members)) }},
 }
 
 // next is the i-th fault.
-func (p *place) next(i int) fault {
+func (p *replicatedCluster) next(i int) fault {
 	if i%len(faults) == 0 {
 		p.random.Shuffle(len(faults), func(a, b int) { faults[a], faults[b] = faults[b], faults[a] })
 	}
 	return faults[i%len(faults)]
 }
 
-func (p *place) front() *frontDoor { return p.fronts[p.random.IntN(frontDoors)] }
+func (p *replicatedCluster) front() *frontDoor { return p.fronts[p.random.IntN(frontDoors)] }
 
-func (p *place) oneFront() []*relay { return p.hops[p.random.IntN(frontDoors)] }
+func (p *replicatedCluster) relaysOfOne() []*relay { return p.relays[p.random.IntN(frontDoors)] }
 
-// hold lets hops be in a mode for a while.
-func (p *place) hold(hops []*relay, mode int32) {
-	for _, h := range hops {
-		h.become(mode)
+// disturb has relays in a mode for a while.
+func (p *replicatedCluster) disturb(relays []*relay, mode int32) {
+	p.disturbFor(relays, mode, p.randomTime(8*time.Second))
+}
+
+func (p *replicatedCluster) disturbFor(relays []*relay, mode int32, d time.Duration) {
+	for _, r := range relays {
+		r.become(mode)
 	}
-	p.last(8 * time.Second)
-	for _, h := range hops {
-		h.become(passes)
+	pause(context.Background(), d)
+	for _, r := range relays {
+		r.become(passes)
 	}
 }
 
-func (p *place) compact(revision int64) {
+func (p *replicatedCluster) compact(revision int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if _, err := p.client.Compact(ctx, revision); err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
@@ -223,9 +289,20 @@ func (p *place) compact(revision int64) {
 	}
 }
 
-// last waits for some part of a time.
-func (p *place) last(most time.Duration) {
-	pause(context.Background(), time.Second+time.Duration(p.random.Int64N(int64(most-time.Second))))
+// randomTime is a second at least, and at most the time that is given.
+func (p *replicatedCluster) randomTime(most time.Duration) time.Duration {
+	return time.Second + time.Duration(p.random.Int64N(int64(most-time.Second)))
+}
+
+// waitUpTo waits for some part of a time.
+func (p *replicatedCluster) waitUpTo(most time.Duration) {
+	pause(context.Background(), p.randomTime(most))
+}
+
+// leader is the index of the member that leads.
+func (c *cluster) leader() int {
+	leader := c.running[0].Server.Leader()
+	return max(0, slices.IndexFunc(c.running, func(m *embed.Etcd) bool { return m.Server.MemberID() == leader }))
 }
 
 // replace removes a member and has a new one, without data, at its address: first as a learner.
@@ -278,8 +355,8 @@ func (c *cluster) retry(ctx context.Context, what string, try func() error) {
 	}
 }
 
-// collector keeps every change that etcd makes to our objects, so that etcd may forget it.
-type collector struct {
+// changeLog keeps every change that etcd makes to our objects, so that etcd may forget it.
+type changeLog struct {
 	t      testing.TB
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -290,9 +367,9 @@ type collector struct {
 	failed error
 }
 
-func collect(t testing.TB, client *clientv3.Client) *collector {
+func followChanges(t testing.TB, client *clientv3.Client) *changeLog {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &collector{t: t, cancel: cancel}
+	c := &changeLog{t: t, cancel: cancel}
 	changes := client.Watch(ctx, directory, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV(), clientv3.WithProgressNotify())
 	c.work.Go(func() {
 		for answer := range changes {
@@ -303,7 +380,7 @@ func collect(t testing.TB, client *clientv3.Client) *collector {
 	return c
 }
 
-func (c *collector) take(answer clientv3.WatchResponse) {
+func (c *changeLog) take(answer clientv3.WatchResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := answer.Err(); err != nil {
@@ -322,14 +399,14 @@ func (c *collector) take(answer clientv3.WatchResponse) {
 }
 
 // revision is one up to which everything was told.
-func (c *collector) revision() int64 {
+func (c *changeLog) revision() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at
 }
 
 // all waits until everything was told.
-func (c *collector) all(client *clientv3.Client) []history.Event {
+func (c *changeLog) all(client *clientv3.Client) []history.Event {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

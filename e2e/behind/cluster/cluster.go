@@ -177,7 +177,7 @@ func (k *Cluster) Start(ctx context.Context) (err error) {
 
 // StartAPIServer starts kube-apiserver anew, at the same address, and returns when it is ready.
 func (k *Cluster) StartAPIServer(ctx context.Context) error {
-	process, err := k.start("kube-apiserver", k.apiserverFlags(k.port, "front-proxy-client"))
+	process, err := k.start("kube-apiserver", k.apiserverFlags(k.etcd.url, k.port, "front-proxy-client"))
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (k *Cluster) AddReplica(ctx context.Context) (*rest.Config, func() error, e
 	if err := errors.Join(os.WriteFile(k.keys.Path(proxyClient+".crt"), certPEM, 0o600), os.WriteFile(k.keys.Path(proxyClient+".key"), keyPEM, 0o600)); err != nil {
 		return nil, nil, err
 	}
-	process, err := k.start("kube-apiserver", k.apiserverFlags(port, proxyClient))
+	process, err := k.start("kube-apiserver", k.apiserverFlags(k.etcd.url, port, proxyClient))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,9 +4,9 @@ import "strconv"
 
 // apiserverFlags are what kubeadm gives kube-apiserver, as far as there is something here that it is about. proxyClient is the
 // name of the files of its certificate for extension servers.
-func (k *Cluster) apiserverFlags(port int, proxyClient string) []string {
+func (k *Cluster) apiserverFlags(etcd string, port int, proxyClient string) []string {
 	return append([]string{
-		"--etcd-servers=" + k.etcd.url,
+		"--etcd-servers=" + etcd,
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
 		"--tls-cert-file=" + k.keys.Path("serving.crt"), "--tls-private-key-file=" + k.keys.Path("serving.key"),
 		"--client-ca-file=" + k.keys.Path("client-ca.crt"),
@@ -25,6 +25,12 @@ func (k *Cluster) apiserverFlags(port int, proxyClient string) []string {
 		"--shutdown-delay-duration=0s",
 		"--vmodule=dynamic_serving_content=2", // says when it has read a certificate anew
 	}, k.config.APIServerFlags...)
+}
+
+// APIServerFlags are those of one more kube-apiserver with the same keys, over an etcd at these addresses (--etcd-servers). It is started by
+// somebody else.
+func (k *Cluster) APIServerFlags(etcd string, port int) []string {
+	return k.apiserverFlags(etcd, port, "front-proxy-client")
 }
 
 func (k *Cluster) managerFlags() []string {

@@ -143,6 +143,7 @@ const (
 	Fiction       Rule = "a read found what was never stored"
 	NoMoment      Rule = "a list is of no one moment"
 	TooOld        Rule = "a read is older than it was asked to be"
+	Receding      Rule = "a list is older than one that had ended before it began"
 	OtherVersion  Rule = "a list is of another version than it was asked for"
 	NoOrder       Rule = "the requests for an object have no order in which their answers are right"
 	EventDropped  Rule = "a watch missed an event"
@@ -167,6 +168,7 @@ func Check(h History) []Violation {
 	j.judgeClock()
 	j.judgeReads()
 	j.judgeOrder()
+	j.judgeListOrder()
 	for _, l := range h.Lists {
 		j.judgeList(l)
 	}

@@ -287,6 +287,18 @@ var mutants = []struct {
 		l.Start, l.End = h.later()
 		h.Lists = append(h.Lists, l)
 	}},
+	{"a client that goes to another replica lists an older state again", Receding, func(h *History) {
+		first := h.Lists[slices.IndexFunc(h.Lists, func(l List) bool { return l.Asked == Latest })]
+		first.Start, first.End = h.later()
+		newest := h.Lists[0]
+		for _, l := range h.Lists {
+			if l.Asked == Latest && l.Version > newest.Version {
+				newest = l
+			}
+		}
+		newest.Start, newest.End = first.Start-2, first.Start-1
+		h.Lists = append(h.Lists, newest, first)
+	}},
 	{"a read finds what was never stored", Fiction, func(h *History) {
 		at := slices.IndexFunc(h.Ops, func(op Op) bool { return op.Verb == Get && op.Asked == Latest && op.Version != 0 })
 		h.Ops[at].Value = "never stored"
@@ -360,7 +372,7 @@ func TestEachMutantIsCaughtAndNamed(t *testing.T) {
 		caught[m.rule] = true
 	}
 	for _, rule := range []Rule{Lost, Undeleted, Resurrected, Twice, Unasked, Torn, Reused, Backwards, Overwritten, DoubleCreate,
-		Stale, Fiction, NoMoment, TooOld, OtherVersion, NoOrder, EventDropped, EventReorder, EventInvented, EventDiffers} {
+		Stale, Fiction, NoMoment, TooOld, Receding, OtherVersion, NoOrder, EventDropped, EventReorder, EventInvented, EventDiffers} {
 		if !caught[rule] {
 			t.Errorf("no mutant for %q", rule)
 		}

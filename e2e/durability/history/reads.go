@@ -80,6 +80,28 @@ func (j *judge) judgeReads() {
 	}
 }
 
+// judgeListOrder wants each list of the latest state to be as new as all that had ended when it began, whichever replicas they were asked of.
+func (j *judge) judgeListOrder() {
+	var latest []List
+	for _, l := range j.Lists {
+		if l.Asked == Latest {
+			latest = append(latest, l)
+		}
+	}
+	byEnd := slices.SortedFunc(slices.Values(latest), func(a, b List) int { return cmp.Compare(a.End, b.End) })
+	slices.SortFunc(latest, func(a, b List) int { return cmp.Compare(a.Start, b.Start) })
+	var newest int64 // of those that had ended when l began
+	next := 0
+	for _, l := range latest {
+		for ; next < len(byEnd) && byEnd[next].End < l.Start; next++ {
+			newest = max(newest, byEnd[next].Version)
+		}
+		if l.Version < newest {
+			j.find(Receding, "a list at %d after one at %d", l.Version, newest)
+		}
+	}
+}
+
 // judgeOldRead judges a read that may miss what was acknowledged, but nothing up to the version that it names.
 func (j *judge) judgeOldRead(op Op) {
 	if op.Version == 0 {

@@ -1,0 +1,172 @@
+package durability
+
+import (
+	"bytes"
+	"crypto/tls"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// clockCode replaces the code by which a process asks for the time without a system call: it makes the system call, and if the wall clock is
+// asked for (0), it adds the seconds of its last operand.
+var clockCode = []byte{
+	0xb8, 228, 0, 0, 0, // mov eax, SYS_clock_gettime
+	0x0f, 0x05, // syscall
+	0x85, 0xff, // test edi, edi
+	0x75, 0x07, // jne to the ret
+	0x48, 0x81, 0x06, 0, 0, 0, 0, // add qword [rsi], seconds
+	0xc3, // ret
+}
+
+// setClock makes the wall clock of a process differ from that of the machine, in whole seconds, as that of a machine of its own might. Its
+// monotonic clock goes on.
+func (d *frontDoor) setClock(ahead time.Duration) error {
+	pid := d.process.PID()
+	image, at, err := vdso(pid)
+	if err != nil {
+		return err
+	}
+	function, err := clockFunction(image)
+	if err != nil {
+		return err
+	}
+	code := bytes.Clone(clockCode)
+	binary.LittleEndian.PutUint32(code[len(code)-5:], uint32(int32(ahead/time.Second)))
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer memory.Close()
+	// No thread may be in the middle of what is replaced.
+	for range 100 {
+		d.signal(syscall.SIGSTOP)
+		inside, err := anyThreadIn(pid, at+function, uint64(len(code)))
+		if err == nil && !inside {
+			_, err = memory.WriteAt(code, int64(at+function))
+			d.signal(syscall.SIGCONT)
+			return err
+		}
+		d.signal(syscall.SIGCONT)
+		if err != nil {
+			return err
+		}
+	}
+	return errors.New("a thread was always asking for the time")
+}
+
+// A front door whose clock is set, while it serves, tells that time and no other, and the right one when it is set back.
+func TestSetClock(t *testing.T) {
+	d := newFrontDoor(t)
+	d.start()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: requestTimeout}
+	defer client.CloseIdleConnections()
+	for _, ahead := range []time.Duration{time.Hour, -40 * time.Second, 0} {
+		if err := d.setClock(ahead); err != nil {
+			t.Fatal(err)
+		}
+		asked := time.Now()
+		resp, err := client.Get("https://" + d.address() + "/livez")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		date, err := http.ParseTime(resp.Header.Get("Date"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if date.Before(asked.Add(ahead-2*time.Second)) || date.After(time.Now().Add(ahead+time.Second)) {
+			t.Errorf("set %s ahead, it says %s at %s", ahead, date, asked)
+		}
+	}
+}
+
+// vdso returns the code that the kernel gives every process, and where a process has it.
+func vdso(pid int) (image []byte, at uint64, err error) {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, 0, err
+	}
+	for line := range strings.Lines(string(maps)) {
+		if !strings.HasSuffix(strings.TrimSpace(line), "[vdso]") {
+			continue
+		}
+		var end uint64
+		if _, err := fmt.Sscanf(line, "%x-%x", &at, &end); err != nil {
+			return nil, 0, err
+		}
+		memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+		if err != nil {
+			return nil, 0, err
+		}
+		defer memory.Close()
+		image = make([]byte, end-at)
+		_, err = memory.ReadAt(image, int64(at))
+		return image, at, err
+	}
+	return nil, 0, errors.New("the process has no vDSO")
+}
+
+// clockFunction is the offset of the function that is replaced, which must have room.
+func clockFunction(image []byte) (uint64, error) {
+	file, err := elf.NewFile(bytes.NewReader(image))
+	if err != nil {
+		return 0, err
+	}
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range symbols {
+		if s.Name == "__vdso_clock_gettime" && s.Size >= uint64(len(clockCode)) {
+			return s.Value, nil
+		}
+	}
+	return 0, errors.New("the vDSO has no clock_gettime that is long enough")
+}
+
+// anyThreadIn waits until all threads of a process have stopped, and reports whether one is in a piece of code.
+func anyThreadIn(pid int, from, length uint64) (bool, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	if err != nil {
+		return false, err
+	}
+	for _, thread := range threads {
+		deadline := time.Now().Add(10 * time.Second)
+		for {
+			stat, err := os.ReadFile(thread + "/stat")
+			if err != nil {
+				return false, err
+			}
+			if _, state, ok := strings.Cut(string(stat), ") "); ok && strings.HasPrefix(state, "T") {
+				break
+			}
+			if time.Now().After(deadline) {
+				return false, fmt.Errorf("%s does not stop", thread)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		where, err := os.ReadFile(thread + "/syscall") // its last field is the program counter
+		if err != nil {
+			return false, err
+		}
+		fields := strings.Fields(string(where))
+		counter, err := strconv.ParseUint(fields[len(fields)-1], 0, 64)
+		if err != nil {
+			return false, fmt.Errorf("%s is at %q: %w", thread, where, err)
+		}
+		if counter > from && counter < from+length {
+			return true, nil
+		}
+	}
+	return false, nil
+}
