@@ -189,7 +189,7 @@ func TestTrustIsAddedAndRemoved(t *testing.T) {
 	}
 }
 
-func TestTrustThatMustNotBeWritten(t *testing.T) {
+func TestG8TrustThatMustNotBeWritten(t *testing.T) {
 	cluster, own := string(authority(t, "ca")), authority(t, gateway.FrontProxyAuthorityName())
 	for _, names := range []string{"", "[]"} {
 		data := map[string]string{proxyCAKey: cluster, allowedNamesKey: names}

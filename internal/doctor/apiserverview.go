@@ -32,6 +32,9 @@ func (x *exam) discoveryAnswer(ctx context.Context) answer {
 // answered reports that the answer can only have come from the backend: the API server reaches it, whatever can be seen
 // from here. A gateway's codes are what an API server says of a backend that it cannot reach.
 func (x *exam) answered(ctx context.Context) bool {
+	if g := x.report.Gateway; g != nil { // which answers discovery for a server that is dead
+		return g.BackendAvailable.Status == string(apiregistrationv1.ConditionTrue)
+	}
 	a := x.discoveryAnswer(ctx)
 	switch {
 	case a.err != nil, a.code == http.StatusBadGateway, a.code == http.StatusServiceUnavailable, a.code == http.StatusGatewayTimeout:

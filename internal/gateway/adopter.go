@@ -33,6 +33,8 @@ const (
 	pollInterval    = 500 * time.Millisecond
 	// settled is how many answers in a row through the gateway end an adoption.
 	settled = 4
+	// gatewayStart bounds the wait for a gateway that has not published its authority.
+	gatewayStart = 10 * time.Second
 	// arrival bounds the wait for the API server to reach the gateway.
 	arrival = 30 * time.Second
 )
@@ -87,8 +89,16 @@ func (a *Adopter) names(ctx context.Context, want func(*apiregistrationv1.APISer
 	return names, nil
 }
 
-// servingCA is the authority of the gateway's serving certificate.
-func (a *Adopter) servingCA(ctx context.Context) ([]byte, error) {
+// servingCA is the authority of the gateway's serving certificate. It waits for a gateway that is starting.
+func (a *Adopter) servingCA(ctx context.Context) (ca []byte, err error) {
+	err = a.poll(ctx, gatewayStart, func() error {
+		ca, err = a.publishedCA(ctx)
+		return err
+	})
+	return ca, err
+}
+
+func (a *Adopter) publishedCA(ctx context.Context) ([]byte, error) {
 	cm, err := a.client.CoreV1().ConfigMaps(a.gateway.Namespace).Get(ctx, adoption.PublishedConfigMap, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -58,7 +58,7 @@ func TestDocumentsAreStoredOnChange(t *testing.T) {
 		t.Fatalf("%d ConfigMaps for one APIService, %v", len(list.Items), err)
 	}
 
-	noise := make([]byte, maxStored-100)
+	noise := make([]byte, maxStored)
 	_, _ = rand.Read(noise)
 	save(openAPI, name, string(noise))
 	if got := load(openAPI)[name]; string(got) != "header\npacked" {

@@ -22,7 +22,7 @@ import (
 
 type runtimeObject = runtime.Object
 
-func TestWhatIsServedToWhom(t *testing.T) {
+func TestG1WhatIsServedToWhom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		kind  string
 		a     authorizer.AttributesRecord
@@ -63,7 +63,7 @@ func TestHealthNeedsNobody(t *testing.T) {
 	}
 }
 
-func TestWhetherAServerBelievesUs(t *testing.T) {
+func TestG9WhetherAServerBelievesUs(t *testing.T) {
 	forbidden := func(who string) string {
 		return `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"forbidden: User \"` + who + `\" cannot get path \"` + trustPath + `\"","reason":"Forbidden","code":403}`
 	}

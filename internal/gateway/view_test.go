@@ -52,7 +52,7 @@ func TestTheViewShowsTheOriginalServer(t *testing.T) {
 }
 
 // The routing table writes what it believes to be Available. The API server's condition of that name must stay as it is.
-func TestOnlyOurConditionsAreWritten(t *testing.T) {
+func TestG7OnlyOurConditionsAreWritten(t *testing.T) {
 	real := adopted(t)
 	fake := aggregatorfake.NewClientset(real.DeepCopy())
 	client := statusClient{fake}.ApiregistrationV1().APIServices()

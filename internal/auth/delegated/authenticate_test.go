@@ -101,7 +101,7 @@ func TestAuthenticateRequest(t *testing.T) {
 }
 
 // A server that does not authorize believes front proxies, and nobody else.
-func TestOnlyFrontProxiesAreBelieved(t *testing.T) {
+func TestG1OnlyFrontProxiesAreBelieved(t *testing.T) {
 	ca, own := newAuthorities(t), authtest.NewCA(t, "our own")
 	data := ca.published("front-proxy-client")
 	data[proxyCAKey] += string(own.PEM())
