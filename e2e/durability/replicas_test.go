@@ -59,12 +59,14 @@ func TestReplicasUnderFaults(t *testing.T) {
 	t.Logf("repeat with: go test -run TestReplicasUnderFaults ./e2e/durability -args -fault-seed %d -faults %d", seed, *faultCount)
 	p := newReplicatedCluster(t, newPortico)
 	p.random = rand.New(rand.NewPCG(seed, 0))
-	p.changes = followChanges(t, p.client)
+	p.changes = followChanges(t, p.client, directory, readConfigMap)
+	ofIngresses := followChanges(t, p.client, ingressDirectory, readIngress)
 	var clients []kubernetes.Interface
 	for _, d := range p.fronts {
 		clients = append(clients, d.client())
 	}
 	p.recorder = recordAt(t, clients, seed, 5, 4, 4)
+	statuses := p.recorder.recordStatuses(seed, 2)
 	p.recorder.until(40)
 	for i := range *faultCount {
 		f := p.next(i)
@@ -76,6 +78,7 @@ func TestReplicasUnderFaults(t *testing.T) {
 	p.recorder.until(40)
 	p.recorder.stop()
 	p.recorder.judge(p.changes.all(p.client))
+	statuses.judge(ofIngresses.all(p.client))
 	for answer, n := range p.recorder.answers {
 		if strings.HasPrefix(answer, "500 ") {
 			t.Errorf("%d times %q", n, answer)
@@ -357,9 +360,11 @@ func (c *cluster) retry(ctx context.Context, what string, try func() error) {
 
 // changeLog keeps every change that etcd makes to our objects, so that etcd may forget it.
 type changeLog struct {
-	t      testing.TB
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	t         testing.TB
+	directory string
+	read      objectReader
+	cancel    context.CancelFunc
+	work      sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
 	events []history.Event
@@ -367,9 +372,9 @@ type changeLog struct {
 	failed error
 }
 
-func followChanges(t testing.TB, client *clientv3.Client) *changeLog {
+func followChanges(t testing.TB, client *clientv3.Client, directory string, read objectReader) *changeLog {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &changeLog{t: t, cancel: cancel}
+	c := &changeLog{t: t, directory: directory, read: read, cancel: cancel}
 	changes := client.Watch(ctx, directory, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV(), clientv3.WithProgressNotify())
 	c.work.Go(func() {
 		for answer := range changes {
@@ -388,8 +393,8 @@ func (c *changeLog) take(answer clientv3.WatchResponse) {
 		return
 	}
 	for _, e := range answer.Events {
-		if strings.HasPrefix(string(e.Kv.Key), directory+"k-") {
-			c.events = append(c.events, decode(c.t, e))
+		if strings.HasPrefix(string(e.Kv.Key), c.directory+"k-") {
+			c.events = append(c.events, decode(c.t, c.directory, e, c.read))
 		}
 		c.at = e.Kv.ModRevision
 	}
@@ -410,7 +415,7 @@ func (c *changeLog) all(client *clientv3.Client) []history.Event {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	now, err := client.Get(ctx, directory, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	now, err := client.Get(ctx, c.directory, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		c.t.Fatal(err)
 	}

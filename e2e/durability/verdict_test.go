@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"portico.dev/e2e/durability/history"
@@ -75,7 +76,7 @@ func stored(t testing.TB, endpoints []string) []history.Event {
 			}
 			for _, e := range answer.Events {
 				if strings.HasPrefix(string(e.Kv.Key), directory+"k-") {
-					all = append(all, decode(t, e))
+					all = append(all, decode(t, directory, e, readConfigMap))
 				}
 			}
 			if answer.IsProgressNotify() && answer.Header.Revision >= now.Header.Revision {
@@ -85,7 +86,15 @@ func stored(t testing.TB, endpoints []string) []history.Event {
 	}
 }
 
-func decode(t testing.TB, e *clientv3.Event) history.Event {
+// objectReader returns the value of an object, the one that it says that it replaces, and whether it contradicts itself.
+type objectReader func(runtime.Object) (value, after string, torn bool)
+
+func readConfigMap(object runtime.Object) (value, after string, isTorn bool) {
+	c := object.(*corev1.ConfigMap)
+	return c.Data["value"], c.Data["after"], torn(c)
+}
+
+func decode(t testing.TB, directory string, e *clientv3.Event, read objectReader) history.Event {
 	t.Helper()
 	out := history.Event{Kind: history.Modified, Version: e.Kv.ModRevision, Key: strings.TrimPrefix(string(e.Kv.Key), directory)}
 	value := e.Kv.Value
@@ -99,10 +108,9 @@ func decode(t testing.TB, e *clientv3.Event) history.Event {
 	if err != nil {
 		t.Fatalf("%s at %d: %v", out.Key, out.Version, err)
 	}
-	c := object.(*corev1.ConfigMap)
-	out.Value, out.Torn = c.Data["value"], torn(c)
-	if out.Kind != history.Deleted {
-		out.After = c.Data["after"]
+	out.Value, out.After, out.Torn = read(object)
+	if out.Kind == history.Deleted {
+		out.After = ""
 	}
 	return out
 }
