@@ -167,11 +167,14 @@ func (k *Registrar) apply(ctx context.Context) error {
 
 // applyOne writes an object unless it is as it should be.
 func (k *Registrar) applyOne(ctx context.Context, o Manifest) error {
-	body, err := json.Marshal(o)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", o, err)
-	}
 	text, err := k.send(ctx, http.MethodGet, o, nil, nil)
+	if err == nil {
+		o = behindGateway(text, o)
+	}
+	body, e := json.Marshal(o)
+	if e != nil {
+		return fmt.Errorf("encode %s: %w", o, e)
+	}
 	var no *answerError
 	missing := errors.As(err, &no) && no.code == http.StatusNotFound
 	switch {
