@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -28,6 +29,8 @@ import (
 //	front-proxy-client.crt, .key         the front door's certificate for extension servers
 //	admin.crt, .key                      a client in group system:masters
 //	service-account.key                  signs service account tokens
+//	etcd-ca.crt, .key                    signs the certificates of the members of an embedded etcd of several members
+//	etcd-member.crt, .key                this member's certificate, for the other members and its clients
 //
 // The directory is 0700 and every key 0600. Leaves are renewed after two thirds of their life; authorities and the
 // service account key are never replaced here.
@@ -35,6 +38,10 @@ type Directory struct {
 	path string
 
 	Cluster, Client, FrontProxy *Authority
+	// Etcd is nil unless the embedded etcd is one of several members (EnsureEtcd).
+	Etcd *Authority
+	// member is the certificate of this member of etcd. Needed with Etcd.
+	member Leaf
 }
 
 // Names in the FrontProxyClient and Admin certificates.
@@ -49,7 +56,14 @@ const (
 	servingLeaf    = "serving"
 	frontProxyLeaf = "front-proxy-client"
 	adminLeaf      = "admin"
+	memberLeaf     = "etcd-member"
 )
+
+// sharedKeys are the files that replicas of a front door must share. The last two are there if their etcd is embedded.
+var sharedKeys = []string{"ca.crt", "ca.key", "client-ca.crt", "client-ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "service-account.key", etcdCA + ".crt", etcdCA + ".key"}
+
+// etcdCA is the name of the files of the authority of an embedded etcd.
+const etcdCA = "etcd-ca"
 
 // OpenDirectory reads the keys in path and makes those that are missing. serving has the names of the front door;
 // when that changes, its certificate is issued anew.
@@ -100,22 +114,77 @@ func ReadDirectory(path string) (*Directory, error) {
 	return d, nil
 }
 
-// CopyShared copies to an empty directory what replicas of a front door must share: the authorities and the service account key. OpenDirectory
-// makes the rest, which each of them has for itself.
-func CopyShared(to, from string) error {
+// EnsureEtcd makes the authority of the members of an embedded etcd if it is missing, and the certificate of this member: name is that of
+// the member, and ips are the addresses by which the others reach it.
+func (d *Directory) EnsureEtcd(name string, ips []net.IP) error {
+	a, err := d.authority("portico-etcd-ca", etcdCA)
+	if err != nil {
+		return err
+	}
+	d.Etcd, d.member = a, Leaf{CommonName: name, DNSNames: []string{"localhost"}, IPs: ips, Client: true, Server: true}
+	return d.ensureLeaf(memberLeaf, d.Etcd, d.member)
+}
+
+// EtcdFiles are the files of EnsureEtcd: the authority's certificate, and the certificate and key of this member.
+func (d *Directory) EtcdFiles() (caFile, certFile, keyFile string) {
+	return d.Path(etcdCA + ".crt"), d.Path(memberLeaf + ".crt"), d.Path(memberLeaf + ".key")
+}
+
+// ReadShared reads what replicas of a front door must share from a directory that OpenDirectory has made: the authorities and the service
+// account key, by the names of their files.
+func ReadShared(from string) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	for _, name := range sharedKeys {
+		data, err := readFile(filepath.Join(from, name))
+		if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, etcdCA) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		files[name] = data
+	}
+	return files, nil
+}
+
+// WriteShared writes what ReadShared has read to a directory that has no other keys: a file that is there with another content is an error,
+// and nothing is written then. OpenDirectory makes the rest, which each replica has for itself.
+func WriteShared(to string, files map[string][]byte) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return fmt.Errorf("make key directory: %w", err)
 	}
-	for _, name := range []string{"ca.crt", "ca.key", "client-ca.crt", "client-ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "service-account.key"} {
-		data, err := readFile(filepath.Join(from, name))
-		if err != nil {
+	for name, data := range files {
+		if !slices.Contains(sharedKeys, name) {
+			return fmt.Errorf("%q is no file that replicas share", name)
+		}
+		have, err := readFile(filepath.Join(to, name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
 			return err
+		case !bytes.Equal(have, data):
+			return fmt.Errorf("%s is another one than that of the other replicas", filepath.Join(to, name))
+		}
+	}
+	for _, name := range sharedKeys {
+		data, given := files[name]
+		if !given {
+			continue
 		}
 		if err := WriteFile(filepath.Join(to, name), data, 0o600); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// CopyShared copies to an empty directory what replicas of a front door must share.
+func CopyShared(to, from string) error {
+	files, err := ReadShared(from)
+	if err != nil {
+		return err
+	}
+	return WriteShared(to, files)
 }
 
 // Path names a file of the directory, for flags that want files.
@@ -135,11 +204,19 @@ func (d *Directory) Run(ctx context.Context, serving Leaf, log *zap.Logger) erro
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if err := d.ensureLeaves(serving); err != nil {
+			if err := d.renew(serving); err != nil {
 				log.Error("renew certificates; the old ones stay in use", zap.String("directory", d.path), zap.Error(err))
 			}
 		}
 	}
+}
+
+func (d *Directory) renew(serving Leaf) error {
+	err := d.ensureLeaves(serving)
+	if d.Etcd != nil {
+		err = errors.Join(err, d.ensureLeaf(memberLeaf, d.Etcd, d.member))
+	}
+	return err
 }
 
 func (d *Directory) authority(name, file string) (*Authority, error) {

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -26,6 +27,13 @@ func ServerConfigFor(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, e
 		// Small records would be a system call each, and what we send is mostly sent whole.
 		DynamicRecordSizingDisabled: true,
 	}
+}
+
+// MutualServerConfig is the server side of TLS among servers of our own: whoever connects must have a certificate of one of authorities.
+func MutualServerConfig(cert *KeyPair, authorities *x509.CertPool) *tls.Config {
+	c := ServerConfig(cert)
+	c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, authorities
+	return c
 }
 
 // Restrict narrows a server's TLS as operators ask for it: a version by name (VersionTLS12, VersionTLS13), and cipher
@@ -150,3 +158,32 @@ func PinnedClientConfig(serverName string, certificate *KeyPair, accept func(*x5
 }
 
 var errNotPinned = errors.New("the server's certificate is not one that is expected")
+
+// SPKIHash is the SHA-256 of a certificate's public key, as kubeadm's --discovery-token-ca-cert-hash.
+func SPKIHash(c *x509.Certificate) [sha256.Size]byte { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
+
+// AuthorityPinnedConfig is the client side of TLS 1.3 to a server that shows a certificate for serverName and, after it, the authority that
+// has signed it, whose public key has this hash. No other authority is asked.
+func AuthorityPinnedConfig(serverName string, authority [sha256.Size]byte) *tls.Config {
+	return &tls.Config{
+		ServerName:         serverName,
+		MinVersion:         tls.VersionTLS13,
+		NextProtos:         clientProtocols,
+		InsecureSkipVerify: true, // VerifyConnection verifies
+		VerifyConnection: func(state tls.ConnectionState) error {
+			for _, c := range state.PeerCertificates[1:] {
+				if SPKIHash(c) != authority {
+					continue
+				}
+				roots := x509.NewCertPool()
+				roots.AddCert(c)
+				_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: serverName, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+				return err
+			}
+			return ErrOtherAuthority
+		},
+	}
+}
+
+// ErrOtherAuthority is when a server's certificate is not signed by the authority that is expected.
+var ErrOtherAuthority = errors.New("the server's certificate is not signed by the expected authority")

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,6 +20,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,19 +46,46 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := prepareMember(s.cfg, s.disk); err != nil {
-		return errors.Join(err, lock.release())
-	}
 	members := newMemberSwitch(s.disk, s.OwnKey(liveKeys))
 	client := members.client(s.log)
+	s.probe = client.KV
+	if s.quorum != nil {
+		client.KV = &quorumKV{KV: client.KV, quorum: s.quorum}
+		client.Watcher = &resumingWatcher{Watcher: client.Watcher, quorum: s.quorum}
+	}
 	closeClient := sync.OnceFunc(func() { _ = client.Client.Close() }) // answers the cancellation of its own context
 	defer closeClient()
-	err = s.runMembers(ctx, members, client, closeClient)
+	if s.cfg.Cluster == nil {
+		if err = prepareMember(s.cfg, s.disk); err == nil {
+			err = s.runMembers(ctx, members, client, closeClient)
+		}
+	} else {
+		err = s.runClustered(ctx, members, client, closeClient)
+	}
 	if errors.Is(err, errStillWrites) {
 		// The lock stays with this process until it ends.
 		return err
 	}
 	return errors.Join(err, lock.release())
+}
+
+// runClustered runs one of several members. A member that joins the cluster begins anew when others have changed it meanwhile.
+func (s *Store) runClustered(ctx context.Context, members *memberSwitch, client *kubernetes.Client, closeClient func()) error {
+	for attempt := 1; ; attempt++ {
+		joined, err := s.prepareCluster(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		s.joined = joined
+		err = s.runMembers(ctx, members, client, closeClient)
+		if err == nil || joined == nil || HoldsEtcd(s.cfg.DataDir) || attempt == joinAttempts {
+			return err
+		}
+		s.log.Warn("this member could not join the cluster of etcd, and tries again", zap.Error(err))
+		if !pause(ctx, time.Second) {
+			return nil
+		}
+	}
 }
 
 // runMembers runs a member in the directory, and another one whenever a disk error has ended it.
@@ -123,6 +153,9 @@ func (s *Store) useMember(ctx context.Context, m *runningMember, members *member
 	if err != nil {
 		return err
 	}
+	several := s.cfg.Cluster != nil
+	s.member.Store(m.server)
+	defer s.member.Store(nil)
 	defer func() {
 		if m.hasFailed() {
 			socket.abandon()
@@ -132,9 +165,19 @@ func (s *Store) useMember(ctx context.Context, m *runningMember, members *member
 	}()
 	api := newMemberAPI(m.server, m.failure)
 	members.set(api, nil)
+	if several {
+		var following sync.WaitGroup
+		defer following.Wait()
+		bounded, cancel := context.WithCancel(ctx)
+		defer cancel()
+		following.Go(func() { s.followMembership(bounded, m.server) })
+		following.Go(func() { s.watchQuorum(bounded) })
+	}
 	if !s.isReady() {
-		if err := s.forgetReplicas(ctx, client); err != nil {
-			return err
+		if !several || isAlone(m.server) {
+			if err := s.forgetReplicas(ctx, client); err != nil {
+				return err
+			}
 		}
 		s.makeRoom(ctx, client, m.server.Backend())
 		s.publish(client)
@@ -149,10 +192,31 @@ func (s *Store) useMember(ctx context.Context, m *runningMember, members *member
 	case <-m.failure.failed:
 		return m.failure.err
 	case <-m.server.StopNotify():
-		return errors.New("embedded etcd stopped; its log says why")
+		return s.stoppedError(m)
 	case err := <-socket.failed:
 		return fmt.Errorf("embedded etcd: %w", err)
+	case err := <-m.peersFailed():
+		return fmt.Errorf("embedded etcd: serve other members: %w", err)
 	}
+}
+
+// watchQuorum asks through consensus whether there is a quorum, until ctx ends.
+func (s *Store) watchQuorum(ctx context.Context) {
+	s.quorum.answered()
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { every(ctx, judgeInterval, s.quorum.tick) })
+	every(ctx, memberProbeInterval, func() {
+		timeout := memberProbeTimeout
+		if _, err := s.quorum.held(); err != nil {
+			timeout = lostProbeTimeout
+		}
+		bounded, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		if _, err := s.probe.Get(bounded, s.OwnKey("health")); err == nil {
+			s.quorum.answered()
+		}
+	})
 }
 
 func (s *Store) isReady() bool {
@@ -199,6 +263,9 @@ func startEmbedded(config config.ServerConfig) (server *etcdserver.EtcdServer, e
 	if errors.Is(err, walpb.ErrCRCMismatch) {
 		return nil, damaged(config.DataDir, err)
 	}
+	if err != nil && !config.NewCluster { // the others do not answer, or do not want it
+		return nil, err
+	}
 	if err != nil {
 		return nil, failedStart(config.DataDir, err)
 	}
@@ -209,8 +276,45 @@ func startEmbedded(config config.ServerConfig) (server *etcdserver.EtcdServer, e
 // runningMember is a member of etcd from its start to its end.
 type runningMember struct {
 	server  *etcdserver.EtcdServer // nil: it did not get that far
+	peers   *peerServer            // nil: there are no other members
 	failure *failure
 	elected bool
+	removed atomic.Bool // from its cluster
+}
+
+// peersFailed has the error that ends the service for other members.
+func (m *runningMember) peersFailed() <-chan error {
+	if m.peers == nil {
+		return nil
+	}
+	return m.peers.failed
+}
+
+func (m *runningMember) closePeers() {
+	if m.peers != nil {
+		m.peers.close()
+	}
+}
+
+// removalCore looks in etcd's log for the reason of its end, which etcd tells nobody else.
+type removalCore struct {
+	zapcore.Core
+	removed *atomic.Bool
+}
+
+func (c removalCore) Enabled(l zapcore.Level) bool {
+	return l >= zapcore.WarnLevel || c.Core.Enabled(l)
+}
+
+func (c removalCore) With(fields []zapcore.Field) zapcore.Core {
+	return removalCore{c.Core.With(fields), c.removed}
+}
+
+func (c removalCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if strings.Contains(e.Message, "data-dir used by this member must be removed") {
+		c.removed.Store(true)
+	}
+	return c.Core.Check(e, checked)
 }
 
 func (m *runningMember) hasFailed() bool {
@@ -228,6 +332,12 @@ func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
 	m := &runningMember{failure: newFailure()}
 	config := embeddedConfig(s.cfg)
 	config.Logger = m.failure.logger(config.Logger)
+	if s.cfg.Cluster != nil {
+		config.Logger = config.Logger.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return removalCore{c, &m.removed} }))
+		if err := s.cfg.Cluster.amongOthers(&config, s.joined); err != nil {
+			return nil, err
+		}
+	}
 	type result struct {
 		server *etcdserver.EtcdServer
 		err    error
@@ -245,10 +355,22 @@ func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
 	for {
 		select {
 		case r := <-opened:
-			if m.server = r.server; r.err != nil {
+			if m.server = r.server; r.err != nil && s.joined != nil {
+				return nil, fmt.Errorf("join the cluster of etcd: %w", r.err)
+			} else if r.err != nil {
 				return nil, r.err
 			}
-			return m, s.awaitElected(ctx, m, deadline.C, progress.C)
+			if s.cfg.Cluster == nil {
+				return m, s.awaitElected(ctx, m, deadline.C, progress.C)
+			}
+			var err error
+			if m.peers, err = servePeers(m.server, s.cfg.Cluster, s.log); err != nil {
+				return m, err
+			}
+			if err := s.awaitElected(ctx, m, nil, progress.C); err != nil || ctx.Err() != nil { // without the others, it waits for them
+				return m, err
+			}
+			return m, s.takePlace(ctx, m)
 		case <-m.failure.failed:
 			return m, m.failure.err
 		case <-progress.C:
@@ -274,16 +396,16 @@ func (s *Store) awaitElected(ctx context.Context, m *runningMember, deadline, pr
 		case <-m.failure.failed:
 			return m.failure.err
 		case <-server.StopNotify():
-			return errors.New("embedded etcd stopped while it started; its log says why")
+			return s.stoppedError(m)
 		case <-ctx.Done():
 			return nil
 		case <-deadline:
 			return damaged(s.cfg.DataDir, fmt.Errorf("it was not elected within %s, at entry %d of %d of its log", s.startTimeout, server.AppliedIndex(), server.CommittedIndex()))
 		case <-progress:
-			s.log.Info("etcd applies its log", zap.String("directory", s.cfg.DataDir),
+			s.log.Info(either(s.cfg.Cluster == nil || isAlone(server), "etcd applies its log", "etcd waits for a quorum of its members"), zap.String("directory", s.cfg.DataDir),
 				zap.Uint64("applied", server.AppliedIndex()), zap.Uint64("committed", server.CommittedIndex()))
 		case <-look.C:
-			if server.Leader() != 0 || !hasReadItsLog(server) {
+			if server.Leader() != 0 || s.cfg.Cluster != nil && !isAlone(server) || !hasReadItsLog(server) {
 				continue // it will be ready as soon as it has written that it leads; or it is not to stand yet
 			}
 			bounded, cancel := context.WithTimeout(ctx, electionTicks*tickMilliseconds*time.Millisecond)
@@ -292,6 +414,13 @@ func (s *Store) awaitElected(ctx context.Context, m *runningMember, deadline, pr
 			cancel()
 		}
 	}
+}
+
+func either(condition bool, yes, no string) string {
+	if condition {
+		return yes
+	}
+	return no
 }
 
 // hasReadItsLog reports whether raft itself knows that everything is applied. Before that, etcd may have truncated entries
@@ -313,6 +442,7 @@ func damaged(dir string, err error) error {
 
 // close waits for etcd to stop, within a limit: a disk that does not respond must not keep the process from ending.
 func (m *runningMember) close() error {
+	defer m.closePeers() // after the member: one that leads hands that over
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)

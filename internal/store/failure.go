@@ -87,6 +87,7 @@ const (
 func (m *runningMember) abandon(ctx context.Context, dataDir string) (stopped bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
 	defer cancel()
+	m.closePeers()
 	var done <-chan struct{}
 	if m.server != nil {
 		done = m.server.StopNotify()

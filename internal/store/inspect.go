@@ -117,9 +117,15 @@ func (i *inspection) neverUsed() bool {
 // leastDatabase is the size of the smallest database that bbolt makes, with pages of 4 KiB.
 const leastDatabase = 4 * 4096
 
-// check returns why etcd could not start from these files, or would lose acknowledged writes.
-func (i *inspection) check() error {
+// check returns why etcd could not start from these files, or would lose acknowledged writes. A member of several may not have read yet that
+// it is one, and may have been ended after it has written to its log that it got a snapshot, and before that was made its database.
+func (i *inspection) check(several bool) error {
 	w, db := &i.wal, &i.db
+	if several && w.snapshot > db.index {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(db.file), fmt.Sprintf("%016x.snap.db", w.snapshot))); err == nil {
+			return w.err
+		}
+	}
 	switch {
 	case w.files == 0 && db.exists:
 		return unusable(w.dir, "the write-ahead log is missing, and the database %s cannot be used without it", db.file)
@@ -137,7 +143,7 @@ func (i *inspection) check() error {
 		return unusable(w.dir, "the write-ahead log is older than the database: it ends with entry %d, the database holds entry %d", w.last, db.index)
 	case w.snapshot > db.index:
 		return unusable(db.file, "the database is older than the write-ahead log: it ends with entry %d, the log begins after entry %d", db.index, w.snapshot)
-	case len(db.members) > 0 && !slices.Contains(db.members, types.ID(w.member).String()):
+	case !several && len(db.members) > 0 && !slices.Contains(db.members, types.ID(w.member).String()):
 		return unusable(db.file, "the database belongs to another cluster: its members are %s, the write-ahead log is that of %s",
 			strings.Join(db.members, ", "), types.ID(w.member))
 	}

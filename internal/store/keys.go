@@ -70,6 +70,28 @@ func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
+// PutFor writes one of our own keys that is deleted when its time has passed. After an error it may have been stored.
+func (s *Store) PutFor(ctx context.Context, key string, value []byte, ttl time.Duration) error {
+	if s.Client() == nil {
+		return ErrNotReady
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	return s.putFor(ctx, key, value, ttl)
+}
+
+func (s *Store) putFor(ctx context.Context, key string, value []byte, ttl time.Duration) error {
+	client := s.Client()
+	granted, err := client.Grant(ctx, max(1, int64(ttl/time.Second)))
+	if err != nil {
+		return fmt.Errorf("ask for the lease of %s: %w", key, err)
+	}
+	if _, err := client.KV.Put(ctx, s.OwnKey(key), string(value), clientv3.WithLease(granted.ID)); err != nil {
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	return nil
+}
+
 // Delete removes one of our own keys. A missing key is no error.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	client := s.Client()

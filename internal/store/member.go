@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -44,11 +43,9 @@ const (
 // embeddedConfig returns the configuration of a single member. etcd's package embed, which makes it from flags, also links a
 // JSON gateway, cluster discovery and trace pages; a test compares our values with its defaults.
 func embeddedConfig(cfg Config) config.ServerConfig {
-	log := etcdLogger(cfg.Logger)
-	peer, _ := url.Parse(peerURL) // a constant that parses
-	peers := types.URLs{*peer}
+	log, name, peers := etcdLogger(cfg.Logger), cfg.memberName(), cfg.peerURLs()
 	c := config.ServerConfig{
-		Name: memberName, DataDir: cfg.DataDir, Logger: log,
+		Name: name, DataDir: cfg.DataDir, Logger: log,
 		PeerURLs: peers, NewCluster: true, StrictReconfigCheck: true, MaxLearners: membership.DefaultMaxLearners,
 
 		TickMs: tickMilliseconds, ElectionTicks: electionTicks, InitialElectionTickAdvance: true,
@@ -67,7 +64,7 @@ func embeddedConfig(cfg Config) config.ServerConfig {
 		// etcd's own users are not used, but it makes what they would need.
 		AuthToken: "simple", BcryptCost: 10, TokenTTL: 300,
 
-		Metrics: "basic", ServerFeatureGate: features.NewDefaultServerFeatureGate(memberName, nil),
+		Metrics: "basic", ServerFeatureGate: features.NewDefaultServerFeatureGate(name, nil),
 	}
 	if cfg.Volatile {
 		c.UnsafeNoFsync = true
@@ -77,7 +74,7 @@ func embeddedConfig(cfg Config) config.ServerConfig {
 		c.ClientURLs = types.URLs{{Scheme: "unix", Path: cfg.UnixSocket}}
 	}
 	if !wal.Exist(filepath.Join(cfg.DataDir, "member", "wal")) {
-		c.InitialPeerURLsMap, c.InitialClusterToken = types.URLsMap{memberName: peers}, clusterToken
+		c.InitialPeerURLsMap, c.InitialClusterToken = types.URLsMap{name: peers}, clusterToken
 	}
 	return c
 }
@@ -117,7 +114,7 @@ func prepareMember(cfg Config, space *disk) error {
 		return err
 	}
 	if !found.neverUsed() {
-		return found.check()
+		return found.check(cfg.Cluster != nil)
 	}
 	cfg.Logger.Warn("the first start of etcd was cut short before anything was stored: it is begun anew", zap.String("directory", dir))
 	unused := filepath.Join(cfg.DataDir, unusedMemberDir)
@@ -151,11 +148,11 @@ func makeMember(cfg Config, space *disk) (err error) {
 		return err
 	}
 	config := embeddedConfig(cfg)
-	cluster, err := membership.NewClusterFromURLsMap(config.Logger, clusterToken, types.URLsMap{memberName: config.PeerURLs})
+	cluster, err := membership.NewClusterFromURLsMap(config.Logger, clusterToken, types.URLsMap{config.Name: config.PeerURLs})
 	if err != nil {
 		return err
 	}
-	self := cluster.MemberByName(memberName)
+	self := cluster.MemberByName(config.Name)
 	metadata, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: new(uint64(self.ID)), ClusterID: new(uint64(cluster.ID()))})
 	if err != nil {
 		return err

@@ -156,7 +156,8 @@ func RestoreSnapshot(snapshotFile, dir string, log *zap.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(making)) }() // after the rename there is nothing left in it
 	made := filepath.Join(making, "etcd")
-	if err := restoreInto(snapshotFile, made, log); err != nil {
+	single := identity{name: memberName, peerURL: peerURL, token: clusterToken}
+	if err := single.restore(snapshotFile, made, log); err != nil {
 		return err
 	}
 	if err := os.Chmod(made, 0o700); err != nil {
@@ -171,8 +172,15 @@ func RestoreSnapshot(snapshotFile, dir string, log *zap.Logger) (err error) {
 	return syncPath(parent)
 }
 
-// restoreInto turns the panics that etcd's storage has for what it cannot read, or write, into errors.
-func restoreInto(snapshotFile, dir string, log *zap.Logger) (err error) {
+// identity is what a restored member is.
+type identity struct {
+	name, peerURL, token string
+	// file is that the snapshot is the database of a member that has stopped, which has no checksum.
+	file bool
+}
+
+// restore turns the panics that etcd's storage has for what it cannot read, or write, into errors.
+func (i identity) restore(snapshotFile, dir string, log *zap.Logger) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("etcd cannot restore the snapshot: %v", r)
@@ -182,7 +190,7 @@ func restoreInto(snapshotFile, dir string, log *zap.Logger) (err error) {
 	log = etcdLogger(log).WithOptions(zap.WithFatalHook(zapcore.WriteThenPanic))
 	err = snapshot.NewV3(log).Restore(snapshot.RestoreConfig{
 		SnapshotPath: snapshotFile, OutputDataDir: dir,
-		Name: memberName, PeerURLs: []string{peerURL}, InitialCluster: memberName + "=" + peerURL, InitialClusterToken: clusterToken,
+		Name: i.name, PeerURLs: []string{i.peerURL}, InitialCluster: i.name + "=" + i.peerURL, InitialClusterToken: i.token, SkipHashCheck: i.file,
 		RevisionBump: RevisionBump, MarkCompacted: true,
 	})
 	if err != nil {

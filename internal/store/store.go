@@ -18,10 +18,13 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.uber.org/zap"
 )
 
@@ -65,6 +68,8 @@ type Config struct {
 	// UnixSocket is a path where the embedded etcd listens for etcdctl. Empty: no listener at all.
 	// Whoever can open it can read every secret; it is created with mode 0600.
 	UnixSocket string
+	// Cluster makes the embedded etcd one of several members. Nil: it is the only one, and nothing listens.
+	Cluster *Cluster
 	// Logger receives etcd's own log too. Nil: nothing is logged.
 	Logger *zap.Logger
 }
@@ -76,10 +81,16 @@ type Store struct {
 	own    string                            // the root of our own keys
 	client atomic.Pointer[kubernetes.Client] // nil outside the time between Ready and the end of Run
 	ready  chan struct{}                     // closed once, when client is first set
-	quorum *quorum                           // nil: etcd is embedded
+	quorum *quorum                           // nil: etcd is embedded, and has a single member
 	// What follows is of the embedded etcd.
 	disk         *disk         // nil: etcd is external
 	startTimeout time.Duration // bounds a start
+	probe        clientv3.KV   // not ended by quorum
+	membership   sync.Mutex    // held while the file about it is changed
+	// joined are the members of the cluster that is joined at this start; nil: none is.
+	joined map[string][]string
+	// member is the one that runs now; nil: none.
+	member atomic.Pointer[etcdserver.EtcdServer]
 }
 
 // New checks cfg. It touches neither disk nor network.
@@ -121,10 +132,19 @@ func New(cfg Config) (*Store, error) {
 		}
 		cfg.UnixSocket = path
 	}
+	if cfg.Cluster != nil {
+		if len(cfg.Servers) > 0 || cfg.Volatile {
+			return nil, errors.New("an external or a volatile etcd has no members of ours")
+		}
+		if err := cfg.Cluster.check(); err != nil {
+			return nil, err
+		}
+	}
 	s := &Store{cfg: cfg, log: cfg.Logger, own: ownRoot(cfg.Prefix), ready: make(chan struct{}), startTimeout: startTimeout}
 	if len(cfg.Servers) == 0 {
 		s.disk = newDisk(cfg.DataDir, cfg.Logger)
-	} else {
+	}
+	if len(cfg.Servers) > 0 || cfg.Cluster != nil {
 		s.quorum = newQuorum(cfg.Logger)
 	}
 	return s, nil
@@ -148,7 +168,7 @@ func checkServer(server string) error {
 	return fmt.Errorf("etcd server %q: want a URL that begins with https://, http:// or unix://", server)
 }
 
-// Lost returns a *QuorumError while no member of an external etcd answers.
+// Lost returns a *QuorumError while no member of an etcd of several answers, be they external or embedded.
 func (s *Store) Lost() error {
 	if s.quorum == nil {
 		return nil
@@ -158,7 +178,7 @@ func (s *Store) Lost() error {
 }
 
 // LostChanged returns a channel that is closed when Lost will return something else. Take it before calling Lost. It is nil for
-// an embedded etcd.
+// the single member of an embedded etcd.
 func (s *Store) LostChanged() <-chan struct{} {
 	if s.quorum == nil {
 		return nil
@@ -193,8 +213,8 @@ func (s *Store) Prefix() string { return s.cfg.Prefix }
 // Client returns the shared client. It is nil before Ready and after Run has returned. Callers must not close it.
 func (s *Store) Client() *kubernetes.Client { return s.client.Load() }
 
-// Check reads through consensus, so that its success means that etcd has a leader and would accept a write. Members of an
-// external etcd are asked so all the time: it fails when Lost does.
+// Check reads through consensus, so that its success means that etcd has a leader and would accept a write. Where there are several members,
+// they are asked so all the time: it fails when Lost does.
 func (s *Store) Check(ctx context.Context) error {
 	if s.quorum != nil && s.Client() != nil {
 		return s.Lost()

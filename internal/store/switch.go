@@ -366,3 +366,19 @@ type clusterSwitch struct {
 func (c *clusterSwitch) MemberList(ctx context.Context, r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	return call(ctx, c.s, func(a *memberAPI) (*pb.MemberListResponse, error) { return a.cluster.MemberList(ctx, r) })
 }
+
+func (c *clusterSwitch) MemberAdd(ctx context.Context, r *pb.MemberAddRequest) (*pb.MemberAddResponse, error) {
+	return call(ctx, c.s, func(m *memberAPI) (*pb.MemberAddResponse, error) { return m.cluster.MemberAdd(ctx, r) })
+}
+
+func (c *clusterSwitch) MemberRemove(ctx context.Context, r *pb.MemberRemoveRequest) (*pb.MemberRemoveResponse, error) {
+	return call(ctx, c.s, func(m *memberAPI) (*pb.MemberRemoveResponse, error) { return m.cluster.MemberRemove(ctx, r) })
+}
+
+func (c *clusterSwitch) MemberUpdate(ctx context.Context, r *pb.MemberUpdateRequest) (*pb.MemberUpdateResponse, error) {
+	return call(ctx, c.s, func(m *memberAPI) (*pb.MemberUpdateResponse, error) { return m.cluster.MemberUpdate(ctx, r) })
+}
+
+func (c *clusterSwitch) MemberPromote(ctx context.Context, r *pb.MemberPromoteRequest) (*pb.MemberPromoteResponse, error) {
+	return call(ctx, c.s, func(m *memberAPI) (*pb.MemberPromoteResponse, error) { return m.cluster.MemberPromote(ctx, r) })
+}

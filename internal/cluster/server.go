@@ -1,0 +1,251 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/pki"
+	"portico.dev/internal/respond"
+	"portico.dev/internal/store"
+)
+
+// Etcd is the embedded etcd of this member: store.Store.
+type Etcd interface {
+	Members(ctx context.Context) ([]store.Member, error)
+	RemoveMember(ctx context.Context, which string) error
+	PromoteMember(ctx context.Context, which string) error
+	AddLearner(ctx context.Context, name, address string) (map[string][]string, error)
+}
+
+// ServerConfig is what Server needs. Everything is required.
+type ServerConfig struct {
+	Authority *pki.Authority
+	Tokens    *Tokens
+	Etcd      Etcd
+	// Versions are those of this member, and HandOver reads what is handed over.
+	Versions Versions
+	HandOver func() (HandOver, error)
+	Logger   *zap.Logger
+}
+
+// Server serves those who want to join the cluster.
+type Server struct {
+	config ServerConfig
+	limit  *addressLimit
+	// complaints bounds what is logged of those who have no token.
+	complaints *rate.Limiter
+	places     chan struct{}
+	now        func() time.Time
+
+	mu   sync.Mutex // guards pair
+	pair *pki.KeyPair
+}
+
+// NewServer starts nothing.
+func NewServer(c ServerConfig) *Server {
+	return &Server{config: c, limit: newAddressLimit(), complaints: rate.NewLimiter(1, 10), places: make(chan struct{}, answeredAtOnce), now: time.Now}
+}
+
+// Certificate chooses the certificate of a handshake: that for those who join if it is asked for, else whatever others says.
+func (s *Server) Certificate(others func(*tls.ClientHelloInfo) (*tls.Certificate, error)) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if hello.ServerName != ServerName {
+			return others(hello)
+		}
+		pair, err := s.certificate()
+		if err != nil {
+			return nil, err
+		}
+		return pair.GetCertificate(hello)
+	}
+}
+
+// certificate issues a certificate when one is first asked for, and when two thirds of its life are over. The CA's follows it.
+func (s *Server) certificate() (*pki.KeyPair, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pair != nil && s.now().Before(renewal(s.pair.Leaf())) {
+		return s.pair, nil
+	}
+	certPEM, keyPEM, err := s.config.Authority.Issue(pki.Leaf{CommonName: ServerName, DNSNames: []string{ServerName}, Server: true})
+	if err != nil {
+		return nil, err
+	}
+	s.pair, err = pki.StaticKeyPair(append(certPEM, s.config.Authority.PEM()...), keyPEM)
+	return s.pair, err
+}
+
+func renewal(c *x509.Certificate) time.Time {
+	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
+}
+
+// ServeHTTP answers requests for ServerName.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	address, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		address = r.RemoteAddr
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	if !s.limit.allow(address, s.now()) {
+		s.refuse(w, r, apierrors.NewTooManyRequests("too many requests to join from this address", 2))
+		return
+	}
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	default:
+		s.refuse(w, r, apierrors.NewTooManyRequests("too many requests to join", 2))
+		return
+	}
+	answer, err := s.answer(r)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	respond.JSON(w, http.StatusOK, answer)
+}
+
+// refuse answers an error, and logs it.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if s.complaints.Allow() {
+		s.config.Logger.Warn("a request to join the cluster was refused", zap.String("remote", r.RemoteAddr), zap.Error(err))
+	}
+	respond.Error(w, r, err)
+}
+
+// answer finds the answer to a request.
+func (s *Server) answer(r *http.Request) (any, error) {
+	var serve func(*http.Request, Token, []byte) (any, error)
+	switch r.URL.Path {
+	case keysPath:
+		serve = s.keys
+	case membersPath:
+		serve = s.member
+	default:
+		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, noResource, "", "", 0, false)
+	}
+	if r.Method != http.MethodPost {
+		return nil, apierrors.NewMethodNotSupported(noResource, r.Method)
+	}
+	token, err := s.authenticate(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest+1))
+	switch {
+	case err != nil:
+		return nil, apierrors.NewBadRequest("read the request: " + err.Error())
+	case len(body) > maxRequest:
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("a request to join has at most %d bytes", maxRequest))
+	}
+	return serve(r, token, body)
+}
+
+// authenticate returns the token of a request.
+func (s *Server) authenticate(r *http.Request) (Token, error) {
+	values := r.Header["Authorization"]
+	if len(values) != 1 {
+		return Token{}, apierrors.NewUnauthorized("a join token is needed")
+	}
+	credential, ok := strings.CutPrefix(values[0], "Bearer ")
+	id, secret, both := strings.Cut(credential, ".")
+	if !ok || !both {
+		return Token{}, apierrors.NewUnauthorized(ErrToken.Error())
+	}
+	switch err := s.config.Tokens.Check(r.Context(), id, secret); {
+	case errors.Is(err, ErrToken):
+		return Token{}, apierrors.NewUnauthorized(err.Error())
+	case err != nil:
+		return Token{}, unavailable(err)
+	}
+	return Token{CAHash: pki.SPKIHash(s.config.Authority.Certificate), ID: id, Secret: secret}, nil
+}
+
+func (s *Server) keys(r *http.Request, token Token, body []byte) (any, error) {
+	var request keysRequest
+	if err := json.Unmarshal(body, &request); err != nil {
+		return nil, apierrors.NewBadRequest("read the request: " + err.Error())
+	}
+	if len(request.Nonce) != nonceLength {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the nonce has %d bytes, and needs %d", len(request.Nonce), nonceLength))
+	}
+	if err := s.config.Versions.check(request.Versions); err != nil {
+		return nil, conflict(err)
+	}
+	handOver, err := s.config.HandOver()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	sealed, err := seal(token, request.Nonce, handOver)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	s.config.Logger.Info("the keys of the cluster were handed over to one that joins", zap.String("token", token.ID), zap.String("remote", r.RemoteAddr))
+	return keysAnswer{Sealed: sealed}, nil
+}
+
+func (s *Server) member(r *http.Request, token Token, body []byte) (any, error) {
+	var request memberRequest
+	if err := json.Unmarshal(body, &request); err != nil {
+		return nil, apierrors.NewBadRequest("read the request: " + err.Error())
+	}
+	if err := request.check(); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if err := s.config.Versions.check(request.Versions); err != nil {
+		return nil, conflict(err)
+	}
+	members, err := s.config.Etcd.AddLearner(r.Context(), request.Name, request.Address)
+	if err != nil {
+		return nil, etcdError(err)
+	}
+	s.config.Logger.Info("a member was added to etcd", zap.String("name", request.Name), zap.String("address", request.Address),
+		zap.String("token", token.ID), zap.String("remote", r.RemoteAddr))
+	return memberAnswer{Members: members}, nil
+}
+
+// etcdError is the answer to an error of Etcd.
+func etcdError(err error) error {
+	switch {
+	case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotReady), errors.Is(err, context.DeadlineExceeded):
+		return unavailable(err)
+	case errors.As(err, new(*store.QuorumError)):
+		return unavailable(err)
+	case errors.Is(err, store.ErrNoMember), errors.Is(err, store.ErrSingle):
+		return notFound(err)
+	}
+	return conflict(err)
+}
+
+func unavailable(err error) error {
+	s := apierrors.NewServiceUnavailable(err.Error())
+	s.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return s
+}
+
+func conflict(err error) error {
+	s := apierrors.NewBadRequest(err.Error())
+	s.ErrStatus.Code, s.ErrStatus.Reason = http.StatusConflict, metav1.StatusReasonConflict
+	return s
+}
+
+func notFound(err error) error {
+	s := apierrors.NewBadRequest(err.Error())
+	s.ErrStatus.Code, s.ErrStatus.Reason = http.StatusNotFound, metav1.StatusReasonNotFound
+	return s
+}

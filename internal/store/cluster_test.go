@@ -1,0 +1,284 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"portico.dev/internal/pki"
+)
+
+// machines are members of one cluster, each of which could be on a machine of its own.
+type machines struct {
+	t         *testing.T
+	authority *pki.Authority
+	dir       string
+}
+
+func newMachines(t *testing.T) *machines {
+	t.Helper()
+	authority, err := pki.NewAuthority("etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &machines{t: t, authority: authority, dir: t.TempDir()}
+}
+
+// config is that of the member on a machine. It joins the one that is given, if any.
+func (m *machines) config(name string, via func() *Store) Config {
+	m.t.Helper()
+	dir := filepath.Join(m.dir, name)
+	c := &Cluster{Name: name, CAFile: filepath.Join(dir, "ca.crt"), CertFile: filepath.Join(dir, "member.crt"), KeyFile: filepath.Join(dir, "member.key")}
+	if known, err := ReadMembership(filepath.Join(dir, "etcd")); err != nil {
+		m.t.Fatal(err)
+	} else if known != nil {
+		c.Address = known.Address
+	} else {
+		c.Address = freeAddress(m.t)
+	}
+	c.Listen = c.Address
+	certPEM, keyPEM, err := m.authority.Issue(pki.Leaf{CommonName: name, IPs: []net.IP{net.ParseIP(hostOf(c.Address))}, Client: true, Server: true})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for file, data := range map[string][]byte{c.CAFile: m.authority.PEM(), c.CertFile: certPEM, c.KeyFile: keyPEM} {
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(file, data, 0o600)); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	if via != nil {
+		c.Join = func(ctx context.Context) (map[string][]string, error) {
+			for {
+				members, err := via().AddLearner(ctx, c.Name, c.Address)
+				if err == nil || !errors.Is(err, ErrBusy) {
+					return members, err
+				}
+				if !pause(ctx, 100*time.Millisecond) {
+					return nil, ctx.Err()
+				}
+			}
+		}
+	}
+	return Config{DataDir: filepath.Join(dir, "etcd"), Cluster: c, Logger: zap.NewNop()}
+}
+
+// begin starts a member and does not wait for it.
+func (m *machines) begin(cfg Config) *started {
+	m.t.Helper()
+	store, err := New(cfg)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &started{t: m.t, Store: store, cancel: cancel, ended: make(chan error, 1)}
+	go func() { s.ended <- store.Run(ctx) }()
+	m.t.Cleanup(func() { _ = s.stop() })
+	return s
+}
+
+// start starts a member and waits until it is ready.
+func (m *machines) start(cfg Config) *started {
+	m.t.Helper()
+	s := m.begin(cfg)
+	s.ready()
+	return s
+}
+
+type started struct {
+	*Store
+	t      *testing.T
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+func (s *started) ready() {
+	s.t.Helper()
+	select {
+	case <-s.Ready():
+	case err := <-s.ended:
+		s.ended <- err
+		s.t.Fatalf("the member ended: %v", err)
+	case <-time.After(time.Minute):
+		s.t.Fatal("the member is not ready")
+	}
+}
+
+func (s *started) stop() error {
+	s.cancel()
+	select {
+	case err := <-s.ended:
+		s.ended <- err
+		return err
+	case <-time.After(3 * closeTimeout):
+		return errors.New("the member does not stop")
+	}
+}
+
+func (s *started) put(key, value string) {
+	s.t.Helper()
+	if err := s.Put(context.Background(), key, []byte(value)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *started) wants(key, value string) {
+	s.t.Helper()
+	got, ok, err := s.Get(context.Background(), key)
+	if err != nil || string(got) != value || ok != (value != "") {
+		s.t.Fatalf("%s is %q (%v, %v), want %q", key, got, ok, err, value)
+	}
+}
+
+// voters waits until members are those with these names, all of which vote and answer.
+func (s *started) voters(names ...string) {
+	s.t.Helper()
+	eventually(s.t, "members", func() error {
+		members, err := s.Members(context.Background())
+		if err != nil {
+			return err
+		}
+		var have []string
+		for _, m := range members {
+			if m.Healthy && !m.Learner {
+				have = append(have, m.Name)
+			}
+		}
+		if len(members) != len(names) || !slices.Equal(have, names) {
+			return fmt.Errorf("%+v", members)
+		}
+		return nil
+	})
+}
+
+// changed repeats a change of members until etcd allows it.
+func changed(t *testing.T, change func() error) {
+	t.Helper()
+	eventually(t, "change of members", func() error {
+		err := change()
+		if err != nil && !errors.Is(err, ErrBusy) {
+			t.Fatal(err)
+		}
+		return err
+	})
+}
+
+// The life of a cluster: it grows from a single member, with its data, to three that join at once; one dies and is replaced; two die, and the
+// third goes on alone; it runs again as before there were others.
+func TestTheLifeOfACluster(t *testing.T) {
+	m := newMachines(t)
+	single := m.config("a", nil)
+	clustered := single.Cluster
+	single.Cluster = nil
+	s := m.start(single)
+	s.put("of", "before")
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	first := single
+	first.Cluster = clustered
+	a := m.start(first)
+	a.wants("of", "before")
+	via := func() *Store { return a.Store }
+	b, c := m.begin(m.config("b", via)), m.begin(m.config("c", via))
+	b.ready()
+	c.ready()
+	a.voters("a", "b", "c")
+	for _, s := range []*started{a, b, c} {
+		s.wants("of", "before")
+	}
+	for _, s := range []*started{a, b, c} {
+		s.put("of", s.cfg.Cluster.Name)
+	}
+	a.wants("of", "c")
+
+	t.Log("a member stops, and comes back")
+	if err := b.stop(); err != nil {
+		t.Fatal(err)
+	}
+	a.put("while", "b is away")
+	b = m.start(m.config("b", nil))
+	b.wants("while", "b is away")
+	a.voters("a", "b", "c")
+
+	t.Log("a member is lost, removed and replaced")
+	if err := c.stop(); err != nil {
+		t.Fatal(err)
+	}
+	changed(t, func() error { return b.RemoveMember(context.Background(), "c") })
+	lost := m.config("c", via)
+	if err := os.RemoveAll(filepath.Join(m.dir, "c", "etcd")); err != nil {
+		t.Fatal(err)
+	}
+	c = m.start(lost)
+	c.wants("while", "b is away")
+	a.voters("a", "b", "c")
+
+	t.Log("a member that runs is removed: it ends")
+	changed(t, func() error { return a.RemoveMember(context.Background(), "c") })
+	select {
+	case err := <-c.ended:
+		c.ended <- err
+		if !errors.Is(err, ErrRemoved) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("a member that was removed goes on")
+	}
+
+	t.Log("one of two is lost for good: there is no quorum, until the other one is reset")
+	if err := b.stop(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "loss", func() error {
+		if a.Lost() == nil {
+			return errors.New("it has a quorum")
+		}
+		return nil
+	})
+	if err := a.Put(context.Background(), "of", []byte("nobody")); err == nil {
+		t.Fatal("a write without a quorum succeeded")
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := Reset(context.Background(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(before, replacedMemberDir) || !HoldsEtcdIn(before) {
+		t.Errorf("the files of before are in %s", before)
+	}
+	a = m.start(first)
+	a.voters("a")
+	a.wants("while", "b is away")
+	if answer, err := a.Client().KV.Get(context.Background(), "\x00"); err != nil || answer.Header.Revision < RevisionBump {
+		t.Errorf("the revision is %v (%v): clients take old data for new", answer, err)
+	}
+	a.put("of", "a alone")
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Log("it runs as before")
+	s = m.start(single)
+	s.wants("of", "a alone")
+	if s.LostChanged() != nil {
+		t.Error("a single member waits for others")
+	}
+}
+
+// HoldsEtcdIn is HoldsEtcd for the directory of a member.
+func HoldsEtcdIn(member string) bool {
+	_, err := os.Stat(filepath.Join(member, "snap", "db"))
+	return err == nil
+}
