@@ -37,6 +37,8 @@ type ServerConfig struct {
 	Authority *pki.Authority
 	Tokens    *Tokens
 	Etcd      Etcd
+	// Address is where other members of etcd reach this one.
+	Address string
 	// Versions are those of this member, and HandOver reads what is handed over.
 	Versions Versions
 	HandOver func() (HandOver, error)
@@ -210,6 +212,9 @@ func (s *Server) member(r *http.Request, token Token, body []byte) (any, error) 
 	if err := s.config.Versions.check(request.Versions); err != nil {
 		return nil, conflict(err)
 	}
+	if isLoopback(request.Address) != isLoopback(s.config.Address) {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the member that joins says that it is reached at %s, and the member here is reached at %s: both must be addresses that reach from one machine to the other; see --bind-address and --peer-advertise-ip", request.Address, s.config.Address))
+	}
 	members, err := s.config.Etcd.AddLearner(r.Context(), request.Name, request.Address)
 	if err != nil {
 		return nil, etcdError(err)
@@ -217,6 +222,11 @@ func (s *Server) member(r *http.Request, token Token, body []byte) (any, error) 
 	s.config.Logger.Info("a member was added to etcd", zap.String("name", request.Name), zap.String("address", request.Address),
 		zap.String("token", token.ID), zap.String("remote", r.RemoteAddr))
 	return memberAnswer{Members: members}, nil
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && net.ParseIP(host).IsLoopback()
 }
 
 // etcdError is the answer to an error of Etcd.

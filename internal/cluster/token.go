@@ -77,6 +77,14 @@ func ParseToken(text string) (Token, error) {
 	return t, nil
 }
 
+// CheckTokenID is an error for what is no ID of a token.
+func CheckTokenID(id string) error {
+	if !idPattern.MatchString(id) {
+		return ErrNoToken
+	}
+	return nil
+}
+
 // ReadToken reads the token in a file, which others must not be able to read.
 func ReadToken(file string) (Token, error) {
 	if err := pki.CheckPrivate(file); err != nil {

@@ -168,7 +168,7 @@ func AuthorityPinnedConfig(serverName string, authority [sha256.Size]byte) *tls.
 	return &tls.Config{
 		ServerName:         serverName,
 		MinVersion:         tls.VersionTLS13,
-		NextProtos:         clientProtocols,
+		NextProtos:         []string{"http/1.1"},
 		InsecureSkipVerify: true, // VerifyConnection verifies
 		VerifyConnection: func(state tls.ConnectionState) error {
 			for _, c := range state.PeerCertificates[1:] {

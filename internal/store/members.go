@@ -89,16 +89,12 @@ func (s *Store) Members(ctx context.Context) ([]Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	remote := s.cfg.Cluster.statusAt(s.log)
 	return listMembers(ctx, cluster, func(ctx context.Context, address string) (*clientv3.StatusResponse, error) {
-		if address == s.cfg.Cluster.Address {
-			return s.Client().Status(ctx, "")
+		if client := s.Client(); address == s.cfg.Cluster.Address && client != nil {
+			return client.Status(ctx, "")
 		}
-		client, err := s.cfg.Cluster.dial(s.log, address)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = client.Close() }() // it has answered or not
-		return client.Status(ctx, memberURL(address))
+		return remote(ctx, address)
 	})
 }
 
@@ -339,4 +335,50 @@ func (s *Store) EtcdVersion() string {
 		return ""
 	}
 	return fmt.Sprintf("%d.%d", v.Major, v.Minor)
+}
+
+// RemoteMembers are the members of an embedded etcd of several, asked by a process that is none of them.
+type RemoteMembers struct {
+	client  *clientv3.Client
+	cluster *Cluster
+	log     *zap.Logger
+}
+
+// DialMembers reaches the members at some addresses by the certificates of c. The caller must close it.
+func DialMembers(c *Cluster, log *zap.Logger, addresses ...string) (*RemoteMembers, error) {
+	client, err := c.dial(log, addresses...)
+	if err != nil {
+		return nil, err
+	}
+	return &RemoteMembers{client, c, log}, nil
+}
+
+// Close closes the connections.
+func (r *RemoteMembers) Close() { _ = r.client.Close() } // answers the cancellation of its own context
+
+// Members is Store.Members.
+func (r *RemoteMembers) Members(ctx context.Context) ([]Member, error) {
+	return listMembers(ctx, r.client, r.cluster.statusAt(r.log))
+}
+
+// RemoveMember is Store.RemoveMember.
+func (r *RemoteMembers) RemoveMember(ctx context.Context, which string) error {
+	return removeMember(ctx, r.client, which)
+}
+
+// PromoteMember is Store.PromoteMember.
+func (r *RemoteMembers) PromoteMember(ctx context.Context, which string) error {
+	return promoteMember(ctx, r.client, which)
+}
+
+// statusAt asks the member at an address how it is.
+func (c *Cluster) statusAt(log *zap.Logger) func(context.Context, string) (*clientv3.StatusResponse, error) {
+	return func(ctx context.Context, address string) (*clientv3.StatusResponse, error) {
+		client, err := c.dial(log, address)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = client.Close() }() // it has answered or not
+		return client.Status(ctx, memberURL(address))
+	}
 }
