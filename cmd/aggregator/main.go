@@ -11,6 +11,8 @@
 //	release     and come out again
 //	backup      all that a front door has stored, in a file
 //	restore     a data directory from a backup
+//	member      the members of an etcd that several front doors have inside
+//	token       the tokens by which others join them
 //	debts       what finalized namespaces may have left at dead extension servers
 //	why         which rule lets a user do something, or comes nearest
 //	version     what this build is
@@ -52,7 +54,12 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(devCommand(), serveCommand(), kubeconfigCommand(), doctorCommand(), conformanceCommand(), drillCommand(), backupCommand(), restoreCommand(), gatewayCommand(), adoptCommand(), releaseCommand(), debtsCommand(), whyCommand(), versionCommand())
+	cmd.AddCommand(
+		devCommand(), serveCommand(), kubeconfigCommand(),
+		doctorCommand(), conformanceCommand(), drillCommand(), debtsCommand(), whyCommand(),
+		gatewayCommand(), adoptCommand(), releaseCommand(),
+		backupCommand(), restoreCommand(), memberCommand(), tokenCommand(), versionCommand(),
+	)
 	return cmd
 }
 

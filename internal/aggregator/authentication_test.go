@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"go.uber.org/zap"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,7 +68,7 @@ func TestPrivateKeysThatAnybodyCanReadAreRefused(t *testing.T) {
 			c := Default()
 			c.DataDir, c.SecurePort = t.TempDir(), 0
 			set(&c)
-			_, err := prepare(c)
+			_, err := prepare(t.Context(), &c, zap.NewNop())
 			if err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), "chmod 600 "+key) {
 				t.Fatal(err)
 			}

@@ -49,6 +49,8 @@ type Config struct {
 	EtcdPrefix                            string
 	// EtcdUnixSocket opens the embedded etcd to etcdctl on a unix socket. Default closed.
 	EtcdUnixSocket string
+	// Cluster makes the embedded etcd one of several members. Default: it is the only one.
+	Cluster ClusterConfig
 	// Storage is how objects are kept in it.
 	Storage StorageConfig
 	// Backup is scheduled backups. Default none.
@@ -152,6 +154,7 @@ func Default() Config {
 		Authentication:                   defaultAuthentication(),
 		Authorization:                    defaultAuthorization(),
 		EtcdPrefix:                       "/registry",
+		Cluster:                          ClusterConfig{PeerPort: defaultPeerPort},
 		Storage:                          defaultStorage(),
 		Backup:                           defaultBackup(),
 		RequestHeaderAllowedNames:        []string{"front-proxy-client"},
@@ -184,6 +187,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Authentication.addFlags(fs)
 	c.addAuthorizationFlags(fs)
 	c.addStorageFlags(fs)
+	c.Cluster.addFlags(fs)
 	c.Storage.addFlags(fs)
 	c.Backup.addFlags(fs)
 	c.addRequestFlags(fs)
@@ -315,6 +319,7 @@ func (c *Config) Validate() error {
 	if !strings.HasPrefix(c.EtcdPrefix, "/") {
 		bad("etcd-prefix", "%q does not begin with a slash", c.EtcdPrefix)
 	}
+	c.validateCluster(bad)
 	c.validateStorage(bad)
 	c.validateBackup(bad)
 	if c.RequestTimeout <= 0 {

@@ -65,7 +65,7 @@ func TestControllersByTheirFlag(t *testing.T) {
 				t.Fatal(err)
 			}
 			config.DataDir, config.SecurePort = t.TempDir(), 0
-			p, err := prepare(config)
+			p, err := prepare(t.Context(), &config, zap.NewNop())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestThePublishedRootCA(t *testing.T) {
 			config := Default()
 			config.DataDir, config.SecurePort = t.TempDir(), 0
 			c.change(&config)
-			p, err := prepare(config)
+			p, err := prepare(t.Context(), &config, zap.NewNop())
 			if err != nil {
 				t.Fatal(err)
 			}

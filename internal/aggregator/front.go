@@ -53,6 +53,7 @@ func (h *parts) wireFront() error {
 			Aggregation: func() any { return h.debugState() },
 			Debts:       h.debtCleaner,
 			Backup:      h.backups,
+			Cluster:     h.clusterHandler(),
 			JWKS:        h.tokens.JWKS,
 			OpenIDConfiguration: func() []byte {
 				return h.tokens.OpenIDConfiguration(h.url + "/openid/v1/jwks")
@@ -61,7 +62,7 @@ func (h *parts) wireFront() error {
 			Handlers:  c.Embedded.Handlers,
 		}),
 	}
-	if len(c.EtcdServers) > 0 {
+	if h.sharesEtcd() {
 		h.router.Serves, h.router.CatchUp, h.catchUps = h.core.Serves, h.catchUp, make(catchUps, maxCatchUps)
 	}
 	if err := h.wireControllers(); err != nil {
@@ -101,6 +102,10 @@ func (h *parts) wireFront() error {
 		h.router.Replicas, h.router.ReachedBy, h.router.PeerMetrics = h.peers, h.apiservices.ReachedBy, h.metrics.Peers
 		certificate = h.peers.Certificate(certificate)
 		chain = server.SplitPeers(server.NewPeerChain(config, h.peers, h.metrics.Peers, h.router), chain, h.health)
+	}
+	if h.joins != nil {
+		certificate = h.joins.Certificate(certificate)
+		chain = server.SplitJoining(server.NewJoinChain(config, h.joins), chain)
 	}
 	offered := pki.ServerConfigFor(certificate)
 	if err := pki.Restrict(offered, c.TLSMinVersion, c.TLSCipherSuites); err != nil {

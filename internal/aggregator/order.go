@@ -49,7 +49,10 @@ func (h *parts) members() *run.Group {
 	if h.collector != nil {
 		add("garbage collector", nil, h.collector.Run)
 	}
-	if len(h.cfg.EtcdServers) > 0 {
+	if h.joins != nil && h.cfg.Cluster.Init {
+		g.Add(h.firstToken())
+	}
+	if h.sharesEtcd() {
 		add("etcd loss", nil, h.etcdLoss.run)
 	}
 	if h.schedule != nil {

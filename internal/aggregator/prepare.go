@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -9,7 +10,10 @@ import (
 	"strconv"
 	"syscall"
 
+	"go.uber.org/zap"
+
 	"portico.dev/internal/pki"
+	"portico.dev/internal/store"
 )
 
 // prepared is what a start needs from the machine before any part is built: keys, trust and a bound port. Invalid settings
@@ -28,22 +32,29 @@ type prepared struct {
 
 	signingKey string
 	issuer     string
+	// member is this member of an embedded etcd of several; nil: it is the only one, or etcd is external.
+	member *store.Cluster
 }
 
-func prepare(c Config) (*prepared, error) {
-	// These are the files of the front door, its etcd and `aggregator dev`. Whoever could read or replace the keys could
-	// impersonate this server.
-	if err := pki.PrepareDataDir(c.DataDir, "pki", "etcd", "admin.kubeconfig", "extserver.kubeconfig", "extserver.token"); err != nil {
+// privateFiles are those of the front door, its etcd and `aggregator dev`. Whoever could read or replace the keys could impersonate this server.
+var privateFiles = []string{"pki", "etcd", "admin.kubeconfig", "extserver.kubeconfig", "extserver.token", "join-token"}
+
+// prepare completes c with what the data directory has.
+func prepare(ctx context.Context, c *Config, log *zap.Logger) (*prepared, error) {
+	if err := pki.PrepareDataDir(c.DataDir, privateFiles...); err != nil {
 		return nil, err
 	}
-	p := &prepared{listener: c.Embedded.Listener}
+	member, err := c.prepareCluster(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	p := &prepared{listener: c.Embedded.Listener, member: member}
 	if p.listener == nil && !c.Embedded.NoListener {
-		var err error
-		if p.listener, err = listen(c); err != nil {
+		if p.listener, err = listen(*c); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.load(c); err != nil {
+	if err := p.load(*c); err != nil {
 		if p.listener != nil {
 			p.listener.Close()
 		}
@@ -92,6 +103,12 @@ func (p *prepared) load(c Config) error {
 	var err error
 	if p.keys, err = pki.OpenDirectory(c.pkiDir(), p.serving); err != nil {
 		return fmt.Errorf("keys in the data directory: %w", err)
+	}
+	if m := p.member; m != nil {
+		if err := p.keys.EnsureEtcd(m.Name, []net.IP{net.ParseIP(hostOf(m.Address))}); err != nil {
+			return fmt.Errorf("keys of etcd in the data directory: %w", err)
+		}
+		m.CAFile, m.CertFile, m.KeyFile = p.keys.EtcdFiles()
 	}
 	if err := c.checkPrivateKeys(); err != nil {
 		return err

@@ -37,7 +37,10 @@ func (a *Aggregator) Ready() <-chan struct{} { return a.ready }
 
 // Run starts the front door, serves until ctx ends, drains, and returns when everything has stopped.
 func (a *Aggregator) Run(ctx context.Context) error {
-	p, err := prepare(a.cfg)
+	if a.cfg.Cluster.Reset {
+		return a.resetCluster(ctx)
+	}
+	p, err := prepare(ctx, &a.cfg, a.log)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package aggregator
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -72,12 +71,13 @@ func (h *parts) wireStore() (err error) {
 	c := h.cfg
 	h.store, err = store.New(store.Config{
 		Servers: c.EtcdServers, CAFile: c.EtcdCAFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile,
-		Prefix: c.EtcdPrefix, DataDir: filepath.Join(c.DataDir, "etcd"), UnixSocket: c.EtcdUnixSocket,
+		Prefix: c.EtcdPrefix, DataDir: c.etcdDir(), UnixSocket: c.EtcdUnixSocket, Cluster: h.member,
 		QuotaBytes: c.Storage.QuotaBackendBytes, Volatile: c.Embedded.Volatile, Logger: h.log.Named("store"),
 	})
 	if err != nil {
 		return err
 	}
+	h.wireCluster()
 	h.replicas = h.store.Replicas(h.replicaAddress())
 	file := c.Storage.EncryptionConfigFile
 	if file != "" {

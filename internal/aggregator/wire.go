@@ -19,6 +19,7 @@ import (
 	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/auth/tokenwebhook"
 	"portico.dev/internal/clients"
+	"portico.dev/internal/cluster"
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/encryption"
@@ -50,8 +51,13 @@ type parts struct {
 	memory   overload.Limit
 	overload *overload.Monitor // nil: memory has no limit
 
-	store       *store.Store
-	replicas    *store.Replicas
+	store    *store.Store
+	replicas *store.Replicas
+	// What follows is nil unless etcd is embedded and has several members.
+	joinTokens   *cluster.Tokens
+	joins        *cluster.Server
+	clusterAdmin *cluster.Admin
+
 	sharedKeys  *peers.SharedKeys
 	encryption  *encryption.Encryption
 	tokens      *serviceaccount.Tokens

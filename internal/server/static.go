@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/version"
 
+	"portico.dev/internal/cluster"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
@@ -27,6 +28,8 @@ type StaticConfig struct {
 	Debts Debts
 	// Backup answers a POST to request.BackupPath, and to request.BackupKeysPath with the keys too. Nil: not served.
 	Backup http.Handler
+	// Cluster serves cluster.MembersPath and cluster.TokensPath. Nil: not served.
+	Cluster http.Handler
 	// JWKS and OpenIDConfiguration let others verify our service account tokens. Nil: not served.
 	JWKS, OpenIDConfiguration func() []byte
 	// Handlers serve further paths: one that ends with a slash serves all paths below too.
@@ -70,6 +73,13 @@ func NewStatic(c StaticConfig) http.Handler {
 		paths = append(paths, request.BackupPath)
 		m.Handle(request.BackupPath, c.Backup).Methods(http.MethodPost)
 		m.Handle(request.BackupKeysPath, c.Backup).Methods(http.MethodPost)
+	}
+	if c.Cluster != nil {
+		for _, path := range []string{cluster.MembersPath, cluster.TokensPath} {
+			paths = append(paths, path)
+			m.Handle(path, c.Cluster)
+			m.PathPrefix(path + "/").Handler(c.Cluster)
+		}
 	}
 	if c.JWKS != nil {
 		get("/openid/v1/jwks", document("application/jwk-set+json", c.JWKS))

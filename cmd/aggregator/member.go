@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/aggregator"
+	"portico.dev/internal/cluster"
+	"portico.dev/internal/logging"
+	"portico.dev/internal/store"
+)
+
+// clusterFlags say how a command reaches a front door and the members of its etcd.
+type clusterFlags struct {
+	clientFlags
+	output string
+}
+
+func (o *clusterFlags) check() error {
+	switch {
+	case o.output != "" && o.output != "json":
+		return fmt.Errorf("--output: %q is not json", o.output)
+	case o.timeout <= 0:
+		return errors.New("--timeout: a time is needed")
+	}
+	return nil
+}
+
+func (o *clusterFlags) client() (rest.Interface, error) {
+	config, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the front door: %w", err)
+	}
+	return client.RESTClient(), nil
+}
+
+// send sends a request for administration of the cluster, and reads the answer if it is wanted.
+func send(ctx context.Context, r *rest.Request, answer any) error {
+	result := r.MaxRetries(0).Do(ctx)
+	err := result.Error() // reads the Status in the answer, which Raw does not
+	if apierrors.IsNotFound(err) && !isAnswer(err) {
+		return errors.New("this API server is no member of a cluster: start a front door with --cluster-init, and ask that one")
+	}
+	if err != nil || answer == nil {
+		return err
+	}
+	body, err := result.Raw()
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, answer); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	return nil
+}
+
+// isAnswer reports whether a 404 is about what is looked for, and not about the path.
+func isAnswer(err error) bool {
+	status := err.Error()
+	return strings.Contains(status, store.ErrNoMember.Error()) || strings.Contains(status, cluster.ErrNoToken.Error())
+}
+
+func writeJSON(out io.Writer, v any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+// members are what the commands about members need: a front door, or etcd itself.
+type members interface {
+	Members(ctx context.Context) ([]store.Member, error)
+	RemoveMember(ctx context.Context, which string) error
+	PromoteMember(ctx context.Context, which string) error
+}
+
+type memberOptions struct {
+	clusterFlags
+	dataDir string
+}
+
+func memberCommand() *cobra.Command {
+	o := memberOptions{clusterFlags: clusterFlags{clientFlags: clientFlags{timeout: 20 * time.Second}}}
+	cmd := &cobra.Command{
+		Use:   "member",
+		Short: "List, remove and promote the members of an embedded etcd of several",
+		Long: `List, remove and promote the members of the etcd that several front doors have inside (aggregator serve --cluster-init
+and --join).
+
+The request goes to a running front door. The caller needs the group system:masters, or the verbs get, delete and post on the
+non-resource paths /cluster/members and /cluster/members/*. With --data-dir, on the machine of a member, it goes to the members of
+etcd themselves, also while that front door does not run, or no front door answers.`,
+		Args: cobra.NoArgs,
+	}
+	o.add(cmd.PersistentFlags())
+	cmd.PersistentFlags().StringVar(&o.dataDir, "data-dir", "", "data directory of a member: ask the members of etcd instead of a front door")
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "List the members of etcd, and how they are",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	list.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	remove := &cobra.Command{
+		Use:   "remove ID|NAME",
+		Short: "Remove a member from etcd: its front door ends, and cannot come back with its data",
+		Long: `Remove a member from etcd, because its machine is lost or no longer needed. If its front door runs, it ends. To join
+again, it needs an empty directory etcd in its data directory, and a token.
+
+etcd refuses a removal that would leave the remaining members without a quorum, and one within five seconds of another change.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.change(cmd.Context(), cmd.OutOrStdout(), args[0], "removed", members.RemoveMember)
+		},
+	}
+	remove.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	promote := &cobra.Command{
+		Use:   "promote ID|NAME",
+		Short: "Make a learner a voting member, if it has caught up; a member that joins does so by itself",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.change(cmd.Context(), cmd.OutOrStdout(), args[0], "promoted", members.PromoteMember)
+		},
+	}
+	promote.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	cmd.AddCommand(list, remove, promote)
+	return cmd
+}
+
+// open returns the members and what closes them.
+func (o *memberOptions) open() (members, func(), error) {
+	if err := o.check(); err != nil {
+		return nil, nil, err
+	}
+	if o.dataDir == "" {
+		client, err := o.client()
+		if err != nil {
+			return nil, nil, err
+		}
+		return frontDoorMembers{client}, func() {}, nil
+	}
+	logs := logging.Default()
+	logs.Level = "error"
+	log, err := logs.New()
+	if err != nil {
+		return nil, nil, err
+	}
+	remote, err := aggregator.MembersIn(o.dataDir, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	return remote, remote.Close, nil
+}
+
+// frontDoorMembers asks a front door.
+type frontDoorMembers struct{ client rest.Interface }
+
+func (m frontDoorMembers) Members(ctx context.Context) ([]store.Member, error) {
+	var list cluster.MemberList
+	err := send(ctx, m.client.Get().AbsPath(cluster.MembersPath), &list)
+	return list.Members, err
+}
+
+func (m frontDoorMembers) RemoveMember(ctx context.Context, which string) error {
+	return send(ctx, m.client.Delete().AbsPath(cluster.MembersPath, url.PathEscape(which)), nil)
+}
+
+func (m frontDoorMembers) PromoteMember(ctx context.Context, which string) error {
+	return send(ctx, m.client.Post().AbsPath(cluster.MembersPath, url.PathEscape(which), "promote"), nil)
+}
+
+func (o *memberOptions) list(ctx context.Context, out io.Writer) error {
+	from, end, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer end()
+	bounded, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	all, err := from.Members(bounded)
+	if err != nil {
+		return fmt.Errorf("list the members of etcd: %w", err)
+	}
+	if o.output == "json" {
+		return writeJSON(out, cluster.MemberList{Members: all})
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tNAME\tADDRESS\tROLE\tHEALTHY\tVERSION\tINDEX\tERROR")
+	for _, m := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%t\t%s\t%s\t%s\n", m.ID, orDash(m.Name), m.Address, m.Role(), m.Healthy, orDash(m.Version), orDash(index(m.Index)), m.Error)
+	}
+	return w.Flush()
+}
+
+func orDash(text string) string { return either(text == "", "-", text) }
+
+func index(i uint64) string {
+	if i == 0 {
+		return ""
+	}
+	return fmt.Sprint(i)
+}
+
+func (o *memberOptions) change(ctx context.Context, out io.Writer, which, done string, change func(members, context.Context, string) error) error {
+	from, end, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer end()
+	bounded, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	if err := change(from, bounded, which); err != nil {
+		return fmt.Errorf("member %s was not %s: %w", which, done, err)
+	}
+	if o.output == "json" {
+		return writeJSON(out, map[string]string{"member": which, "change": done})
+	}
+	_, err = fmt.Fprintf(out, "member %s %s\n", which, done)
+	return err
+}

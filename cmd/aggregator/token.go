@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"portico.dev/internal/cluster"
+)
+
+func tokenCommand() *cobra.Command {
+	o := clusterFlags{clientFlags: clientFlags{timeout: 10 * time.Second}}
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Create, list and delete the tokens by which other front doors join this one",
+		Long: `Create, list and delete join tokens: with one of them another machine becomes a member of the cluster (aggregator serve
+--join), and gets the keys of the front door. A token is as secret as these keys for as long as it can be used.
+
+The request goes to a running front door. The caller needs the group system:masters, or the verbs post, get and delete on the
+non-resource paths /cluster/tokens and /cluster/tokens/*.`,
+		Args: cobra.NoArgs,
+	}
+	o.add(cmd.PersistentFlags())
+	var ttl time.Duration
+	var description string
+	var printCommand bool
+	create := &cobra.Command{
+		Use:   "create",
+		Short: "Make a join token and print it",
+		Example: `  umask 077; aggregator token create > join-token
+  aggregator token create --ttl 1h --print-join-command`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.createToken(cmd.Context(), cmd.OutOrStdout(), ttl, description, printCommand)
+		},
+	}
+	create.Flags().DurationVar(&ttl, "ttl", cluster.DefaultTTL, "how long the token can be used; 0: it does not expire")
+	create.Flags().StringVar(&description, "description", "", "what the token is for")
+	create.Flags().BoolVar(&printCommand, "print-join-command", false, "print the command with which another front door joins, with the token in it")
+	create.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "List the join tokens, without their secrets",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.listTokens(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	list.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	remove := &cobra.Command{
+		Use:   "delete ID",
+		Short: "Delete a join token: nobody joins with it any more",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.deleteToken(cmd.Context(), cmd.OutOrStdout(), args[0])
+		},
+	}
+	cmd.AddCommand(create, list, remove)
+	return cmd
+}
+
+func (o *clusterFlags) createToken(ctx context.Context, out io.Writer, ttl time.Duration, description string, printCommand bool) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	config, err := o.config()
+	if err != nil {
+		return err
+	}
+	client, err := o.client()
+	if err != nil {
+		return err
+	}
+	var made cluster.NewTokenAnswer
+	seconds := int64(ttl / time.Second)
+	body, err := json.Marshal(cluster.TokenRequest{TTLSeconds: &seconds, Description: description})
+	if err != nil {
+		return err
+	}
+	request := client.Post().AbsPath(cluster.TokensPath).SetHeader("Content-Type", "application/json").Body(body)
+	if err := send(ctx, request, &made); err != nil {
+		return fmt.Errorf("make a join token: %w", err)
+	}
+	switch {
+	case o.output == "json":
+		return writeJSON(out, made)
+	case printCommand:
+		_, err = fmt.Fprintf(out, "aggregator serve --join %s --join-token %s\n", config.Host, made.Token)
+	default:
+		_, err = fmt.Fprintln(out, made.Token)
+	}
+	return err
+}
+
+func (o *clusterFlags) listTokens(ctx context.Context, out io.Writer) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	client, err := o.client()
+	if err != nil {
+		return err
+	}
+	var list cluster.TokenList
+	if err := send(ctx, client.Get().AbsPath(cluster.TokensPath), &list); err != nil {
+		return fmt.Errorf("list the join tokens: %w", err)
+	}
+	if o.output == "json" {
+		return writeJSON(out, list)
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tCREATED\tEXPIRES\tDESCRIPTION")
+	for _, t := range list.Tokens {
+		expires := "never"
+		if !t.Expires.IsZero() {
+			expires = t.Expires.Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.ID, t.Created.Format(time.RFC3339), expires, t.Description)
+	}
+	return w.Flush()
+}
+
+func (o *clusterFlags) deleteToken(ctx context.Context, out io.Writer, id string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if token, err := cluster.ParseToken(id); err == nil {
+		id = token.ID
+	}
+	if err := cluster.CheckTokenID(id); err != nil {
+		return errors.New("this is no ID of a join token; see `aggregator token list`")
+	}
+	client, err := o.client()
+	if err != nil {
+		return err
+	}
+	if err := send(ctx, client.Delete().AbsPath(cluster.TokensPath, id), nil); err != nil {
+		return fmt.Errorf("delete join token %s: %w", id, err)
+	}
+	_, err = fmt.Fprintf(out, "join token %s deleted\n", id)
+	return err
+}

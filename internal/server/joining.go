@@ -1,0 +1,32 @@
+package server
+
+import (
+	"net/http"
+
+	"portico.dev/internal/cluster"
+	"portico.dev/internal/filters"
+	"portico.dev/internal/request"
+)
+
+// SplitJoining sends the requests of those who join the cluster to one handler, and all others to another.
+func SplitJoining(joining, others http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil && r.TLS.ServerName == cluster.ServerName {
+			joining.ServeHTTP(w, r)
+			return
+		}
+		others.ServeHTTP(w, r)
+	})
+}
+
+// NewJoinChain puts before next what the requests of those who join need. They are authenticated by their tokens, which next does.
+func NewJoinChain(c ChainConfig, next http.Handler) http.Handler {
+	return filters.Chain(next, []filters.Filter{
+		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, newSlowClients(c.RequestTimeout, c.Memory.Share(slowBudget, 8)))},
+		{Name: "canonicalPath", Wrap: canonicalPathFilter(c.Metrics)},
+		{Name: "requestInfo", Wrap: filters.RequestInfo(request.NewResolver())},
+		{Name: "auditInit", Wrap: auditInitFilter()},
+		{Name: "drain", Wrap: c.Drainer.filter()},
+		{Name: "deadline", Wrap: deadlineFilter(c.RequestTimeout)},
+	})
+}
