@@ -16,7 +16,7 @@ import (
 var layers = map[string]int{
 	"http1": 0, "http2": 0, "httpmsg": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "logging": 0, "clients": 0, "apiclient": 0,
 	"engine": 0,
-	"pki":    1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "adoption": 1,
+	"pki":    1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "adoption": 1, "routing": 1,
 	"auth": 2, "coreapi": 2, "apiservice": 2, "peers": 2, "cluster": 2, "proxy": 2, "discovery": 2, "openapi": 2, "fairness": 2, "lifecycle": 2,
 	"server": 3, "extension": 3, "doctor": 3, "conformance": 3, "drill": 3,
 	"aggregator": 4, "gateway": 4,
@@ -54,6 +54,7 @@ var innerLayers = map[string]map[string]int{
 	},
 	"http2":     {".": 0, "frame": 0, "client": 1, "server": 1, "http2test": 1},
 	"lifecycle": {"reconcile": 0, "debts": 0, "garbage": 1, "namespaces": 1, "quotas": 1, "trust": 1, ".": 2},
+	"routing":   {"v1alpha1": 0, "client": 1, ".": 1},
 	"run":       {".": 0, "memory": 0},
 	"store":     {".": 0, "backup": 1},
 }

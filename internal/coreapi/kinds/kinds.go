@@ -14,6 +14,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/flowcontrol"
 	"portico.dev/internal/coreapi/kinds/networking"
 	rbackinds "portico.dev/internal/coreapi/kinds/rbac"
+	"portico.dev/internal/coreapi/kinds/routing"
 	"portico.dev/internal/coreapi/registry"
 )
 
@@ -34,5 +35,6 @@ func Base() []registry.Group {
 		discovery.Group(),
 		flowcontrol.Group(),
 		networking.Group(),
+		routing.Group(),
 	}
 }

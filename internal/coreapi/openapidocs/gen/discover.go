@@ -13,6 +13,7 @@ import (
 
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/kinds/cluster"
+	"portico.dev/internal/coreapi/openapidocs/build"
 	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/run"
 	"portico.dev/internal/store"
@@ -32,6 +33,7 @@ func discover(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	nobody := authorizerfactory.NewAlwaysDenyAuthorizer()
 	server, err := coreapi.New(coreapi.Config{
 		Store: storage, Authorizer: nobody, RuleResolver: nobody, TokenIssuer: noTokens{}, Groups: cluster.All(),
+		BuildDocument: build.Document, // a group-version that is new has none prepared
 	})
 	if err != nil {
 		return nil, err

@@ -14,16 +14,20 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 
 	"portico.dev/internal/coreapi/definitions"
+	"portico.dev/internal/routing/v1alpha1"
 )
 
 // newScheme holds the kinds of the served group-versions and no others: what a document says of kinds that are in every
 // group, such as DeleteOptions, names all the groups of the scheme.
 func newScheme(gvs []schema.GroupVersion) (*runtime.Scheme, error) {
-	scheme := runtime.NewScheme()
+	scheme, own := runtime.NewScheme(), runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	if err := v1alpha1.AddToScheme(own); err != nil {
+		return nil, err
+	}
 	for _, gv := range gvs {
 		known := 0
-		for _, from := range []*runtime.Scheme{clientscheme.Scheme, aggregatorscheme.Scheme, apiextensionsscheme.Scheme} {
+		for _, from := range []*runtime.Scheme{clientscheme.Scheme, aggregatorscheme.Scheme, apiextensionsscheme.Scheme, own} {
 			for kind := range from.KnownTypes(gv) {
 				obj, err := from.New(gv.WithKind(kind))
 				if err != nil {

@@ -1,0 +1,146 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/coreapi/columns"
+	"portico.dev/internal/coreapi/defaults"
+	"portico.dev/internal/coreapi/registry"
+	"portico.dev/internal/coreapi/validate"
+	"portico.dev/internal/pki"
+	"portico.dev/internal/routing"
+	"portico.dev/internal/routing/v1alpha1"
+)
+
+func apiRouteResource() registry.Resource {
+	return registry.Resource{
+		Name: "apiroutes", Singular: "apiroute", Categories: []string{"api-extensions"}, ClusterScoped: true,
+		Object: &v1alpha1.APIRoute{}, List: &v1alpha1.APIRouteList{},
+		Samples: []string{
+			"metadata: {name: v1beta1.custom.metrics.k8s.io}\n" +
+				"spec:\n" +
+				"  backends: [{name: adapter}, {name: queues, service: {namespace: ns, name: s}}]\n" +
+				"  rules: [{name: queues, matches: [{metrics: [\"queue_*\"]}], backendRefs: [{name: queues}]}]",
+			"metadata: {name: v1.metrics.k8s.io}\n" +
+				"spec: {backends: [{name: server, version: v1beta1}]}",
+		},
+		Rules:    validate.WithStatus(validateAPIRoute, validateAPIRouteUpdate, validateAPIRouteStatus),
+		Defaults: defaults.Of(defaultAPIRoute),
+		Warnings: validate.Warn(warningsOfAPIRoute),
+		Columns:  apiRouteColumns,
+		// Kubernetes has no such kind: the directory is as that of a custom resource.
+		Directory: v1alpha1.GroupVersion.Group + "/apiroutes", WatchCache: true, Generations: true,
+		Spec:   registry.SpecOf(func(r *v1alpha1.APIRoute) *v1alpha1.APIRouteSpec { return &r.Spec }),
+		Status: registry.StatusOf(func(r *v1alpha1.APIRoute) *v1alpha1.APIRouteStatus { return &r.Status }),
+		Warn:   warnAPIRoute,
+	}
+}
+
+func apiRouteColumns() columns.Printer {
+	return columns.Show(func(r *v1alpha1.APIRoute, now time.Time) []any {
+		names := make([]string, 0, len(r.Spec.Backends))
+		for _, b := range r.Spec.Backends {
+			names = append(names, b.Name)
+		}
+		return []any{
+			r.Name, strings.Join(names, ","), conditionOf(r, v1alpha1.ConditionAccepted), conditionOf(r, v1alpha1.ConditionAvailable),
+			columns.AgeOf(r, now),
+		}
+	}, columns.Name(), columns.Text("Backends", "The backends, the first one of which gets what no rule matches"),
+		columns.Text("Accepted", "Whether the route is in effect, and why not"),
+		columns.Text("Available", "Whether all backends are available, and why not"), columns.Age())
+}
+
+// conditionOf shows the reason only when the answer is not a plain yes.
+func conditionOf(r *v1alpha1.APIRoute, kind string) string {
+	for _, c := range r.Status.Conditions {
+		switch {
+		case c.Type != kind:
+		case c.Status == metav1.ConditionTrue:
+			return string(c.Status)
+		default:
+			return string(c.Status) + " (" + c.Reason + ")"
+		}
+	}
+	return string(metav1.ConditionUnknown)
+}
+
+func defaultAPIRoute(r *v1alpha1.APIRoute) {
+	for i := range r.Spec.Backends {
+		if s := r.Spec.Backends[i].Service; s != nil {
+			defaults.Point(&s.Port, 443)
+		}
+	}
+	for i := range r.Spec.Rules {
+		for j := range r.Spec.Rules[i].BackendRefs {
+			defaults.Point(&r.Spec.Rules[i].BackendRefs[j].Weight, 1)
+		}
+	}
+}
+
+func validateAPIRoute(r *v1alpha1.APIRoute) field.ErrorList {
+	return append(validate.PlainMeta(&r.ObjectMeta, validate.ClusterScoped, routing.CheckName), routing.Validate(r)...)
+}
+
+func validateAPIRouteUpdate(r, _ *v1alpha1.APIRoute) field.ErrorList { return validateAPIRoute(r) }
+
+func validateAPIRouteStatus(r, _ *v1alpha1.APIRoute) field.ErrorList {
+	at := field.NewPath("status")
+	errs := metav1validation.ValidateConditions(r.Status.Conditions, at.Child("conditions"))
+	for _, list := range []struct {
+		at *field.Path
+		of []v1alpha1.NamedConditions
+	}{{at.Child("backends"), r.Status.Backends}, {at.Child("rules"), r.Status.Rules}} {
+		for i, named := range list.of {
+			errs = append(errs, validate.DnsLabel(named.Name, list.at.Index(i).Child("name"))...)
+			errs = append(errs, metav1validation.ValidateConditions(named.Conditions, list.at.Index(i).Child("conditions"))...)
+		}
+	}
+	return errs
+}
+
+func warningsOfAPIRoute(r *v1alpha1.APIRoute) []string {
+	warnings := routing.Warnings(r)
+	for _, b := range r.Spec.Backends {
+		if len(b.CABundle) == 0 {
+			continue
+		}
+		if _, err := pki.ParseBundle(b.CABundle); err != nil {
+			warnings = append(warnings, fmt.Sprintf("backend %s: caBundle: %v; no connection to service %s/%s will succeed until it holds "+
+				"the PEM certificates of the authority that signed the service's certificate", b.Name, err, b.Service.Namespace, b.Service.Name))
+		}
+	}
+	return warnings
+}
+
+// warnAPIRoute tells of a route that leads nowhere yet.
+func warnAPIRoute(ctx context.Context, e *registry.Environment, obj runtime.Object) []string {
+	r := obj.(*v1alpha1.APIRoute)
+	var warnings []string
+	apiServices := apiregistrationv1.Resource("apiservices")
+	found, err := e.Storage(apiServices).Get(registry.ReadContext(ctx, apiServices.Group, apiServices.Resource, "", r.Name), r.Name, &metav1.GetOptions{})
+	if service, ok := found.(*apiregistrationv1.APIService); apierrors.IsNotFound(err) || err == nil && ok && service.Spec.Service == nil {
+		warnings = append(warnings, fmt.Sprintf("there is no APIService %s with a Service: the route has no effect until there is one", r.Name))
+	}
+	for _, b := range r.Spec.Backends {
+		if b.Service == nil {
+			continue
+		}
+		_, err := e.Storage(corev1.Resource("services")).Get(registry.ReadContext(ctx, "", "services", b.Service.Namespace, b.Service.Name), b.Service.Name, &metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			warnings = append(warnings, fmt.Sprintf("backend %s: service %s/%s does not exist", b.Name, b.Service.Namespace, b.Service.Name))
+		}
+	}
+	return warnings
+}

@@ -1,0 +1,17 @@
+// Package routing has the kinds of routing.portico.dev, a file for each.
+package routing
+
+import (
+	"portico.dev/internal/coreapi/registry"
+	"portico.dev/internal/routing/v1alpha1"
+)
+
+func Group() registry.Group {
+	return registry.Group{
+		Version: v1alpha1.GroupVersion, AddToScheme: v1alpha1.AddToScheme, Priority: 15000,
+		Required: "without it the APIRoutes that are stored would be without effect",
+		Resources: []registry.Resource{
+			apiRouteResource(),
+		},
+	}
+}

@@ -1,0 +1,43 @@
+package routing
+
+import "strings"
+
+// matchPattern reports whether a name matches a pattern, in which * stands for any characters and ? for any one.
+func matchPattern(pattern, name string) bool { return match(pattern, name, false) }
+
+// coversPattern reports whether every name that matches the pattern narrow matches wide. It may miss some that do.
+func coversPattern(wide, narrow string) bool { return match(wide, narrow, true) }
+
+// match takes the name literally. With isPattern the name is a pattern itself, whose * only a * of pattern matches. It goes back to
+// the last * only, so that the time is bounded by the product of the lengths.
+func match(pattern, name string, isPattern bool) bool {
+	p, n, star, resume := 0, 0, -1, 0
+	for n < len(name) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, resume = p, n
+			p++
+		case p < len(pattern) && (pattern[p] == name[n] || pattern[p] == '?' && (!isPattern || name[n] != '*')):
+			p++
+			n++
+		case star >= 0:
+			resume++
+			p, n = star+1, resume
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}
+
+func matchesAny(patterns []string, name string) bool {
+	for _, p := range patterns {
+		if matchPattern(p, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// isLiteral reports whether a pattern matches one name only.
+func isLiteral(pattern string) bool { return !strings.ContainsAny(pattern, "*?") }

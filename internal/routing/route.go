@@ -1,0 +1,304 @@
+package routing
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"portico.dev/internal/routing/v1alpha1"
+)
+
+// Namespaces returns the labels of a namespace; false: there is no such namespace. It must not block.
+type Namespaces func(name string) (labels.Set, bool)
+
+// Route is the compiled APIRoute of a group-version. It is immutable.
+type Route struct {
+	GroupVersion schema.GroupVersion
+	// UID and Generation are those of the APIRoute.
+	UID        types.UID
+	Generation int64
+	// Backends are those of the spec. Callers must not change them.
+	Backends []v1alpha1.APIRouteBackend
+
+	rules      []rule
+	namespaces Namespaces
+}
+
+type rule struct {
+	name     string
+	matches  []condition
+	refs     []weighted
+	total    uint32
+	fallback int // -1: none
+	useful   bool
+}
+
+type weighted struct {
+	backend int
+	until   uint32 // the sum of the weights up to this one
+}
+
+// condition is a match with its selector and headers prepared.
+type condition struct {
+	v1alpha1.APIRouteMatch
+	selector labels.Selector // nil: none
+}
+
+// GroupVersionOf returns the group-version of an APIRoute by its name, which is that of an APIService.
+func GroupVersionOf(name string) schema.GroupVersion {
+	version, group, _ := strings.Cut(name, ".")
+	return schema.GroupVersion{Group: group, Version: version}
+}
+
+// Compile makes a Route of an APIRoute. An error is about one that should not have been stored.
+func Compile(o *v1alpha1.APIRoute, namespaces Namespaces) (*Route, error) {
+	if err := Validate(o).ToAggregate(); err != nil {
+		return nil, err
+	}
+	r := &Route{GroupVersion: GroupVersionOf(o.Name), UID: o.UID, Generation: o.Generation, Backends: o.Spec.Backends, namespaces: namespaces}
+	for i := range o.Spec.Rules {
+		from := &o.Spec.Rules[i]
+		made := rule{name: from.Name, fallback: -1, useful: shadowedBy(o.Spec.Rules, i) == ""}
+		for _, m := range from.Matches {
+			c := condition{APIRouteMatch: m}
+			if m.NamespaceSelector != nil {
+				selector, err := metav1.LabelSelectorAsSelector(m.NamespaceSelector)
+				if err != nil {
+					return nil, fmt.Errorf("rule %s: namespaceSelector: %w", from.Name, err)
+				}
+				c.selector = selector
+			}
+			made.matches = append(made.matches, c)
+		}
+		for _, ref := range from.BackendRefs {
+			made.total += weightOf(ref)
+			made.refs = append(made.refs, weighted{r.backend(ref.Name), made.total})
+		}
+		if from.Fallback != "" {
+			made.fallback = r.backend(from.Fallback)
+		}
+		r.rules = append(r.rules, made)
+	}
+	return r, nil
+}
+
+func weightOf(ref v1alpha1.BackendRef) uint32 {
+	if ref.Weight == nil {
+		return 1
+	}
+	return uint32(*ref.Weight)
+}
+
+func (r *Route) backend(name string) int {
+	return slices.IndexFunc(r.Backends, func(b v1alpha1.APIRouteBackend) bool { return b.Name == name })
+}
+
+// Version returns the version in which a backend serves the group.
+func (r *Route) Version(backend int) schema.GroupVersion {
+	gv := r.GroupVersion
+	if v := r.Backends[backend].Version; v != "" {
+		gv.Version = v
+	}
+	return gv
+}
+
+// Choice is where a request goes.
+type Choice struct {
+	// Rule is the name of the rule that matches, empty for none.
+	Rule string
+	// Backend and Fallback are places in Route.Backends. Fallback is -1 if there is none.
+	Backend, Fallback int
+}
+
+// Choose appends to choices where a request goes. There are several only for requests that may be for objects of several
+// backends.
+func (r *Route) Choose(q *Request, choices []Choice) []Choice {
+	add := func(c Choice) {
+		if !slices.ContainsFunc(choices, func(have Choice) bool { return have.Backend == c.Backend }) {
+			choices = append(choices, c)
+		}
+	}
+	for i := range r.rules {
+		rule := &r.rules[i]
+		does := r.matches(rule, q)
+		if does == no {
+			continue
+		}
+		add(Choice{rule.name, rule.pick(q), rule.fallback})
+		if does == yes {
+			return choices
+		}
+	}
+	add(Choice{"", 0, -1})
+	return choices
+}
+
+// InUse reports which backends may get requests.
+func (r *Route) InUse() []bool {
+	used := make([]bool, len(r.Backends))
+	all := false
+	for i := range r.rules {
+		rule := &r.rules[i]
+		if !rule.useful {
+			continue
+		}
+		before := uint32(0)
+		for _, ref := range rule.refs {
+			used[ref.backend] = used[ref.backend] || ref.until > before
+			before = ref.until
+		}
+		if rule.fallback >= 0 {
+			used[rule.fallback] = true
+		}
+		all = all || len(rule.matches) == 0
+	}
+	if !all {
+		used[0] = true
+	}
+	return used
+}
+
+// Rules are the rules, in the order in which they are asked.
+func (r *Route) Rules() []Rule {
+	out := make([]Rule, 0, len(r.rules))
+	for i := range r.rules {
+		rule := Rule{Name: r.rules[i].name, Fallback: r.rules[i].fallback, Useful: r.rules[i].useful}
+		before := uint32(0)
+		for _, ref := range r.rules[i].refs {
+			if ref.until > before {
+				rule.Backends = append(rule.Backends, ref.backend)
+			}
+			before = ref.until
+		}
+		out = append(out, rule)
+	}
+	return out
+}
+
+// Rule is a rule as its status is about it.
+type Rule struct {
+	Name string
+	// Backends are the places of those that get requests; Fallback is -1 if there is none.
+	Backends []int
+	Fallback int
+	// Useful is false for a rule that no request reaches.
+	Useful bool
+}
+
+// pick selects by weight. A user's reads, and writes of one object, go to the same backend on every replica.
+func (s *rule) pick(q *Request) int {
+	if len(s.refs) == 1 {
+		return s.refs[0].backend
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(s.name)) // so that two rules do not select the same users
+	_, _ = h.Write([]byte{0})
+	if q.Reads() || q.Name == "" {
+		_, _ = h.Write([]byte(q.User))
+	} else {
+		_, _ = h.Write([]byte(q.Resource + "/" + q.Namespace + "/" + q.Name))
+	}
+	at := spread(h.Sum32()) % s.total
+	for _, ref := range s.refs {
+		if at < ref.until {
+			return ref.backend
+		}
+	}
+	return s.refs[len(s.refs)-1].backend
+}
+
+// spread makes all bits of a hash depend on all bytes: FNV ends with a multiplication, after which similar names differ in few bits.
+func spread(h uint32) uint32 {
+	h ^= h >> 16
+	h *= 0x85ebca6b
+	h ^= h >> 13
+	h *= 0xc2b2ae35
+	return h ^ h>>16
+}
+
+// answer is whether something matches: no, for some of the objects, or yes.
+type answer int
+
+const (
+	no answer = iota
+	some
+	yes
+)
+
+func (r *Route) matches(s *rule, q *Request) answer {
+	if len(s.matches) == 0 {
+		return yes
+	}
+	best := no
+	for i := range s.matches {
+		if best = max(best, r.holds(&s.matches[i], q)); best == yes {
+			break
+		}
+	}
+	return best
+}
+
+func (r *Route) holds(c *condition, q *Request) answer {
+	switch {
+	case c.Access == v1alpha1.AccessRead && !q.Reads(), c.Access == v1alpha1.AccessWrite && q.Reads(),
+		len(c.Resources) > 0 && !matchesResource(c.Resources, q),
+		len(c.Metrics) > 0 && !matchesAny(c.Metrics, q.Metric),
+		!hasHeaders(q.Header, c.Headers):
+		return no
+	}
+	result := yes
+	switch {
+	case len(c.Namespaces) == 0 && c.selector == nil:
+	case q.AnyNamespace:
+		result = some
+	case q.Namespace == "" || len(c.Namespaces) > 0 && !matchesAny(c.Namespaces, q.Namespace) || !r.selects(c.selector, q.Namespace):
+		return no
+	}
+	switch {
+	case len(c.Names) == 0:
+	case q.AnyName && slices.Contains(c.Names, "*"):
+	case q.AnyName:
+		result = some
+	case !matchesAny(c.Names, q.Name):
+		return no
+	}
+	return result
+}
+
+func (r *Route) selects(selector labels.Selector, namespace string) bool {
+	if selector == nil {
+		return true
+	}
+	set, ok := r.namespaces(namespace)
+	return ok && selector.Matches(set)
+}
+
+// matchesResource: a pattern without a slash is about a resource with its subresources.
+func matchesResource(patterns []string, q *Request) bool {
+	for _, p := range patterns {
+		name := q.Resource
+		if strings.Contains(p, "/") {
+			name = q.fullResource()
+		}
+		if matchPattern(p, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasHeaders(h http.Header, wanted []v1alpha1.HeaderMatch) bool {
+	for _, w := range wanted {
+		if !slices.Contains(h.Values(w.Name), w.Value) {
+			return false
+		}
+	}
+	return true
+}

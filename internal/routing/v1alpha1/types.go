@@ -1,0 +1,237 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// APIRoute distributes the requests for one group-version over several extension servers, or over one that serves the group in
+// another version. Its name is that of the APIService of the group-version, "<version>.<group>". The APIService registers the
+// group-version and has its priorities. Without the APIRoute all requests go to the Service of the APIService.
+type APIRoute struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is standard object metadata. The name is that of the APIService, "<version>.<group>".
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says which requests go where.
+	Spec APIRouteSpec `json:"spec"`
+	// status is what was observed.
+	// +optional
+	Status APIRouteStatus `json:"status,omitempty"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// APIRouteList is a list of APIRoutes.
+type APIRouteList struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// items are the APIRoutes.
+	Items []APIRoute `json:"items"`
+}
+
+// APIRouteSpec says which requests go where.
+type APIRouteSpec struct {
+	// backends are the extension servers of the group-version. Requests that no rule matches go to the first one. Discovery and
+	// OpenAPI show what all of them serve; where two serve the same resource, the document of the first one counts.
+	// +listType=atomic
+	Backends []APIRouteBackend `json:"backends"`
+
+	// rules select the backend of a request. The first one that matches counts. Rules never change what a user is authorized
+	// to do: requests are authorized as they were sent, before any rule is looked at.
+	// +optional
+	// +listType=atomic
+	Rules []APIRouteRule `json:"rules,omitempty"`
+}
+
+// APIRouteBackend is an extension server.
+type APIRouteBackend struct {
+	// name is how rules, conditions and messages refer to the backend. It is a DNS label.
+	Name string `json:"name"`
+
+	// service is where the backend is reached. Without it, the backend is the Service of the APIService, with the caBundle and the
+	// insecureSkipTLSVerify of the APIService.
+	// +optional
+	Service *ServiceReference `json:"service,omitempty"`
+
+	// caBundle is the PEM certificates that sign the serving certificate of the backend, which must be valid for
+	// "<name>.<namespace>.svc" of the service. If it is empty, the certificates that the system trusts are used.
+	// +optional
+	// +listType=atomic
+	CABundle []byte `json:"caBundle,omitempty"`
+
+	// insecureSkipTLSVerify accepts whoever answers at the address of the service. Use caBundle instead.
+	// +optional
+	InsecureSkipTLSVerify bool `json:"insecureSkipTLSVerify,omitempty"`
+
+	// version is the version of the group that the backend serves, if it is another than that of the APIRoute. Objects must have
+	// the same fields in both: only apiVersion is changed in what the backend answers. Such a backend gets reads only.
+	// +optional
+	Version string `json:"version,omitempty"`
+}
+
+// ServiceReference refers to a port of a Service.
+type ServiceReference struct {
+	// namespace is the namespace of the Service.
+	Namespace string `json:"namespace"`
+	// name is the name of the Service.
+	Name string `json:"name"`
+	// port is the port of the Service. Default 443.
+	// +optional
+	Port *int32 `json:"port,omitempty"`
+}
+
+// APIRouteRule selects the backend of the requests that match.
+type APIRouteRule struct {
+	// name is how conditions and messages refer to the rule. It is a DNS label.
+	Name string `json:"name"`
+
+	// matches are conditions, of which one must hold. Without any, the rule matches all requests.
+	// +optional
+	// +listType=atomic
+	Matches []APIRouteMatch `json:"matches,omitempty"`
+
+	// backendRefs are the backends of the requests that match. With several, each gets a share of the users for reads, and
+	// of the objects for writes, in proportion to its weight: a user stays with a backend for as long as the weights stay.
+	// +listType=atomic
+	BackendRefs []BackendRef `json:"backendRefs"`
+
+	// fallback is the name of the backend that gets the requests while the selected one is unavailable.
+	// +optional
+	Fallback string `json:"fallback,omitempty"`
+}
+
+// APIRouteMatch holds for a request if all of its fields do. An empty field holds for every request. Patterns are names in which
+// "*" stands for any characters, and "?" for any one.
+type APIRouteMatch struct {
+	// access is the kind of request: Read is get, list and watch, Write is everything else.
+	// +optional
+	Access Access `json:"access,omitempty"`
+
+	// resources are patterns of resources, in the plural. "pods" includes the subresources of pods, and "pods/log" is one of them.
+	// +optional
+	// +listType=atomic
+	Resources []string `json:"resources,omitempty"`
+
+	// namespaces are patterns of namespaces.
+	// +optional
+	// +listType=atomic
+	Namespaces []string `json:"namespaces,omitempty"`
+
+	// namespaceSelector selects namespaces by their labels.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// names are patterns of names of objects.
+	// +optional
+	// +listType=atomic
+	Names []string `json:"names,omitempty"`
+
+	// metrics are patterns of names of metrics. Only for custom.metrics.k8s.io and external.metrics.k8s.io.
+	// +optional
+	// +listType=atomic
+	Metrics []string `json:"metrics,omitempty"`
+
+	// headers are headers that the request must have, for testers of a backend, for example.
+	// +optional
+	// +listType=atomic
+	Headers []HeaderMatch `json:"headers,omitempty"`
+}
+
+// Access is a kind of request.
+// +enum
+type Access string
+
+const (
+	// AccessRead is get, list and watch.
+	AccessRead Access = "Read"
+	// AccessWrite is everything else.
+	AccessWrite Access = "Write"
+)
+
+// HeaderMatch holds for requests that have a header with this value.
+type HeaderMatch struct {
+	// name is the name of the header, in any case.
+	Name string `json:"name"`
+	// value is the value of the header, exactly.
+	Value string `json:"value"`
+}
+
+// BackendRef refers to a backend of the APIRoute.
+type BackendRef struct {
+	// name is the name of the backend.
+	Name string `json:"name"`
+	// weight is the share of the backend in proportion to the sum of all weights of the rule, from 0 to 1000000. Default 1.
+	// +optional
+	Weight *int32 `json:"weight,omitempty"`
+}
+
+// APIRouteStatus is what was observed.
+type APIRouteStatus struct {
+	// conditions are those of the APIRoute as a whole: Accepted and Available.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// backends has the condition Available of each backend.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Backends []NamedConditions `json:"backends,omitempty"`
+
+	// rules has the conditions Accepted and Available of each rule.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Rules []NamedConditions `json:"rules,omitempty"`
+}
+
+// NamedConditions are the conditions of a backend or of a rule.
+type NamedConditions struct {
+	// name is the name of the backend or of the rule.
+	Name string `json:"name"`
+	// conditions are its conditions.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Conditions of an APIRoute, its backends and its rules.
+//
+//reference:conditions Conditions of an APIRoute, its backends and its rules
+const (
+	// ConditionAccepted is True when the APIRoute, or a rule, is in effect. It is False for an APIRoute without an APIService that
+	// has a Service, and for a rule that matches no request.
+	ConditionAccepted = "Accepted"
+	// ConditionAvailable is True for a backend that some replica reaches; for a rule when all of its requests can be served; for the
+	// APIRoute when all of its backends are available. The reasons of a backend are those of the condition Available of an
+	// APIService.
+	ConditionAvailable = "Available"
+)
+
+// Reasons of these conditions.
+//
+//reference:conditions Reasons of the conditions of an APIRoute
+const (
+	// ReasonAccepted is an APIRoute, or a rule, in effect.
+	ReasonAccepted = "Accepted"
+	// ReasonNoAPIService is an APIRoute without an APIService of its name.
+	ReasonNoAPIService = "NoAPIService"
+	// ReasonLocalAPIService is an APIRoute for a group-version that the front door serves itself.
+	ReasonLocalAPIService = "LocalAPIService"
+	// ReasonInvalid is an APIRoute that was stored before it was found invalid. It has no effect.
+	ReasonInvalid = "Invalid"
+	// ReasonNeverMatches is a rule all of whose requests an earlier rule takes.
+	ReasonNeverMatches = "NeverMatches"
+	// ReasonBackendsAvailable is an APIRoute, or a rule, whose backends are available.
+	ReasonBackendsAvailable = "BackendsAvailable"
+	// ReasonBackendsUnavailable is an APIRoute, or a rule, some of whose backends are not available. The message names them.
+	ReasonBackendsUnavailable = "BackendsUnavailable"
+	// ReasonFallback is a rule whose backends are not all available, but whose fallback is.
+	ReasonFallback = "Fallback"
+)
