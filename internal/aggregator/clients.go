@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -18,6 +20,8 @@ import (
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/clients"
+	routingclient "portico.dev/internal/routing/client"
+	"portico.dev/internal/routing/v1alpha1"
 )
 
 // tokenLookup looks up the objects that service account tokens are bound to. Its informers are wired after the tokens.
@@ -39,7 +43,14 @@ func (h *parts) wireClients() (err error) {
 	if h.aggregator, err = aggregatorclient.NewForConfig(bootstrapConfig); err != nil {
 		return fmt.Errorf("client of apiservices: %w", err)
 	}
+	if h.apiRoutes.Client, err = routingclient.New(bootstrapConfig); err != nil {
+		return fmt.Errorf("client of apiroutes: %w", err)
+	}
 	h.informers = clients.NewInformers(h.clients, trimInformerObjects())
+	h.apiRoutes.Namespaces = h.informers.Namespaces().Lister()
+	h.apiRoutes.Informer = h.informers.InformerFor(&v1alpha1.APIRoute{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+		return routingclient.NewInformer(h.apiRoutes.Client)
+	})
 	h.services = aggregatorinformers.NewSharedInformerFactoryWithOptions(h.aggregator, 0, aggregatorinformers.WithTransform(trimInformerObjects()))
 	shared := h.informers
 	h.tokenLookup.LiveLookup = serviceaccount.LiveLookup{

@@ -78,6 +78,7 @@ type parts struct {
 	aggregator       *aggregatorclient.Clientset
 	informers        *clients.Informers
 	services         aggregatorinformers.SharedInformerFactory
+	apiRoutes        apiservice.APIRoutes
 
 	// backendEvents passes events about backends from transport, router and apiservices to apiservices, discovery and openapi.
 	backendEvents transport.Events
@@ -173,7 +174,7 @@ func (h *parts) wireRoutes() (err error) {
 	h.apiservices = apiservice.New(apiservice.Config{
 		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
 		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(),
-		Transport: h.transport, Local: h.visible(), CRDs: h.core.CRDs(), EndpointRouting: c.EnableAggregatorRouting,
+		Transport: h.transport, Local: h.visible(), CRDs: h.core.CRDs(), APIRoutes: &h.apiRoutes, EndpointRouting: c.EnableAggregatorRouting,
 		Peers: h.replicas.Section(store.VerdictSection), Hops: h.hops, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
 		DocumentProblem: func(apiService string) string { return h.openapi.Problem(apiService) },
 		Debts:           h.debts,

@@ -19,6 +19,7 @@ import (
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
 	"portico.dev/internal/metrics"
+	routingclient "portico.dev/internal/routing/client"
 	"portico.dev/internal/transport"
 )
 
@@ -34,6 +35,8 @@ type Config struct {
 	// CRDs, if set, are the definitions whose group-versions this server serves. Default nil: none, and APIServices that
 	// were kept for CRDs are deleted.
 	CRDs apiextensionsinformers.CustomResourceDefinitionInformer
+	// APIRoutes, if set, distribute the requests for an APIService over several backends. Default nil: there are none.
+	APIRoutes *APIRoutes
 	// Transport is where backends come from. The controller closes what no APIService refers to, so the set must be its
 	// own.
 	Transport *transport.Set
@@ -76,6 +79,8 @@ type Controller struct {
 	resolver *resolver
 	local    *localAPIServices
 
+	apiRoutes        routingclient.Lister
+	routeStatus      apiRouteStatusWriter
 	registrar        *registrar
 	replicas         *replicas
 	events           *eventRecorder
@@ -92,6 +97,9 @@ type Controller struct {
 	// entries belongs to the loop.
 	entries map[string]*entry
 	synced  bool
+	// parts are the names of the entries of backends of APIRoutes, by APIService. They belong to the loop too; routed is their number.
+	parts  map[string][]string
+	routed atomic.Int64
 	// kept is the backends that the transport was last told to keep.
 	kept map[*transport.Backend]bool
 
@@ -132,6 +140,10 @@ func New(cfg Config) *Controller {
 		changed:  make(chan struct{}),
 	}
 	c.table.Store(&Table{})
+	c.parts, c.routeStatus.c = make(map[string][]string), c
+	if cfg.APIRoutes != nil {
+		c.apiRoutes = routingclient.NewLister(cfg.APIRoutes.Informer)
+	}
 	client := cfg.Client.ApiregistrationV1().APIServices()
 	c.registrar = newRegistrar(client, c.lister, c.local, c.log)
 	c.replicas = newReplicas(cfg.Peers, cfg.Replica, cfg.Hops, c.log)
@@ -178,8 +190,8 @@ const probeSoonInterval = 2 * time.Second
 // ProbeSoon tells that something waits for an APIService's backend to return. A backend that has been down for long is
 // probed six times a minute only; while a namespace waits for it, every two seconds. It does not block.
 func (c *Controller) ProbeSoon(apiService string) {
-	for _, r := range c.Table().Routes() {
-		if r.Name != apiService || r.Backend == nil {
+	for _, r := range c.Table().all {
+		if r.Name != apiService && r.Of != apiService || r.Backend == nil {
 			continue
 		}
 		if m, ok := c.monitors.lookup(r.Backend); ok && time.Since(m.history(r.GroupVersion).last.at) > probeSoonInterval {
@@ -193,8 +205,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[queueItem]{Name: "apiservice_routes"})
 	c.registrar.prepare()
 	c.status.prepare()
+	c.routeStatus.prepare()
 	// Workers shut their queue down themselves; this is for a Run that ends before they start.
 	defer c.status.queue.ShutDown()
+	defer c.routeStatus.queue.ShutDown()
 	defer c.registrar.queue.ShutDown()
 	defer c.queue.ShutDown()
 
@@ -224,7 +238,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 		})
 	}
-	for _, part := range []func(context.Context){c.status.run, c.awaitReady, c.exchangeVerdicts, c.watchDocuments, c.watchDebts} {
+	for _, part := range []func(context.Context){c.status.run, c.routeStatus.run, c.awaitReady, c.exchangeVerdicts, c.watchDocuments, c.watchDebts} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Go(func() { c.monitors.timers.Run(ctx) })

@@ -15,6 +15,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/pki"
+	"portico.dev/internal/routing"
 	"portico.dev/internal/transport"
 )
 
@@ -24,6 +25,8 @@ type entry struct {
 	// options are the object's annotations, and invalid lists those that were ignored.
 	options Options
 	invalid []string
+	// routing is the APIRoute in effect, nil for none. The entry has no backend of its own then, but one entry for each (apiroutes.go).
+	routing *routing.Route
 
 	backend   *transport.Backend
 	base      string // of the backend's URLs
@@ -74,6 +77,10 @@ func (c *Controller) refresh(name string) (gone bool) {
 	before := e.object
 	e.object = object
 	e.options, e.invalid = parseOptions(object.Annotations)
+	_, _, isPart := cutPart(name)
+	if !isPart {
+		e.routing = c.routingOf(object, e.routing)
+	}
 	switch {
 	case before != nil && !sameRegistration(before, object):
 		c.enqueueService(before.Spec.Service)
@@ -84,7 +91,14 @@ func (c *Controller) refresh(name string) (gone bool) {
 		e.input, e.backend, e.endpoints = verdictInput{local: true}, nil, nil
 		return false
 	}
-	c.resolveBackend(e)
+	if e.routing != nil {
+		e.input, e.backend, e.endpoints, e.absentSince = verdictInput{}, nil, nil, time.Time{}
+	} else {
+		c.resolveBackend(e)
+	}
+	if isPart {
+		return false
+	}
 	e.recordAbsence(before, time.Now())
 	hidden, err := c.local.desired(name)
 	if err != nil {
@@ -115,6 +129,9 @@ func (c *Controller) maxInFlight(ref *apiregistrationv1.ServiceReference) int {
 
 // lookup returns the APIService of a name, stored or implied by a local group-version; nil when there is none.
 func (c *Controller) lookup(name string) (*apiregistrationv1.APIService, error) {
+	if apiService, backend, isPart := cutPart(name); isPart {
+		return c.partObject(apiService, backend), nil
+	}
 	if name == apiServiceName(ownGroupVersion) {
 		// A backend for this group could take over every other group.
 		return localAPIService(ownGroupVersion, ownPriority, ""), nil
@@ -171,11 +188,22 @@ func (c *Controller) updateRoute(name string, e *entry) bool {
 	if before != nil && madeFrom(before, e.object) {
 		e.input.previous = &before.Condition
 	}
+	apiService, _, isPart := cutPart(name)
+	if !isPart {
+		apiService = ""
+	}
+	parts, backend := c.partsOf(e), e.backend
+	if e.routing != nil {
+		e.input.derived, backend = derive(e.routing, parts, e.input.previous), parts[0].Backend
+	}
 	after := &Route{
+		Of:              apiService,
+		Routing:         e.routing,
+		Parts:           parts,
 		GroupVersion:    e.groupVersion(),
 		Name:            name,
 		Local:           e.input.local,
-		Backend:         e.backend,
+		Backend:         backend,
 		Condition:       verdict(e.input, now),
 		GroupPriority:   e.object.Spec.GroupPriorityMinimum,
 		VersionPriority: e.object.Spec.VersionPriority,
@@ -201,7 +229,7 @@ func (c *Controller) updateRoute(name string, e *entry) bool {
 func sameRoute(a, b *Route) bool {
 	return a.GroupVersion == b.GroupVersion && a.Name == b.Name && a.Local == b.Local && a.Backend == b.Backend &&
 		a.Condition == b.Condition && a.GroupPriority == b.GroupPriority && a.VersionPriority == b.VersionPriority &&
-		a.UID == b.UID && slices.Equal(a.Replicas, b.Replicas) && maps.Equal(a.Annotations, b.Annotations) && equality.Semantic.DeepEqual(a.Service, b.Service) &&
+		a.UID == b.UID && a.Routing == b.Routing && slices.Equal(a.Parts, b.Parts) && slices.Equal(a.Replicas, b.Replicas) && maps.Equal(a.Annotations, b.Annotations) && equality.Semantic.DeepEqual(a.Service, b.Service) &&
 		slices.EqualFunc(a.extra, b.extra, sameExceptTime)
 }
 
@@ -211,7 +239,7 @@ func sameExceptTime(a, b apiregistrationv1.APIServiceCondition) bool {
 
 // report records a verdict in metrics, transitions and the log.
 func (c *Controller) report(before, after *Route) {
-	if after.UID != "" {
+	if after.UID != "" && after.Of == "" {
 		c.cfg.Metrics.Set(after.Name, after.Available())
 		if before != nil && before.Available() && !after.Available() {
 			c.cfg.Metrics.Lost(after.Name, after.Condition.Reason)

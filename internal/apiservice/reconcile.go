@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/transport"
 )
 
@@ -64,18 +66,24 @@ func (c *Controller) loop() {
 // affected returns the names of the APIServices that items are about.
 func (c *Controller) affected(events []queueItem) sets.Set[string] {
 	names := sets.New[string]()
-	services := sets.New[types.NamespacedName]()
+	services, backends := sets.New[types.NamespacedName](), sets.New[*transport.Backend]()
 	for _, e := range events {
-		if e.apiService != "" {
+		switch {
+		case e.apiService != "":
 			names.Insert(e.apiService)
-		} else {
+		case e.backend != nil:
+			backends.Insert(e.backend)
+		default:
 			services.Insert(e.service)
 		}
 	}
-	if services.Len() == 0 {
+	if services.Len() == 0 && backends.Len() == 0 {
 		return names
 	}
 	for name, e := range c.entries {
+		if e.backend != nil && backends.Has(e.backend) {
+			names.Insert(name)
+		}
 		if ref := e.object.Spec.Service; ref != nil && services.Has(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}) {
 			names.Insert(name)
 		}
@@ -87,11 +95,22 @@ func (c *Controller) affected(events []queueItem) sets.Set[string] {
 func (c *Controller) reconcile(names sets.Set[string]) {
 	differ := sets.New[string]()
 	for name := range names {
-		if c.refresh(name) {
+		if _, _, isPart := cutPart(name); !isPart && c.refresh(name) {
 			differ.Insert(name)
 		}
 	}
+	parts := c.expand(names)
+	for part := range parts {
+		if c.refresh(part) {
+			differ.Insert(part)
+		}
+	}
 	keep := c.updateMonitors()
+	for part := range parts { // before the APIServices, whose verdicts follow from theirs
+		if e, ok := c.entries[part]; ok && c.updateRoute(part, e) {
+			differ.Insert(part)
+		}
+	}
 	for name := range names {
 		if e, ok := c.entries[name]; ok && c.updateRoute(name, e) {
 			differ.Insert(name)
@@ -106,7 +125,13 @@ func (c *Controller) reconcile(names sets.Set[string]) {
 		c.kept = keep
 	}
 	for name := range differ {
-		c.status.queue.Add(name)
+		apiService, _, isPart := cutPart(name)
+		if !isPart {
+			c.status.queue.Add(name)
+		}
+		if c.cfg.APIRoutes != nil {
+			c.routeStatus.queue.Add(apiService)
+		}
 	}
 }
 
@@ -120,8 +145,8 @@ func (c *Controller) updateMonitors() map[*transport.Backend]bool {
 			continue
 		}
 		versions := watched[e.backend]
-		if e.probeable() {
-			versions = append(versions, e.groupVersion())
+		if gv := e.groupVersion(); e.probeable() && !slices.Contains(versions, gv) {
+			versions = append(versions, gv)
 		}
 		watched[e.backend] = versions
 		base[e.backend] = e.base
@@ -133,7 +158,7 @@ func (c *Controller) updateMonitors() map[*transport.Backend]bool {
 		keep[b] = true
 		m, running := c.monitors.lookup(b)
 		if !running {
-			m = newMonitor(b.Probe(), func() int { return len(b.Endpoints()) }, base[b], c.prober, c.enqueueVersions)
+			m = newMonitor(b.Probe(), func() int { return len(b.Endpoints()) }, base[b], c.prober, func(gvs []schema.GroupVersion) { c.enqueueVersions(b, gvs) })
 			m.silence, m.waiting, m.several = b.Silence, b, b
 			m.documentsMayDiffer = func() { c.cfg.BackendEvents.DocumentsMayDiffer(b) }
 			m.watch(versions)
@@ -150,7 +175,10 @@ func (c *Controller) updateMonitors() map[*transport.Backend]bool {
 }
 
 // enqueueVersions is called by monitors.
-func (c *Controller) enqueueVersions(gvs []schema.GroupVersion) {
+func (c *Controller) enqueueVersions(b *transport.Backend, gvs []schema.GroupVersion) {
+	if c.routed.Load() > 0 {
+		c.queue.Add(queueItem{backend: b}) // it may be that of an APIRoute, in another version
+	}
 	for _, gv := range gvs {
 		c.queue.Add(queueItem{apiService: apiServiceName(gv)})
 	}
@@ -160,7 +188,7 @@ func (c *Controller) enqueueVersions(gvs []schema.GroupVersion) {
 func (c *Controller) publish() {
 	routes := make([]*Route, 0, len(c.entries))
 	for _, e := range c.entries {
-		if e.route != nil {
+		if e.route != nil && e.route.Of == "" {
 			routes = append(routes, e.route)
 		}
 	}
@@ -171,10 +199,11 @@ func (c *Controller) publish() {
 	c.changed = make(chan struct{})
 }
 
-// queueItem names what the loop has to look at again: one APIService, or all that refer to one Service.
+// queueItem names what the loop has to look at again: one APIService, or all that refer to one Service or have one backend.
 type queueItem struct {
 	apiService string
 	service    types.NamespacedName
+	backend    *transport.Backend
 }
 
 // subscribe adds event handlers to the informers and waits until these have seen every existing object. stop removes the
@@ -202,6 +231,9 @@ func (c *Controller) subscribe(ctx context.Context) (stop func(), synced bool, e
 	subscribe(c.cfg.APIServices.Informer(), handler[*apiregistrationv1.APIService]{c.apiServiceEvent})
 	subscribe(c.cfg.Services.Informer(), handler[*corev1.Service]{c.serviceEvent})
 	subscribe(c.cfg.EndpointSlices.Informer(), handler[*discoveryv1.EndpointSlice]{c.endpointSliceEvent})
+	if c.cfg.APIRoutes != nil {
+		subscribe(c.cfg.APIRoutes.Informer, handler[*v1alpha1.APIRoute]{c.apiRouteEvent})
+	}
 	if c.cfg.CRDs != nil {
 		subscribe(c.cfg.CRDs.Informer(), handler[*apiextensionsv1.CustomResourceDefinition]{c.crdEvent})
 	}

@@ -228,7 +228,7 @@ const maxEncodedVerdicts = 1 << 20
 // left out.
 func encodeVerdicts(t *Table) ([]byte, error) {
 	verdicts := make(map[string]sharedVerdict)
-	for _, r := range t.Routes() {
+	for _, r := range t.all {
 		if o, ok := sharedVerdictOf(r); ok {
 			verdicts[r.Name] = o
 		}
@@ -298,11 +298,15 @@ func (c *Controller) publishVerdicts(t *Table) {
 // a backend went down or returned. Only a changed verdict causes a probe, so that replicas which keep disagreeing do not
 // keep probing.
 func (c *Controller) handlePeerChanges(n peerChanges) {
-	for _, r := range c.Table().Routes() {
+	for _, r := range c.Table().all {
 		if !n.all && !n.names.Has(r.Name) {
 			continue
 		}
-		c.status.queue.Add(r.Name)
+		if r.Of != "" {
+			c.routeStatus.queue.Add(r.Of)
+		} else {
+			c.status.queue.Add(r.Name)
+		}
 		if !r.Available() {
 			c.queue.Add(queueItem{apiService: r.Name}) // for Route.Replicas
 		}
@@ -329,7 +333,7 @@ func (c *Controller) ReachedBy(r *Route) []string {
 
 // HopsChanged tells that Hops may return something else. It does not block.
 func (c *Controller) HopsChanged() {
-	for _, r := range c.Table().Routes() {
+	for _, r := range c.Table().all {
 		if !r.Available() {
 			c.queue.Add(queueItem{apiService: r.Name})
 		}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/routing"
 	"portico.dev/internal/transport"
 )
 
@@ -19,6 +20,12 @@ type Route struct {
 	Name string
 	// Local is true when this server serves the group-version itself.
 	Local bool
+	// Routing, unless it is nil, says which of Parts gets a request; they are the routes of its backends, in their order. Backend
+	// is that of the first then. Callers must not change the slice.
+	Routing *routing.Route
+	Parts   []*Route
+	// Of is the name of the APIService of which this is a part, empty if it is none.
+	Of string
 	// Backend serves a remote group-version. It is nil for a local one and where there is nothing to reach: the Service
 	// is missing, or the CA bundle does not parse.
 	Backend *transport.Backend
@@ -60,6 +67,7 @@ func (r *Route) Available() bool { return r.Condition.Status == apiregistrationv
 // Table is the routes of all group-versions at one moment. It is immutable; the zero Table is empty and not synced.
 type Table struct {
 	routes []*Route
+	all    []*Route // with their parts
 	byGV   map[schema.GroupVersion]*Route
 	synced bool
 }
@@ -71,6 +79,12 @@ func NewTable(routes []*Route, synced bool) *Table {
 		t.byGV[r.GroupVersion] = r
 	}
 	sortForDiscovery(t.routes)
+	t.all = t.routes
+	for _, r := range t.routes {
+		if len(r.Parts) > 0 {
+			t.all = append(t.all[:len(t.all):len(t.all)], r.Parts...)
+		}
+	}
 	return t
 }
 

@@ -85,6 +85,8 @@ const expiryWarning = 7 * 24 * time.Hour
 type verdictInput struct {
 	// local is an APIService without a Service; the rest does not matter then.
 	local bool
+	// derived is the verdict by the backends of an APIRoute, nil for an APIService without one.
+	derived *apiregistrationv1.APIServiceCondition
 	// problem is why the backend cannot be probed, nil when it can.
 	problem *problem
 	// bundleError is why spec.caBundle does not parse.
@@ -126,6 +128,8 @@ func availableCondition(e verdictInput) apiregistrationv1.APIServiceCondition {
 	switch {
 	case e.local:
 		return condition(apiregistrationv1.ConditionTrue, reasonLocal, "Local APIServices are always available")
+	case e.derived != nil:
+		return *e.derived
 	case e.problem != nil:
 		return condition(e.problem.status, e.problem.reason, e.problem.message)
 	case e.bundleError != nil:

@@ -1,0 +1,202 @@
+package apiservice
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/routing"
+	routingclient "portico.dev/internal/routing/client"
+	"portico.dev/internal/routing/v1alpha1"
+)
+
+// APIRoutes is what a Controller needs to follow APIRoutes.
+type APIRoutes struct {
+	// Client writes their status.
+	Client *routingclient.APIRoutes
+	// Informer is that of APIRoutes.
+	Informer cache.SharedIndexInformer
+	// Namespaces are read for rules that select namespaces by labels.
+	Namespaces corelisters.NamespaceLister
+}
+
+// An APIRoute has the name of an APIService. Its backends are entries like those of APIServices, with all that these have:
+// endpoints, probes, a verdict on each replica. Their names are "<APIService>/<backend>", which no APIService can have. The entry
+// of the APIService has no backend of its own then: it is as available as they are, and its Route has theirs in Parts.
+
+// partName is the name of the entry of a backend.
+func partName(apiService, backend string) string { return apiService + "/" + backend }
+
+// cutPart is the reverse of partName.
+func cutPart(name string) (apiService, backend string, isPart bool) { return strings.Cut(name, "/") }
+
+// routingOf returns the compiled APIRoute of an APIService, nil if there is none in effect. before is what it was last.
+func (c *Controller) routingOf(object *apiregistrationv1.APIService, before *routing.Route) *routing.Route {
+	if c.cfg.APIRoutes == nil || object.Spec.Service == nil {
+		return nil
+	}
+	o, err := c.apiRoutes.Get(object.Name)
+	if err != nil {
+		return nil // it is read from a cache: there is none
+	}
+	if before != nil && before.UID == o.UID && before.Generation == o.Generation {
+		return before
+	}
+	compiled, err := routing.Compile(o, c.namespaceLabels)
+	if err != nil {
+		c.log.Warn("APIRoute has no effect", zap.String("apiroute", o.Name), zap.Error(err))
+		return nil
+	}
+	return compiled
+}
+
+func (c *Controller) namespaceLabels(name string) (labels.Set, bool) {
+	namespace, err := c.cfg.APIRoutes.Namespaces.Get(name)
+	if err != nil {
+		return nil, false
+	}
+	return namespace.Labels, true
+}
+
+// partObject is the APIService that a backend of an APIRoute would have, nil if there is no such backend.
+func (c *Controller) partObject(apiService, backend string) *apiregistrationv1.APIService {
+	parent := c.entries[apiService]
+	if parent == nil || parent.routing == nil {
+		return nil
+	}
+	i := slices.IndexFunc(parent.routing.Backends, func(b v1alpha1.APIRouteBackend) bool { return b.Name == backend })
+	if i < 0 {
+		return nil
+	}
+	b, gv := &parent.routing.Backends[i], parent.routing.Version(i)
+	part := &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: partName(apiService, backend), UID: parent.routing.UID, Annotations: parent.object.Annotations},
+		Spec:       parent.object.Spec,
+	}
+	part.Spec.Group, part.Spec.Version = gv.Group, gv.Version
+	if b.Service != nil {
+		part.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: b.Service.Namespace, Name: b.Service.Name, Port: b.Service.Port}
+		part.Spec.CABundle, part.Spec.InsecureSkipTLSVerify = b.CABundle, b.InsecureSkipTLSVerify
+	}
+	return part
+}
+
+// expand returns the entries of backends that are affected when those of names are, and adds to names the APIServices of backends
+// in it. Entries of APIServices are up to date already.
+func (c *Controller) expand(names sets.Set[string]) (parts sets.Set[string]) {
+	if c.cfg.APIRoutes == nil {
+		return nil
+	}
+	parts = sets.New[string]()
+	for _, name := range names.UnsortedList() {
+		if apiService, _, isPart := cutPart(name); isPart {
+			parts.Insert(name)
+			names.Delete(name)
+			names.Insert(apiService)
+			continue
+		}
+		parts.Insert(c.parts[name]...)
+		delete(c.parts, name)
+		e := c.entries[name]
+		if e == nil || e.routing == nil {
+			continue
+		}
+		for _, b := range e.routing.Backends {
+			c.parts[name] = append(c.parts[name], partName(name, b.Name))
+		}
+		parts.Insert(c.parts[name]...)
+	}
+	c.routed.Store(int64(len(c.parts)))
+	return parts
+}
+
+// partsOf returns the routes of the backends of an APIService, in the order of its APIRoute.
+func (c *Controller) partsOf(e *entry) []*Route {
+	if e.routing == nil {
+		return nil
+	}
+	parts := make([]*Route, len(e.routing.Backends))
+	for i, b := range e.routing.Backends {
+		if part := c.entries[partName(e.object.Name, b.Name)]; part != nil && part.route != nil {
+			parts[i] = part.route
+		} else {
+			parts[i] = &Route{Name: partName(e.object.Name, b.Name), GroupVersion: e.routing.Version(i), Of: e.object.Name,
+				Condition: condition(apiregistrationv1.ConditionUnknown, reasonNotChecked, "the backend has not answered yet")}
+		}
+	}
+	return parts
+}
+
+// reasonSomeBackends is an APIService some of whose backends are available. The message names the others.
+const reasonSomeBackends = "SomeBackendsAvailable"
+
+// derive is the verdict on an APIService by those on the backends that get requests: it is available as long as one of them is.
+func derive(r *routing.Route, parts []*Route, previous *apiregistrationv1.APIServiceCondition) *apiregistrationv1.APIServiceCondition {
+	var available, unchecked int
+	var first *apiregistrationv1.APIServiceCondition
+	var missing []string
+	used := r.InUse()
+	for i, part := range parts {
+		switch {
+		case !used[i]:
+		case part.Available():
+			available++
+		default:
+			if part.Condition.Reason == reasonNotChecked {
+				unchecked++
+			}
+			if first == nil {
+				first = &part.Condition
+			}
+			missing = append(missing, fmt.Sprintf("%s: %s: %s", r.Backends[i].Name, part.Condition.Reason, part.Condition.Message))
+		}
+	}
+	out := condition(apiregistrationv1.ConditionTrue, reasonPassed, "all checks passed")
+	switch {
+	case len(missing) == 0:
+	case available > 0:
+		out = condition(apiregistrationv1.ConditionTrue, reasonSomeBackends, "backends that are not available: "+SingleLine(strings.Join(missing, "; ")))
+	case unchecked > 0 && previous != nil:
+		// As with a new Service: the last verdict stands until the first probe.
+		out = condition(previous.Status, previous.Reason, previous.Message)
+	case len(missing) == 1:
+		out = condition(first.Status, first.Reason, first.Message)
+	default:
+		out = condition(first.Status, first.Reason, SingleLine(strings.Join(missing, "; ")))
+	}
+	return &out
+}
+
+// apiRouteEvent has the APIService of an APIRoute looked at again.
+func (c *Controller) apiRouteEvent(before, after *v1alpha1.APIRoute) {
+	o := after
+	if o == nil {
+		o = before
+	}
+	if o == nil {
+		return
+	}
+	c.routeStatus.queue.Add(o.Name)
+	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation {
+		return // a write of the status
+	}
+	c.queue.Add(queueItem{apiService: o.Name})
+}
+
+// apiRoute returns the APIRoute of a name, nil if there is none.
+func (c *Controller) apiRoute(name string) (*v1alpha1.APIRoute, error) {
+	o, err := c.apiRoutes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return o, err
+}
