@@ -160,6 +160,10 @@ func (x *exchange) send(out *http.Request, query string) (*http.Response, error)
 	if err = x.upstream.checkEnded(); err == nil {
 		err = x.checkStatus(resp)
 	}
+	if err == nil && x.dest.Alias != nil {
+		values := u.Query()["watch"]
+		err = x.dest.Alias.rewrite(resp, len(values) > 0)
+	}
 	if err != nil {
 		_ = resp.Body.Close()
 		return nil, err

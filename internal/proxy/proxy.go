@@ -37,6 +37,8 @@ type Destination struct {
 	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's responses to get, list
 	// and watch.
 	ConvertTable, ConvertMetadata bool
+	// Alias, if set, says that Backend serves another version of the group.
+	Alias *Alias
 	// Statement, if set, says that Backend is another replica of the front door: what proves the user to it, in place of identity
 	// headers, and the header that carries that.
 	Statement Statement
@@ -192,6 +194,11 @@ func (x *exchange) serve() error {
 	if err != nil {
 		return err
 	}
+	if x.dest.Alias != nil {
+		if err := x.checkAlias(upgrade); err != nil {
+			return err
+		}
+	}
 	made, err := x.checkInitialEvents()
 	if err != nil {
 		return err
@@ -209,6 +216,11 @@ func (x *exchange) serve() error {
 	}
 	if err := x.setURL(); err != nil {
 		return err
+	}
+	if x.dest.Alias != nil {
+		if err := x.setAliasPath(); err != nil {
+			return err
+		}
 	}
 	if upgrade != "" {
 		return x.upgrade(header, upgrade)
@@ -253,6 +265,11 @@ func (x *exchange) upstreamRequest(header http.Header, patience time.Duration) *
 // roundTrip forwards a request that is no upgrade.
 func (x *exchange) roundTrip(header http.Header) error {
 	conv := x.conversionFor(header)
+	if x.dest.Alias != nil {
+		if err := x.dest.Alias.setAliasAccept(header); err != nil {
+			return err
+		}
+	}
 	out, up := x.upstreamRequest(header, x.proxy.config.HeaderTimeout), &x.upstream
 	defer up.release()
 	resp, err := x.dest.Backend.RoundTrip(out)
@@ -265,6 +282,14 @@ func (x *exchange) roundTrip(header http.Header) error {
 	}
 	if err := x.checkStatus(resp); err != nil {
 		return err
+	}
+	if x.dest.Alias != nil && x.r.Method == http.MethodHead {
+		delete(resp.Header, "Content-Length") // that of the other version
+		resp.ContentLength = -1
+	} else if x.dest.Alias != nil {
+		if err := x.dest.Alias.rewrite(resp, x.info.Verb == "watch"); err != nil {
+			return err
+		}
 	}
 	if x.longRunning {
 		x.becomeLongRunning()

@@ -1,0 +1,253 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/respond"
+)
+
+// Alias serves a group-version from a backend that has another version of the group. Objects have the same fields in both.
+// Requests change in their path only, and responses only where they say the version: in apiVersion of the object, of the items of a
+// list, of the objects of a Table and of a watch event.
+//
+// The group is the same in both, because authorization looks at groups and not at versions: whoever may read an object in one
+// may read it in the other.
+type Alias struct {
+	Client, Backend schema.GroupVersion
+}
+
+// readVerbs are those that a backend of another version gets. The others have objects in their bodies.
+var readVerbs = map[string]bool{"get": true, "list": true, "watch": true}
+
+// checkAlias refuses requests that cannot be answered by a backend of another version.
+func (x *exchange) checkAlias(upgrade string) error {
+	a := x.dest.Alias
+	switch {
+	case x.info == nil || !x.info.IsResourceRequest:
+		return &badRequestError{"the path is none of a resource"}
+	case !readVerbs[x.info.Verb] || x.r.Method != http.MethodGet && x.r.Method != http.MethodHead:
+		e := apierrors.NewMethodNotSupported(schema.GroupResource{Group: x.info.APIGroup, Resource: x.info.Resource}, x.info.Verb)
+		e.ErrStatus.Message += fmt.Sprintf(": %s is served from %s, for reads only; write to %s", a.Client, a.Backend, a.Backend)
+		return e
+	case upgrade != "":
+		return &badRequestError{fmt.Sprintf("%s is served from %s, and not over an upgraded connection", a.Client, a.Backend)}
+	}
+	return nil
+}
+
+// setAliasPath names the version of the backend in the path. What follows stays byte for byte.
+func (x *exchange) setAliasPath() error {
+	rest, ok := strings.CutPrefix(x.url.Opaque, "/apis/"+x.dest.Alias.Client.String())
+	if !ok || rest != "" && rest[0] != '/' {
+		return errAmbiguousPath // spelled with escapes
+	}
+	x.url.Opaque = "/apis/" + x.dest.Alias.Backend.String() + rest
+	return nil
+}
+
+// setAliasAccept leaves what can be rewritten of what the client accepts.
+func (a *Alias) setAliasAccept(header http.Header) error {
+	var kept []string
+	if len(header["Accept"]) == 0 {
+		kept = append(kept, respond.MediaJSON)
+	}
+	for _, c := range respond.ParseAccept(header["Accept"]...) {
+		switch c.MediaType {
+		case respond.MediaJSON, respond.MediaProtobuf:
+			params := maps.Clone(c.Params)
+			delete(params, "q") // they are in the order of preference
+			kept = append(kept, mime.FormatMediaType(c.MediaType, params))
+		case "*/*", "application/*":
+			kept = append(kept, respond.MediaJSON)
+		}
+	}
+	if len(kept) == 0 {
+		return respond.NotAcceptable(respond.MediaJSON, respond.MediaProtobuf)
+	}
+	header["Accept"] = []string{strings.Join(kept, ", ")}
+	for _, name := range []string{"Accept-Encoding", "Range", "If-Range"} {
+		delete(header, name)
+	}
+	return nil
+}
+
+var errNotRewritable = &responseError{
+	reason: "BackendProtocol", code: http.StatusOK,
+	text: "answered in a format in which the version cannot be rewritten; JSON and protobuf can be",
+}
+
+// rewrite makes the body of a response name the version of the client, as it is read.
+func (a *Alias) rewrite(resp *http.Response, watch bool) error {
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return nil // an error is of another version anyway
+	}
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || resp.Header.Get("Content-Encoding") != "" {
+		return errNotRewritable
+	}
+	from, to := a.Backend.String(), a.Client.String()
+	body := resp.Body
+	switch {
+	case media == respond.MediaJSON:
+		resp.Body = prefixed{newJSONRewriter(body, from, to, watch), body}
+	case media == respond.MediaProtobuf && watch:
+		resp.Body = prefixed{&protobufWatch{source: body, from: from, to: to}, body}
+	case media == respond.MediaProtobuf:
+		resp.Body = prefixed{&protobufObject{source: body, from: from, to: to}, body}
+	default:
+		return errNotRewritable
+	}
+	resp.ContentLength = -1
+	for _, name := range []string{"Content-Length", "Accept-Ranges", "Digest", "Content-Digest", "Repr-Digest"} {
+		delete(resp.Header, name)
+	}
+	return nil
+}
+
+// Protobuf of Kubernetes is four bytes and a runtime.Unknown, whose first field is the TypeMeta. Items of lists have none.
+var protobufMagic = []byte{'k', '8', 's', 0}
+
+const (
+	// typeMetaTag is the first field, length-delimited.
+	typeMetaTag = 1<<3 | 2
+	// maxTypeMeta bounds it: a group, a version and a kind.
+	maxTypeMeta = 4 << 10
+)
+
+var errNotProtobuf = errors.New("the response is not an object in protobuf")
+
+// retype returns the beginning of an object with another apiVersion, and what follows it. It needs to see all of the TypeMeta;
+// short reports that it does not.
+func retype(b []byte, from, to string) (head, rest []byte, short bool, err error) {
+	const before = 5
+	if len(b) < before {
+		return nil, nil, true, nil
+	}
+	if string(b[:4]) != string(protobufMagic) || b[4] != typeMetaTag {
+		return nil, nil, false, errNotProtobuf
+	}
+	size, n := binary.Uvarint(b[before:])
+	switch {
+	case n == 0:
+		return nil, nil, true, nil
+	case n < 0 || size > maxTypeMeta:
+		return nil, nil, false, errNotProtobuf
+	case uint64(len(b)-before-n) < size:
+		return nil, nil, true, nil
+	}
+	end := before + n + int(size)
+	var meta runtime.TypeMeta
+	if meta.Unmarshal(b[before+n:end]) != nil {
+		return nil, nil, false, errNotProtobuf
+	}
+	if meta.APIVersion != from {
+		return b[:end], b[end:], false, nil
+	}
+	meta.APIVersion = to
+	text, err := meta.Marshal()
+	if err != nil {
+		return nil, nil, false, err
+	}
+	head = append(append([]byte(nil), protobufMagic...), typeMetaTag)
+	head = binary.AppendUvarint(head, uint64(len(text)))
+	return append(head, text...), b[end:], false, nil
+}
+
+// protobufObject rewrites the beginning of one object, and passes the rest on.
+type protobufObject struct {
+	source   io.Reader
+	from, to string
+	begun    bool
+	pending  []byte
+}
+
+func (p *protobufObject) Read(b []byte) (int, error) {
+	for !p.begun {
+		room := make([]byte, 512)
+		n, err := p.source.Read(room)
+		p.pending = append(p.pending, room[:n]...)
+		head, rest, short, bad := retype(p.pending, p.from, p.to)
+		switch {
+		case bad != nil:
+			return 0, bad
+		case !short:
+			p.begun, p.pending = true, append(append([]byte(nil), head...), rest...)
+		case err == io.EOF && len(p.pending) == 0:
+			return 0, io.EOF // of a HEAD
+		case err == io.EOF:
+			return 0, io.ErrUnexpectedEOF
+		}
+		if err != nil && err != io.EOF {
+			return 0, err
+		}
+	}
+	if len(p.pending) > 0 {
+		n := copy(b, p.pending)
+		p.pending = p.pending[n:]
+		return n, nil
+	}
+	return p.source.Read(b)
+}
+
+// protobufWatch rewrites the objects of a watch: each event is a frame, four bytes of length and a metav1.WatchEvent.
+type protobufWatch struct {
+	source   io.Reader
+	from, to string
+	pending  []byte
+}
+
+func (p *protobufWatch) Read(b []byte) (int, error) {
+	if len(p.pending) == 0 {
+		if err := p.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(b, p.pending)
+	p.pending = p.pending[n:]
+	return n, nil
+}
+
+func (p *protobufWatch) next() error {
+	var size [4]byte
+	if _, err := io.ReadFull(p.source, size[:]); err != nil {
+		return err
+	}
+	length := binary.BigEndian.Uint32(size[:])
+	if length > maxConverted {
+		return errTooLarge
+	}
+	frame := make([]byte, length)
+	if _, err := io.ReadFull(p.source, frame); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	var e metav1.WatchEvent
+	if err := e.Unmarshal(frame); err != nil {
+		return errNotProtobuf
+	}
+	head, rest, short, err := retype(e.Object.Raw, p.from, p.to)
+	if err != nil || short {
+		return errNotProtobuf
+	}
+	e.Object.Raw = append(append(make([]byte, 0, len(head)+len(rest)), head...), rest...)
+	text, err := e.Marshal()
+	if err != nil {
+		return err
+	}
+	p.pending = append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
+	return nil
+}

@@ -1,0 +1,323 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	kjson "sigs.k8s.io/json"
+
+	"portico.dev/internal/request"
+	"portico.dev/internal/respond"
+)
+
+// Merged is a list whose items are at several backends.
+type Merged struct {
+	// Parts are the backends, in the order in which their items are listed.
+	Parts []MergedPart
+	// Keep reports whether an object counts that a part lists. One that does not is listed by another.
+	Keep func(part int, namespace, name string) bool
+	// Observer is told of a failure. May be nil.
+	Observer Observer
+}
+
+// MergedPart is one of the backends of a merged list.
+type MergedPart struct {
+	// Name is that of the backend, for messages.
+	Name        string
+	Destination Destination
+	// Missing says in a few words why the backend cannot be asked; empty: it can.
+	Missing string
+}
+
+// ServeMerged answers a list with the items of several backends. Each is asked with the identity of the client, and authorizes the
+// request itself. A backend that does not answer leaves the rest whole, and a Warning names it: what is merged are lists
+// that are computed when they are asked for, and that are not watched. Lists of stored objects, which have a resource version, are
+// not merged: their clients would take a missing object for a deleted one.
+func (p *Proxy) ServeMerged(w http.ResponseWriter, r *http.Request, m Merged) {
+	if m.Observer == nil {
+		m.Observer = noObserver{}
+	}
+	body, warning, refused, err := p.mergeList(w, r, &m)
+	switch {
+	case refused != nil:
+		w.Header().Set("Content-Type", refused.contentType)
+		w.Header().Set("Content-Length", strconv.Itoa(len(refused.body)))
+		w.WriteHeader(refused.code)
+		_, _ = w.Write(refused.body) // a client that is gone needs no answer
+		return
+	case err != nil:
+		var status *apierrors.StatusError
+		if !errors.As(err, &status) {
+			status = apierrors.NewInternalError(err)
+		}
+		m.Observer.Failed(status.ErrStatus.Message)
+		respond.AddAuditID(&status.ErrStatus, request.AuditID(r.Context()))
+		respond.Error(w, r, status)
+		return
+	}
+	if warning != "" {
+		if header, err := utilnet.NewWarningHeader(299, "-", warning); err == nil {
+			w.Header().Add("Warning", header)
+		}
+	}
+	w.Header().Set("Content-Type", respond.MediaJSON)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(body) // likewise
+}
+
+// partAnswer is the response of one backend.
+type partAnswer struct {
+	code        int
+	contentType string
+	body        []byte
+	missing     string // why there is none
+}
+
+var notForMerge = []string{"limit", "pretty"}
+
+// mergeList returns the list and what is to be warned of. refused is a response of a backend that stands for all.
+func (p *Proxy) mergeList(w http.ResponseWriter, r *http.Request, m *Merged) (body []byte, warning string, refused *partAnswer, err error) {
+	if !acceptsJSON(r.Header.Values("Accept")) {
+		return nil, "", nil, respond.NotAcceptable(respond.MediaJSON)
+	}
+	if r.URL.Query().Get("continue") != "" {
+		return nil, "", nil, apierrors.NewBadRequest("a list of several backends is not served in parts: leave out continue")
+	}
+	select {
+	case p.conversions <- struct{}{}:
+		defer func() { <-p.conversions }()
+	case <-r.Context().Done():
+		return nil, "", nil, r.Context().Err()
+	}
+	answers := make([]partAnswer, len(m.Parts))
+	var room atomic.Int64
+	room.Store(maxConverted)
+	var wg sync.WaitGroup
+	for i := range m.Parts {
+		part := &m.Parts[i]
+		if part.Missing != "" {
+			answers[i].missing = part.Missing
+			continue
+		}
+		wg.Go(func() {
+			x := p.exchange(w, r, part.Destination)
+			if err := x.fetchList(&answers[i], &room); err != nil {
+				status := x.statusOf(err)
+				p.log.Warn("a part of a list is missing", append(x.fields(), zap.Error(err))...)
+				answers[i] = partAnswer{missing: status.ErrStatus.Message}
+			}
+		})
+	}
+	wg.Wait()
+	return combine(m, answers)
+}
+
+// fetchList reads the whole list of one backend, in JSON.
+func (x *exchange) fetchList(into *partAnswer, room *atomic.Int64) error {
+	if x.proxy.looped(x.r.Header) {
+		return errLoop
+	}
+	who, ok := apirequest.UserFrom(x.r.Context())
+	if !ok {
+		return errNoUser
+	}
+	if err := x.dest.Backend.Admit(&x.slot, who.GetName()); err != nil {
+		return err
+	}
+	defer x.slot.Release()
+	defer x.endSpan(0, nil)
+	header := x.requestHeader()
+	if err := x.identify(header, who); err != nil {
+		return err
+	}
+	if err := x.setURL(); err != nil {
+		return err
+	}
+	if x.dest.Alias != nil {
+		if err := x.setAliasPath(); err != nil {
+			return err
+		}
+	}
+	x.url.RawQuery = rewriteQuery(x.url.RawQuery, "", notForMerge)
+	header["Accept"] = []string{respond.MediaJSON}
+	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range", "If-Range"} {
+		delete(header, name)
+	}
+	out, up := x.upstreamRequest(header, x.proxy.config.HeaderTimeout), &x.upstream
+	defer up.release()
+	resp, err := x.dest.Backend.RoundTrip(out)
+	if err != nil {
+		return up.wrap(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	if err := up.checkEnded(); err != nil {
+		return err
+	}
+	if err := x.checkStatus(resp); err != nil {
+		return err
+	}
+	if resp.StatusCode == http.StatusOK {
+		if !convertible(resp) {
+			return errNotAnObject
+		}
+		if x.dest.Alias != nil {
+			if err := x.dest.Alias.rewrite(resp, false); err != nil {
+				return err
+			}
+		}
+	}
+	into.code, into.contentType = resp.StatusCode, resp.Header.Get("Content-Type")
+	into.body, err = io.ReadAll(&shared{resp.Body, room})
+	if err != nil {
+		return up.wrap(err)
+	}
+	return nil
+}
+
+// shared reads no more than is left of the room of all.
+type shared struct {
+	io.Reader
+	room *atomic.Int64
+}
+
+func (s *shared) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	if s.room.Add(-int64(n)) < 0 {
+		return n, errTooLarge
+	}
+	return n, err
+}
+
+// combine makes one list of the answers.
+func combine(m *Merged, answers []partAnswer) (body []byte, warning string, refused *partAnswer, err error) {
+	var out struct {
+		Kind       string            `json:"kind"`
+		APIVersion string            `json:"apiVersion"`
+		Metadata   struct{}          `json:"metadata"`
+		Items      []json.RawMessage `json:"items"`
+	}
+	var missing []string
+	var unknown *partAnswer
+	found := false
+	for i := range answers {
+		a := &answers[i]
+		switch {
+		case a.missing != "":
+			missing = append(missing, m.Parts[i].Name+" ("+a.missing+")")
+			continue
+		case a.code == http.StatusNotFound: // it does not know the metric, which another one has
+			unknown = a
+			continue
+		case a.code >= 400 && a.code < 500 && a.code != http.StatusTooManyRequests:
+			return nil, "", a, nil // it holds for the client: 403, for instance
+		case a.code != http.StatusOK:
+			missing = append(missing, m.Parts[i].Name+" (answered "+strconv.Itoa(a.code)+")")
+			continue
+		}
+		list, err := parseList(m.Parts[i].Name, a.body)
+		if err != nil {
+			return nil, "", nil, err
+		}
+		if found && (list.Kind != out.Kind || list.APIVersion != out.APIVersion) {
+			return nil, "", nil, apierrors.NewInternalError(errors.New("the backends of the list answered with " + out.APIVersion + " " + out.Kind + " and " + list.APIVersion + " " + list.Kind))
+		}
+		found, out.Kind, out.APIVersion = true, list.Kind, list.APIVersion
+		if out.Items == nil {
+			out.Items = make([]json.RawMessage, 0, len(list.Items))
+		}
+		for _, item := range list.Items {
+			namespace, name, err := whose(item)
+			if err != nil {
+				return nil, "", nil, apierrors.NewInternalError(errors.New("backend " + m.Parts[i].Name + " answered with an item that is no object"))
+			}
+			if m.Keep(i, namespace, name) {
+				out.Items = append(out.Items, item)
+			}
+		}
+	}
+	text := strings.Join(missing, "; ")
+	switch {
+	case found:
+	case len(missing) > 0:
+		return nil, "", nil, apierrors.NewServiceUnavailable("the server is currently unable to handle the request: no backend of the list answered: " + text)
+	default:
+		return nil, "", unknown, nil
+	}
+	if text != "" {
+		warning = "the list is not complete: it lacks what these backends have: " + printable(text)
+	}
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	err = encoder.Encode(out)
+	return buffer.Bytes(), warning, nil, err
+}
+
+type computedList struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        metav1.ListMeta   `json:"metadata"`
+	Items           []json.RawMessage `json:"items"`
+}
+
+// parseList reads a list that was computed when it was asked for.
+func parseList(backend string, body []byte) (*computedList, error) {
+	list := &computedList{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, list); err != nil || !strings.HasSuffix(list.Kind, "List") {
+		return nil, apierrors.NewInternalError(errors.New("backend " + backend + " answered with JSON that is no list"))
+	}
+	if v := list.Metadata.ResourceVersion; v != "" && v != "0" || list.Metadata.Continue != "" {
+		return nil, apierrors.NewBadRequest("the objects of the list are stored at several backends, " + backend + " among them, and lists with resource versions are not merged: " +
+			"list by namespace or by name, so that the APIRoute selects one backend")
+	}
+	return list, nil
+}
+
+// whose returns the object that an item is, or whose metric it is.
+func whose(item json.RawMessage) (namespace, name string, err error) {
+	var o struct {
+		Metadata struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"metadata"`
+		DescribedObject *struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"describedObject"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(item, &o); err != nil {
+		return "", "", err
+	}
+	if o.DescribedObject != nil {
+		return o.DescribedObject.Namespace, o.DescribedObject.Name, nil
+	}
+	return o.Metadata.Namespace, o.Metadata.Name, nil
+}
+
+// maxWarning bounds the text of a Warning, part of which a backend may have chosen.
+const maxWarning = 1 << 10
+
+func printable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, text)
+	if len(text) > maxWarning {
+		text = text[:maxWarning] + "..."
+	}
+	return text
+}
