@@ -127,8 +127,17 @@ func (l Local) resources() map[schema.GroupVersion][]apidiscoveryv2.APIResourceD
 // a Service under any name. A local group-version without a route is left out too, because requests would not reach it.
 func mergeGroupVersions(local Local, table remote.Table, records map[string]*record) []GroupVersion {
 	served := local.resources()
+	routes := map[string]remote.Route{}
+	for _, r := range table.Routes {
+		if r.PartOf != "" {
+			routes[r.APIService] = r
+		}
+	}
 	merged := make([]GroupVersion, 0, len(table.Routes))
 	for _, r := range table.Routes {
+		if r.PartOf != "" {
+			continue
+		}
 		g := GroupVersion{GroupVersion: r.GroupVersion, APIService: r.APIService, Local: r.Local, groupPriority: r.GroupPriority}
 		if r.Local {
 			resources, ok := served[r.GroupVersion]
@@ -136,6 +145,9 @@ func mergeGroupVersions(local Local, table remote.Table, records map[string]*rec
 				continue
 			}
 			g.Freshness, g.Resources = apidiscoveryv2.DiscoveryFreshnessCurrent, resources
+		} else if len(r.Parts) > 0 {
+			g.unavailable, g.since = !r.Available && !r.ReachedElsewhere, r.Since
+			g.uniteParts(r.Parts, routes, records)
 		} else {
 			rec := records[r.APIService]
 			g.unavailable, g.since = !r.Available && !r.ReachedElsewhere, r.Since

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -172,7 +173,11 @@ func (m *Merger) newPoll(b remote.Backend) remote.Poll {
 	s := &session{}
 	return func(ctx context.Context) (bool, error) {
 		var wanted []schema.GroupVersion
-		m.records.Each(b, func(r remote.Route, _ *record) { wanted = append(wanted, r.GroupVersion) })
+		m.records.Each(b, func(r remote.Route, _ *record) {
+			if !slices.Contains(wanted, r.GroupVersion) { // an APIService and an APIRoute may both have it
+				wanted = append(wanted, r.GroupVersion)
+			}
+		})
 		fetched := fetchAll(ctx, m.fetcher, b, wanted, s)
 		if ctx.Err() != nil {
 			return false, ctx.Err() // we are stopping, which says nothing about the backend

@@ -17,7 +17,8 @@ import (
 // maxWait is the longest that a request may wait for a change: less than the deadline of any request.
 const maxWait = 50 * time.Second
 
-// ServeHTTP serves /api, /apis and /apis/<group> from the current snapshot.
+// ServeHTTP serves /api, /apis and /apis/<group> from the current snapshot, and /apis/<group>/<version> of a group-version that has
+// several backends.
 func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -38,6 +39,10 @@ func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/apis/":
 		serve(w, r, s.groups.legacy, s.legacyWarnings["/apis"])
 	default:
+		if gv, ok := groupVersionIn(path); ok {
+			s.serveVersion(w, r, gv)
+			return
+		}
 		s.serveGroup(w, r, strings.TrimSuffix(strings.TrimPrefix(path, "/apis/"), "/"))
 	}
 }
@@ -59,6 +64,25 @@ func (s *Snapshot) pair(path string) pair {
 		return s.core
 	}
 	return s.groups
+}
+
+func groupVersionIn(path string) (schema.GroupVersion, bool) {
+	group, version, ok := strings.Cut(strings.Trim(strings.TrimPrefix(path, "/apis/"), "/"), "/")
+	return schema.GroupVersion{Group: group, Version: version}, ok
+}
+
+func (s *Snapshot) serveVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
+	made, ok := s.version[gv]
+	if !ok {
+		respond.Error(w, r, unknownPath(r.URL.Path))
+		return
+	}
+	d, err := made()
+	if err != nil {
+		respond.Error(w, r, err)
+		return
+	}
+	serve(w, r, d, s.warnings[pathOf(gv)])
 }
 
 func (s *Snapshot) serveGroup(w http.ResponseWriter, r *http.Request, group string) {

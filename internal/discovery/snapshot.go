@@ -32,6 +32,8 @@ type GroupVersion struct {
 	Resources []apidiscoveryv2.APIResourceDiscovery
 
 	groupPriority int32
+	// united: Resources are those of several backends.
+	united bool
 	// unavailable: Reason is the reason of the condition, which holds since then.
 	unavailable bool
 	since       time.Time
@@ -45,6 +47,7 @@ type Snapshot struct {
 
 	core, groups pair
 	group        map[string]func() (*document, error)
+	version      map[schema.GroupVersion]func() (*document, error) // of those with several backends
 	mapper       func() meta.RESTMapper
 	// warnings and legacyWarnings are by path, see Warning; nil while there is nothing to warn of.
 	warnings, legacyWarnings map[string]*remote.Warning
@@ -156,7 +159,7 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 	// unavailable, however good the last-known list is.
 	s.legacyWarnings = newWarnings(gvs, func(g GroupVersion) bool { return g.unavailable })
 	if before != nil && slices.EqualFunc(before.gvs, gvs, sameInDocuments) {
-		s.core, s.groups, s.group = before.core, before.groups, before.group
+		s.core, s.groups, s.group, s.version = before.core, before.groups, before.group, before.version
 		return s, nil
 	}
 	if before == nil {
@@ -174,6 +177,12 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 	if s.groups, err = e.pair(before.groups, list, aggregatedList(gvs, inGroup)); err != nil {
 		return nil, err
 	}
+	s.version = map[schema.GroupVersion]func() (*document, error){}
+	for _, g := range gvs {
+		if g.united {
+			s.version[g.GroupVersion] = sync.OnceValues(func() (*document, error) { return e.document(legacyResources(g), "") })
+		}
+	}
 	for _, group := range groups {
 		group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 		s.group[group.Name] = sync.OnceValues(func() (*document, error) { return e.document(&group, "") })
@@ -184,11 +193,12 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 // sameInDocuments reports whether two group-versions are the same in every document. Most snapshots are made because a
 // reason has changed, which is in no document; the comparison is cheaper than encoding a thousand groups.
 func sameInDocuments(a, b GroupVersion) bool {
-	if a.GroupVersion != b.GroupVersion || a.Freshness != b.Freshness || a.groupPriority != b.groupPriority || len(a.Resources) != len(b.Resources) {
+	if a.united != b.united || a.GroupVersion != b.GroupVersion || a.Freshness != b.Freshness || a.groupPriority != b.groupPriority || len(a.Resources) != len(b.Resources) {
 		return false
 	}
 	// Resources of backends are never changed in place, so that the same slice has the same content.
-	return len(a.Resources) == 0 || &a.Resources[0] == &b.Resources[0] || a.Local && b.Local && equality.Semantic.DeepEqual(a.Resources, b.Resources)
+	// Those of several backends are put together for each snapshot.
+	return len(a.Resources) == 0 || &a.Resources[0] == &b.Resources[0] || (a.Local && b.Local || a.united) && equality.Semantic.DeepEqual(a.Resources, b.Resources)
 }
 
 // pair makes both forms of a document ready to be served.

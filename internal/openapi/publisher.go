@@ -65,6 +65,7 @@ type Publisher struct {
 	fetcher *remote.Fetcher
 	records *remote.Collector[record]
 	v2      *v2Publisher
+	unions  unions
 
 	current    atomic.Pointer[index]
 	ready      chan struct{}
@@ -191,19 +192,28 @@ func (p *Publisher) publish() time.Duration {
 // group-versions that a backend serves.
 func (p *Publisher) collect() (documents []Document, bytes int) {
 	remotes := map[string]bool{}
+	var several []union
 	p.records.Read(func(table remote.Table, records map[string]*record) {
 		p.v2.follow(table)
 		for _, r := range table.Routes {
-			if r.Local {
+			if r.Local || r.PartOf != "" {
 				continue
 			}
 			remotes[indexPath(r.GroupVersion)] = true
+			if len(r.Parts) > 0 {
+				several = append(several, unionOf(r, table, records))
+				continue
+			}
 			if d := records[r.APIService].document; d != nil {
 				documents = append(documents, *d)
 				bytes += len(d.Packed)
 			}
 		}
 	})
+	for _, d := range p.unions.documents(several, p.log) {
+		documents = append(documents, d)
+		bytes += len(d.Packed)
+	}
 	for _, d := range p.cfg.Local() {
 		if !remotes[d.Path] {
 			documents = append(documents, d)
@@ -231,8 +241,11 @@ func (p *Publisher) newPoll(b remote.Backend) remote.Poll {
 		var wanted []schema.GroupVersion
 		held := map[schema.GroupVersion]bool{}
 		p.records.Each(b, func(r remote.Route, rec *record) {
-			wanted = append(wanted, r.GroupVersion)
-			held[r.GroupVersion] = rec.document != nil
+			known, twice := held[r.GroupVersion] // an APIService and an APIRoute may both have it
+			if !twice {
+				wanted = append(wanted, r.GroupVersion)
+			}
+			held[r.GroupVersion] = rec.document != nil && (known || !twice)
 		})
 		results, err := s.fetchAll(ctx, wanted, held)
 		if ctx.Err() != nil {

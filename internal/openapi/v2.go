@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/metrics"
@@ -171,14 +172,22 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 	began, local := time.Now(), s.local()
 	s.mu.Lock()
 	revision, remotePaths := s.revision, map[string]bool{}
-	var remotes []Document
+	var remotes []remoteSwagger
+	served := map[string]schema.GroupVersion{}
+	for _, r := range s.table.Routes {
+		served[r.APIService] = r.GroupVersion
+	}
 	for _, r := range s.table.Routes {
 		if r.Local {
 			continue
 		}
-		remotePaths[indexPath(r.GroupVersion)] = true
+		as := r.GroupVersion
+		if r.PartOf != "" {
+			as = served[r.PartOf]
+		}
+		remotePaths[indexPath(as)] = true
 		if d := s.held[r.APIService].document; d != nil {
-			remotes = append(remotes, *d)
+			remotes = append(remotes, remoteSwagger{*d, r.GroupVersion, as})
 		}
 	}
 	s.mu.Unlock()
@@ -199,7 +208,7 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 			s.log.Warn("the OpenAPI v2 document would be too large; leaving members out", zap.String("from", d.Path))
 			break
 		}
-		if err := m.addPacked(d); err != nil {
+		if err := m.addServed(d); err != nil {
 			s.log.Error("leaving a member of the OpenAPI v2 document out", zap.String("member", d.Path), zap.Error(err))
 		}
 	}
@@ -234,6 +243,31 @@ func ownerOf(path string) string {
 		return strings.Join(parts[:min(2, len(parts))], "/")
 	}
 	return strings.Join(parts[:min(3, len(parts))], "/")
+}
+
+// remoteSwagger is what a backend describes of a group-version, and the one as which it is served.
+type remoteSwagger struct {
+	Document
+	of, as schema.GroupVersion
+}
+
+func (m *swaggerMerger) addServed(d remoteSwagger) error {
+	if d.of == d.as {
+		return m.addPacked(d.Document)
+	}
+	body, err := d.unpacked()
+	if err == nil {
+		body, err = inVersion(body, d.of, d.as)
+	}
+	if err != nil {
+		return err
+	}
+	s, err := openSwagger(body)
+	if err != nil {
+		return err
+	}
+	m.add(s)
+	return nil
 }
 
 func (m *swaggerMerger) addPacked(d Document) error {

@@ -37,6 +37,10 @@ type Route struct {
 	Since            time.Time
 	// CurrentWhenUnavailable keeps the last-known resources of a dead backend Current in discovery.
 	CurrentWhenUnavailable bool
+	// Parts are the names of the routes of the backends of which this one is the union, nil if it has a backend itself. PartOf is
+	// the reverse, empty for none. The group-version of a part may have another version.
+	Parts  []string
+	PartOf string
 
 	GroupPriority   int32
 	VersionPriority int32

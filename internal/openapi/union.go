@@ -1,0 +1,209 @@
+package openapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/discovery/remote"
+)
+
+// part is the document of one of the backends of a group-version, in the version that the backend serves.
+type part struct {
+	Document
+	of schema.GroupVersion
+}
+
+// union is a group-version with several backends.
+type union struct {
+	of    schema.GroupVersion
+	parts []part
+}
+
+// unionOf returns the documents of the backends of a route. The caller holds the lock of the collector.
+func unionOf(r remote.Route, table remote.Table, records map[string]*record) union {
+	u := union{of: r.GroupVersion}
+	for _, name := range r.Parts {
+		at := slices.IndexFunc(table.Routes, func(p remote.Route) bool { return p.APIService == name })
+		if rec := records[name]; at >= 0 && rec != nil && rec.document != nil {
+			u.parts = append(u.parts, part{*rec.document, table.Routes[at].GroupVersion})
+		}
+	}
+	return u
+}
+
+// key names the content of the union.
+func (u *union) key() string {
+	var b strings.Builder
+	for _, p := range u.parts {
+		b.WriteString(p.of.String() + " " + p.Hash + "\n")
+	}
+	return b.String()
+}
+
+// unions keeps the documents that were made last.
+type unions struct {
+	mu   sync.Mutex
+	made map[schema.GroupVersion]madeUnion
+}
+
+type madeUnion struct {
+	key string
+	Document
+}
+
+// documents returns the documents of unions, those that changed made anew, and forgets all others.
+func (s *unions) documents(of []union, log *zap.Logger) []Document {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Document
+	kept := map[schema.GroupVersion]madeUnion{}
+	for _, u := range of {
+		if len(u.parts) == 0 {
+			continue
+		}
+		made, ok := s.made[u.of]
+		if key := u.key(); !ok || made.key != key {
+			document, err := u.merge()
+			if err != nil {
+				log.Error("leaving a group-version with several backends out of OpenAPI", zap.Stringer("group-version", u.of), zap.Error(err))
+				continue
+			}
+			made = madeUnion{key, document}
+		}
+		kept[u.of] = made
+		out = append(out, made.Document)
+	}
+	s.made = kept
+	return out
+}
+
+// merge makes one document of version 3. Of what two backends describe, the description of the first one counts.
+func (u *union) merge() (Document, error) {
+	if len(u.parts) == 1 && u.parts[0].of == u.of {
+		return u.parts[0].Document, nil
+	}
+	var whole map[string]any
+	for _, p := range u.parts {
+		body, err := p.unpacked()
+		if err != nil {
+			return Document{}, err
+		}
+		described, err := decodeIn(body, p.of, u.of)
+		if err != nil {
+			return Document{}, err
+		}
+		if whole == nil {
+			whole = described
+			continue
+		}
+		addMissing(child(whole, "paths"), child(described, "paths"))
+		components := child(whole, "components")
+		for section := range child(described, "components") {
+			addMissing(child(components, section), child(child(described, "components"), section))
+		}
+	}
+	body, err := json.Marshal(whole) // sorted, so that all replicas make the same
+	if err != nil {
+		return Document{}, err
+	}
+	return NewDocument(indexPath(u.of), body)
+}
+
+// child returns an object within another one, and makes it if it is not there.
+func child(of map[string]any, name string) map[string]any {
+	have, ok := of[name].(map[string]any)
+	if !ok {
+		have = map[string]any{}
+		of[name] = have
+	}
+	return have
+}
+
+func addMissing(to, from map[string]any) {
+	for name, value := range from {
+		if _, ok := to[name]; !ok {
+			to[name] = value
+		}
+	}
+}
+
+// inVersion returns a document, of either version of OpenAPI, as one of another version of its group.
+func inVersion(body []byte, from, to schema.GroupVersion) ([]byte, error) {
+	if from == to {
+		return body, nil
+	}
+	described, err := decodeIn(body, from, to)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(described)
+}
+
+// decodeIn is inVersion, decoded: the paths and the kinds are those of the other version, and only reads are described, because a
+// backend of another version gets no others.
+func decodeIn(body []byte, from, to schema.GroupVersion) (map[string]any, error) {
+	var described map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	if err := decoder.Decode(&described); err != nil {
+		return nil, fmt.Errorf("decode the OpenAPI document of %s: %w", from, err)
+	}
+	if from == to {
+		return described, nil
+	}
+	setVersion(described, from, to)
+	paths, moved := child(described, "paths"), map[string]any{}
+	root := "/" + indexPath(from)
+	for path, item := range paths {
+		if rest, ok := strings.CutPrefix(path, root); ok && (rest == "" || rest[0] == '/') {
+			if operations, ok := item.(map[string]any); ok {
+				maps.DeleteFunc(operations, func(name string, _ any) bool { return slices.Contains(writes, name) })
+			}
+			moved["/"+indexPath(to)+rest] = item
+		}
+	}
+	described["paths"] = moved
+	return described, nil
+}
+
+// writes are the operations of a path that change something.
+var writes = []string{"post", "put", "patch", "delete"}
+
+// setVersion changes the kinds that are described, wherever they are.
+func setVersion(v any, from, to schema.GroupVersion) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, value := range v {
+			if name == kindsField {
+				setKinds(value, from, to)
+			} else {
+				setVersion(value, from, to)
+			}
+		}
+	case []any:
+		for _, value := range v {
+			setVersion(value, from, to)
+		}
+	}
+}
+
+func setKinds(v any, from, to schema.GroupVersion) {
+	switch v := v.(type) {
+	case map[string]any:
+		if v["group"] == from.Group && v["version"] == from.Version {
+			v["version"] = to.Version
+		}
+	case []any:
+		for _, kind := range v {
+			setKinds(kind, from, to)
+		}
+	}
+}
