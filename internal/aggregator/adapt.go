@@ -35,7 +35,19 @@ func (h *parts) routes() remote.Table {
 	table := h.apiservices.Table()
 	out := remote.Table{Synced: table.Synced(), Routes: make([]remote.Route, 0, len(table.Routes()))}
 	for _, r := range table.Routes() {
-		out.Routes = append(out.Routes, remoteRoute(r))
+		whole := remoteRoute(r)
+		for _, part := range r.Parts {
+			whole.Parts = append(whole.Parts, part.Name)
+		}
+		if r.Routing != nil {
+			whole.Backend = nil // its parts are asked
+		}
+		out.Routes = append(out.Routes, whole)
+		for _, part := range r.Parts {
+			of := remoteRoute(part)
+			of.PartOf = r.Name
+			out.Routes = append(out.Routes, of)
+		}
 	}
 	return out
 }
@@ -74,7 +86,7 @@ func (h *parts) watchListRoutes() []watchlist.Route {
 	snapshot := h.discovery.Current()
 	var out []watchlist.Route
 	for _, r := range h.apiservices.Table().Routes() {
-		if r.Local || r.Options.InitialEvents != apiservice.InitialEventsAuto {
+		if r.Local || r.Routing != nil || r.Options.InitialEvents != apiservice.InitialEventsAuto {
 			continue
 		}
 		route := watchlist.Route{Route: remoteRoute(r)}

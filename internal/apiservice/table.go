@@ -64,6 +64,9 @@ func (r *Route) Reachable() bool { return r.Available() || len(r.Replicas) > 0 }
 // Available reports whether this replica reaches the backend, or serves the group-version itself.
 func (r *Route) Available() bool { return r.Condition.Status == apiregistrationv1.ConditionTrue }
 
+// Untested reports whether the backend is known and has not been probed yet.
+func (r *Route) Untested() bool { return r.Backend != nil && r.Condition.Reason == reasonNotChecked }
+
 // Table is the routes of all group-versions at one moment. It is immutable; the zero Table is empty and not synced.
 type Table struct {
 	routes []*Route

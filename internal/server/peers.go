@@ -126,6 +126,11 @@ func (s *Router) Elsewhere(r *http.Request, failed proxy.Destination) (proxy.Des
 	if !ok || s.ReachedBy == nil {
 		return proxy.Destination{}, false
 	}
+	for _, part := range route.Parts {
+		if part.Name == failed.APIService {
+			route = part
+		}
+	}
 	next, ok := s.handOn(r, failed.APIService, s.ReachedBy(route))
 	next.LongRunning, next.Observer = failed.LongRunning, failed.Observer
 	return next, ok

@@ -18,6 +18,7 @@ import (
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/routing/v1alpha1"
 )
 
 // Router sends a request to whoever serves it. It asks one question of one snapshot and nothing falls through:
@@ -25,6 +26,7 @@ import (
 //	no such group-version, routes known       404 Status
 //	no such group-version, not yet known      503 Status, Retry-After
 //	local                                     the local groups
+//	remote, with an APIRoute                  the proxy, to the backend that its rules select
 //	remote, this replica can reach it         the proxy
 //	remote, another replica can               that replica
 //	remote, none can                          503 Status naming the APIService, its reason and since when
@@ -99,6 +101,8 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 		s.Settle(r.Context(), gv)
 	}
 	switch {
+	case ok && route.Routing != nil && route.Available():
+		s.serveRouted(w, r, route)
 	case ok && !route.Local && route.Available():
 		NoteServedBy(r.Context(), route.Name)
 		s.serveRemote(w, r, route, s.destination(route))
@@ -234,7 +238,12 @@ func groupVersionOf(path string) (schema.GroupVersion, bool) {
 // the request".
 func unavailable(route *apiservice.Route, auditID string) *apierrors.StatusError {
 	c := route.Condition
-	message := "the server is currently unable to handle the request: APIService " + route.Name + " is unavailable"
+	group, kind, name, subject := "apiregistration.k8s.io", "APIService", route.Name, "APIService "+route.Name
+	if route.Of != "" {
+		group, kind, name = v1alpha1.GroupVersion.Group, "APIRoute", route.Of
+		subject = "backend " + strings.TrimPrefix(route.Name, route.Of+"/") + " of APIRoute " + route.Of
+	}
+	message := "the server is currently unable to handle the request: " + subject + " is unavailable"
 	if c.Reason != "" {
 		message += " (" + c.Reason
 		if !c.LastTransitionTime.IsZero() {
@@ -247,9 +256,9 @@ func unavailable(route *apiservice.Route, auditID string) *apierrors.StatusError
 	}
 	status := apierrors.NewServiceUnavailable(message)
 	status.ErrStatus.Details = &metav1.StatusDetails{
-		Group:  "apiregistration.k8s.io",
-		Kind:   "APIService",
-		Name:   route.Name,
+		Group:  group,
+		Kind:   kind,
+		Name:   name,
 		Causes: []metav1.StatusCause{{Type: metav1.CauseType(c.Reason), Message: c.Message}},
 	}
 	respond.AddAuditID(&status.ErrStatus, auditID)

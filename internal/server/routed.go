@@ -1,0 +1,133 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/request"
+	"portico.dev/internal/respond"
+	"portico.dev/internal/routing"
+)
+
+// serveRouted sends a request to the backend that the APIRoute of its group-version selects. The request is authorized already, as it
+// was sent.
+func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
+	info, ok := requestInfo(r.Context())
+	if !ok || !info.IsResourceRequest {
+		// The document of the group-version is the union of what the backends serve.
+		NoteServedBy(r.Context(), "discovery")
+		s.Discovery.ServeHTTP(w, r)
+		return
+	}
+	user := ""
+	if who, ok := apirequest.UserFrom(r.Context()); ok {
+		user = who.GetName()
+	}
+	q := routing.NewRequest(info, user, r.Header)
+	var room [4]routing.Choice
+	choices := route.Routing.Choose(&q, room[:0])
+	if len(choices) > 1 {
+		s.serveMerged(w, r, route, &q, choices)
+		return
+	}
+	part, target, ok := s.partDestination(r, route, choices[0])
+	NoteServedBy(r.Context(), part.Name)
+	if !ok {
+		refusal := unavailable(part, request.AuditID(r.Context()))
+		recordFrom(r.Context()).Failed(refusal.ErrStatus.Message)
+		respond.Error(w, r, refusal)
+		return
+	}
+	s.serveRemote(w, r, part, target)
+}
+
+// partDestination is where a request goes for a choice: to the backend, to a replica that reaches it, or to the fallback. False: to
+// none, and part is the backend that was chosen.
+func (s *Router) partDestination(r *http.Request, route *apiservice.Route, c routing.Choice) (part *apiservice.Route, target proxy.Destination, ok bool) {
+	chosen := route.Parts[c.Backend]
+	if target, ok := s.reach(r, route, chosen); ok {
+		if c.Fallback >= 0 && c.Fallback != c.Backend && target.Statement.Header == "" {
+			target.Fallback = partFallback{s, route, chosen, route.Parts[c.Fallback]}
+		}
+		return chosen, target, true
+	}
+	if c.Fallback >= 0 {
+		if target, ok := s.reach(r, route, route.Parts[c.Fallback]); ok {
+			return route.Parts[c.Fallback], target, true
+		}
+	}
+	return chosen, proxy.Destination{}, false
+}
+
+// reach is how a backend of an APIRoute is reached, by this replica or through another one. A backend that has not been probed yet is
+// tried.
+func (s *Router) reach(r *http.Request, route, part *apiservice.Route) (proxy.Destination, bool) {
+	if part.Available() || part.Untested() {
+		target := s.destination(part)
+		if part.GroupVersion != route.GroupVersion {
+			target.Alias = &proxy.Alias{Client: route.GroupVersion, Backend: part.GroupVersion}
+		}
+		return target, true
+	}
+	return s.handOn(r, route.Name, part.Replicas)
+}
+
+// partFallback sends a request that got no response of a backend to a replica that reaches it, or to the fallback of its rule.
+type partFallback struct {
+	router                *Router
+	route, part, fallback *apiservice.Route
+}
+
+// Elsewhere implements proxy.Fallback.
+func (f partFallback) Elsewhere(r *http.Request, failed proxy.Destination) (proxy.Destination, bool) {
+	var next proxy.Destination
+	ok := false
+	if f.router.Replicas != nil {
+		next, ok = f.router.Elsewhere(r, failed)
+	}
+	if !ok {
+		next, ok = f.router.reach(r, f.route, f.fallback)
+		next.Fallback = nil
+	}
+	next.LongRunning, next.Observer = failed.LongRunning, failed.Observer
+	return next, ok
+}
+
+// serveMerged answers a request that is for objects of several backends: a list of computed objects is merged, anything else is refused.
+func (s *Router) serveMerged(w http.ResponseWriter, r *http.Request, route *apiservice.Route, q *routing.Request, choices []routing.Choice) {
+	NoteServedBy(r.Context(), route.Name)
+	rec := recordFrom(r.Context())
+	if q.Verb == "watch" || !q.Reads() || r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
+		refusal := apierrors.NewBadRequest(fmt.Sprintf("APIRoute %s selects several backends for this %s, by namespace or name, and the request is for any: "+
+			"name the namespace or the object", route.Name, q.Verb))
+		rec.Failed(refusal.ErrStatus.Message)
+		respond.Error(w, r, refusal)
+		return
+	}
+	m := proxy.Merged{Parts: make([]proxy.MergedPart, 0, len(choices)), Observer: rec}
+	for _, c := range choices {
+		part, target, ok := s.partDestination(r, route, c)
+		p := proxy.MergedPart{Name: route.Routing.Backends[c.Backend].Name, Destination: target}
+		switch {
+		case !ok:
+			p.Missing = part.Condition.Reason
+		case target.Statement.Header != "":
+			p.Missing = "it is reached from another replica only"
+		}
+		m.Parts = append(m.Parts, p)
+	}
+	var room [4]routing.Choice
+	m.Keep = func(part int, namespace, name string) bool {
+		of := q.Of(namespace, name)
+		return route.Routing.Choose(&of, room[:0])[0].Backend == choices[part].Backend
+	}
+	rec.proxied = true
+	rec.holdSeat(false)
+	defer rec.cancelSeatRelease()
+	s.Proxy.ServeMerged(w, r, m)
+}
