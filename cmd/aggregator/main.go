@@ -15,6 +15,7 @@
 //	token       the tokens by which others join them
 //	debts       what finalized namespaces may have left at dead extension servers
 //	why         which rule lets a user do something, or comes nearest
+//	route       where a request would go, and by which rule
 //	version     what this build is
 //
 // Each command has a file of its own; what they start is in internal/aggregator.
@@ -56,7 +57,7 @@ func root() *cobra.Command {
 	}
 	cmd.AddCommand(
 		devCommand(), serveCommand(), kubeconfigCommand(),
-		doctorCommand(), conformanceCommand(), drillCommand(), debtsCommand(), whyCommand(),
+		doctorCommand(), conformanceCommand(), drillCommand(), debtsCommand(), whyCommand(), routeCommand(),
 		gatewayCommand(), adoptCommand(), releaseCommand(),
 		backupCommand(), restoreCommand(), memberCommand(), tokenCommand(), versionCommand(),
 	)

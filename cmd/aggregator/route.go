@@ -1,0 +1,356 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	"sigs.k8s.io/yaml"
+
+	"portico.dev/internal/clients"
+	"portico.dev/internal/request"
+	"portico.dev/internal/routing"
+	routingclient "portico.dev/internal/routing/client"
+	"portico.dev/internal/routing/v1alpha1"
+)
+
+type routeOptions struct {
+	clientFlags
+	user    string
+	headers []string
+	file    string
+	output  string
+}
+
+// routeAnswer is what -o json prints.
+type routeAnswer struct {
+	// APIRoute is the name of the APIRoute, empty if there is none in effect.
+	APIRoute   string `json:"apiRoute,omitempty"`
+	APIService string `json:"apiService"`
+	// Destinations are where the request goes: one, or several whose answers are merged.
+	Destinations []routeDestination `json:"destinations"`
+	// Refused says why the request is not sent to any backend.
+	Refused string `json:"refused,omitempty"`
+}
+
+// routeDestination is one backend of a request.
+type routeDestination struct {
+	// Rule is the name of the rule that matches, empty for none.
+	Rule string `json:"rule,omitempty"`
+	// Backend is the name of the backend that the rule selects; Service and Version are its.
+	Backend string `json:"backend,omitempty"`
+	Service string `json:"service"`
+	Version string `json:"version"`
+	// Available is the condition Available of the backend, and Reason its reason.
+	Available string `json:"available"`
+	Reason    string `json:"reason,omitempty"`
+	Message   string `json:"message,omitempty"`
+	// Fallback is the backend that gets the request if the other one is unavailable.
+	Fallback *routeDestination `json:"fallback,omitempty"`
+}
+
+func (d *routeDestination) served() bool {
+	return d.Available == string(metav1.ConditionTrue) || d.Fallback != nil && d.Fallback.served()
+}
+
+func routeCommand() *cobra.Command {
+	o := routeOptions{}
+	cmd := &cobra.Command{
+		Use:   "route [METHOD] PATH",
+		Short: "Show to which extension server a request would go, and by which rule of which APIRoute",
+		Long: `Show to which extension server a request would go: which rule of the APIRoute of its group-version matches, which
+backend it selects, and whether that is available. Nothing is sent to any extension server. With -f the rules are those of
+a manifest, which need not be applied.
+
+The command needs the rights to get the APIRoute and the APIService, and the namespace if a rule selects namespaces by labels.
+
+Exit status: 0 the request would be served, 1 it would not, 2 nothing could be asked.`,
+		Example: `  aggregator route /apis/custom.metrics.k8s.io/v1beta1/namespaces/shop/pods/*/queue_length
+  aggregator route PATCH /apis/example.com/v1/namespaces/dev/widgets/a --as alice -H 'X-Canary: always'
+  aggregator route /apis/metrics.k8s.io/v1/nodes -f route.yaml -o json`,
+		Args: func(cmd *cobra.Command, args []string) error { return notAsked(cobra.RangeArgs(1, 2)(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			served, err := o.run(cmd.Context(), cmd.OutOrStdout(), args)
+			if err == nil && !served {
+				return &exitError{code: exitNo} // the answer is printed
+			}
+			return notAsked(err)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notAsked(err) })
+	fs := cmd.Flags()
+	o.add(fs)
+	fs.StringVar(&o.user, "as", "", "user of the request; needed where users are distributed by weight")
+	fs.StringArrayVarP(&o.headers, "header", "H", nil, "header of the request, as 'Name: value'; may be repeated")
+	fs.StringVarP(&o.file, "filename", "f", "", "manifest of the APIRoute, in place of the one that the server has")
+	fs.StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	return cmd
+}
+
+// run prints the answer, and returns whether the request would be served.
+func (o *routeOptions) run(ctx context.Context, out io.Writer, args []string) (served bool, err error) {
+	if o.output != "" && o.output != "json" {
+		return false, fmt.Errorf("--output: %q is not json", o.output)
+	}
+	q, gv, err := o.request(args)
+	if err != nil {
+		return false, err
+	}
+	answer, err := o.ask(ctx, q, gv)
+	if err != nil {
+		return false, err
+	}
+	served = answer.Refused == "" && slices.ContainsFunc(answer.Destinations, func(d routeDestination) bool { return d.served() })
+	if o.output == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return served, e.Encode(answer)
+	}
+	return served, answer.print(out)
+}
+
+// request reads the arguments as the front door reads a request.
+func (o *routeOptions) request(args []string) (*routing.Request, string, error) {
+	method, target := http.MethodGet, args[len(args)-1]
+	if len(args) == 2 {
+		method = strings.ToUpper(args[0])
+	}
+	r, err := http.NewRequest(method, target, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, h := range o.headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return nil, "", fmt.Errorf("--header: %q is not of the form 'Name: value'", h)
+		}
+		r.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	info, err := request.NewResolver().Info(r)
+	if err != nil {
+		return nil, "", err
+	}
+	if !info.IsResourceRequest || info.APIGroup == "" {
+		return nil, "", fmt.Errorf("%s is no path of a resource below /apis/<group>/<version>/: nothing else is routed", target)
+	}
+	q := routing.NewRequest(info, o.user, r.Header)
+	return &q, info.APIVersion + "." + info.APIGroup, nil
+}
+
+// ask finds out what the front door would do.
+func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string) (*routeAnswer, error) {
+	config, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // a few objects
+	registrations, err := aggregatorclient.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	service, err := registrations.APIServices().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("there is no APIService %s: requests for it are answered with 404", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get the APIService: %w", err)
+	}
+	answer := &routeAnswer{APIService: name, Destinations: []routeDestination{}}
+	if service.Spec.Service == nil {
+		answer.Destinations = append(answer.Destinations, routeDestination{Service: "Local", Version: service.Spec.Version, Available: string(metav1.ConditionTrue)})
+		return answer, nil
+	}
+	object, err := o.apiRoute(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if object == nil {
+		answer.Destinations = append(answer.Destinations, ownDestination(service))
+		return answer, nil
+	}
+	answer.APIRoute = name
+	var failed error
+	compiled, err := routing.Compile(object, o.namespaces(ctx, &failed))
+	if err != nil {
+		return nil, fmt.Errorf("the APIRoute has no effect: %w", err)
+	}
+	choices := compiled.Choose(q, nil)
+	if failed != nil {
+		return nil, fmt.Errorf("get the namespace: %w", failed)
+	}
+	for _, c := range choices {
+		if o.user == "" && q.Reads() && isWeighted(compiled, c.Rule) {
+			return nil, fmt.Errorf("rule %s distributes users by weight: say whose request it is, with --as", c.Rule)
+		}
+		d := describe(object, compiled, service, c)
+		answer.Destinations = append(answer.Destinations, d)
+	}
+	switch {
+	case len(choices) > 1 && (q.Verb == "watch" || !q.Reads()):
+		answer.Refused = "400: the rules select several backends by namespace or name, and the request is for any: name the namespace or the object"
+	case len(choices) == 1 && !q.Reads() && compiled.Version(choices[0].Backend) != compiled.GroupVersion:
+		answer.Refused = "405: a backend of another version gets reads only"
+	}
+	return answer, nil
+}
+
+// apiRoute returns the APIRoute that counts, nil for none.
+func (o *routeOptions) apiRoute(ctx context.Context, name string) (*v1alpha1.APIRoute, error) {
+	if o.file != "" {
+		text, err := os.ReadFile(o.file)
+		if err != nil {
+			return nil, err
+		}
+		object := &v1alpha1.APIRoute{}
+		if err := yaml.UnmarshalStrict(text, object); err != nil {
+			return nil, fmt.Errorf("read %s: %w", o.file, err)
+		}
+		if object.Name != name {
+			return nil, fmt.Errorf("%s has the APIRoute %s, and the request is for %s", o.file, object.Name, name)
+		}
+		return object, nil
+	}
+	config, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := routingclient.New(config)
+	if err != nil {
+		return nil, err
+	}
+	object, err := client.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get the APIRoute: %w", err)
+	}
+	return object, nil
+}
+
+// namespaces asks the server for the labels of namespaces that rules select by labels.
+func (o *routeOptions) namespaces(ctx context.Context, failed *error) routing.Namespaces {
+	return func(name string) (labels.Set, bool) {
+		config, err := o.config()
+		if err != nil {
+			*failed = err
+			return nil, false
+		}
+		client, err := clients.New(config)
+		if err != nil {
+			*failed = err
+			return nil, false
+		}
+		namespace, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			if !apierrors.IsNotFound(err) {
+				*failed = errors.Join(*failed, err)
+			}
+			return nil, false
+		}
+		return namespace.Labels, true
+	}
+}
+
+func isWeighted(r *routing.Route, rule string) bool {
+	return slices.ContainsFunc(r.Rules(), func(s routing.Rule) bool { return s.Name == rule && len(s.Backends) > 1 })
+}
+
+func describe(object *v1alpha1.APIRoute, r *routing.Route, service *apiregistrationv1.APIService, c routing.Choice) routeDestination {
+	d := describeBackend(object, r, service, c.Backend)
+	d.Rule = c.Rule
+	if c.Fallback >= 0 && c.Fallback != c.Backend {
+		fallback := describeBackend(object, r, service, c.Fallback)
+		d.Fallback = &fallback
+	}
+	return d
+}
+
+func describeBackend(object *v1alpha1.APIRoute, r *routing.Route, service *apiregistrationv1.APIService, at int) routeDestination {
+	b := &r.Backends[at]
+	d := routeDestination{Backend: b.Name, Service: addressOf(service.Spec.Service), Version: r.Version(at).Version, Available: string(metav1.ConditionUnknown)}
+	if b.Service != nil {
+		d.Service = addressOf(&apiregistrationv1.ServiceReference{Namespace: b.Service.Namespace, Name: b.Service.Name, Port: b.Service.Port})
+	}
+	for _, s := range object.Status.Backends {
+		if s.Name != b.Name {
+			continue
+		}
+		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionAvailable); c != nil {
+			d.Available, d.Reason, d.Message = string(c.Status), c.Reason, c.Message
+		}
+	}
+	return d
+}
+
+func ownDestination(service *apiregistrationv1.APIService) routeDestination {
+	d := routeDestination{Service: addressOf(service.Spec.Service), Version: service.Spec.Version, Available: string(metav1.ConditionUnknown)}
+	for _, c := range service.Status.Conditions {
+		if c.Type == apiregistrationv1.Available {
+			d.Available, d.Reason, d.Message = string(c.Status), c.Reason, c.Message
+		}
+	}
+	return d
+}
+
+func addressOf(s *apiregistrationv1.ServiceReference) string {
+	port := int32(443)
+	if s.Port != nil {
+		port = *s.Port
+	}
+	return fmt.Sprintf("%s/%s:%d", s.Namespace, s.Name, port)
+}
+
+func (a *routeAnswer) print(out io.Writer) error {
+	var b strings.Builder
+	if a.APIRoute == "" {
+		fmt.Fprintf(&b, "no APIRoute %s: the APIService decides\n", a.APIService)
+	} else {
+		fmt.Fprintf(&b, "APIRoute %s\n", a.APIRoute)
+	}
+	if a.Refused != "" {
+		fmt.Fprintf(&b, "refused with %s\n", a.Refused)
+	} else if len(a.Destinations) > 1 {
+		fmt.Fprintf(&b, "merged of %d backends, each for its objects\n", len(a.Destinations))
+	}
+	for i := range a.Destinations {
+		d := &a.Destinations[i]
+		if a.APIRoute != "" {
+			fmt.Fprintf(&b, "rule      %s\n", cmp.Or(d.Rule, "none: the first backend"))
+		}
+		fmt.Fprintf(&b, "backend   %s\n", d)
+		if d.Fallback != nil {
+			fmt.Fprintf(&b, "fallback  %s\n", d.Fallback)
+		}
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func (d *routeDestination) String() string {
+	text := d.Service + ", version " + d.Version
+	if d.Backend != "" {
+		text = d.Backend + " (" + text + ")"
+	}
+	switch d.Available {
+	case string(metav1.ConditionTrue):
+		return text + ": available"
+	case string(metav1.ConditionFalse):
+		return text + ": not available (" + d.Reason + "): " + d.Message
+	}
+	return text + ": not known whether it is available"
+}
