@@ -268,7 +268,7 @@ func (a *Adopter) awaitArrival(ctx context.Context, name string) error {
 		}
 		if c, _ := adoption.Condition(o, apiregistrationv1.Available); c.Status != apiregistrationv1.ConditionTrue {
 			good = 0
-			return fmt.Errorf("Available=%s (%s): %s", c.Status, c.Reason, c.Message)
+			return fmt.Errorf("condition Available is %s (%s): %s", c.Status, c.Reason, c.Message)
 		}
 		if good++; good < settled {
 			return errors.New("it has answered so far")
