@@ -1,0 +1,136 @@
+package deploy
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"portico.dev/e2e/programs"
+)
+
+// The gateway of deploy/gateway, with the arguments of its pods and the rights of its service account, adopts and releases. The API server
+// is a front door of ours, and reaches it by an external name: there are no pods.
+func TestDeployedGateway(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	dev, kubeconfig, err := programs.StartDev(binaries, dir, nil)
+	if dev != nil {
+		t.Cleanup(func() {
+			dev.Finish(t)
+			dev.Show(t)
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"KUBECONFIG=" + kubeconfig, "HOME=" + dir}
+	kubectl := func(args ...string) string { return output(t, env, "kubectl", args...) }
+	kubectl("apply", "-k", "../../deploy/gateway")
+	kubectl("-n", "portico-gateway", "delete", "service", "portico-gateway")
+	kubectl("-n", "portico-gateway", "create", "service", "externalname", "portico-gateway", "--external-name=localhost")
+	account := filepath.Join(dir, "account.kubeconfig")
+	if err := os.WriteFile(account, []byte(readFile(t, kubeconfig)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimSpace(kubectl("-n", "portico-gateway", "create", "token", "portico-gateway"))
+	kubectl("--kubeconfig", account, "config", "set-credentials", "account", "--token", token)
+	kubectl("--kubeconfig", account, "config", "set-context", "--current", "--user=account")
+
+	port := strconv.Itoa(freePort(t))
+	gateway := startGateway(t, dir, account, port)
+	where := "--gateway=portico-gateway/portico-gateway:" + port
+	const name = "v1.metrics.k8s.io"
+	if err := programs.Poll(gateway.Exited(), func() error {
+		_, err := try(env, "kubectl", "get", "--raw", "/apis/metrics.k8s.io/v1/nodes")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	before := kubectl("get", "apiservice", name, "-o", "jsonpath={.spec}")
+	if said := output(t, env, "aggregator", "adopt", name, where); said != "apiservice/"+name+" adopted\n" {
+		t.Errorf("adopt says %q", said)
+	}
+	if said := output(t, env, "aggregator", "adopt", name, where); said != "apiservice/"+name+" unchanged\n" {
+		t.Errorf("adopted again: %q", said)
+	}
+	if nodes := kubectl("get", "--raw", "/apis/metrics.k8s.io/v1/nodes"); !strings.Contains(nodes, "NodeMetrics") {
+		t.Errorf("by way of the gateway: %s", nodes)
+	}
+	if recipe := output(t, env, "aggregator", "adopt", "v1beta1.metrics.k8s.io", "--dry-run", where); strings.Count(recipe, "\nkubectl ") != 4 {
+		t.Errorf("the recipe is %s", recipe)
+	}
+	if diagnosis := output(t, env, "aggregator", "doctor", "apiservice", name); !strings.HasPrefix(diagnosis, name+" -> gateway portico-gateway/portico-gateway:"+port) {
+		t.Errorf("the doctor says %s", diagnosis)
+	}
+	if strings.Contains(gateway.Output(), "forbidden") {
+		t.Error("the gateway lacks a right") // its output is shown
+	}
+	if code, err := gateway.Stop(os.Interrupt); err != nil || code != 0 {
+		t.Errorf("the gateway ended with %d, %v", code, err)
+	}
+	gateway.Ended = true
+	if said := output(t, env, "aggregator", "release", "--all", "-o", "json"); !strings.Contains(said, `"result": "released"`) {
+		t.Errorf("release says %s", said)
+	}
+	if after := kubectl("get", "apiservice", name, "-o", "jsonpath={.spec}"); after != before {
+		t.Errorf("released: %s\nwas: %s", after, before)
+	}
+	if err := programs.Poll(dev.Exited(), func() error {
+		_, err := try(env, "kubectl", "get", "--raw", "/apis/metrics.k8s.io/v1/nodes")
+		return err
+	}); err != nil {
+		t.Errorf("after the release: %v", err)
+	}
+}
+
+// startGateway starts what a pod of the Deployment runs; only places are others.
+func startGateway(t *testing.T, dir, kubeconfig, port string) *programs.Process {
+	t.Helper()
+	deployment := objects(t, "kubectl", "kustomize", "../../deploy/gateway")["Deployment/portico-gateway/portico-gateway"]
+	containers, _, err := unstructured.NestedSlice(deployment, "spec", "template", "spec", "containers")
+	if err != nil || len(containers) != 1 {
+		t.Fatalf("containers: %v, %v", containers, err)
+	}
+	args, _, err := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := strings.NewReplacer("--secure-port=8443", "--secure-port="+port, "=:9090", "=127.0.0.1:0", "--shutdown-delay-duration=10s", "--shutdown-delay-duration=0s")
+	for i := range args {
+		args[i] = here.Replace(args[i])
+	}
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "POD_NAMESPACE=portico-gateway"}
+	p, err := startProcess("gateway", dir, env, "aggregator", append(args, "--kubeconfig="+kubeconfig, "--service-port="+port, "--bind-address=127.0.0.1")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Finish(t)
+		p.Show(t)
+	})
+	if err := programs.Poll(p.Exited(), func() error {
+		if !strings.Contains(p.Output(), "listening on") {
+			return errors.New("it does not listen")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
