@@ -40,7 +40,7 @@ func rewritten(t testing.TB, text string, watch bool) string {
 	return whole
 }
 
-func TestOnlyTheVersionsOfObjectsAreRewritten(t *testing.T) {
+func TestA44OnlyTheVersionsOfObjectsAreRewritten(t *testing.T) {
 	const v1, v1beta1 = `"metrics.k8s.io/v1"`, `"metrics.k8s.io/v1beta1"`
 	for _, c := range []struct {
 		situation, from, to string

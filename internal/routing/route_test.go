@@ -351,6 +351,19 @@ func TestValidation(t *testing.T) {
 	}
 }
 
+func TestA43WhoIsAskingSelectsNoBackend(t *testing.T) {
+	for _, name := range []string{"Authorization", "authorization", "Cookie", "X-Remote-User", "x-remote-extra-a", "Impersonate-User", "X-Forwarded-For", "Proxy-Authorization", "a b", "a:b"} {
+		o := decode(t, "metadata: {name: v1.example.com}\nspec: {backends: [{name: a}], rules: [{name: r, backendRefs: [{name: a}]}]}")
+		o.Spec.Rules[0].Matches = []v1alpha1.APIRouteMatch{{Headers: []v1alpha1.HeaderMatch{{Name: name, Value: "x"}}}}
+		if Validate(o) == nil {
+			t.Errorf("header %q selects a backend", name)
+		}
+	}
+	if o := decode(t, "metadata: {name: v1.example.com}\nspec: {backends: [{name: a, version: v1/../v2}]}"); Validate(o) == nil {
+		t.Error("a version leads to another path")
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	const head = "metadata: {name: v1.example.com}\nspec:\n  backends: [{name: a}, {name: b, service: {namespace: n, name: n}}]\n"
 	for text, want := range map[string][]string{

@@ -232,7 +232,7 @@ metadata: {name: v1.metrics.k8s.io}
 spec: {backends: [{name: server, version: v1beta1}]}
 `
 
-func TestAnAliasAsksForTheVersionOfTheBackend(t *testing.T) {
+func TestA44AnAliasAsksForTheVersionOfTheBackend(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	var asked []string
@@ -267,8 +267,8 @@ func TestAnAliasAsksForTheVersionOfTheBackend(t *testing.T) {
 	}
 }
 
-// Attack row I9: a rule or an alias changes neither what is authorized nor with whose rights a backend is asked.
-func TestRoutesChangeNothingThatIsAuthorized(t *testing.T) {
+// A rule changes neither what is authorized nor with whose rights a backend is asked.
+func TestA43RoutesChangeNothingThatIsAuthorized(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	asked := 0

@@ -1,0 +1,224 @@
+package apiservice
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	cachetesting "k8s.io/client-go/tools/cache/testing"
+	"sigs.k8s.io/yaml"
+
+	routingclient "portico.dev/internal/routing/client"
+	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/transport"
+)
+
+// apiRoutes stores APIRoutes, and their status as the controller writes it.
+type apiRoutes struct {
+	t        *testing.T
+	source   *cachetesting.FakeControllerSource
+	informer cache.SharedIndexInformer
+	ids      int
+}
+
+func withAPIRoutes(t *testing.T, into **apiRoutes) option {
+	return func(h *env, cfg *Config, _ *transport.Options) {
+		r := &apiRoutes{t: t, source: cachetesting.NewFakeControllerSource()}
+		r.informer = cache.NewSharedIndexInformer(r.source, &v1alpha1.APIRoute{}, 0, cache.Indexers{})
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			o := &v1alpha1.APIRoute{}
+			if q.Method != http.MethodPut || !strings.HasSuffix(q.URL.Path, "/status") || json.NewDecoder(q.Body).Decode(o) != nil {
+				w.WriteHeader(http.StatusMethodNotAllowed)
+				return
+			}
+			r.source.Modify(o)
+			w.Header().Set("Content-Type", "application/json")
+			o.APIVersion, o.Kind = v1alpha1.GroupVersion.String(), "APIRoute"
+			_ = json.NewEncoder(w).Encode(o)
+		}))
+		t.Cleanup(server.Close)
+		client, err := routingclient.New(&rest.Config{Host: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core := informers.NewSharedInformerFactory(h.core, 0)
+		cfg.APIRoutes = &APIRoutes{Client: client, Informer: r.informer, Namespaces: core.Core().V1().Namespaces().Lister()}
+		stop := make(chan struct{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.informer.Run(stop)
+		}()
+		core.Start(stop)
+		t.Cleanup(func() {
+			close(stop)
+			<-done
+			core.Shutdown()
+			r.source.Shutdown()
+		})
+		*into = r
+	}
+}
+
+func (r *apiRoutes) add(text string) {
+	r.t.Helper()
+	o := &v1alpha1.APIRoute{}
+	if err := yaml.UnmarshalStrict([]byte(text), o); err != nil {
+		r.t.Fatal(err)
+	}
+	r.ids++
+	o.UID, o.Generation = types.UID(rune('a'+r.ids)), 1
+	r.source.Add(o)
+}
+
+func (r *apiRoutes) get(name string) *v1alpha1.APIRoute {
+	o, there, err := r.informer.GetStore().GetByKey(name)
+	if err != nil || !there {
+		return &v1alpha1.APIRoute{}
+	}
+	return o.(*v1alpha1.APIRoute)
+}
+
+func (r *apiRoutes) remove(name string) { r.source.Delete(r.get(name)) }
+
+// status is "Type=Status(Reason) ..." of the APIRoute, its backends and its rules.
+func (r *apiRoutes) status(name string) string {
+	var parts []string
+	s := r.get(name).Status
+	for _, c := range s.Conditions {
+		parts = append(parts, c.Type+"="+string(c.Status)+"("+c.Reason+")")
+	}
+	for prefix, list := range map[string][]v1alpha1.NamedConditions{"backend ": s.Backends} {
+		for _, n := range list {
+			if c := meta.FindStatusCondition(n.Conditions, v1alpha1.ConditionAvailable); c != nil {
+				parts = append(parts, prefix+n.Name+"="+string(c.Status)+"("+c.Reason+")")
+			}
+		}
+	}
+	for _, n := range s.Rules {
+		for _, c := range n.Conditions {
+			parts = append(parts, "rule "+n.Name+" "+c.Type+"="+string(c.Status)+"("+c.Reason+")")
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func (r *apiRoutes) is(name, want string) {
+	r.t.Helper()
+	last := ""
+	defer func() {
+		if r.t.Failed() {
+			r.t.Logf("the status is %s", last)
+		}
+	}()
+	eventually(r.t, name+" has the status "+want, func() bool {
+		last = r.status(name)
+		return last == want
+	})
+}
+
+const twoBackends = `
+metadata: {name: v1.example.com}
+spec:
+  backends: [{name: own}, {name: other, service: {namespace: test, name: other, port: PORT}, insecureSkipTLSVerify: true}]
+  rules:
+  - {name: others, matches: [{resources: [others]}], backendRefs: [{name: other}]}
+`
+
+func TestEachBackendOfAnAPIRouteHasAVerdictOfItsOwn(t *testing.T) {
+	var routes *apiRoutes
+	h := open(t, nil, withAPIRoutes(t, &routes))
+	own, other := h.serve("own"), h.serve("other")
+	h.add(external("own"))
+	h.add(external("other"))
+	h.add(h.remote("example.com", "v1", "own", own.port()))
+	h.is("v1.example.com", "True", "Passed")
+
+	routes.add(strings.Replace(twoBackends, "PORT", itoa(other.port()), 1))
+	routes.is("v1.example.com", "Accepted=True(Accepted) Available=True(BackendsAvailable) backend own=True(Passed) backend other=True(Passed) "+
+		"rule others Accepted=True(Accepted) rule others Available=True(BackendsAvailable)")
+	r, _ := h.Table().Lookup(gvExample)
+	if r.Routing == nil || len(r.Parts) != 2 || !r.Parts[0].Available() || r.Parts[1].Backend == nil || r.Parts[0].Backend == r.Parts[1].Backend {
+		t.Fatalf("the route is %+v", r)
+	}
+	for _, part := range r.Parts {
+		request(t, part.Backend)
+	}
+
+	// One is down: the APIService is available, and says what is missing.
+	other.stop()
+	h.backendFailed(r.Parts[1].Backend)
+	h.is("v1.example.com", "True", "SomeBackendsAvailable")
+	routes.is("v1.example.com", "Accepted=True(Accepted) Available=False(BackendsUnavailable) backend own=True(Passed) backend other=False(FailedDiscoveryCheck) "+
+		"rule others Accepted=True(Accepted) rule others Available=False(BackendsUnavailable)")
+	own.stop()
+	h.backendFailed(r.Parts[0].Backend)
+	h.is("v1.example.com", "False", "FailedDiscoveryCheck")
+	own.start()
+	other.start()
+	h.is("v1.example.com", "True", "Passed")
+
+	// Without the APIRoute the APIService is as it was.
+	routes.remove("v1.example.com")
+	eventually(t, "the plain APIService is back", func() bool {
+		r, _ := h.Table().Lookup(gvExample)
+		return r != nil && r.Routing == nil && r.Parts == nil && r.Available() && r.Backend != nil
+	})
+	eventually(t, "the other backend is forgotten", func() bool { return len(h.DebugState().Backends) == 1 })
+}
+
+func TestAnAPIRouteIsNoOutageOfItsAPIService(t *testing.T) {
+	var routes *apiRoutes
+	h := open(t, nil, withAPIRoutes(t, &routes))
+	own := h.serve("own")
+	h.add(external("own"))
+	h.add(h.remote("example.com", "v1", "own", own.port()))
+	h.is("v1.example.com", "True", "Passed")
+	changed := h.Changed()
+	routes.add("metadata: {name: v1.example.com}\nspec: {backends: [{name: own, version: v1beta1}]}")
+	for {
+		<-changed
+		changed = h.Changed()
+		r, _ := h.Table().Lookup(gvExample)
+		if !r.Available() {
+			t.Fatalf("it is %+v", r.Condition)
+		}
+		if r.Routing != nil && r.Parts[0].Available() {
+			break
+		}
+	}
+	if r, _ := h.Table().Lookup(gvExample); r.Parts[0].GroupVersion != (schema.GroupVersion{Group: "example.com", Version: "v1beta1"}) {
+		t.Errorf("the backend is asked for %s", r.Parts[0].GroupVersion)
+	}
+}
+
+func TestAPIRoutesWithoutEffectSayWhy(t *testing.T) {
+	var routes *apiRoutes
+	h := open(t, nil, withAPIRoutes(t, &routes))
+	own := h.serve("own")
+	h.add(external("own"))
+	h.add(h.remote("example.com", "v1", "own", own.port()))
+	h.is("v1.example.com", "True", "Passed")
+	routes.add("metadata: {name: v1.nobody.example.com}\nspec: {backends: [{name: a}]}")
+	routes.add("metadata: {name: v1.apps}\nspec: {backends: [{name: a}]}")
+	routes.add("metadata: {name: v1.example.com}\nspec: {backends: []}")
+	routes.is("v1.nobody.example.com", "Accepted=False(NoAPIService)")
+	routes.is("v1.apps", "Accepted=False(LocalAPIService)")
+	routes.is("v1.example.com", "Accepted=False(Invalid)")
+	if r, _ := h.Table().Lookup(gvExample); r.Routing != nil || !r.Available() {
+		t.Errorf("an invalid APIRoute changed the route to %+v", r)
+	}
+}
+
+func itoa(n int32) string {
+	text, _ := json.Marshal(n)
+	return string(text)
+}

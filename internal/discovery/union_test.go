@@ -1,0 +1,127 @@
+package discovery
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/discovery/remote"
+)
+
+func metricResource(name string, gv schema.GroupVersion, subresources ...string) apidiscoveryv2.APIResourceDiscovery {
+	kind := &metav1.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: "MetricValueList"}
+	r := apidiscoveryv2.APIResourceDiscovery{Resource: name, Scope: apidiscoveryv2.ScopeNamespace, ResponseKind: &metav1.GroupVersionKind{}, Verbs: []string{}}
+	if len(subresources) == 0 {
+		r.ResponseKind, r.Verbs = kind, []string{"get", "list", "watch", "create", "delete"}
+	}
+	for _, sub := range subresources {
+		r.Subresources = append(r.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: sub, ResponseKind: kind, Verbs: []string{"get"}})
+	}
+	return r
+}
+
+// unionOf is the snapshot of one group-version with these backends; a nil record has never answered.
+func unionOf(t *testing.T, gv schema.GroupVersion, parts []remote.Route, records map[string]*record) (*Snapshot, GroupVersion) {
+	t.Helper()
+	whole := remote.Route{GroupVersion: gv, APIService: gv.Version + "." + gv.Group, Available: true}
+	table := remote.Table{Synced: true}
+	for _, p := range parts {
+		whole.Parts = append(whole.Parts, p.APIService)
+	}
+	table.Routes = append([]remote.Route{whole}, parts...)
+	encoder, err := newEncoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newSnapshot(encoder, nil, mergeGroupVersions(Local{}, table, records), true, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, ok := s.Lookup(gv)
+	if !ok || len(s.GroupVersions()) != 1 {
+		t.Fatalf("discovery has %+v", s.GroupVersions())
+	}
+	return s, found
+}
+
+func allNames(resources []apidiscoveryv2.APIResourceDiscovery) string {
+	var out []string
+	for _, r := range resources {
+		out = append(out, r.Resource+"["+strings.Join(r.Verbs, ",")+"]")
+		for _, sub := range r.Subresources {
+			out = append(out, r.Resource+"/"+sub.Subresource)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func TestAGroupVersionWithSeveralBackendsHasTheResourcesOfAll(t *testing.T) {
+	gv := schema.GroupVersion{Group: "custom.metrics.k8s.io", Version: "v1beta1"}
+	parts := []remote.Route{
+		{GroupVersion: gv, APIService: "x/a", PartOf: "x", Available: true}, {GroupVersion: gv, APIService: "x/b", PartOf: "x", Available: true},
+		{GroupVersion: gv, APIService: "x/c", PartOf: "x", Reason: "MissingEndpoints"},
+	}
+	pods := metricResource("pods", gv, "requests", "both")
+	records := map[string]*record{
+		"x/a": {answered: true, last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{pods}}},
+		"x/b": {answered: true, last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{metricResource("pods", gv, "both", "queue"), metricResource("nodes", gv, "fans")}}},
+		// Dead: what it had stays, and holds nothing that a namespace controller would miss.
+		"x/c": {last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{metricResource("jobs", gv, "late")}}},
+	}
+	s, g := unionOf(t, gv, parts, records)
+	if got, want := allNames(g.Resources), "pods[] pods/requests pods/both pods/queue nodes[] nodes/fans jobs[] jobs/late"; got != want {
+		t.Errorf("resources are %s, want %s", got, want)
+	}
+	if g.Freshness != apidiscoveryv2.DiscoveryFreshnessCurrent || g.Reason != "MissingEndpoints" {
+		t.Errorf("it is %s because of %q", g.Freshness, g.Reason)
+	}
+	if len(pods.Subresources) != 2 {
+		t.Error("the record of a backend was changed")
+	}
+	m := &Merger{}
+	m.current.Store(s)
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/custom.metrics.k8s.io/v1beta1", nil))
+	for _, want := range []string{`"kind":"APIResourceList"`, `"groupVersion":"custom.metrics.k8s.io/v1beta1"`, `{"name":"pods/queue","singularName":"","namespaced":true,"kind":"MetricValueList","verbs":["get"]}`} {
+		if w.Code != 200 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("the list is %d %s, and lacks %s", w.Code, w.Body, want)
+		}
+	}
+	if strings.Contains(w.Body.String(), `"name":"pods",`) {
+		t.Errorf("the list has a resource that is only the parent of subresources: %s", w.Body)
+	}
+	w = httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/custom.metrics.k8s.io/v2", nil))
+	if w.Code != 404 {
+		t.Errorf("another version is answered with %d", w.Code)
+	}
+}
+
+func TestABackendOfAnotherVersionIsListedWithItsReads(t *testing.T) {
+	from, to := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}, schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"}
+	resources := []apidiscoveryv2.APIResourceDiscovery{metricResource("nodes", from)}
+	_, g := unionOf(t, to, []remote.Route{{GroupVersion: from, APIService: "x/a", PartOf: "x", Available: true}},
+		map[string]*record{"x/a": {answered: true, last: &known{Resources: resources}}})
+	if got := allNames(g.Resources); got != "nodes[get,list,watch]" || g.Resources[0].ResponseKind.Version != "v1" {
+		t.Errorf("resources are %s of %+v", got, g.Resources[0].ResponseKind)
+	}
+	if resources[0].ResponseKind.Version != "v1beta1" || len(resources[0].Verbs) != 5 {
+		t.Error("the record of the backend was changed")
+	}
+}
+
+func TestAStaleBackendMakesTheGroupVersionStale(t *testing.T) {
+	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	parts := []remote.Route{{GroupVersion: gv, APIService: "x/a", PartOf: "x", Available: true}, {GroupVersion: gv, APIService: "x/b", PartOf: "x", Reason: "MissingEndpoints"}}
+	_, g := unionOf(t, gv, parts, map[string]*record{
+		"x/a": {answered: true, last: &known{}}, "x/b": {last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{metricResource("widgets", gv)}}},
+	})
+	if g.Freshness != apidiscoveryv2.DiscoveryFreshnessStale || g.Reason != "MissingEndpoints" {
+		t.Errorf("it is %s because of %q: a namespace controller would miss the widgets", g.Freshness, g.Reason)
+	}
+}
