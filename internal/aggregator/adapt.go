@@ -36,11 +36,14 @@ func (h *parts) routes() remote.Table {
 	out := remote.Table{Synced: table.Synced(), Routes: make([]remote.Route, 0, len(table.Routes()))}
 	for _, r := range table.Routes() {
 		whole := remoteRoute(r)
-		for _, part := range r.Parts {
-			whole.Parts = append(whole.Parts, part.Name)
-		}
 		if r.Routing != nil {
 			whole.Backend = nil // its parts are asked
+			used := r.Routing.InUse()
+			for i, part := range r.Parts {
+				if used[i] {
+					whole.Parts = append(whole.Parts, part.Name)
+				}
+			}
 		}
 		out.Routes = append(out.Routes, whole)
 		for _, part := range r.Parts {

@@ -10,10 +10,15 @@ import (
 	"portico.dev/internal/discovery/remote"
 )
 
+// computed are the groups whose objects are never stored. What is missing there, no controller deletes.
+var computed = []string{"metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"}
+
 // uniteParts sets the resources of a group-version to those of all its backends. It is Stale if one of them is, because then
-// resources may be missing that controllers must know of.
+// resources may be missing that controllers must know of. That does not hold for what cannot be deleted: a metrics server that has
+// never answered leaves the metrics of the others as they are.
 func (g *GroupVersion) uniteParts(names []string, routes map[string]remote.Route, records map[string]*record) {
 	g.united, g.Freshness = true, apidiscoveryv2.DiscoveryFreshnessCurrent
+	answered := false
 	for _, name := range names {
 		r, ok := routes[name]
 		rec := records[name]
@@ -21,6 +26,10 @@ func (g *GroupVersion) uniteParts(names []string, routes map[string]remote.Route
 			continue
 		}
 		freshness, why := rec.freshness(r)
+		answered = answered || rec.last != nil && rec.last.UID == r.UID
+		if r.GroupVersion != g.GroupVersion || slices.Contains(computed, g.Group) {
+			freshness = apidiscoveryv2.DiscoveryFreshnessCurrent
+		}
 		if freshness == apidiscoveryv2.DiscoveryFreshnessStale && g.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent {
 			g.Freshness, g.Reason = freshness, why
 		} else if g.Reason == "" {
@@ -31,6 +40,9 @@ func (g *GroupVersion) uniteParts(names []string, routes map[string]remote.Route
 			resources = inVersion(resources, r.GroupVersion, g.GroupVersion)
 		}
 		g.Resources = unite(g.Resources, resources)
+	}
+	if !answered {
+		g.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
 	}
 }
 

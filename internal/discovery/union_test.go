@@ -115,6 +115,19 @@ func TestABackendOfAnotherVersionIsListedWithItsReads(t *testing.T) {
 	}
 }
 
+func TestAMetricsServerThatHasNeverAnsweredLeavesTheOthersAsTheyAre(t *testing.T) {
+	gv := schema.GroupVersion{Group: "custom.metrics.k8s.io", Version: "v1beta1"}
+	parts := []remote.Route{{GroupVersion: gv, APIService: "x/a", PartOf: "x", Available: true}, {GroupVersion: gv, APIService: "x/b", PartOf: "x", Reason: "ServiceNotFound"}}
+	records := map[string]*record{"x/a": {answered: true, last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{metricResource("pods", gv, "m")}}}, "x/b": {}}
+	if _, g := unionOf(t, gv, parts, records); g.Freshness != apidiscoveryv2.DiscoveryFreshnessCurrent || len(g.Resources) != 1 || g.Reason != "ServiceNotFound" {
+		t.Errorf("it is %s because of %q, with %s", g.Freshness, g.Reason, allNames(g.Resources))
+	}
+	records["x/a"] = &record{}
+	if _, g := unionOf(t, gv, parts, records); g.Freshness != apidiscoveryv2.DiscoveryFreshnessStale {
+		t.Error("it is current although nobody has answered")
+	}
+}
+
 func TestAStaleBackendMakesTheGroupVersionStale(t *testing.T) {
 	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	parts := []remote.Route{{GroupVersion: gv, APIService: "x/a", PartOf: "x", Available: true}, {GroupVersion: gv, APIService: "x/b", PartOf: "x", Reason: "MissingEndpoints"}}
