@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
 	"portico.dev/internal/pki"
@@ -281,4 +283,150 @@ func TestTheLifeOfACluster(t *testing.T) {
 func HoldsEtcdIn(member string) bool {
 	_, err := os.Stat(filepath.Join(member, "snap", "db"))
 	return err == nil
+}
+
+// E22: who has no certificate of the members' authority reaches neither the log nor the data of etcd.
+func TestE22OnlyMembersReachAMember(t *testing.T) {
+	m := newMachines(t)
+	cfg := m.config("a", nil)
+	m.start(cfg)
+	other, err := pki.NewAuthority("etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := pki.Leaf{CommonName: "b", IPs: []net.IP{net.ParseIP(hostOf(cfg.Cluster.Address))}, Client: true, Server: true}
+	server := leaf
+	server.Client = false
+	for name, c := range map[string]struct {
+		authority *pki.Authority
+		leaf      pki.Leaf
+		reaches   bool
+	}{
+		"no certificate": {}, "another authority of that name": {other, leaf, false}, "no client's certificate": {m.authority, server, false}, "a member": {m.authority, leaf, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := pki.ClientOptions{Roots: m.authority.PEM()}
+			if c.authority != nil {
+				certPEM, keyPEM, err := c.authority.Issue(c.leaf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if options.Certificate, err = pki.StaticKeyPair(certPEM, keyPEM); err != nil {
+					t.Fatal(err)
+				}
+			}
+			config, err := pki.ClientConfig(options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{memberURL(cfg.Cluster.Address)}, TLS: config, Logger: zap.NewNop()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer etcd.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			if _, err := etcd.Get(ctx, "x"); (err == nil) != c.reaches {
+				t.Errorf("a read as a client of etcd: %v", err)
+			}
+			config.NextProtos = []string{"http/1.1"}
+			peer := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 2 * time.Second}
+			resp, err := peer.Get(memberURL(cfg.Cluster.Address) + "/members")
+			if (err == nil) != c.reaches {
+				t.Errorf("a request as a member: %v", err)
+			}
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}
+
+func TestWhatCannotJoinOrBeReset(t *testing.T) {
+	m := newMachines(t)
+	single := m.config("a", func() *Store { t.Error("the cluster was asked"); return nil })
+	joins := single.Cluster
+	single.Cluster = nil
+	if err := m.start(single).stop(); err != nil {
+		t.Fatal(err)
+	}
+	with := single
+	with.Cluster = joins
+	s := m.begin(with)
+	select {
+	case err := <-s.ended:
+		s.ended <- err
+		if err == nil || !strings.Contains(err.Error(), "has an etcd that is not one of that cluster") {
+			t.Errorf("one with data of its own: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("one with data of its own joins")
+	}
+	if _, err := Reset(t.Context(), single); !errors.Is(err, ErrSingle) {
+		t.Errorf("the reset of a single member: %v", err)
+	}
+
+	first := m.config("b", nil)
+	running := m.start(first)
+	if _, err := Reset(t.Context(), first); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+		t.Errorf("the reset of one that runs: %v", err)
+	}
+	if err := running.RemoveMember(t.Context(), "b"); err == nil || !strings.Contains(err.Error(), "the only member") {
+		t.Errorf("the removal of the only one: %v", err)
+	}
+	if err := running.RemoveMember(t.Context(), "c"); !errors.Is(err, ErrNoMember) {
+		t.Errorf("the removal of nobody: %v", err)
+	}
+	if err := running.PromoteMember(t.Context(), "b"); err == nil {
+		t.Error("a voting member was promoted")
+	}
+	if err := running.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(first.DataDir, memberDir)); err != nil {
+		t.Fatal(err)
+	}
+	lost := m.begin(first)
+	select {
+	case err := <-lost.ended:
+		lost.ended <- err
+		if err == nil || !strings.Contains(err.Error(), "are missing") {
+			t.Errorf("a member without files: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("a member without files makes an empty cluster")
+	}
+}
+
+// A learner that never starts is in the way of others for a while only, and one that begins anew at once.
+func TestALearnerThatDoesNotCome(t *testing.T) {
+	m := newMachines(t)
+	a := m.start(m.config("a", nil))
+	gone, next := freeAddress(t), freeAddress(t)
+	if _, err := a.AddLearner(t.Context(), "gone", gone); err != nil {
+		t.Fatal(err)
+	}
+	changed(t, func() error { // one that begins to join again
+		_, err := a.AddLearner(t.Context(), "gone", gone)
+		return err
+	})
+	if _, err := a.AddLearner(t.Context(), "next", next); !errors.Is(err, ErrBusy) {
+		t.Errorf("another one meanwhile: %v", err)
+	}
+	found, err := a.List(t.Context(), joiningKeys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range found {
+		if err := a.Delete(t.Context(), key); err != nil { // as its lease does after joiningTime
+			t.Fatal(err)
+		}
+	}
+	members, err := a.AddLearner(t.Context(), "next", next)
+	if err != nil || len(members) != 2 {
+		t.Errorf("another one after that time: %v, %v", members, err)
+	}
+	if _, err := a.AddLearner(t.Context(), "other", a.cfg.Cluster.Address); !errors.Is(err, ErrVoter) {
+		t.Errorf("one at the address of a member that votes: %v", err)
+	}
 }

@@ -250,10 +250,13 @@ func (s *Store) AddLearner(ctx context.Context, name, address string) (map[strin
 			return nil, fmt.Errorf("a member is called %s already, at %s; remove it if it is gone", name, strings.Join(m.PeerURLs, ", "))
 		case here && !m.IsLearner:
 			return nil, fmt.Errorf("%w: %x (%s); if it is gone for good, remove it: aggregator member remove %x", ErrVoter, m.ID, m.Name, m.ID)
-		case here:
-		case !m.IsLearner:
+		}
+	}
+	for _, m := range before.Members {
+		if !m.IsLearner {
 			continue
-		default:
+		}
+		if !slices.Contains(m.PeerURLs, url) {
 			if busy := s.joins(ctx, m); busy != nil {
 				return nil, busy
 			}
@@ -272,6 +275,9 @@ func (s *Store) AddLearner(ctx context.Context, name, address string) (map[strin
 		return nil, err
 	}
 	answer, err := cluster.MemberAddAsLearner(ctx, []string{url})
+	if errors.Is(err, rpctypes.ErrMemberNotFound) { // its ID is made of its address and the second, and one of this second was removed
+		return nil, fmt.Errorf("%w: a member with this address was just removed", ErrBusy)
+	}
 	if err != nil {
 		return nil, memberError(err)
 	}
