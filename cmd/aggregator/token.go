@@ -67,10 +67,6 @@ func (o *clusterFlags) createToken(ctx context.Context, out io.Writer, ttl time.
 	if err := o.check(); err != nil {
 		return err
 	}
-	config, err := o.config()
-	if err != nil {
-		return err
-	}
 	client, err := o.client()
 	if err != nil {
 		return err
@@ -89,7 +85,7 @@ func (o *clusterFlags) createToken(ctx context.Context, out io.Writer, ttl time.
 	case o.output == "json":
 		return writeJSON(out, made)
 	case printCommand:
-		_, err = fmt.Fprintf(out, "aggregator serve --join %s --join-token %s\n", config.Host, made.Token)
+		_, err = fmt.Fprintf(out, "aggregator serve --join %s --join-token %s\n", made.Server, made.Token)
 	default:
 		_, err = fmt.Fprintln(out, made.Token)
 	}

@@ -318,7 +318,7 @@ func (h *parts) wireCluster() {
 		Authority: h.keys.Cluster, Tokens: h.joinTokens, Etcd: h.store, Address: h.member.Address, Versions: joinVersions(), HandOver: h.handOver,
 		Logger: h.log.Named("cluster"),
 	})
-	h.clusterAdmin = cluster.NewAdmin(h.store, h.joinTokens, h.log.Named("cluster"))
+	h.clusterAdmin = cluster.NewAdmin(h.store, h.joinTokens, h.joinURL(), h.log.Named("cluster"))
 }
 
 // handOver is what a front door that joins gets.

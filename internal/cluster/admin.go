@@ -46,6 +46,8 @@ type NewTokenAnswer struct {
 	TokenInfo
 	// Token is the whole of it. It is not to be had again.
 	Token string `json:"token"`
+	// Server is where others join.
+	Server string `json:"server"`
 }
 
 // maxDescription bounds the description of a token.
@@ -57,11 +59,14 @@ var noResource = schema.GroupResource{}
 type Admin struct {
 	etcd   Etcd
 	tokens *Tokens
+	server string
 	log    *zap.Logger
 }
 
-// NewAdmin starts nothing.
-func NewAdmin(etcd Etcd, tokens *Tokens, log *zap.Logger) *Admin { return &Admin{etcd, tokens, log} }
+// NewAdmin starts nothing. server is the URL at which others join.
+func NewAdmin(etcd Etcd, tokens *Tokens, server string, log *zap.Logger) *Admin {
+	return &Admin{etcd, tokens, server, log}
+}
 
 // ServeHTTP answers requests that have been authorized.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -147,7 +152,7 @@ func (a *Admin) newToken(r *http.Request) (any, error) {
 		return nil, unavailable(err)
 	}
 	a.log.Info("a join token was made", zap.String("token", info.ID), zap.Time("expires", info.Expires), zap.String("remote", r.RemoteAddr))
-	return NewTokenAnswer{info, token.String()}, nil
+	return NewTokenAnswer{info, token.String(), a.server}, nil
 }
 
 // orEtcdError is etcdError of an error.

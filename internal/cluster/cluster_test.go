@@ -593,7 +593,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 func TestAdministration(t *testing.T) {
 	f := newFixture(t)
-	admin := NewAdmin(f.etcd, f.tokens, zap.NewNop())
+	admin := NewAdmin(f.etcd, f.tokens, "https://192.0.2.1:6443", zap.NewNop())
 	ask := func(method, path, body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		admin.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
@@ -607,7 +607,7 @@ func TestAdministration(t *testing.T) {
 		t.Errorf("token: %d %s", w.Code, w.Body)
 	}
 	token, err := ParseToken(made.Token)
-	if err != nil || token.ID != made.ID || f.tokens.Check(t.Context(), token.ID, token.Secret) != nil {
+	if err != nil || token.ID != made.ID || made.Server != "https://192.0.2.1:6443" || f.tokens.Check(t.Context(), token.ID, token.Secret) != nil {
 		t.Errorf("the token that was made cannot be used: %v", err)
 	}
 	if w := ask(http.MethodGet, TokensPath, ""); !strings.Contains(w.Body.String(), made.ID) || strings.Contains(w.Body.String(), token.Secret) {

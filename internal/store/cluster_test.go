@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.uber.org/zap"
 
 	"portico.dev/internal/pki"
@@ -429,4 +431,77 @@ func TestALearnerThatDoesNotCome(t *testing.T) {
 	if _, err := a.AddLearner(t.Context(), "other", a.cfg.Cluster.Address); !errors.Is(err, ErrVoter) {
 		t.Errorf("one at the address of a member that votes: %v", err)
 	}
+}
+
+// A member that is cut off from the others does not cost its process etcd: the others are used, and watches go on where they were.
+func TestOthersAreUsedWhileTheOwnMemberIsCutOff(t *testing.T) {
+	m := newMachines(t)
+	a := m.start(m.config("a", nil))
+	via := func() *Store { return a.Store }
+	b, c := m.begin(m.config("b", via)), m.begin(m.config("c", via))
+	b.ready()
+	c.ready()
+	a.voters("a", "b", "c")
+	seen := make(chan string, 100)
+	ctx, cancel := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer cancel()
+	following.Go(func() {
+		for r := range b.Client().Watch(ctx, b.OwnKey("seen/"), clientv3.WithPrefix(), clientv3.WithRev(1)) {
+			for _, e := range r.Events {
+				seen <- string(e.Kv.Value)
+			}
+		}
+	})
+	wants := func(value string) {
+		t.Helper()
+		select {
+		case got := <-seen:
+			if got != value {
+				t.Fatalf("the watch has %q, want %q", got, value)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("the watch has not seen %q", value)
+		}
+	}
+	a.put("seen/1", "before")
+	wants("before")
+
+	servers := []*etcdserver.EtcdServer{a.member.Load(), c.member.Load()}
+	own := b.member.Load()
+	for _, s := range servers {
+		s.CutPeer(own.MemberID())
+		own.CutPeer(s.MemberID())
+	}
+	began := time.Now()
+	eventually(t, "a write while the own member is cut off", func() error {
+		return b.Put(context.Background(), "seen/2", []byte("meanwhile"))
+	})
+	t.Logf("written after %s", time.Since(began).Round(time.Millisecond))
+	wants("meanwhile")
+	a.put("seen/3", "elsewhere")
+	wants("elsewhere")
+	if err := b.Lost(); err != nil {
+		t.Errorf("etcd counts as lost: %v", err)
+	}
+
+	for _, s := range servers {
+		s.MendPeer(own.MemberID())
+		own.MendPeer(s.MemberID())
+	}
+	a.voters("a", "b", "c")
+	for _, s := range []*started{a, c} { // now the own one is needed
+		if err := s.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "loss", func() error {
+		if b.Lost() == nil {
+			return errors.New("it has a quorum")
+		}
+		return nil
+	})
+	m.start(m.config("a", nil)).put("seen/4", "after")
+	wants("after")
 }

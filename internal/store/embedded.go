@@ -48,7 +48,6 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 	}
 	members := newMemberSwitch(s.disk, s.OwnKey(liveKeys))
 	client := members.client(s.log)
-	s.probe = client.KV
 	if s.quorum != nil {
 		client.KV = &quorumKV{KV: client.KV, quorum: s.quorum}
 		client.Watcher = &resumingWatcher{Watcher: client.Watcher, quorum: s.quorum}
@@ -77,7 +76,7 @@ func (s *Store) runClustered(ctx context.Context, members *memberSwitch, client 
 			return err
 		}
 		s.joined = joined
-		err = s.runMembers(ctx, members, client, closeClient)
+		err = s.runWatched(ctx, members, client, closeClient)
 		if err == nil || joined == nil || HoldsEtcd(s.cfg.DataDir) || attempt == joinAttempts {
 			return err
 		}
@@ -86,6 +85,25 @@ func (s *Store) runClustered(ctx context.Context, members *memberSwitch, client 
 			return nil
 		}
 	}
+}
+
+// runWatched runs a member, and watches it and the others as soon as it is ready.
+func (s *Store) runWatched(ctx context.Context, members *memberSwitch, client *kubernetes.Client, closeClient func()) error {
+	watching, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() {
+		select {
+		case <-s.ready:
+		case <-watching.Done():
+			return
+		}
+		if err := s.watchMembers(watching, members); err != nil {
+			s.log.Error("the members of etcd are not watched", zap.Error(err))
+		}
+	})
+	return s.runMembers(ctx, members, client, closeClient)
 }
 
 // runMembers runs a member in the directory, and another one whenever a disk error has ended it.
@@ -171,7 +189,6 @@ func (s *Store) useMember(ctx context.Context, m *runningMember, members *member
 		bounded, cancel := context.WithCancel(ctx)
 		defer cancel()
 		following.Go(func() { s.followMembership(bounded, m.server) })
-		following.Go(func() { s.watchQuorum(bounded) })
 	}
 	if !s.isReady() {
 		if !several || isAlone(m.server) {
@@ -198,25 +215,6 @@ func (s *Store) useMember(ctx context.Context, m *runningMember, members *member
 	case err := <-m.peersFailed():
 		return fmt.Errorf("embedded etcd: serve other members: %w", err)
 	}
-}
-
-// watchQuorum asks through consensus whether there is a quorum, until ctx ends.
-func (s *Store) watchQuorum(ctx context.Context) {
-	s.quorum.answered()
-	var work sync.WaitGroup
-	defer work.Wait()
-	work.Go(func() { every(ctx, judgeInterval, s.quorum.tick) })
-	every(ctx, memberProbeInterval, func() {
-		timeout := memberProbeTimeout
-		if _, err := s.quorum.held(); err != nil {
-			timeout = lostProbeTimeout
-		}
-		bounded, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		if _, err := s.probe.Get(bounded, s.OwnKey("health")); err == nil {
-			s.quorum.answered()
-		}
-	})
 }
 
 func (s *Store) isReady() bool {

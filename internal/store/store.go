@@ -22,7 +22,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.uber.org/zap"
@@ -85,7 +84,6 @@ type Store struct {
 	// What follows is of the embedded etcd.
 	disk         *disk         // nil: etcd is external
 	startTimeout time.Duration // bounds a start
-	probe        clientv3.KV   // not ended by quorum
 	membership   sync.Mutex    // held while the file about it is changed
 	// joined are the members of the cluster that is joined at this start; nil: none is.
 	joined map[string][]string

@@ -91,11 +91,13 @@ type memberSwitch struct {
 	mu      sync.Mutex // guards what follows
 	member  *memberAPI // nil: none runs
 	cause   error      // why none runs
+	others  *memberAPI // that answer instead; nil: none do
 	changed chan struct{}
+	left    chan struct{} // closed and replaced when others has changed
 }
 
 func newMemberSwitch(d *disk, live string) *memberSwitch {
-	return &memberSwitch{disk: d, live: live, changed: make(chan struct{})}
+	return &memberSwitch{disk: d, live: live, changed: make(chan struct{}), left: make(chan struct{})}
 }
 
 // set makes a member the one that answers. With nil nobody does, for the cause.
@@ -110,6 +112,9 @@ func (s *memberSwitch) set(member *memberAPI, cause error) {
 func (s *memberSwitch) now() (member *memberAPI, changed <-chan struct{}, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.others != nil {
+		return s.others, s.changed, nil
+	}
 	return s.member, s.changed, s.cause
 }
 
@@ -171,6 +176,7 @@ func (s *memberSwitch) absent(cause error) error {
 // member that has failed never lets go of them.
 func call[A any](ctx context.Context, s *memberSwitch, ask func(*memberAPI) (A, error)) (A, error) {
 	var none A
+	left := s.leaves() // before it is asked who answers
 	member, _, cause := s.now()
 	if member == nil {
 		return none, s.absent(cause)
@@ -193,6 +199,8 @@ func call[A any](ctx context.Context, s *memberSwitch, ask func(*memberAPI) (A, 
 		return r.answer, r.err
 	case <-member.failure.failed:
 		return none, failedError(member.failure)
+	case <-left:
+		return none, failedError(&failure{err: errLeft})
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
@@ -200,6 +208,7 @@ func call[A any](ctx context.Context, s *memberSwitch, ask func(*memberAPI) (A, 
 
 // stream hands a stream to the member that runs, once there is one, until one of the two ends.
 func stream(ctx context.Context, s *memberSwitch, serve func(*memberAPI) error) error {
+	left := s.leaves()
 	member, err := s.await(ctx)
 	if err != nil {
 		return err
@@ -220,6 +229,8 @@ func stream(ctx context.Context, s *memberSwitch, serve func(*memberAPI) error) 
 		return err
 	case <-member.failure.failed:
 		return failedError(member.failure)
+	case <-left:
+		return failedError(&failure{err: errLeft})
 	}
 }
 
