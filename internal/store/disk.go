@@ -172,6 +172,9 @@ func (s *Store) CheckSpace(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.Lost() != nil {
+		return nil
+	}
 	timeout := checkTimeout
 	if s.quorum != nil {
 		timeout = externalSpaceTimeout

@@ -70,15 +70,29 @@ func (s *Store) runExternal(ctx context.Context) error {
 	}
 	defer func() { _ = client.Client.Close() }() // answers the cancellation of its own context
 
-	if !s.awaitServers(ctx, client) {
+	source := s.awaitServers(ctx, client)
+	if ctx.Err() != nil {
 		return nil
 	}
-	s.quorum.answered()
+	if source == nil {
+		s.quorum.answered()
+	}
 	running.Go(func() { every(ctx, judgeInterval, s.quorum.tick) })
 	client.KV = &quorumKV{KV: client.KV, quorum: s.quorum}
 	client.Watcher = &resumingWatcher{Watcher: client.Watcher, quorum: s.quorum}
-	s.publish(client)
-	s.log.Info("etcd is ready", zap.Strings("servers", s.cfg.Servers))
+	if source == nil {
+		s.publish(client)
+		s.log.Info("etcd is ready", zap.Strings("servers", s.cfg.Servers))
+	} else {
+		client.KV = &stateKV{KV: client.KV, source: source}
+		client.Watcher = &stateWatcher{Watcher: client.Watcher, source: source}
+		s.source.Store(source)
+		s.publish(client)
+		if s.quorum.await(ctx) == nil {
+			source.useEtcd()
+			s.log.Info("etcd is ready: it is read instead of the state snapshot", zap.Strings("servers", s.cfg.Servers))
+		}
+	}
 	<-ctx.Done()
 	return nil
 }
@@ -115,8 +129,41 @@ func (s *Store) clientTLS() (*tls.Config, *pki.KeyPair, error) {
 	return config, options.Certificate, nil
 }
 
-// awaitServers reads through consensus until one server answers; false when ctx ended first.
-func (s *Store) awaitServers(ctx context.Context, client *kubernetes.Client) bool {
+// awaitServers reads through consensus until one server answers, or ctx ends. If none does for a while, and there is a state snapshot that can be
+// used, it returns that; the store is then lost until one answers.
+func (s *Store) awaitServers(ctx context.Context, client *kubernetes.Client) *stateSource {
+	var patience <-chan time.Time // nil: without a state snapshot there is nothing but to wait
+	if s.cfg.StateSnapshot != nil {
+		patience = time.After(s.cfg.StateSnapshot.Wait)
+	}
+	answered := make(chan struct{})
+	asking, cancel := context.WithCancel(ctx)
+	var asks sync.WaitGroup
+	defer asks.Wait()
+	defer cancel()
+	asks.Go(func() {
+		if s.askServers(asking, client) {
+			close(answered)
+		}
+	})
+	for {
+		select {
+		case <-answered:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-patience:
+			if source := s.openState(); source != nil {
+				s.quorum.loseAtStart()
+				return source
+			}
+			patience = nil
+		}
+	}
+}
+
+// askServers reads until a server answers; false when ctx ended first.
+func (s *Store) askServers(ctx context.Context, client *kubernetes.Client) bool {
 	var last string
 	for {
 		attempt, cancel := context.WithTimeout(ctx, dialTimeout)

@@ -114,17 +114,29 @@ func (s *Store) List(ctx context.Context, prefix string) (map[string][]byte, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
+	all, err := listRange(ctx, client.KV, s.OwnKey(prefix), pageSize)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", prefix, err)
+	}
+	found := make(map[string][]byte, len(all))
+	for key, value := range all {
+		found[strings.TrimPrefix(key, s.own)] = value
+	}
+	return found, nil
+}
+
+// listRange reads all keys that begin with start, as they were at one moment, in pages.
+func listRange(ctx context.Context, kv clientv3.KV, start string, page int64) (map[string][]byte, error) {
 	found := map[string][]byte{}
-	end := clientv3.GetPrefixRangeEnd(s.OwnKey(prefix))
+	end := clientv3.GetPrefixRangeEnd(start)
 	var revision int64 // that of the first page, asked of the later ones
-	for next := s.OwnKey(prefix); ; {
-		resp, err := client.KV.Get(ctx, next,
-			clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
+	for next := start; ; {
+		resp, err := kv.Get(ctx, next, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", prefix, err)
+			return nil, err
 		}
 		for _, kv := range resp.Kvs {
-			found[strings.TrimPrefix(string(kv.Key), s.own)] = kv.Value
+			found[string(kv.Key)] = kv.Value
 		}
 		if !resp.More || len(resp.Kvs) == 0 {
 			return found, nil

@@ -54,6 +54,21 @@ func newQuorum(log *zap.Logger) *quorum {
 	return q
 }
 
+// loseAtStart is for a start without etcd: no member has answered since this process started.
+func (q *quorum) loseAtStart() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lose()
+	q.wake()
+}
+
+// lastAnswer is when a member answered last.
+func (q *quorum) lastAnswer() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.since
+}
+
 // answered is called when a member has answered a read through consensus, or any call.
 func (q *quorum) answered() {
 	q.mu.Lock()

@@ -69,6 +69,8 @@ type Config struct {
 	UnixSocket string
 	// Cluster makes the embedded etcd one of several members. Nil: it is the only one, and nothing listens.
 	Cluster *Cluster
+	// StateSnapshot, of an external etcd, lets a process start while no member answers. Nil: the start waits for etcd.
+	StateSnapshot *StateSnapshotConfig
 	// Logger receives etcd's own log too. Nil: nothing is logged.
 	Logger *zap.Logger
 }
@@ -81,6 +83,8 @@ type Store struct {
 	client atomic.Pointer[kubernetes.Client] // nil outside the time between Ready and the end of Run
 	ready  chan struct{}                     // closed once, when client is first set
 	quorum *quorum                           // nil: etcd is embedded, and has a single member
+	source atomic.Pointer[stateSource]       // what this process has started from; nil: etcd
+	saved  atomic.Pointer[time.Time]         // of the last state that was written
 	// What follows is of the embedded etcd.
 	disk         *disk         // nil: etcd is external
 	startTimeout time.Duration // bounds a start
@@ -107,6 +111,9 @@ func New(cfg Config) (*Store, error) {
 	}
 	if len(cfg.Servers) == 0 && cfg.DataDir == "" {
 		return nil, errors.New("no etcd: give a data directory for an embedded one, or the URLs of external servers")
+	}
+	if cfg.StateSnapshot != nil && (len(cfg.Servers) == 0 || cfg.StateSnapshot.File == "" || len(cfg.StateSnapshot.Secret) == 0 || cfg.StateSnapshot.MaxAge <= 0) {
+		return nil, errors.New("state snapshot: it is of an external etcd, and needs a file, a secret and an age")
 	}
 	for _, server := range cfg.Servers {
 		if err := checkServer(server); err != nil {
@@ -144,6 +151,9 @@ func New(cfg Config) (*Store, error) {
 	}
 	if len(cfg.Servers) > 0 || cfg.Cluster != nil {
 		s.quorum = newQuorum(cfg.Logger)
+		if cfg.StateSnapshot != nil {
+			s.cfg.StateSnapshot = cfg.StateSnapshot.withDefaults()
+		}
 	}
 	return s, nil
 }
@@ -207,6 +217,9 @@ func (s *Store) Ready() <-chan struct{} { return s.ready }
 
 // Prefix returns the prefix of the API objects.
 func (s *Store) Prefix() string { return s.cfg.Prefix }
+
+// objects begins the keys of API objects.
+func (s *Store) objects() string { return strings.TrimSuffix(s.cfg.Prefix, "/") + "/" }
 
 // Client returns the shared client. It is nil before Ready and after Run has returned. Callers must not close it.
 func (s *Store) Client() *kubernetes.Client { return s.client.Load() }

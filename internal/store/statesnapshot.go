@@ -1,0 +1,343 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"portico.dev/internal/pki"
+)
+
+// StateSnapshotConfig is a copy of a part of an external etcd in a file, from which a process starts when no member answers.
+type StateSnapshotConfig struct {
+	// File is where it is. Its directory is made with mode 0700.
+	File string
+	// Secret is what the key of the file is derived from: who has it can make any state.
+	Secret []byte
+	// MaxAge is how old a state may be.
+	MaxAge time.Duration
+	// Wait is how long a start waits for etcd. Default 10 s.
+	Wait time.Duration
+	// Interval is the least time between two writes of the file. Default 10 s.
+	Interval time.Duration
+	// Objects are the directories below Config.Prefix that are in it. Frequent are more of them, in which much changes: what
+	// changes in these alone is written once in FrequentInterval. Own are beginnings of own keys.
+	Objects, Frequent, Own []string
+	// FrequentInterval is by default a minute.
+	FrequentInterval time.Duration
+}
+
+const (
+	// settleTime is how long a change waits for others.
+	settleTime = 250 * time.Millisecond
+	// A file is written anew without a change after a part of the age that it may have, and this at the most.
+	maxRefresh = 5 * time.Minute
+	// statePage is how many keys are read at a time.
+	statePage = 500
+)
+
+func (c *StateSnapshotConfig) withDefaults() *StateSnapshotConfig {
+	d := *c
+	if d.Wait == 0 {
+		d.Wait = 10 * time.Second
+	}
+	if d.Interval == 0 {
+		d.Interval = 10 * time.Second
+	}
+	if d.FrequentInterval == 0 {
+		d.FrequentInterval = time.Minute
+	}
+	return &d
+}
+
+// StartedFrom returns the time of the state that this process has started from; false: it started from etcd. It is known once the
+// store is ready.
+func (s *Store) StartedFrom() (at time.Time, ok bool) {
+	if source := s.source.Load(); source != nil {
+		return source.at, true
+	}
+	return time.Time{}, false
+}
+
+// UsesEtcd returns a channel that is closed when reads are answered by etcd, and not from a state snapshot. Take it when the store is ready.
+func (s *Store) UsesEtcd() <-chan struct{} {
+	if source := s.source.Load(); source != nil {
+		return source.used
+	}
+	return s.ready
+}
+
+// HasInState reports whether the objects below a directory of Config.Prefix are in the state snapshot that this process started from.
+func (s *Store) HasInState(directory string) bool {
+	source := s.source.Load()
+	return source != nil && source.has(clientv3.OpGet(s.objects()+directory+"/"))
+}
+
+// StateSaved is the time of the last state that this process has written; zero: none.
+func (s *Store) StateSaved() time.Time {
+	if at := s.saved.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// openState reads the state to start from. Nil: there is none that can be used, and the log says why.
+func (s *Store) openState() *stateSource {
+	read, err := readStateFile(s.cfg.StateSnapshot, s.cfg.Prefix, time.Now())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		s.log.Warn("etcd does not answer, and there is no state snapshot to start from: the start waits for etcd", zap.String("file", s.cfg.StateSnapshot.File))
+		return nil
+	case err != nil:
+		s.log.Error("the state snapshot is refused: the start waits for etcd", zap.String("file", s.cfg.StateSnapshot.File), zap.NamedError("why", err))
+		return nil
+	}
+	s.log.Warn("etcd does not answer: starting from the state snapshot; local groups are not served until etcd is back",
+		zap.String("file", s.cfg.StateSnapshot.File), zap.Time("of", read.at), zap.Duration("age", time.Since(read.at).Round(time.Second)))
+	return newStateSource(read)
+}
+
+// SaveState writes the state snapshot whenever it changes, until ctx ends. It begins when etcd is used.
+func (s *Store) SaveState(ctx context.Context) error {
+	c := s.cfg.StateSnapshot
+	if c == nil {
+		<-ctx.Done()
+		return nil
+	}
+	select {
+	case <-s.UsesEtcd():
+	case <-ctx.Done():
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(c.File), 0o700); err != nil {
+		return fmt.Errorf("directory of the state snapshot: %w", err)
+	}
+	ranges := c.ranges(s.cfg.Prefix)
+	w := &stateWriter{store: s, config: c, wake: make(chan struct{}, 1), ranges: make(map[string]map[string][]byte, len(ranges))}
+	w.removeLeftovers()
+	var following sync.WaitGroup
+	defer following.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for i, start := range ranges {
+		frequent := i >= len(c.Objects) && i < len(c.Objects)+len(c.Frequent)
+		following.Go(func() { w.follow(ctx, start, frequent) })
+	}
+	w.run(ctx, len(ranges))
+	return nil
+}
+
+// stateWriter follows etcd and writes the file.
+type stateWriter struct {
+	store  *Store
+	config *StateSnapshotConfig
+	wake   chan struct{} // has an element when something has changed
+
+	mu     sync.Mutex                   // guards what follows
+	ranges map[string]map[string][]byte // by the beginning of their keys; those that have been read
+	// changed is since when something waits to be written, frequently since when something of Frequent does; zero: nothing does.
+	changed, frequently time.Time
+}
+
+// note is called with mu held.
+func (w *stateWriter) note(frequent bool) {
+	since := &w.changed
+	if frequent {
+		since = &w.frequently
+	}
+	if since.IsZero() {
+		*since = time.Now()
+	}
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// follow keeps one range until ctx ends.
+func (w *stateWriter) follow(ctx context.Context, start string, frequent bool) {
+	for ctx.Err() == nil {
+		if err := w.followOnce(ctx, start, frequent); err != nil && ctx.Err() == nil {
+			w.store.log.Debug("keys of the state snapshot are read again", zap.String("keys", start), zap.Error(err))
+		}
+		pause(ctx, followRetry)
+	}
+}
+
+func (w *stateWriter) followOnce(ctx context.Context, start string, frequent bool) error {
+	client := w.store.Client()
+	if client == nil {
+		return ErrNotReady
+	}
+	reading, cancel := context.WithTimeout(ctx, contentsTimeout)
+	defer cancel()
+	before, err := client.KV.Get(reading, start, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return err
+	}
+	all, err := listRange(reading, client.KV, start, statePage)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	if known, again := w.ranges[start]; !again || !maps.EqualFunc(known, all, func(a, b []byte) bool { return string(a) == string(b) }) {
+		w.ranges[start] = all
+		w.note(frequent)
+	}
+	w.mu.Unlock()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	for answer := range client.Watch(watching, start, clientv3.WithPrefix(), clientv3.WithRev(before.Header.Revision+1)) {
+		if err := answer.Err(); err != nil {
+			return err
+		}
+		w.mu.Lock()
+		for _, e := range answer.Events {
+			if e.Type == clientv3.EventTypeDelete {
+				delete(w.ranges[start], string(e.Kv.Key))
+			} else {
+				w.ranges[start][string(e.Kv.Key)] = e.Kv.Value
+			}
+		}
+		if len(answer.Events) > 0 {
+			w.note(frequent)
+		}
+		w.mu.Unlock()
+	}
+	return errWatchEnded
+}
+
+// run writes until ctx ends. n is how many ranges there are.
+func (w *stateWriter) run(ctx context.Context, n int) {
+	refresh := min(w.config.MaxAge/4, maxRefresh)
+	var attempted time.Time
+	var problem string
+	for {
+		var due <-chan time.Time
+		if at, ok := w.due(n, attempted, refresh); ok {
+			due = time.After(time.Until(at))
+		}
+		select {
+		case <-ctx.Done():
+			if w.waits(n) {
+				_ = w.write() // the file that is there stays
+			}
+			return
+		case <-w.wake:
+			continue
+		case <-due:
+		}
+		attempted = time.Now()
+		err := w.write()
+		switch {
+		case err == nil:
+			problem = ""
+		case err.Error() != problem: // once per reason
+			problem = err.Error()
+			w.store.log.Error("the state snapshot is not written; trying again", zap.String("file", w.config.File), zap.Error(err))
+		}
+	}
+}
+
+// waits reports whether something waits to be written, and can be.
+func (w *stateWriter) waits(n int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.ranges) == n && !(w.changed.IsZero() && w.frequently.IsZero())
+}
+
+// due is when to write next. It is false until all ranges have been read.
+func (w *stateWriter) due(n int, attempted time.Time, refresh time.Duration) (at time.Time, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.ranges) < n {
+		return time.Time{}, false
+	}
+	at = attempted.Add(refresh)
+	sooner := func(since time.Time, interval time.Duration) {
+		if since.IsZero() {
+			return
+		}
+		next := since.Add(settleTime)
+		if least := attempted.Add(interval); next.Before(least) {
+			next = least
+		}
+		if next.Before(at) {
+			at = next
+		}
+	}
+	sooner(w.changed, w.config.Interval)
+	sooner(w.frequently, w.config.FrequentInterval)
+	return at, true
+}
+
+// write writes what is known, which is as of the last answer of etcd. It does nothing while etcd is lost.
+func (w *stateWriter) write() error {
+	if w.store.Lost() != nil {
+		return nil
+	}
+	at := w.store.quorum.lastAnswer()
+	w.mu.Lock()
+	changed, frequently := w.changed, w.frequently
+	now := &state{at: at, ranges: w.config.ranges(w.store.cfg.Prefix), values: map[string][]byte{}}
+	size := 0
+	for _, values := range w.ranges {
+		for key, value := range values {
+			now.values[key] = value
+			size += len(key) + len(value)
+		}
+	}
+	w.changed, w.frequently = time.Time{}, time.Time{}
+	w.mu.Unlock()
+	err := w.writeFile(now, size)
+	if err != nil { // what was not written still waits
+		w.mu.Lock()
+		w.changed, w.frequently = earlier(w.changed, changed), earlier(w.frequently, frequently)
+		w.mu.Unlock()
+		return err
+	}
+	w.store.saved.Store(&at)
+	return nil
+}
+
+func (w *stateWriter) writeFile(s *state, size int) error {
+	if size > maxStateBytes/2 {
+		return fmt.Errorf("the state has %d bytes, and at most %d are allowed", size, maxStateBytes/2)
+	}
+	data, err := encodeState(s, w.config.Secret, w.store.cfg.Prefix)
+	if err != nil {
+		return err
+	}
+	return pki.WriteFile(w.config.File, data, 0o600)
+}
+
+// earlier is the earlier of two times, of which zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// removeLeftovers removes what a process left that was killed while it wrote.
+func (w *stateWriter) removeLeftovers() {
+	dir, name := filepath.Split(w.config.File)
+	left, err := filepath.Glob(filepath.Join(dir, "."+name+".*"))
+	if err != nil {
+		return
+	}
+	for _, file := range left {
+		if info, err := os.Lstat(file); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > time.Minute {
+			_ = os.Remove(file)
+		}
+	}
+}

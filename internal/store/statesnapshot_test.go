@@ -1,0 +1,413 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+const aRole = "/registry/roles/default/reader"
+
+// snapshotted is an etcd that can be stopped, and the configuration of stores that keep a snapshot of it.
+type snapshotted struct {
+	t    *testing.T
+	dir  string
+	cfg  Config
+	stop func() error // etcd
+	logs *observer.ObservedLogs
+}
+
+func newSnapshotted(t *testing.T) *snapshotted {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	s := &snapshotted{t: t, dir: t.TempDir()}
+	core, logs := observer.New(zapcore.WarnLevel)
+	s.logs = logs
+	s.cfg = Config{
+		Servers: []string{"unix://" + filepath.Join(sockets, "etcd")}, Logger: zap.New(core),
+		StateSnapshot: &StateSnapshotConfig{
+			File: filepath.Join(t.TempDir(), "of its own", "state"), Secret: []byte("a secret of the front door"), MaxAge: time.Hour,
+			Wait: 500 * time.Millisecond, Interval: 10 * time.Millisecond,
+			Objects: []string{"roles", "services/specs"}, Frequent: []string{"pods"}, Own: []string{"debts/"},
+		},
+	}
+	s.startEtcd()
+	return s
+}
+
+func (s *snapshotted) startEtcd() {
+	s.t.Helper()
+	_, s.stop = run(s.t, Config{DataDir: s.dir, UnixSocket: strings.TrimPrefix(s.cfg.Servers[0], "unix://")})
+}
+
+// stopEtcd leaves no member that answers.
+func (s *snapshotted) stopEtcd() {
+	s.t.Helper()
+	if err := s.stop(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// save writes keys through a store, waits until it has written the snapshot, and stops it.
+func (s *snapshotted) save(values map[string]string) {
+	s.t.Helper()
+	st, stop := run(s.t, s.cfg)
+	for key, value := range values {
+		if _, err := st.Client().KV.Put(within(s.t), key, value); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- st.SaveState(ctx) }()
+	s.await("a snapshot", func() bool {
+		read, err := readStateFile(s.cfg.StateSnapshot, DefaultPrefix, time.Now())
+		if err != nil {
+			return false
+		}
+		for key, value := range values {
+			if s.cfg.StateSnapshot.inSnapshot(key) && string(read.values[key]) != value {
+				return false
+			}
+		}
+		return true
+	})
+	cancel()
+	if err := <-ended; err != nil {
+		s.t.Fatal(err)
+	}
+	if st.StateSaved().IsZero() {
+		s.t.Error("nobody knows that it was saved")
+	}
+	if err := stop(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (c *StateSnapshotConfig) inSnapshot(key string) bool {
+	return slices.ContainsFunc(c.ranges(DefaultPrefix), func(start string) bool { return strings.HasPrefix(key, start) })
+}
+
+func (s *snapshotted) await(what string, is func() bool) {
+	s.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !is() {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("not in time: %s", what)
+		}
+		select {
+		case <-s.t.Context().Done():
+			s.t.Fatal("the test is over")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// A store that starts without etcd answers from the snapshot what is in it, and goes over to etcd when that is back.
+func TestStartingFromASnapshot(t *testing.T) {
+	s := newSnapshotted(t)
+	s.save(map[string]string{
+		aRole: "role", "/registry/services/specs/default/notes": "service", "/registry/services/endpoints/default/notes": "not in it",
+		"/registry/secrets/default/token": "hunter2-in-the-clear", "/portico/debts/one": "debt", "/portico/nodeports/1": "not in it",
+	})
+	file, err := os.ReadFile(s.cfg.StateSnapshot.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(s.cfg.StateSnapshot.File); err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	for _, clear := range []string{"hunter2", "role", "service", "debt"} {
+		if bytes.Contains(file, []byte(clear)) {
+			t.Errorf("the file has %q in the clear", clear)
+		}
+	}
+	if read, err := decodeState(file, s.cfg.StateSnapshot.Secret, DefaultPrefix); err != nil || len(read.values) != 3 {
+		t.Errorf("the file has %v, %v", read, err)
+	}
+
+	s.stopEtcd()
+	st, stop := run(t, s.cfg)
+	defer func() { _ = stop() }()
+	ctx := within(t)
+	kv := st.Client().KV
+	if at, ok := st.StartedFrom(); !ok || time.Since(at) > time.Minute {
+		t.Errorf("it has started from %s, %v", at, ok)
+	}
+	if st.Lost() == nil || st.Check(ctx) == nil {
+		t.Error("etcd is not lost")
+	}
+	if !st.HasInState("services/specs") || st.HasInState("services/endpoints") || st.HasInState("services") {
+		t.Error("it does not know what is in the snapshot")
+	}
+	// What is in it is answered, and what is not there is known not to be.
+	for key, want := range map[string]int{aRole: 1, "/registry/roles/default/other": 0, "/registry/pods/default/none": 0, "/registry/roles": 0} {
+		if answer, err := kv.Get(ctx, key, clientv3.WithLimit(1)); err != nil || len(answer.Kvs) != want || answer.Header.Revision != stateRevision {
+			t.Errorf("%s: %v, %v", key, answer, err)
+		}
+	}
+	if answer, err := kv.Get(ctx, "/registry/pods/", clientv3.WithPrefix()); err != nil || answer.Count != 0 {
+		t.Errorf("an empty range: %v, %v", answer, err)
+	}
+	if kept, err := st.List(ctx, "debts/"); err != nil || string(kept["debts/one"]) != "debt" {
+		t.Errorf("own keys: %v, %v", kept, err)
+	}
+	// What is not in it is not answered at all: single keys fail, and ranges wait.
+	var lost *QuorumError
+	for _, key := range []string{"/registry/secrets/default/token", "/registry/services/endpoints/default/notes", "/portico/nodeports/1"} {
+		if answer, err := kv.Get(ctx, key); !errors.As(err, &lost) {
+			t.Errorf("%s: %v, %v", key, answer, err)
+		}
+	}
+	for _, start := range []string{"/registry/secrets/", "/registry/", "/portico/nodeports/", "/registry/services/"} {
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		if answer, err := kv.Get(short, start, clientv3.WithPrefix()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v, %v", start, answer, err)
+		}
+		cancel()
+	}
+	if _, err := kv.Put(ctx, aRole, "changed"); !errors.As(err, &lost) {
+		t.Errorf("a write: %v", err)
+	}
+	if _, err := kv.Txn(ctx).Then(clientv3.OpDelete(aRole)).Commit(); !errors.As(err, &lost) {
+		t.Errorf("a transaction: %v", err)
+	}
+	waiting := make(chan int64, 1)
+	go func() {
+		answer, err := kv.Get(ctx, "/registry/secrets/", clientv3.WithPrefix())
+		if err != nil {
+			t.Error(err)
+			answer = &clientv3.GetResponse{}
+		}
+		waiting <- answer.Count
+	}()
+	watch := st.Client().Watch(ctx, "/registry/roles/", clientv3.WithPrefix(), clientv3.WithRev(stateRevision+1))
+
+	s.startEtcd()
+	select {
+	case <-st.UsesEtcd():
+	case <-ctx.Done():
+		t.Fatal("etcd is not used")
+	}
+	if end := <-watch; !errors.Is(end.Err(), rpctypes.ErrCompacted) {
+		t.Errorf("the watch ends with %+v", end)
+	}
+	if n := <-waiting; n != 1 {
+		t.Errorf("the range that waited has %d keys", n)
+	}
+	if answer, err := kv.Get(ctx, aRole); err != nil || len(answer.Kvs) != 1 || answer.Kvs[0].ModRevision <= stateRevision {
+		t.Errorf("not of etcd: %v, %v", answer, err)
+	}
+	// Nothing goes on from the snapshot: etcd has all revisions, and would answer with what there was at the first.
+	if answer, err := kv.Get(ctx, "/registry/roles/", clientv3.WithPrefix(), clientv3.WithRev(stateRevision)); !errors.Is(err, rpctypes.ErrCompacted) {
+		t.Errorf("a further page of the snapshot: %v, %v", answer, err)
+	}
+	for response := range st.Client().Watch(ctx, "/registry/roles/", clientv3.WithPrefix(), clientv3.WithRev(stateRevision+1)) {
+		if !errors.Is(response.Err(), rpctypes.ErrCompacted) {
+			t.Errorf("a watch from the snapshot: %+v", response)
+		}
+	}
+	events := st.Client().Watch(ctx, "/registry/roles/", clientv3.WithPrefix())
+	s.await("a write", func() bool { _, err := kv.Put(ctx, aRole, "changed"); return err == nil })
+	if event := <-events; len(event.Events) != 1 || string(event.Events[0].Kv.Value) != "changed" {
+		t.Errorf("a watch of etcd: %+v", event)
+	}
+}
+
+// Pages of a list are of one state.
+func TestPagesOfASnapshot(t *testing.T) {
+	values := map[string][]byte{"/registry/rolebindings/a": nil}
+	for i := range 25 {
+		values[fmt.Sprintf("/registry/roles/%02d", i)] = []byte{byte(i)}
+	}
+	source := newStateSource(&state{ranges: []string{"/registry/roles/"}, values: values})
+	kv := &stateKV{source: source}
+	page := func(from string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+		return kv.Get(t.Context(), from, append(opts, clientv3.WithRange("/registry/roles0"), clientv3.WithLimit(10))...)
+	}
+	first, err := page("/registry/roles/")
+	if err != nil || len(first.Kvs) != 10 || !first.More || first.Count != 25 {
+		t.Fatalf("%v, %v", first, err)
+	}
+	next := string(first.Kvs[9].Key) + "\x00"
+	second, err := page(next, clientv3.WithRev(first.Header.Revision))
+	if err != nil || len(second.Kvs) != 10 || string(second.Kvs[0].Key) != "/registry/roles/10" {
+		t.Fatalf("%v, %v", second, err)
+	}
+	stream, err := kv.GetStream(t.Context(), "/registry/roles/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := clientv3.GetStreamToGetResponse(stream); err != nil || len(all.Kvs) != 25 || all.Header.Revision != stateRevision {
+		t.Errorf("%v, %v", all, err)
+	}
+	source.useEtcd()
+	if third, err := page(next, clientv3.WithRev(first.Header.Revision)); !errors.Is(err, rpctypes.ErrCompacted) {
+		t.Errorf("the rest of a list comes from elsewhere: %v, %v", third, err)
+	}
+}
+
+// A snapshot that somebody has changed, that is of another front door, of another release or too old is refused as a whole, with one line.
+func TestSnapshotsThatAreRefused(t *testing.T) {
+	c := &StateSnapshotConfig{
+		File: filepath.Join(t.TempDir(), "state"), Secret: []byte("ours"), MaxAge: time.Hour, Objects: []string{"roles"}, Own: []string{"debts/"},
+	}
+	now := time.Now()
+	of := func(at time.Time, ranges []string) *state {
+		return &state{at: at, ranges: ranges, values: map[string][]byte{aRole: []byte("role")}}
+	}
+	encode := func(s *state, secret, prefix string) []byte {
+		file, err := encodeState(s, []byte(secret), prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	all := c.ranges(DefaultPrefix)
+	good := encode(of(now, all), "ours", DefaultPrefix)
+	read := func(file []byte) error {
+		if err := os.WriteFile(c.File, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := readStateFile(c, DefaultPrefix, now)
+		if (s == nil) != (err != nil) {
+			t.Errorf("a part of it is read: %v, %v", s, err)
+		}
+		return err
+	}
+	if err := read(good); err != nil {
+		t.Fatal(err)
+	}
+	for i := range good {
+		changed := slices.Clone(good)
+		changed[i] ^= 1
+		if err := read(changed); !errors.Is(err, errStateDamaged) && !errors.Is(err, errStateFormat) && !errors.Is(err, errStateKey) {
+			t.Errorf("byte %d is another: %v", i, err)
+		}
+		if err := read(good[:i]); !errors.Is(err, errStateDamaged) {
+			t.Errorf("%d bytes of %d: %v", i, len(good), err)
+		}
+	}
+	another := slices.Clone(good)
+	binary.BigEndian.PutUint16(another[len(stateMagic):], stateFormat+1)
+	for name, refused := range map[string]struct {
+		file []byte
+		want error
+		say  string
+	}{
+		"of another front door":   {encode(of(now, all), "theirs", DefaultPrefix), errStateKey, "another key"},
+		"of another prefix":       {encode(of(now, all), "ours", "/other"), errStateDamaged, "damaged"},
+		"of another format":       {another, errStateFormat, "another format"},
+		"without all ranges":      {encode(of(now, all[:1]), "ours", DefaultPrefix), errStateFormat, "does not have /portico/debts/"},
+		"too old":                 {encode(of(now.Add(-2*time.Hour), all), "ours", DefaultPrefix), nil, "2h0m0s old, and at most 1h0m0s is allowed"},
+		"of the future":           {encode(of(now.Add(time.Hour), all), "ours", DefaultPrefix), nil, "correct the clock"},
+		"with more after its end": {append(slices.Clone(good), 0), errStateDamaged, "damaged"},
+	} {
+		err := read(refused.file)
+		if err == nil || refused.want != nil && !errors.Is(err, refused.want) || !strings.Contains(err.Error(), refused.say) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := read(good); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chmod(c.File, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readStateFile(c, DefaultPrefix, now); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("a file that everybody reads: %v", err)
+	}
+}
+
+// A start that has no snapshot, or refuses the one it has, waits for etcd.
+func TestAStartThatRefusesItsSnapshot(t *testing.T) {
+	s := newSnapshotted(t)
+	s.save(map[string]string{aRole: "role"})
+	s.stopEtcd()
+	file, err := os.ReadFile(s.cfg.StateSnapshot.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file[len(file)-1] ^= 1
+	if err := os.WriteFile(s.cfg.StateSnapshot.File, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st, err := New(s.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- st.Run(ctx) }()
+	refusals := func() int { return s.logs.FilterMessageSnippet("the state snapshot is refused").Len() }
+	s.await("the line that it is refused", func() bool { return refusals() == 1 })
+	select {
+	case <-st.Ready():
+		t.Fatal("it has started from a snapshot that somebody has changed")
+	default:
+	}
+	s.startEtcd()
+	select {
+	case <-st.Ready():
+	case <-within(t).Done():
+		t.Fatal("it does not start with etcd")
+	}
+	if _, without := st.StartedFrom(); without || st.Lost() != nil || refusals() != 1 {
+		t.Errorf("started without etcd: %v, lost: %v, refused %d times", without, st.Lost(), refusals())
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// When the file is written.
+func TestWhenASnapshotIsDue(t *testing.T) {
+	began := time.Now()
+	c := (&StateSnapshotConfig{MaxAge: time.Hour}).withDefaults()
+	for name, given := range map[string]struct {
+		changed, frequently, attempted, want time.Duration // since it began; negative: never
+	}{
+		"nothing has changed":             {-1, -1, 0, maxRefresh},
+		"a change after a long time":      {time.Minute, -1, 0, time.Minute + settleTime},
+		"a change soon after a write":     {time.Second, -1, 0, 10 * time.Second},
+		"pods alone":                      {-1, time.Second, 0, time.Minute},
+		"pods, long after the last write": {-1, 3 * time.Minute, 0, 3*time.Minute + settleTime},
+		"pods, and what is urgent":        {2 * time.Second, time.Second, 0, 10 * time.Second},
+	} {
+		at := func(d time.Duration) time.Time {
+			if d < 0 {
+				return time.Time{}
+			}
+			return began.Add(d)
+		}
+		w := &stateWriter{config: c, changed: at(given.changed), frequently: at(given.frequently)}
+		if due, ok := w.due(0, at(given.attempted), maxRefresh); !ok || !due.Equal(began.Add(given.want)) {
+			t.Errorf("%s: due after %s, %v", name, due.Sub(began), ok)
+		}
+		if _, ok := w.due(1, began, maxRefresh); ok {
+			t.Errorf("%s: due before everything is known", name)
+		}
+	}
+}
