@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -67,6 +68,8 @@ type Router struct {
 	// Settle, if set, is called before the document of one local group-version is served. It waits until the merged documents say the
 	// same of it, so that a client that has seen one finds the group-version in the others too. It must be bounded.
 	Settle func(ctx context.Context, gv schema.GroupVersion)
+	// Warning, if set, returns what clients of backends, discovery and OpenAPI are warned of; empty: nothing.
+	Warning func() string
 	// Static serves everything outside the API.
 	Static http.Handler
 }
@@ -78,12 +81,14 @@ func (s *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		gv, ok := groupVersionFor(r)
 		if !ok {
 			NoteServedBy(r.Context(), "discovery")
+			s.warn(w)
 			s.Discovery.ServeHTTP(w, r)
 			return
 		}
 		s.serveGroupVersion(w, r, gv)
 	case path == "/openapi" || strings.HasPrefix(path, "/openapi/"):
 		NoteServedBy(r.Context(), "openapi")
+		s.warn(w)
 		s.OpenAPI.ServeHTTP(w, r)
 	default:
 		s.Static.ServeHTTP(w, r)
@@ -131,6 +136,17 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 	}
 }
 
+func (s *Router) warn(w http.ResponseWriter) {
+	if s.Warning == nil {
+		return
+	}
+	if text := s.Warning(); text != "" {
+		if line, err := utilnet.NewWarningHeader(299, "-", text); err == nil { // fails for what no header can hold
+			w.Header().Add("Warning", line)
+		}
+	}
+}
+
 // mayBeBehind reports whether a request would be refused for what another replica may know already, and the resource that it is for.
 func (s *Router) mayBeBehind(r *http.Request, gv schema.GroupVersion, table *apiservice.Table) (resource string, behind bool) {
 	if s.CatchUp == nil {
@@ -174,6 +190,7 @@ func (s *Router) destination(route *apiservice.Route) proxy.Destination {
 
 // serveRemote hands a request to the proxy.
 func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apiservice.Route, target proxy.Destination) {
+	s.warn(w)
 	rec := recordFrom(r.Context())
 	info, _ := requestInfo(r.Context())
 	rec.proxied = true
