@@ -61,6 +61,8 @@ type Config struct {
 	// other documents than before: its response to a probe changed, or it is healthy again after a connection was lost or its
 	// endpoints changed. Default nil: nobody tells and nobody listens.
 	BackendEvents *transport.Events
+	// WithoutEtcd, if set, reports whether nothing can be written now: Ready does not wait for registrations then.
+	WithoutEtcd func() bool
 	// Debts, if set, tells which backends must be cleaned up before they may be used. Default nil: none.
 	Debts   Debts
 	Metrics *metrics.Availability
@@ -260,10 +262,12 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // awaitReady closes ready.
 func (c *Controller) awaitReady(ctx context.Context) {
-	select {
-	case <-c.registrar.registered:
-	case <-ctx.Done():
-		return
+	if c.cfg.WithoutEtcd == nil || !c.cfg.WithoutEtcd() {
+		select {
+		case <-c.registrar.registered:
+		case <-ctx.Done():
+			return
+		}
 	}
 	patience := time.NewTimer(firstProbeTime)
 	defer patience.Stop()

@@ -2,7 +2,9 @@ package clients
 
 import (
 	"context"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -99,6 +101,11 @@ func (i *Informers) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncR
 		}
 	}
 	return result
+}
+
+// Running returns the informers that have been started.
+func (i *Informers) Running() []cache.SharedIndexInformer {
+	return slices.Collect(maps.Values(i.runningNow()))
 }
 
 func (i *Informers) runningNow() map[reflect.Type]cache.SharedIndexInformer {

@@ -102,8 +102,9 @@ type Server struct {
 	custom  *crds.Definitions // written before ready is closed
 	// repairer too is written before ready is closed.
 	repairer *allocation.Repairer
-	// definitions too.
+	// definitions and factory too.
 	definitions definitionReader
+	factory     *storageFactory
 	openAPIv3   func() []openapidocs.Document // made at the first call, as openAPIv2
 	openAPIv2   func() openapidocs.Document
 	added       atomic.Pointer[addedDocuments]
@@ -166,6 +167,10 @@ func (s *Server) Run(ctx context.Context) error {
 	started := time.Now()
 	factory := newStorageFactory(client, s.cfg.Store.Prefix(), s.codec, s.cfg.Storage)
 	defer factory.close()
+	if _, without := s.cfg.Store.StartedFrom(); without {
+		factory.later = func(directory string) bool { return !s.cfg.Store.HasInState(directory) }
+	}
+	s.factory = factory
 	api, err := install(s.cfg, s.codec, factory, s.own, s.merge, s.mapper(), s.newAdmission)
 	if err != nil {
 		return fmt.Errorf("local groups: %w", err)
@@ -202,6 +207,10 @@ func (s *Server) Run(ctx context.Context) error {
 	cancel()
 	return behind.Wait()
 }
+
+// AwaitEtcd returns when all objects are served as etcd has them, and not as a state snapshot had them that the store started from. It
+// is an error if ctx ended first. It must not be called before Ready.
+func (s *Server) AwaitEtcd(ctx context.Context) error { return s.factory.awaitEtcd(ctx) }
 
 func labelledRun(ctx context.Context, what string, run func(context.Context) error) error {
 	if err := run(ctx); err != nil {

@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -23,6 +27,12 @@ import (
 
 	"portico.dev/internal/coreapi/registry"
 )
+
+// nothing matches no object.
+var nothing = storage.SelectionPredicate{
+	Label: labels.Nothing(), Field: fields.Everything(),
+	GetAttrs: func(runtime.Object) (labels.Set, fields.Set, error) { return nil, nil, nil },
+}
 
 const (
 	// deleteWorkers delete the members of a collection side by side.
@@ -44,6 +54,9 @@ type storageFactory struct {
 	clock           *cacheClock
 	background      sync.WaitGroup
 	stop            context.CancelFunc
+
+	// later reports whether the start is not to wait for the cache of a directory. Nil: it waits for all.
+	later func(directory string) bool
 
 	mu    sync.Mutex
 	fills []cacheFill // the caches that the start waits for
@@ -110,9 +123,21 @@ func (s *storageFactory) cached(
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fills = append(s.fills, cacheFill{
-		of: config.GroupResource, ready: front.ReadinessCheck,
+		of: config.GroupResource, directory: strings.Trim(prefix, "/"), ready: front.ReadinessCheck,
 		list: func(ctx context.Context) error {
 			return raw.GetList(ctx, prefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, newListFunc())
+		},
+		revision: func(ctx context.Context) (string, error) {
+			list := newListFunc()
+			err := front.GetList(ctx, prefix, storage.ListOptions{ResourceVersion: "0", Predicate: nothing, Recursive: true}, list)
+			if err != nil {
+				return "", err
+			}
+			accessor, err := meta.ListAccessor(list)
+			if err != nil {
+				return "", err
+			}
+			return accessor.GetResourceVersion(), nil
 		},
 	})
 	return front, stop, nil

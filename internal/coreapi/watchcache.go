@@ -22,21 +22,27 @@ import (
 
 	"portico.dev/internal/coreapi/crds"
 	"portico.dev/internal/run"
+	"portico.dev/internal/store"
 )
 
 const (
 	// cachePoll is how often the caches are asked whether they are full, during start-up only.
 	cachePoll = 2 * time.Millisecond
+	// caughtUpPoll is how often they are asked for their revision, while etcd is back and they are still of a state snapshot.
+	caughtUpPoll = 50 * time.Millisecond
 	// diagnoseAfter is how long a cache may take to fill before its objects are listed from etcd to find out why.
 	diagnoseAfter = 5 * time.Second
 )
 
 // cacheFill is a watch cache that the start waits for.
 type cacheFill struct {
-	of    schema.GroupResource
-	ready func() error
+	of        schema.GroupResource
+	directory string // of the objects
+	ready     func() error
 	// list reads the same from etcd.
 	list func(context.Context) error
+	// revision is that of the content of the cache.
+	revision func(context.Context) (string, error)
 }
 
 // awaitCaches returns when every cache is full, or the first that is not when the time is over. It does not wait for a
@@ -45,11 +51,38 @@ func (s *storageFactory) awaitCaches(ctx context.Context, timeout time.Duration)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for _, f := range s.fills {
+		if s.later != nil && s.later(f.directory) {
+			continue
+		}
 		if err := f.await(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// awaitEtcd returns when every cache has what etcd has, and not a state snapshot.
+func (s *storageFactory) awaitEtcd(ctx context.Context) error {
+	tick := time.NewTicker(caughtUpPoll)
+	defer tick.Stop()
+	for _, f := range s.fills {
+		for !f.isOfEtcd(ctx) {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+func (f *cacheFill) isOfEtcd(ctx context.Context) bool {
+	if f.ready() != nil {
+		return false
+	}
+	revision, err := f.revision(ctx)
+	return err == nil && revision != "" && revision != "0" && !store.IsStateRevision(revision)
 }
 
 func (f *cacheFill) await(ctx context.Context) error {

@@ -31,6 +31,8 @@ type ensurer struct {
 	levels  *ensuredKind[*flowcontrolv1.PriorityLevelConfiguration]
 	synced  []cache.DoneChecker
 	deleted chan struct{} // has one when an object was deleted
+	// withoutEtcd, if set, reports whether nothing can be written now.
+	withoutEtcd func() bool
 }
 
 func newEnsurer(api client.FlowcontrolV1Interface, known informers.Interface) (*ensurer, error) {
@@ -93,6 +95,9 @@ func (e *ensurer) start(ctx context.Context) error {
 	if !cache.WaitFor(ctx, "", e.synced...) {
 		return errNoSync
 	}
+	if e.withoutEtcd != nil && e.withoutEtcd() {
+		return nil // run writes them
+	}
 	return e.ensureUntilDone(ctx)
 }
 
@@ -123,6 +128,9 @@ func (e *ensurer) run(ctx context.Context, log *zap.Logger) {
 			return
 		case <-tick.C:
 		case <-e.deleted:
+		}
+		if e.withoutEtcd != nil && e.withoutEtcd() {
+			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, startTimeout)
 		err := e.ensureUntilDone(bounded)

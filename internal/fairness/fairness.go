@@ -30,6 +30,8 @@ type Config struct {
 	// Stats says how many objects of a resource are stored and how large they are, which is how wide a list is. Nil:
 	// every list is one seat wide.
 	Stats func(groupResource string) (storage.Stats, error)
+	// WithoutEtcd, if set, reports whether nothing can be written now: the objects are then used as they are.
+	WithoutEtcd func() bool
 	// Metrics count requests. May be nil.
 	Metrics *metrics.Fairness
 	// Logger gets errors about objects that cannot be maintained. May be nil.
@@ -112,6 +114,7 @@ func (f *Fairness) Run(ctx context.Context) error {
 	}
 	f.dispatcher.Store(d)
 	factory.Start(ctx.Done())
+	ensurer.withoutEtcd = f.cfg.WithoutEtcd
 	if err := ensurer.start(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil

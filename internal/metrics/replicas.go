@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // NewReplicas registers on reg whether this replica leads, whether etcd answers it, and whether it has the keys of the others. They are called at every
 // scrape.
@@ -26,4 +30,24 @@ func NewReplicas(reg prometheus.Registerer, leads, etcd, keys func() bool) {
 		Name: "portico_replica_shared_keys_match",
 		Help: "Whether this replica has what all replicas must share: 0 when its CAs, token keys or encryption keys differ from those of most others.",
 	}, keys)
+}
+
+// NewStateSnapshot registers on reg how old the state is that is served without etcd, and when the last one was written. Both are called at
+// every scrape.
+func NewStateSnapshot(reg prometheus.Registerer, served func() time.Duration, saved func() time.Time) {
+	reg.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "portico_state_snapshot_served_age_seconds",
+			Help: "Age of the state snapshot that this replica started from and still serves; 0 when it serves what etcd has.",
+		}, func() float64 { return served().Seconds() }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "portico_state_snapshot_saved_timestamp_seconds",
+			Help: "Time of the state in --state-snapshot-file, if this process has written it; 0 when it has not.",
+		}, func() float64 {
+			if at := saved(); !at.IsZero() {
+				return float64(at.UnixMilli()) / 1000
+			}
+			return 0
+		}),
+	)
 }
