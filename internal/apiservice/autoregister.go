@@ -25,6 +25,9 @@ import (
 
 const registrationWorkers = 5
 
+// withoutEtcdRetry is how often it is looked whether etcd is back.
+const withoutEtcdRetry = time.Second
+
 // registrar creates, updates and deletes the local APIServices, by the table in decide.
 type registrar struct {
 	client aggregatorclient.APIServiceInterface
@@ -32,6 +35,10 @@ type registrar struct {
 	local  *localAPIServices
 	log    *zap.Logger
 	queue  workqueue.TypedRateLimitingInterface[string]
+
+	// withoutEtcd reports whether nothing can be written now. What is known is then of a while ago, and written after that is over: a
+	// CRD that is not known yet would have its APIService taken for a leftover.
+	withoutEtcd func() bool
 
 	// atStart is the APIServices that this process found; written once, before the workers start.
 	atStart sets.Set[string]
@@ -48,14 +55,15 @@ type registrar struct {
 
 func newRegistrar(client aggregatorclient.APIServiceInterface, lister aggregatorlisters.APIServiceLister, w *localAPIServices, log *zap.Logger) *registrar {
 	return &registrar{
-		client:     client,
-		lister:     lister,
-		local:      w,
-		log:        log,
-		wasRemote:  sets.New[string](),
-		done:       sets.New[string](),
-		missing:    sets.KeySet(w.builtIn),
-		registered: make(chan struct{}),
+		client:      client,
+		lister:      lister,
+		local:       w,
+		log:         log,
+		wasRemote:   sets.New[string](),
+		withoutEtcd: func() bool { return false },
+		done:        sets.New[string](),
+		missing:     sets.KeySet(w.builtIn),
+		registered:  make(chan struct{}),
 	}
 }
 
@@ -90,6 +98,10 @@ func (r *registrar) run(ctx context.Context) error {
 		close(r.registered)
 	}
 	runWorkers(ctx, r.queue, registrationWorkers, func(name string) {
+		if r.withoutEtcd() {
+			r.queue.AddAfter(name, withoutEtcdRetry)
+			return
+		}
 		if err := r.sync(ctx, name); err != nil {
 			if ctx.Err() == nil {
 				r.log.Warn("APIService is not registered yet", zap.String("apiservice", name), zap.Error(err))

@@ -61,7 +61,7 @@ type Config struct {
 	// other documents than before: its response to a probe changed, or it is healthy again after a connection was lost or its
 	// endpoints changed. Default nil: nobody tells and nobody listens.
 	BackendEvents *transport.Events
-	// WithoutEtcd, if set, reports whether nothing can be written now: Ready does not wait for registrations then.
+	// WithoutEtcd, if set, reports whether nothing can be written now: registrations are put off then, and Ready does not wait for them.
 	WithoutEtcd func() bool
 	// Debts, if set, tells which backends must be cleaned up before they may be used. Default nil: none.
 	Debts   Debts
@@ -148,6 +148,9 @@ func New(cfg Config) *Controller {
 	}
 	client := cfg.Client.ApiregistrationV1().APIServices()
 	c.registrar = newRegistrar(client, c.lister, c.local, c.log)
+	if cfg.WithoutEtcd != nil {
+		c.registrar.withoutEtcd = cfg.WithoutEtcd
+	}
 	c.replicas = newReplicas(cfg.Peers, cfg.Replica, cfg.Hops, c.log)
 	c.events = newEventRecorder(cfg.Events, cfg.Replica, c.log)
 	c.status = &statusWriter{
