@@ -53,6 +53,8 @@ type Config struct {
 	Cluster ClusterConfig
 	// Storage is how objects are kept in it.
 	Storage StorageConfig
+	// StateSnapshot is what a replica starts from while etcd is away. Default nothing: it waits.
+	StateSnapshot StateSnapshotConfig
 	// Backup is scheduled backups. Default none.
 	Backup BackupConfig
 
@@ -156,6 +158,7 @@ func Default() Config {
 		EtcdPrefix:                       "/registry",
 		Cluster:                          ClusterConfig{PeerPort: defaultPeerPort},
 		Storage:                          defaultStorage(),
+		StateSnapshot:                    defaultStateSnapshot(),
 		Backup:                           defaultBackup(),
 		RequestHeaderAllowedNames:        []string{"front-proxy-client"},
 		RequestHeaderUsernameHeaders:     []string{"X-Remote-User"},
@@ -189,6 +192,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addStorageFlags(fs)
 	c.Cluster.addFlags(fs)
 	c.Storage.addFlags(fs)
+	c.StateSnapshot.addFlags(fs)
 	c.Backup.addFlags(fs)
 	c.addRequestFlags(fs)
 	c.addAdmissionFlags(fs)
@@ -321,6 +325,7 @@ func (c *Config) Validate() error {
 	}
 	c.validateCluster(bad)
 	c.validateStorage(bad)
+	c.validateStateSnapshot(bad)
 	c.validateBackup(bad)
 	if c.RequestTimeout <= 0 {
 		bad("request-timeout", "%s is not positive", c.RequestTimeout)

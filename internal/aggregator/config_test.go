@@ -50,6 +50,10 @@ func TestSettingsThatCannotWorkAreNamedByTheirFlag(t *testing.T) {
 		"a plugin that is not here":       {"--enable-admission-plugins NodeRestriction", []string{"--enable-admission-plugins: NodeRestriction is a plugin of kube-apiserver"}},
 		"to do without one that is not":   {"--disable-admission-plugins NodeRestriction", nil},
 		"a plugin on and off":             {"--enable-admission-plugins PodSecurity --disable-admission-plugins PodSecurity", []string{"--disable-admission-plugins: PodSecurity is also in"}},
+		"a state of an etcd of our own":   {"--state-snapshot-file s", []string{"--state-snapshot-file: is for an external etcd"}},
+		"a state snapshot":                {"--etcd-servers https://a:2379 --state-snapshot-file s --state-snapshot-max-age 1h", nil},
+		"a state of no age":               {"--etcd-servers https://a:2379 --state-snapshot-file s --state-snapshot-max-age 1s", []string{"--state-snapshot-max-age: 1s is too short"}},
+		"the age of no state":             {"--state-snapshot-max-age 1h", []string{"--state-snapshot-max-age: is only of use together with --state-snapshot-file"}},
 		"a configuration that is nowhere": {"--admission-control-config-file /nowhere", []string{"--admission-control-config-file: "}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -194,7 +194,13 @@ func awaitEndpoints(ctx context.Context, t *testing.T, client kubernetes.Interfa
 // startEtcd runs an etcd that no replica goes away with.
 func startEtcd(t *testing.T, socket string) (stop func() error) {
 	t.Helper()
-	s, err := store.New(store.Config{DataDir: t.TempDir(), UnixSocket: socket})
+	return startEtcdIn(t, t.TempDir(), socket)
+}
+
+// startEtcdIn starts an etcd in a directory that may have the data of an earlier one.
+func startEtcdIn(t *testing.T, dir, socket string) (stop func() error) {
+	t.Helper()
+	s, err := store.New(store.Config{DataDir: dir, UnixSocket: socket})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,13 +40,14 @@ func (h *parts) wireFront() error {
 	h.router = &server.Router{
 		Routes:             h.apiservices.Table,
 		LocalGroupVersions: h.localGroupVersions,
-		Local:              server.ForLocal(server.NewBodyMemory(h.memory, h.metrics.Overload), h.core.Handler()),
+		Local:              h.onlyWithEtcd(server.ForLocal(server.NewBodyMemory(h.memory, h.metrics.Overload), h.core.Handler())),
 		Proxy:              h.proxy,
 		Unknown:            func(route *apiservice.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
 		InitialEvents:      h.watchLists,
 		Discovery:          h.discovery,
 		Settle:             h.settleDiscovery,
 		OpenAPI:            h.openapi,
+		Warning:            h.stateWarning,
 		Static: server.NewStatic(server.StaticConfig{
 			Health: h.health, Version: version.Get(),
 			Gatherer:    prometheus.Gatherers{h.registry, legacyregistry.DefaultGatherer},
@@ -179,6 +180,7 @@ func (h *parts) wireFairness() (err error) {
 	}
 	h.fairness, err = fairness.New(fairness.Config{
 		Client: h.bootstrapClients, Seats: h.cfg.seats(), Metrics: h.metrics.Fairness, Logger: h.log.Named("fairness"),
+		WithoutEtcd: func() bool { _, without := h.withoutEtcd(); return without },
 	})
 	return err
 }
@@ -240,5 +242,5 @@ func (h *parts) notReady() error {
 			return err
 		}
 	}
-	return nil
+	return h.stateTooOld()
 }

@@ -15,6 +15,10 @@ func (h *parts) members() *run.Group {
 	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
 		g.Add(run.Member{Name: name, Ready: ready, Run: f})
 	}
+	addWithEtcd := func(name string, ready <-chan struct{}, f func(context.Context) error) {
+		ready, f = h.onceEtcdIsBack(ready, f)
+		add(name, ready, f)
+	}
 	if h.server != nil {
 		add("port", h.server.Accepts(), h.server.Accept)
 	}
@@ -22,13 +26,13 @@ func (h *parts) members() *run.Group {
 	add("authentication", nil, h.watchAuthentication)
 	add("authorization", nil, h.authz.Run)
 	add("store", h.store.Ready(), h.store.Run)
-	add("replicas", h.replicas.Ready(), h.replicas.Run)
+	addWithEtcd("replicas", h.replicas.Ready(), h.replicas.Run)
 	add("encryption", h.encryption.Ready(), h.encryption.Run)
-	add("shared keys", h.sharedKeys.Ready(), h.sharedKeys.Run)
+	addWithEtcd("shared keys", h.sharedKeys.Ready(), h.sharedKeys.Run)
 	add("webhooks", nil, h.closeWebhooks)
 	add("local groups", h.core.Ready(), h.core.Run)
 	bootstrapped, bootstrap := h.bootstrap()
-	add("bootstrap", bootstrapped, bootstrap)
+	addWithEtcd("bootstrap", bootstrapped, bootstrap)
 	synced, follow := h.runInformers()
 	add("informers", synced, follow)
 	add("rbac", h.rbac.Ready(), func(ctx context.Context) error { return h.rbac.Run(ctx, h.rbacInformers()) })
@@ -44,19 +48,20 @@ func (h *parts) members() *run.Group {
 	add("discovery", h.discovery.Ready(), h.discovery.Run)
 	add("watch list probes", nil, h.watchLists.Run)
 	add("openapi", h.openapi.Ready(), h.openapi.Run)
-	add("debt cleanup", nil, h.debtCleaner.Run)
-	add("controllers", h.controllers.Ready(), h.controllers.Run)
+	addWithEtcd("debt cleanup", nil, h.debtCleaner.Run)
+	addWithEtcd("controllers", h.controllers.Ready(), h.controllers.Run)
 	if h.collector != nil {
-		add("garbage collector", nil, h.collector.Run)
+		addWithEtcd("garbage collector", nil, h.collector.Run)
 	}
 	if h.joins != nil && h.cfg.Cluster.Init {
 		g.Add(h.firstToken())
 	}
 	if h.sharesEtcd() {
 		add("etcd loss", nil, h.etcdLoss.run)
+		add("state snapshot", nil, h.runStateSnapshot)
 	}
 	if h.schedule != nil {
-		add("backups", nil, h.schedule.Run)
+		addWithEtcd("backups", nil, h.schedule.Run)
 	}
 	if h.tracing != nil {
 		add("tracing", nil, h.tracing.Run) // before the listener, so that the last spans are sent after the last request
@@ -97,10 +102,19 @@ const bootstrapTimeout = 30 * time.Second
 func (h *parts) bootstrap() (<-chan struct{}, func(context.Context) error) {
 	done := make(chan struct{})
 	return done, func(ctx context.Context) error {
-		bounded, cancel := context.WithTimeout(ctx, bootstrapTimeout)
-		defer cancel()
-		if err := h.writeBootstrapObjects(bounded); err != nil {
-			return err
+		for {
+			bounded, cancel := context.WithTimeout(ctx, bootstrapTimeout)
+			err := h.writeBootstrapObjects(bounded)
+			cancel()
+			if err == nil {
+				break
+			}
+			if _, later := h.store.StartedFrom(); !later || ctx.Err() != nil {
+				return err
+			}
+			// Clients are served already.
+			h.log.Warn("what every cluster has is not there yet; trying again", zap.Error(err))
+			run.Pause(ctx, time.Second)
 		}
 		close(done)
 		<-ctx.Done()
@@ -114,8 +128,7 @@ func (h *parts) runInformers() (<-chan struct{}, func(context.Context) error) {
 	return synced, func(ctx context.Context) error {
 		h.informers.Start(ctx.Done())
 		h.services.Start(ctx.Done())
-		h.informers.WaitForCacheSync(ctx.Done())
-		h.services.WaitForCacheSync(ctx.Done())
+		h.awaitInformers(ctx)
 		close(synced)
 		<-ctx.Done()
 		h.informers.Shutdown()

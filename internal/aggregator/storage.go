@@ -69,10 +69,15 @@ func (c *Config) validateStorage(bad func(flag, format string, args ...any)) {
 // wireStore builds etcd, the replicas, and encryption at rest.
 func (h *parts) wireStore() (err error) {
 	c := h.cfg
+	snapshot, err := h.stateSnapshot()
+	if err != nil {
+		return err
+	}
 	h.store, err = store.New(store.Config{
 		Servers: c.EtcdServers, CAFile: c.EtcdCAFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile,
 		Prefix: c.EtcdPrefix, DataDir: c.etcdDir(), UnixSocket: c.EtcdUnixSocket, Cluster: h.member,
-		QuotaBytes: c.Storage.QuotaBackendBytes, Volatile: c.Embedded.Volatile, Logger: h.log.Named("store"),
+		QuotaBytes: c.Storage.QuotaBackendBytes, Volatile: c.Embedded.Volatile,
+		StateSnapshot: snapshot, Logger: h.log.Named("store"),
 	})
 	if err != nil {
 		return err
@@ -105,6 +110,7 @@ func (h *parts) storageChecks() []server.Check {
 		{Name: "etcd", Ask: h.store.Check, Tolerate: h.etcdLoss.tolerated},
 		{Name: "etcd-space", Ask: h.store.CheckSpace},
 	}
+	checks = append(checks, h.stateChecks()...)
 	if h.encryption.Enabled() {
 		checks = append(checks,
 			server.Check{Name: "kms-providers", Ask: h.encryption.Check}, // upstream's name

@@ -99,6 +99,8 @@ type parts struct {
 	router  *server.Router
 	health  *server.Health
 	drainer *server.Drainer
+	// etcdIsBack is closed when this replica has started from a state snapshot and then found etcd.
+	etcdIsBack chan struct{}
 	// etcdLoss decides what to do while an external etcd does not answer.
 	etcdLoss *etcdLoss
 	tracing  *server.TracerProvider // nil: tracing is off
@@ -111,7 +113,7 @@ type parts struct {
 }
 
 func wire(c Config, p *prepared, log *zap.Logger) (*parts, error) {
-	h := &parts{cfg: c, prepared: p, log: log, registry: prometheus.NewRegistry()}
+	h := &parts{cfg: c, prepared: p, log: log, registry: prometheus.NewRegistry(), etcdIsBack: make(chan struct{})}
 	h.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	h.metrics = metrics.New(h.registry)
 	h.metrics.Engines.Use(string(c.HTTPEngine), string(c.BackendEngine))
@@ -148,6 +150,7 @@ func (h *parts) wireState() (err error) {
 		_, leads := h.replicas.Received()
 		return leads
 	}, func() bool { return h.store.Lost() == nil }, func() bool { return h.sharedKeys.Check(context.Background()) == nil })
+	h.registerStateMetrics()
 	h.core, err = coreapi.New(coreapi.Config{
 		Store: h.store, Replica: h.replicas.Name(), Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
 		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.wireWebhooks(), Storage: h.coreStorage(), Logger: h.log.Named("local"),
@@ -175,7 +178,8 @@ func (h *parts) wireRoutes() (err error) {
 		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
 		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(),
 		Transport: h.transport, Local: h.visible(), CRDs: h.core.CRDs(), APIRoutes: &h.apiRoutes, EndpointRouting: c.EnableAggregatorRouting,
-		Peers: h.replicas.Section(store.VerdictSection), Hops: h.hops, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
+		WithoutEtcd: func() bool { _, without := h.withoutEtcd(); return without },
+		Peers:       h.replicas.Section(store.VerdictSection), Hops: h.hops, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
 		DocumentProblem: func(apiService string) string { return h.openapi.Problem(apiService) },
 		Debts:           h.debts,
 		BackendEvents:   &h.backendEvents,
