@@ -22,6 +22,7 @@ as kube-apiserver does.`)
 	var aggregator, extserver collectors
 	metrics.New(&aggregator).Auth.Trust("", func() error { return nil })
 	metrics.NewReplicas(&aggregator, nil, nil, nil)
+	metrics.NewStateSnapshot(&aggregator, nil, nil)
 	metrics.NewRequests(&extserver)
 	metrics.NewSources(&extserver, func() map[string]bool { return nil })
 	for _, program := range []struct {
