@@ -123,7 +123,8 @@ type stateKV struct {
 }
 
 // prepare answers a read from the state, or returns nil when etcd is to be asked. A read of a range that the state does not have waits
-// until then: were it empty, whoever reads it would take all that is in it for deleted.
+// until then: were it empty, whoever reads it would take all that is in it for deleted. So does a read of the key by which the library
+// compacts, which has no slash: no request waits for that, and it would be tried again every second.
 func (k *stateKV) prepare(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
 	switch {
 	case k.source.usesEtcd():
@@ -131,7 +132,7 @@ func (k *stateKV) prepare(ctx context.Context, op clientv3.Op) (*clientv3.GetRes
 		if answer, ok := k.source.read(op); ok {
 			return answer, nil
 		}
-	case len(op.RangeBytes()) > 0:
+	case len(op.RangeBytes()) > 0 || !strings.HasPrefix(string(op.KeyBytes()), "/"):
 		if err := k.source.await(ctx); err != nil {
 			return nil, err
 		}

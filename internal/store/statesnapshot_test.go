@@ -180,6 +180,11 @@ func TestStartingFromASnapshot(t *testing.T) {
 			t.Errorf("%s: %v, %v", key, answer, err)
 		}
 	}
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	if answer, err := kv.Get(short, "compact_rev_key"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the compactor is told %v, %v", answer, err)
+	}
+	cancel()
 	for _, start := range []string{"/registry/secrets/", "/registry/", "/portico/nodeports/", "/registry/services/"} {
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		if answer, err := kv.Get(short, start, clientv3.WithPrefix()); !errors.Is(err, context.DeadlineExceeded) {
