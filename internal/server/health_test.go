@@ -11,6 +11,32 @@ import (
 	"go.uber.org/zap"
 )
 
+// What a check says of itself is in reports while it passes.
+func TestNotesOfChecks(t *testing.T) {
+	var sick error
+	note := "of noon, 1m old"
+	h := NewHealth(zap.NewNop(), Check{Name: "state", Ask: func(context.Context) error { return sick }, Note: func() string { return note }})
+	ask := func(target string) string {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+		return w.Body.String()
+	}
+	if got := ask("/readyz?verbose"); !strings.Contains(got, "[+]state ok: of noon, 1m old\n") {
+		t.Error(got)
+	}
+	if got := ask("/readyz"); got != "ok" {
+		t.Error(got)
+	}
+	note = ""
+	if got := ask("/readyz?verbose"); !strings.Contains(got, "[+]state ok\n") {
+		t.Error(got)
+	}
+	note, sick = "of noon", errors.New("too old")
+	if got := ask("/readyz?verbose"); !strings.Contains(got, "[-]state failed: reason withheld\n") || strings.Contains(got, "noon") {
+		t.Error(got)
+	}
+}
+
 func TestHealth(t *testing.T) {
 	sick := errors.New("secret address")
 	h := NewHealth(zap.NewNop(),

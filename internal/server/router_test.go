@@ -127,7 +127,8 @@ func TestTheRouterAsksOneQuestionOfOneSnapshot(t *testing.T) {
 				LocalGroupVersions: func() sets.Set[schema.GroupVersion] {
 					return sets.New(schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"})
 				},
-				Local: named("local"), Discovery: named("discovery"), OpenAPI: named("openapi"), Proxy: proxy.New(proxy.Config{}),
+				Warning: func() string { return "of a while ago" },
+				Local:   named("local"), Discovery: named("discovery"), OpenAPI: named("openapi"), Proxy: proxy.New(proxy.Config{}),
 				Static: NewStatic(StaticConfig{
 					Health: NewHealth(zap.NewNop()), Version: version.Info{Major: "1"}, Gatherer: prometheus.NewRegistry(),
 					Aggregation: func() any { return nil },
@@ -138,6 +139,11 @@ func TestTheRouterAsksOneQuestionOfOneSnapshot(t *testing.T) {
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.target, nil))
 			if w.Code != c.code || !strings.Contains(w.Body.String(), c.body) {
 				t.Errorf("got %d %s\nwant %d %s", w.Code, w.Body, c.code, c.body)
+			}
+			// What does not come from a backend or a document is not warned of.
+			warned := map[string]string{"up alice": `299 - "of a while ago"`, "discovery": `299 - "of a while ago"`, "openapi": `299 - "of a while ago"`}[c.body]
+			if got := w.Header().Get("Warning"); got != warned {
+				t.Errorf("Warning %q, want %q", got, warned)
 			}
 			if c.code == 503 && c.table == &empty && w.Header().Get("Retry-After") != "5" {
 				t.Errorf("Retry-After %q", w.Header().Get("Retry-After"))
