@@ -336,6 +336,48 @@ func TestStartingWithoutEtcd(t *testing.T) {
 	}
 }
 
+// An etcd that comes back for moments only, in the middle of the change over to it, costs no request for a backend either. Local groups are served
+// when it stays.
+func TestEtcdComesAndGoes(t *testing.T) {
+	e := newWithoutEtcd(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	admin, stop := open(t, e.dir, e.change)
+	e.fill(ctx, admin)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	e.relay.set(true)
+	admin, stop = open(t, e.dir, e.change)
+	alice := tokenOf(admin, "canary-alice")
+	traffic := e.keepAsking(ctx, alice)
+	for range 3 {
+		e.relay.set(false)
+		eventually(t, "that etcd answers", func() error { return answers(t, admin, "/readyz/etcd", http.StatusOK, "ok") })
+		e.relay.set(true)
+		eventually(t, "that etcd is lost", func() error {
+			return answers(t, admin, "/readyz/etcd", http.StatusInternalServerError, "[-]etcd failed")
+		})
+		for path, code := range map[string]int{"/readyz": http.StatusOK, notes + "/a": http.StatusOK} {
+			if err := answers(t, alice, path, code, ""); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	e.relay.set(false)
+	eventually(t, "that local groups are served", func() error { return answers(t, admin, "/api/v1/namespaces/default", http.StatusOK, "Namespace") })
+	eventually(t, "that it leads", func() error {
+		return answers(t, admin, "/metrics", http.StatusOK, `leader_election_master_status{name="portico-aggregator"} 1`)
+	})
+	if err := answers(t, tokenOf(admin, "canary-mallory"), notes+"/a", http.StatusForbidden, "mallory"); err != nil {
+		t.Error(err)
+	}
+	traffic.stop(t)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // What a release would write at its start, and cannot without etcd, is no reason not to start.
 func TestANewReleaseStartsWithoutEtcd(t *testing.T) {
 	e := newWithoutEtcd(t)

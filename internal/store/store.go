@@ -8,6 +8,9 @@
 // Client. What other packages store (last-known documents) lives under /portico/, or for another Prefix where
 // OwnKey says, and is reached through Get, Put, Delete and List. What is true only while a process lives (its verdicts, who
 // leads) lives there under leases in live/ and is reached through Replicas.
+//
+// A process that starts while no member of an external etcd answers may read a state snapshot in its place: statesnapshot.go
+// keeps the file, statefile.go has its form, and statekv.go answers from it.
 package store
 
 import (
