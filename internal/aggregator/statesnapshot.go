@@ -74,7 +74,7 @@ var (
 	snapshotObjects = []string{
 		"namespaces", "serviceaccounts", "resourcequotas", "limitranges", "services/specs", "endpointslices", "servicecidrs",
 		"roles", "rolebindings", "clusterroles", "clusterrolebindings",
-		"apiregistration.k8s.io/apiservices", "apiextensions.k8s.io/customresourcedefinitions",
+		"apiregistration.k8s.io/apiservices", "routing.portico.dev/apiroutes", "apiextensions.k8s.io/customresourcedefinitions",
 		"flowschemas", "prioritylevelconfigurations",
 		"validatingwebhookconfigurations", "mutatingwebhookconfigurations",
 		"validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
