@@ -2,6 +2,7 @@ package durability
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"debug/elf"
 	"encoding/binary"
@@ -153,7 +154,7 @@ func anyThreadIn(pid int, from, length uint64) (bool, error) {
 			if time.Now().After(deadline) {
 				return false, fmt.Errorf("%s does not stop", thread)
 			}
-			time.Sleep(time.Millisecond)
+			pause(context.Background(), time.Millisecond)
 		}
 		where, err := os.ReadFile(thread + "/syscall") // its last field is the program counter
 		if err != nil {

@@ -4,9 +4,10 @@ package durability
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
 func (d *frontDoor) setClock(time.Duration) error {
-	return errors.New("clocks are set on Linux and amd64 only")
+	return fmt.Errorf("set the clock of a process: %w", errors.ErrUnsupported)
 }
