@@ -64,6 +64,10 @@ var beyondDescriptors = map[string]sample{
 		o.SetName("v1." + group)
 		o.Object["spec"].(map[string]any)["group"] = group
 	}},
+	"routing.portico.dev/v1alpha1/apiroutes": {rename: func(o *unstructured.Unstructured, name string) {
+		o.SetName("v1beta1." + name + ".custom.metrics.k8s.io")
+		delete(o.Object["spec"].(map[string]any), "rules") // they are about metrics, which only one group has
+	}},
 	"networking.k8s.io/v1/ipaddresses": {rename: func(o *unstructured.Unstructured, name string) {
 		hash := fnv.New32()
 		_, _ = hash.Write([]byte(name)) // never fails

@@ -38,6 +38,3 @@ func matchesAny(patterns []string, name string) bool {
 	}
 	return false
 }
-
-// isLiteral reports whether a pattern matches one name only.
-func isLiteral(pattern string) bool { return !strings.ContainsAny(pattern, "*?") }
