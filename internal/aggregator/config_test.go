@@ -54,6 +54,17 @@ func TestSettingsThatCannotWorkAreNamedByTheirFlag(t *testing.T) {
 		"a state snapshot":                {"--etcd-servers https://a:2379 --state-snapshot-file s --state-snapshot-max-age 1h", nil},
 		"a state of no age":               {"--etcd-servers https://a:2379 --state-snapshot-file s --state-snapshot-max-age 1s", []string{"--state-snapshot-max-age: 1s is too short"}},
 		"the age of no state":             {"--state-snapshot-max-age 1h", []string{"--state-snapshot-max-age: is only of use together with --state-snapshot-file"}},
+		"the first of several":            {"--cluster-init", nil},
+		"one that joins":                  {"--join https://a:6443 --join-token-file t", nil},
+		"one that has joined":             {"--join https://a:6443", nil},
+		"first and joining":               {"--cluster-init --join https://a:6443", []string{"--join: it cannot be together with --cluster-init"}},
+		"joining without TLS":             {"--join http://a:6443", []string{"--join: \"http://a:6443\" is no address of a front door"}},
+		"joining without a port":          {"--join https://a", []string{"--join: "}},
+		"a token for nothing":             {"--join-token-file t", []string{"--join-token: is only of use together with --join"}},
+		"two tokens":                      {"--join https://a:1 --join-token x --join-token-file t", []string{"--join-token-file: give one of", "--join-token: this is no join token"}},
+		"members of an etcd elsewhere":    {"--cluster-init --etcd-servers https://a:2379", []string{"--cluster-init: belongs to the embedded etcd"}},
+		"a reset of what joins":           {"--cluster-reset --join https://a:1", []string{"--cluster-reset: it cannot be together with --join"}},
+		"no port for members":             {"--cluster-init --etcd-peer-port 0", []string{"--etcd-peer-port: 0 is not a port"}},
 		"a configuration that is nowhere": {"--admission-control-config-file /nowhere", []string{"--admission-control-config-file: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
