@@ -232,6 +232,11 @@ func (o *backupOptions) withoutFrontDoor(ctx context.Context) (contents backup.C
 		case store.InUse(config.DataDir):
 			return contents, nil, fmt.Errorf("%s is in use by a front door that runs; leave out --data-dir, and it is asked for its backup", o.dataDir)
 		}
+		if known, err := store.ReadMembership(config.DataDir); err != nil {
+			return contents, nil, err
+		} else if known != nil && len(known.Others) > 0 {
+			return contents, nil, fmt.Errorf("%s has one of several members of etcd, which does not start without the others; leave out --data-dir, and ask a front door of its cluster that runs", o.dataDir)
+		}
 		if o.includeKeys {
 			if contents.Keys, err = o.keys(); err != nil {
 				return contents, nil, err
