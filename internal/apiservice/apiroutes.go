@@ -136,9 +136,6 @@ func (c *Controller) partsOf(e *entry) []*Route {
 	return parts
 }
 
-// reasonSomeBackends is an APIService some of whose backends are available. The message names the others.
-const reasonSomeBackends = "SomeBackendsAvailable"
-
 // derive is the verdict on an APIService by those on the backends that get requests: it is available as long as one of them is.
 func derive(r *routing.Route, parts []*Route, previous *apiregistrationv1.APIServiceCondition) *apiregistrationv1.APIServiceCondition {
 	var available, unchecked int

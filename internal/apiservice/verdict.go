@@ -41,6 +41,9 @@ const (
 	// reasonForbiddenAddress is a Service with an address that is never dialed: a cloud's metadata address, a link-local
 	// address, this server itself.
 	reasonForbiddenAddress = "ForbiddenAddress"
+	// reasonSomeBackends is an APIService with an APIRoute some of whose backends are available. The status is True, and the message
+	// names the others.
+	reasonSomeBackends = "SomeBackendsAvailable"
 	// CleanupDebt is a backend that is back and may still hold objects of namespaces that were finalized without it. They
 	// must not appear in a new namespace of the same name.
 	CleanupDebt = "CleanupDebt"
