@@ -315,10 +315,19 @@ func (h *parts) wireCluster() {
 	}
 	h.joinTokens = cluster.NewTokens(h.store, h.keys.Cluster.Certificate)
 	h.joins = cluster.NewServer(cluster.ServerConfig{
-		Authority: h.keys.Cluster, Tokens: h.joinTokens, Etcd: h.store, Address: h.member.Address, Versions: joinVersions(), HandOver: h.handOver,
+		Authority: h.keys.Cluster, Tokens: h.joinTokens, Etcd: h.store, Address: h.member.Address, Versions: h.clusterVersions, HandOver: h.handOver,
 		Logger: h.log.Named("cluster"),
 	})
 	h.clusterAdmin = cluster.NewAdmin(h.store, h.joinTokens, h.joinURL(), h.log.Named("cluster"))
+}
+
+// clusterVersions are those that a front door that joins must have. While members are upgraded, the cluster has the older version of etcd.
+func (h *parts) clusterVersions() cluster.Versions {
+	v := joinVersions()
+	if etcd := h.store.EtcdVersion(); etcd != "" {
+		v.Etcd = etcd
+	}
+	return v
 }
 
 // handOver is what a front door that joins gets.

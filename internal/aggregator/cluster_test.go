@@ -2,13 +2,24 @@ package aggregator
 
 import (
 	"errors"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
+	"portico.dev/internal/cluster"
+	"portico.dev/internal/pki"
 	"portico.dev/internal/store"
 )
 
@@ -83,5 +94,89 @@ func TestWhatCannotJoin(t *testing.T) {
 	}
 	if _, err := MembersIn(config.DataDir, zap.NewNop()); !errors.Is(err, store.ErrSingle) {
 		t.Errorf("members of one that runs alone: %v", err)
+	}
+}
+
+// E23: who may read everything and write all objects may neither make tokens nor change members; and who joins reaches nothing else.
+func TestE23WhoMayChangeACluster(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	admin, stop := open(t, dir, func(c *Config) { c.Cluster.Init, c.Cluster.PeerPort = true, port })
+	client := kubernetes.NewForConfigOrDie(admin)
+	for name, rule := range map[string]rbacv1.PolicyRule{
+		"reader":  {NonResourceURLs: []string{"*"}, Verbs: []string{"get", "head"}},
+		"objects": {APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+		"tokens":  {NonResourceURLs: []string{"/cluster/tokens"}, Verbs: []string{"post"}},
+	} {
+		if _, err := client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
+		}
+		if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	users := map[string]*rest.Config{"masters": admin, "anonymous": rest.AnonymousClientConfig(admin)}
+	for _, name := range []string{"reader", "objects", "tokens", "nobody"} {
+		text, err := Kubeconfig(dir, admin.Host, name, nil, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if users[name], err = clientcmd.RESTConfigFromKubeConfig(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(name, method, path string) int {
+		r, err := http.NewRequestWithContext(t.Context(), method, admin.Host+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, _ := do(t, users[name], r)
+		return resp.StatusCode
+	}
+	allowed := map[string][]string{
+		"masters": {"GET /cluster/members", "GET /cluster/tokens", "POST /cluster/tokens", "DELETE /cluster/members/x", "POST /cluster/members/x/promote", "DELETE /cluster/tokens/abcdefgh"},
+		"reader":  {"GET /cluster/members", "GET /cluster/tokens"},
+		"tokens":  {"POST /cluster/tokens"},
+	}
+	for name := range users {
+		for _, request := range allowed["masters"] {
+			method, path, _ := strings.Cut(request, " ")
+			code := ask(name, method, path)
+			if refused := code == http.StatusForbidden || code == http.StatusUnauthorized; refused == slices.Contains(allowed[name], request) {
+				t.Errorf("%s, %s: %d", name, request, code)
+			}
+		}
+	}
+	await(t.Context(), t, "the first token", func() bool {
+		_, err := cluster.ReadToken(filepath.Join(dir, "join-token"))
+		return err == nil
+	})
+	token, err := cluster.ReadToken(filepath.Join(dir, "join-token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	joining := &http.Client{Transport: &http.Transport{TLSClientConfig: pki.AuthorityPinnedConfig(cluster.ServerName, token.CAHash), DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	resp, err := joining.Get(admin.Host + "/version") // which everybody may get elsewhere
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusNotFound {
+		t.Errorf("under the name for those who join, /version is answered %d", resp.StatusCode)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
 	}
 }

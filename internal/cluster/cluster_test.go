@@ -127,7 +127,7 @@ func newFixture(t *testing.T) *fixture {
 	f.logs = logs
 	f.tokens = NewTokens(f.storage, ca.Certificate)
 	f.server = NewServer(ServerConfig{
-		Authority: ca, Tokens: f.tokens, Etcd: f.etcd, Address: "192.0.2.1:2380", Versions: ours,
+		Authority: ca, Tokens: f.tokens, Etcd: f.etcd, Address: "192.0.2.1:2380", Versions: func() Versions { return ours },
 		HandOver: func() (HandOver, error) { return handedOver, nil }, Logger: zap.New(core),
 	})
 	f.http = httptest.NewUnstartedServer(f.server)

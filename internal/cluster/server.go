@@ -39,8 +39,8 @@ type ServerConfig struct {
 	Etcd      Etcd
 	// Address is where other members of etcd reach this one.
 	Address string
-	// Versions are those of this member, and HandOver reads what is handed over.
-	Versions Versions
+	// Versions are those of the cluster, and HandOver reads what is handed over.
+	Versions func() Versions
 	HandOver func() (HandOver, error)
 	Logger   *zap.Logger
 }
@@ -186,7 +186,7 @@ func (s *Server) keys(r *http.Request, token Token, body []byte) (any, error) {
 	if len(request.Nonce) != nonceLength {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the nonce has %d bytes, and needs %d", len(request.Nonce), nonceLength))
 	}
-	if err := s.config.Versions.check(request.Versions); err != nil {
+	if err := s.config.Versions().check(request.Versions); err != nil {
 		return nil, conflict(err)
 	}
 	handOver, err := s.config.HandOver()
@@ -209,7 +209,7 @@ func (s *Server) member(r *http.Request, token Token, body []byte) (any, error) 
 	if err := request.check(); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if err := s.config.Versions.check(request.Versions); err != nil {
+	if err := s.config.Versions().check(request.Versions); err != nil {
 		return nil, conflict(err)
 	}
 	if isLoopback(request.Address) != isLoopback(s.config.Address) {
