@@ -19,8 +19,7 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
-// election decides by a Lease which replica writes to objects that all replicas see. Serving requests does not depend on it. It
-// implements apiservice.Peers for replicas that exchange nothing: the leader writes its own verdicts.
+// election decides by a Lease which replica writes to objects that all replicas see. Serving requests does not depend on it.
 type election struct {
 	leases    coordinationv1.LeasesGetter
 	namespace string
@@ -37,13 +36,7 @@ func newElection(leases coordinationv1.LeasesGetter, namespace, name, identity s
 	return &election{leases: leases, namespace: namespace, name: name, identity: identity, log: log, changed: make(chan struct{})}
 }
 
-// Publish implements apiservice.Peers.
-func (e *election) Publish([]byte) {}
-
-// Received implements apiservice.Peers.
-func (e *election) Received() (others map[string][]byte, leads bool) { return nil, e.leads() }
-
-// Changed implements apiservice.Peers.
+// Changed returns a channel that is closed when this replica begins or ceases to lead.
 func (e *election) Changed() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -29,6 +29,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	add("authentication", g.trust.Ready(), g.trust.Run)
 	add("keys", g.keys.ready, g.keys.Run)
 	add("election", nil, g.election.Run)
+	add("peers", nil, g.peers.Run)
 	synced, follow := g.runInformers()
 	add("informers", synced, follow)
 	add("transport", nil, g.closeTransport)

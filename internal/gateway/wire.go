@@ -57,6 +57,7 @@ type Gateway struct {
 	registered   aggregatorinformers.SharedInformerFactory
 	trust        *delegated.Delegated
 	election     *election
+	peers        *peers
 	keys         *keys
 	upkeep       *upkeep
 	backendEvent transport.Events
@@ -165,6 +166,7 @@ func (g *Gateway) wireClients(config *rest.Config) (err error) {
 		return err
 	}
 	g.election = newElection(leases, g.cfg.Namespace, g.cfg.Service, replicaName(), g.log.Named("election"))
+	g.peers = newPeers(g.election, leases.Leases(g.cfg.Namespace), defaultPeerTimes, g.log.Named("peers"))
 	g.informers = clients.NewInformers(g.client, nil)
 	g.registered = aggregatorinformers.NewSharedInformerFactory(g.aggregator, 0)
 	g.view = view{g.cfg.gateway(), g.aggregator.ApiregistrationV1().APIServices()}.informer()
@@ -174,13 +176,13 @@ func (g *Gateway) wireClients(config *rest.Config) (err error) {
 	return err
 }
 
-// replicaName differs after a restart.
+// replicaName differs after a restart. It is part of the name of an object.
 func replicaName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "gateway"
 	}
-	return host + "-" + strings.ToLower(rand.Text()[:6])
+	return strings.ToLower(host + "-" + rand.Text()[:6])
 }
 
 // wireTrust builds the gateway's own authorities, and what publishes them.
@@ -212,7 +214,7 @@ func (g *Gateway) wireRoutes() (err error) {
 	g.apiservices = apiservice.New(apiservice.Config{
 		Client: statusClient{g.aggregator}, APIServices: g.view,
 		Services: g.informers.Services(), EndpointSlices: g.informers.EndpointSlices(),
-		Transport: g.transport, EndpointRouting: c.EndpointRouting, Peers: g.election, Replica: g.election.identity, Events: g.client.CoreV1(),
+		Transport: g.transport, EndpointRouting: c.EndpointRouting, Peers: g.peers, Replica: g.election.identity, Events: g.client.CoreV1(),
 		DocumentProblem: func(apiService string) string { return g.openapi.Problem(apiService) },
 		BackendEvents:   &g.backendEvent, Metrics: g.metrics.Availability, Logger: g.log.Named("apiservice"),
 	})

@@ -12,7 +12,7 @@ import (
 // docs/security-tests.md says which test tries which attack. A test that is renamed must not leave a claim behind.
 func TestTheListOfSecurityTestsIsTrue(t *testing.T) {
 	text := namesOnlyTests(t, "../../docs/security-tests.md")
-	for row, last := range map[string]int{"A": 42, "B": 15, "C": 23, "D": 19, "E": 16} {
+	for row, last := range map[string]int{"A": 42, "B": 15, "C": 23, "D": 19, "E": 16, "G": 9} {
 		for i := 1; i <= last; i++ {
 			if n := strings.Count(string(text), fmt.Sprintf("\n| %s%d |", row, i)); n != 1 {
 				t.Errorf("row %s%d is there %d times", row, i, n)
