@@ -25,6 +25,8 @@ var directories = map[schema.GroupResource]string{
 	{Group: "networking.k8s.io", Resource: "ingresses"}:                    "ingress",
 	{Group: "apiregistration.k8s.io", Resource: "apiservices"}:             "apiregistration.k8s.io/apiservices",
 	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}: "apiextensions.k8s.io/customresourcedefinitions",
+	// It keeps none of these, but would keep them here as custom resources.
+	{Group: "routing.portico.dev", Resource: "apiroutes"}: "routing.portico.dev/apiroutes",
 }
 
 // An etcd of kube-apiserver's can be taken over, and given back: each kind lies where it is looked for there.
