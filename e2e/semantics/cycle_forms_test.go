@@ -106,7 +106,7 @@ func mediaTypes(t *testing.T, k kind) {
 		return call(t, http.MethodPost, k.collection()+"?dryRun=All", body, "Content-Type", media)
 	}
 	post(ghost, mediaYAML).want(http.StatusCreated)
-	if k.custom() {
+	if !k.inProtobuf() {
 		call(t, http.MethodGet, k.path(o), nil, "Accept", mediaProtobuf).want(http.StatusNotAcceptable)
 		post([]byte("k8s\x00"), mediaProtobuf).refused(http.StatusUnsupportedMediaType, "UnsupportedMediaType")
 	} else {

@@ -75,6 +75,25 @@ func (c *codecs) storage(stored schema.GroupVersion) runtime.Codec {
 	return interningCodec{c.factory.CodecForVersions(as, c.factory.UniversalDeserializer(), stored, registry.InternalOf(stored.Group)), c.fields}
 }
 
+// negotiated is what a group takes and gives: protobuf only if all of its objects have that form. Requests in another form get 415 and
+// 406, as for custom resources.
+func (c *codecs) negotiated(group string) runtime.NegotiatedSerializer {
+	if c.onlyJSON.Has(group) {
+		return jsonSerializer{c.factory}
+	}
+	return c.factory
+}
+
+// jsonSerializer leaves protobuf out.
+type jsonSerializer struct{ serializer.CodecFactory }
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (s jsonSerializer) SupportedMediaTypes() []runtime.SerializerInfo {
+	return slices.DeleteFunc(slices.Clone(s.CodecFactory.SupportedMediaTypes()), func(info runtime.SerializerInfo) bool {
+		return info.MediaType == runtime.ContentTypeProtobuf
+	})
+}
+
 // newScheme registers every served kind twice: as v1, and, with the same Go type, as its own internal version. The
 // scheme then converts between the two by setting apiVersion and kind, and copies nothing.
 func newScheme(groups []registry.Group) (*runtime.Scheme, error) {

@@ -146,7 +146,7 @@ func (i *installer) add(g servedGroup) ([]apidiscoveryv2.APIResourceDiscovery, e
 		// Options of requests (CreateOptions and the like) are read as those of v1, whatever the group.
 		OptionsExternalVersion: &schema.GroupVersion{Version: "v1"},
 
-		Serializer:            i.codec.factory,
+		Serializer:            i.codec.negotiated(g.version.Group),
 		ParameterCodec:        i.codec.parameters,
 		Typer:                 i.codec.scheme,
 		Creater:               i.codec.scheme,
