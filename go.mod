@@ -69,6 +69,7 @@ require (
 	github.com/pquerna/cachecontrol v0.1.0 // indirect
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da // indirect
 	gopkg.in/go-jose/go-jose.v2 v2.6.3 // indirect
+	k8s.io/code-generator v0.37.2 // indirect
 )
 
 require (
@@ -153,5 +154,6 @@ tool (
 	golang.org/x/exp/cmd/apidiff
 	golang.org/x/perf/cmd/benchstat
 	honnef.co/go/tools/cmd/staticcheck
+	k8s.io/code-generator/cmd/deepcopy-gen
 	k8s.io/kube-openapi/cmd/openapi-gen
 )
