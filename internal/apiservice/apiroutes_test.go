@@ -87,7 +87,8 @@ func (r *apiRoutes) get(name string) *v1alpha1.APIRoute {
 	return o.(*v1alpha1.APIRoute)
 }
 
-func (r *apiRoutes) remove(name string) { r.source.Delete(r.get(name)) }
+// remove deletes a copy: the source sets its resource version, and the object is in the cache.
+func (r *apiRoutes) remove(name string) { r.source.Delete(r.get(name).DeepCopy()) }
 
 // status is "Type=Status(Reason) ..." of the APIRoute, its backends and its rules.
 func (r *apiRoutes) status(name string) string {
