@@ -53,6 +53,8 @@ var notLinked = map[string]string{
 	"k8s.io/apiserver/pkg/storageversion/manager.go":                   "of a client that it makes itself; made only by server.NewConfig, which links all groups",
 	"k8s.io/client-go/tools/events/event_broadcaster.go":               "of NewEventBroadcasterAdapter; we write events of core/v1",
 	"k8s.io/apiserver/pkg/server/options/coreapi.go":                   "of a server of the library's options",
+	"k8s.io/client-go/tools/leaderelection/resourcelock/interface.go":  "of a lock that it makes itself; the gateway makes its LeaseLock, with a client of Leases",
+	"k8s.io/client-go/tools/leaderelection/leasecandidate.go":          "of coordinated leader election, which nothing here takes part in",
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota/admission.go": "of the library's plugin; ours uses only CheckRequest and the configuration",
 }
 
