@@ -113,7 +113,7 @@ func validateAPIRouteStatus(r, _ *v1alpha1.APIRoute) field.ErrorList {
 func warningsOfAPIRoute(r *v1alpha1.APIRoute) []string {
 	warnings := routing.Warnings(r)
 	for _, b := range r.Spec.Backends {
-		if len(b.CABundle) == 0 {
+		if len(b.CABundle) == 0 || b.Service == nil { // validation refuses a caBundle without a service
 			continue
 		}
 		if _, err := pki.ParseBundle(b.CABundle); err != nil {
