@@ -331,7 +331,7 @@ var ownGroupVersion = apiregistrationv1.SchemeGroupVersion
 // ownPriority is above what validation lets anybody else ask for.
 var ownPriority = priority{20001, 0}
 
-// priorityFor is kube-apiserver's table of built-in priorities, so that discovery has the order that clients know. A
+// priorityFor is kube-apiserver's table of built-in priorities, so that discovery has the order that clients know, and of our own. A
 // group-version that is missing here gets no APIService, as there: one that a CRD may also serve would otherwise stay
 // registered forever.
 func priorityFor(gv schema.GroupVersion) (priority, bool) {
@@ -373,6 +373,8 @@ func builtIn() map[string]builtInGroup {
 		"internal.apiserver.k8s.io":    {16000, map[string]int32{"v1alpha1": 9}},
 		"storagemigration.k8s.io":      {15800, map[string]int32{"v1beta1": 9}},
 		"lifecycle.k8s.io":             {15700, map[string]int32{"v1alpha1": 1}},
+		// Our own, after all of kube-apiserver's.
+		"routing.portico.dev": {15600, map[string]int32{"v1alpha1": 1}},
 	}
 }
 
