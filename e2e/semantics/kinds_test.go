@@ -32,7 +32,9 @@ func (k kind) id() string { return k.groupVersion + "/" + k.discovered.Resource 
 func (k kind) custom() bool { return k.groupVersion == "every.example.com/v1" }
 
 // inProtobuf reports whether the kind has that form: custom resources do not, and neither do kinds that Kubernetes does not know.
-func (k kind) inProtobuf() bool { return !k.custom() && !strings.Contains(k.groupVersion, ".portico.dev/") }
+func (k kind) inProtobuf() bool {
+	return !k.custom() && !strings.Contains(k.groupVersion, ".portico.dev/")
+}
 
 // collection is the path of the objects of the namespace, or of all.
 func (k kind) collection() string {
