@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
@@ -384,14 +385,25 @@ func TestDeclaredAdoption(t *testing.T) {
 	before := c.apiService(backend.APIService)
 	c.start()
 	client := c.aggregator.ApiregistrationV1().APIServices()
-	declared := before.DeepCopy()
-	if err := c.gateway.Prepare(declared); err != nil {
-		t.Fatal(err)
+	// The gateway and the API server write conditions at any moment.
+	write := func(change func(*apiregistrationv1.APIService) error) {
+		t.Helper()
+		if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			o := c.apiService(backend.APIService)
+			if err := change(o); err != nil {
+				return err
+			}
+			_, err := client.Update(t.Context(), o, metav1.UpdateOptions{})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	declared.Spec.Service, declared.Spec.CABundle = c.gateway.Reference(), nil
-	if _, err := client.Update(t.Context(), declared, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	write(func(o *apiregistrationv1.APIService) error {
+		err := c.gateway.Prepare(o)
+		o.Spec.Service, o.Spec.CABundle = c.gateway.Reference(), nil
+		return err
+	})
 	eventually(t, "the gateway writes its caBundle, and serves", func() error {
 		if len(c.apiService(backend.APIService).Spec.CABundle) == 0 {
 			return errors.New("no caBundle")
@@ -400,11 +412,10 @@ func TestDeclaredAdoption(t *testing.T) {
 		return err
 	})
 
-	loop := c.apiService(backend.APIService)
-	loop.Annotations[adoption.OriginalServiceAnnotation] = c.gateway.String()
-	if _, err := client.Update(t.Context(), loop, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	write(func(o *apiregistrationv1.APIService) error {
+		o.Annotations[adoption.OriginalServiceAnnotation] = c.gateway.String()
+		return nil
+	})
 	eventually(t, "an APIService that leads to the gateway itself", func() error {
 		got, _ := adoption.Condition(c.apiService(backend.APIService), adoption.BackendAvailable)
 		if got.Reason != reasonInvalidOriginal {
@@ -412,11 +423,10 @@ func TestDeclaredAdoption(t *testing.T) {
 		}
 		return nil
 	})
-	loop = c.apiService(backend.APIService)
-	loop.Annotations, loop.Spec = before.Annotations, before.Spec
-	if _, err := client.Update(t.Context(), loop, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	write(func(o *apiregistrationv1.APIService) error {
+		o.Annotations, o.Spec = before.Annotations, before.Spec
+		return nil
+	})
 	c.released(before)
 }
 
