@@ -150,6 +150,7 @@ func (h *parts) wireState() (err error) {
 		_, leads := h.replicas.Received()
 		return leads
 	}, func() bool { return h.store.Lost() == nil }, func() bool { return h.sharedKeys.Check(context.Background()) == nil })
+	metrics.NewEtcdServers(h.registry, h.store.ServersAnswer)
 	h.registerStateMetrics()
 	h.core, err = coreapi.New(coreapi.Config{
 		Store: h.store, Replica: h.replicas.Name(), Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,

@@ -69,7 +69,7 @@ func (e *Engines) Use(clients, backends string) {
 	e.Info.WithLabelValues("backends", backends).Set(1)
 }
 
-// sources collects the health of the sources of an extension server at a scrape.
+// sources collects at a scrape which of several things are well: the sources of an extension server, or the servers of etcd.
 type sources struct {
 	up   func() map[string]bool
 	desc *prometheus.Desc

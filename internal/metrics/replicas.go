@@ -32,6 +32,12 @@ func NewReplicas(reg prometheus.Registerer, leads, etcd, keys func() bool) {
 	}, keys)
 }
 
+// NewEtcdServers registers portico_etcd_server_answers on reg. answers is called at every scrape.
+func NewEtcdServers(reg prometheus.Registerer, answers func() map[string]bool) {
+	reg.MustRegister(sources{up: answers, desc: prometheus.NewDesc("portico_etcd_server_answers",
+		"Whether a server of --etcd-servers has answered this replica a read through consensus within the last 10 s: 1, or 0.", []string{"server"}, nil)})
+}
+
 // NewStateSnapshot registers on reg how old the state is that is served without etcd, and when the last one was written. Both are called at
 // every scrape.
 func NewStateSnapshot(reg prometheus.Registerer, served func() time.Duration, saved func() time.Time) {

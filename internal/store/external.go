@@ -63,6 +63,7 @@ func (s *Store) runExternal(ctx context.Context) error {
 	if hasChoice(s.cfg.Servers) {
 		config.DialOptions = append(slices.Clip(config.DialOptions), grpc.WithContextDialer(members.dial))
 	}
+	s.servers.Store(members)
 	running.Go(func() { members.run(ctx, probes, s.OwnKey("health")) })
 	client, err := kubernetes.New(config)
 	if err != nil {

@@ -96,14 +96,30 @@ func (w *memberWatch) isSilent(address string) bool {
 	return w.silent[address]
 }
 
+// deadAfter is how long a member has not answered when it counts as dead.
+const deadAfter = 10 * time.Second
+
+// answers reports which members answer.
+func (w *memberWatch) answers(now time.Time) map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	answers := make(map[string]bool, len(w.answered))
+	for address, at := range w.answered {
+		answers[address] = now.Sub(at) < deadAfter
+	}
+	return answers
+}
+
 // run asks every member until ctx ends. config is that of the client; each member gets one of its own.
 func (w *memberWatch) run(ctx context.Context, config clientv3.Config, key string) {
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	began := time.Now()
+	w.mu.Lock()
 	for _, address := range w.members {
 		w.answered[address] = began
 	}
+	w.mu.Unlock()
 	for i, address := range w.members {
 		own := config
 		own.Endpoints, own.Logger = config.Endpoints[i:i+1], zap.NewNop()

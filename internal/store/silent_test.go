@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -269,6 +270,10 @@ func TestSilentMembers(t *testing.T) {
 	}
 	if _, err := w.dial(t.Context(), "a:1"); err == nil {
 		t.Error("a silent member is dialled")
+	}
+	at(0, 3*time.Second, 12*time.Second, 12*time.Second)
+	if got := w.answers(began.Add(12 * time.Second)); !maps.Equal(got, map[string]bool{"a:1": false, "b:1": true, "c:1": true}) {
+		t.Errorf("members that answer: %v", got)
 	}
 	for _, servers := range [][]string{{"http://a:1"}, {"unix:///a", "unix:///b"}} {
 		if hasChoice(servers) {

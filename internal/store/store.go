@@ -80,14 +80,15 @@ type Config struct {
 
 // Store is one etcd, embedded or external. It does nothing until Run.
 type Store struct {
-	cfg    Config
-	log    *zap.Logger
-	own    string                            // the root of our own keys
-	client atomic.Pointer[kubernetes.Client] // nil outside the time between Ready and the end of Run
-	ready  chan struct{}                     // closed once, when client is first set
-	quorum *quorum                           // nil: etcd is embedded, and has a single member
-	source atomic.Pointer[stateSource]       // what this process has started from; nil: etcd
-	saved  atomic.Pointer[time.Time]         // of the last state that was written
+	cfg     Config
+	log     *zap.Logger
+	own     string                            // the root of our own keys
+	client  atomic.Pointer[kubernetes.Client] // nil outside the time between Ready and the end of Run
+	ready   chan struct{}                     // closed once, when client is first set
+	quorum  *quorum                           // nil: etcd is embedded, and has a single member
+	source  atomic.Pointer[stateSource]       // what this process has started from; nil: etcd
+	saved   atomic.Pointer[time.Time]         // of the last state that was written
+	servers atomic.Pointer[memberWatch]       // the servers of an external etcd; nil before Run
 	// What follows is of the embedded etcd.
 	disk         *disk         // nil: etcd is external
 	startTimeout time.Duration // bounds a start
@@ -186,6 +187,23 @@ func (s *Store) Lost() error {
 	}
 	_, err := s.quorum.held()
 	return err
+}
+
+// Silence is how long no member of an etcd of several has answered. It is some time before etcd counts as lost.
+func (s *Store) Silence() time.Duration {
+	if s.quorum == nil {
+		return 0
+	}
+	return time.Since(s.quorum.lastAnswer())
+}
+
+// ServersAnswer reports which servers of an external etcd, by their addresses, have answered within the last ten seconds. It is empty for
+// an embedded one.
+func (s *Store) ServersAnswer() map[string]bool {
+	if w := s.servers.Load(); w != nil {
+		return w.answers(time.Now())
+	}
+	return nil
 }
 
 // LostChanged returns a channel that is closed when Lost will return something else. Take it before calling Lost. It is nil for

@@ -22,6 +22,7 @@ as kube-apiserver does.`)
 	var aggregator, gateway, extserver collectors
 	metrics.New(&aggregator).Auth.Trust("", func() error { return nil })
 	metrics.NewReplicas(&aggregator, nil, nil, nil)
+	metrics.NewEtcdServers(&aggregator, func() map[string]bool { return nil })
 	metrics.NewStateSnapshot(&aggregator, nil, nil)
 	metrics.NewGateway(&gateway)
 	metrics.NewRequests(&extserver)
