@@ -8,15 +8,18 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -134,8 +137,8 @@ func (r *relay) pass(client net.Conn) {
 	delete(r.conns, server)
 }
 
-// A replica that alone has lost etcd is not ready and sends its clients away. When all have lost it, all stay ready: what needs no
-// etcd goes on, and what does fails at once.
+// A replica that alone has lost etcd is not ready, hands what needs etcd to another one, and sends its clients away. When all have lost
+// it, all stay ready: what needs no etcd goes on, and what does fails at once.
 func TestWhoHasLostEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -185,14 +188,33 @@ func TestWhoHasLostEtcd(t *testing.T) {
 	now("alive", two, "/livez", http.StatusOK, "ok")
 	now("reads from a cache", two, maps+"?resourceVersion=0", http.StatusOK, "ConfigMapList")
 	now("metrics", two, "/metrics", http.StatusOK, "portico_etcd_available 0")
-	began := time.Now()
-	_, err = client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
-	if seconds, again := apierrors.SuggestsClientDelay(err); !apierrors.IsServiceUnavailable(err) || !again || seconds == 0 || !strings.Contains(err.Error(), "no member of etcd has answered since") {
-		t.Errorf("a consistent read: %v, after %s", err, time.Since(began))
+	// Whatever it is asked for, its clients get from the other one, also when its lease has ended.
+	leaseEnds := time.After(7 * time.Second)
+	for i, over := 0, false; !over; i++ {
+		select {
+		case <-leaseEnds:
+			over = true
+		default:
+		}
+		name := fmt.Sprintf("handed-%d", i)
+		if _, err := client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("a write: %v", err)
+		}
+		if _, err := client.CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
+			t.Fatalf("a consistent read: %v", err)
+		}
 	}
-	_, err = client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "never"}}, metav1.CreateOptions{})
-	if !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("a write: %v", err)
+	elsewhere, err := client.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := <-elsewhere.ResultChan(); e.Type != apiwatch.Added {
+		t.Errorf("a new watch begins with %v", e)
+	}
+	elsewhere.Stop()
+	now("metrics", two, "/metrics", http.StatusOK, `portico_peer_requests_sent_total{apiservice="v1."}`)
+	if _, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
+		t.Errorf("a review: %v", err)
 	}
 	for open := true; open; {
 		select {
@@ -217,6 +239,15 @@ func TestWhoHasLostEtcd(t *testing.T) {
 			now("ready without etcd", replica, "/readyz?verbose", http.StatusOK, "[+]etcd tolerated: ok")
 			now("its own check", replica, "/readyz/etcd", http.StatusInternalServerError, "[-]etcd failed")
 			now("reads from a cache", replica, maps+"?resourceVersion=0", http.StatusOK, "ConfigMapList")
+			client := kubernetes.NewForConfigOrDie(replica).CoreV1().RESTClient()
+			err := client.Get().AbsPath(maps).MaxRetries(0).Do(ctx).Error()
+			if seconds, again := apierrors.SuggestsClientDelay(err); !apierrors.IsServiceUnavailable(err) || !again || seconds == 0 || !strings.Contains(err.Error(), "no member of etcd has answered since") {
+				t.Errorf("a consistent read: %v", err)
+			}
+			never := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "never"}}
+			if err := client.Post().AbsPath(maps).MaxRetries(0).Body(never).Do(ctx).Error(); !apierrors.IsServiceUnavailable(err) {
+				t.Errorf("a write: %v", err)
+			}
 		}
 	}
 	for _, stop := range []func() error{stopTwo, stopOne} {
@@ -237,9 +268,20 @@ func TestWhenALossIsTolerated(t *testing.T) {
 	if l.tolerated() {
 		t.Error("what the others have is not known, and the loss is tolerated")
 	}
-	l.elsewhere = func(context.Context) bool { return true }
+	l.withEtcd = func(context.Context) []string { return []string{"b"} }
 	if !l.tolerated() {
 		t.Error("no other replica is known to have etcd, and the loss is not tolerated")
+	}
+	if got := l.replicasWithEtcd(); got != nil {
+		t.Errorf("nobody was asked, and %q have etcd", got)
+	}
+	l.holders, l.asked = []string{"b"}, time.Now()
+	if got := l.replicasWithEtcd(); !slices.Equal(got, l.holders) {
+		t.Errorf("%q have etcd", got)
+	}
+	l.asked = time.Now().Add(-2 * holdersLife)
+	if got := l.replicasWithEtcd(); got != nil {
+		t.Errorf("%q are said to have etcd, long after they were asked", got)
 	}
 	l.since = time.Now()
 	if !l.tolerated() {
@@ -249,7 +291,10 @@ func TestWhenALossIsTolerated(t *testing.T) {
 	if l.tolerated() {
 		t.Error("another replica has etcd, and the loss is tolerated")
 	}
-	lost = nil
+	lost, l.asked = nil, time.Now()
+	if got := l.replicasWithEtcd(); got != nil {
+		t.Errorf("nothing is lost, and requests go to %q", got)
+	}
 	if l.tolerated() {
 		t.Error("nothing is lost")
 	}

@@ -101,6 +101,7 @@ func (h *parts) wireFront() error {
 	certificate := h.servingCert.GetCertificate
 	if h.peers != nil {
 		h.router.Replicas, h.router.ReachedBy, h.router.PeerMetrics = h.peers, h.apiservices.ReachedBy, h.metrics.Peers
+		h.router.WithEtcd = h.etcdLoss.replicasWithEtcd
 		certificate = h.peers.Certificate(certificate)
 		chain = server.SplitPeers(server.NewPeerChain(config, h.peers, h.metrics.Peers, h.router), chain, h.health)
 	}

@@ -32,25 +32,24 @@ func (p *Peers) Others() []string {
 	return names
 }
 
-// Any asks all other replicas and reports whether one answers 200 at a path within a second.
-func (p *Peers) Any(ctx context.Context, path string) bool {
+// Answering asks all other replicas at a path, and returns the names of those that answer 200 within a second, in order.
+func (p *Peers) Answering(ctx context.Context, path string) []string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	others := p.Others()
+	well := make([]bool, len(others))
 	var wg sync.WaitGroup
-	var mu sync.Mutex // guards found
-	found := false
-	for _, name := range p.Others() {
-		wg.Go(func() {
-			if p.ask(ctx, name, path) != nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			found = true
-		})
+	for i, name := range others {
+		wg.Go(func() { well[i] = p.ask(ctx, name, path) == nil })
 	}
 	wg.Wait()
-	return found
+	var names []string
+	for i, name := range others {
+		if well[i] {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Lives asks a replica whether it lives. refused is when its machine answers that nobody listens at its address, and

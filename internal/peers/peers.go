@@ -76,9 +76,24 @@ type Peers struct {
 	mu       sync.Mutex // guards what follows
 	replicas map[string]Description
 	// senders are the names of replicas by the fingerprints of their certificates.
-	senders  map[string]string
+	senders map[string]string
+	// departed are those that sent requests until a while ago, by the same.
+	departed map[string]departure
 	skewed   map[string]bool // those whose clocks differ
 	backends map[string]*transport.Backend
+}
+
+// A replica that alone has lost etcd cannot renew its lease, and hands on requests all the more. So the others go on to believe it for
+// departedLife after its lease ended. It is asked for nothing by then.
+const (
+	departedLife = 10 * time.Minute
+	maxDeparted  = 100
+)
+
+// departure is the end of a replica's lease.
+type departure struct {
+	name string
+	at   time.Time
 }
 
 // New makes the certificate of this process and publishes it. It starts nothing.
@@ -103,7 +118,7 @@ func New(c Config) (*Peers, error) {
 	o.Certificate, o.AllowLoopback = nil, true // who they are is in their certificates, wherever they are
 	p := &Peers{
 		config: c, pair: pair, key: shown.PrivateKey, set: transport.New(o), now: time.Now,
-		replicas: map[string]Description{}, senders: map[string]string{}, skewed: map[string]bool{}, backends: map[string]*transport.Backend{},
+		replicas: map[string]Description{}, senders: map[string]string{}, departed: map[string]departure{}, skewed: map[string]bool{}, backends: map[string]*transport.Backend{},
 	}
 	own := Description{Address: c.Address, Certificate: pair.Fingerprint()}
 	for _, gv := range c.GroupVersions {
@@ -162,6 +177,7 @@ func (p *Peers) update() bool {
 			p.config.Metrics.Gone(name)
 		}
 	}
+	p.depart(senders)
 	p.replicas, p.senders = replicas, senders
 	keep := map[*transport.Backend]bool{}
 	for key, b := range p.backends {
@@ -176,6 +192,24 @@ func (p *Peers) update() bool {
 	return true
 }
 
+// depart records which of the senders are not among those that live now. It is called with mu held.
+func (p *Peers) depart(live map[string]string) {
+	now := p.now()
+	for certificate, name := range p.senders {
+		if _, lives := live[certificate]; !lives {
+			p.departed[certificate] = departure{name, now}
+		}
+	}
+	maps.DeleteFunc(p.departed, func(certificate string, d departure) bool {
+		_, lives := live[certificate]
+		return lives || now.Sub(d.at) > departedLife
+	})
+	for len(p.departed) > maxDeparted {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(p.departed)), func(a, b string) int { return p.departed[a].at.Compare(p.departed[b].at) })
+		delete(p.departed, oldest)
+	}
+}
+
 func (d Description) equals(o Description) bool {
 	return d.Address == o.Address && d.Certificate == o.Certificate && slices.Equal(d.GroupVersions, o.GroupVersions)
 }
@@ -186,6 +220,17 @@ func (p *Peers) replicaWith(fingerprint string) (name string, ok bool) {
 	defer p.mu.Unlock()
 	name, ok = p.senders[fingerprint]
 	return name, ok
+}
+
+// senderWith returns the replica with a certificate, if it lives or did a while ago.
+func (p *Peers) senderWith(fingerprint string) (name string, ok bool) {
+	if name, ok := p.replicaWith(fingerprint); ok {
+		return name, true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d, ok := p.departed[fingerprint]
+	return d.name, ok && p.now().Sub(d.at) <= departedLife
 }
 
 // Reachable reports whether requests can be handed to a replica.

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -213,11 +214,6 @@ func TestStatementsThatAreRefused(t *testing.T) {
 			}
 		})
 	}
-	e.set("a", nil) // it has ended
-	knows(t, b, "a", false)
-	if _, err := b.Verify(handed(t, a, a, "GET", target)); !errors.Is(err, ErrNoPeer) {
-		t.Errorf("a replica that has ended: %v", err)
-	}
 }
 
 // serveAs is a replica's server, which shows its certificate for clients unless it is asked as a replica.
@@ -338,7 +334,61 @@ func TestGroupVersionsOfOthers(t *testing.T) {
 	}
 }
 
-// A statement costs one signature, on requests that are handed on only.
+// A replica whose lease has ended is believed for a while: it may have lost etcd alone, and hand on what needs etcd. It is handed nothing.
+func TestAReplicaWhoseLeaseEnded(t *testing.T) {
+	const target = "/api/v1/namespaces/default/configmaps"
+	e := newEtcd()
+	a, b := join(t, e, "a", "192.0.2.1:6443"), join(t, e, "b", "192.0.2.2:6443")
+	knows(t, b, "a", true)
+	description := e.values["a"] // nobody writes it any more
+	var passed atomic.Int64      // nanoseconds
+	later := func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+	b.mu.Lock()
+	b.now = later
+	b.mu.Unlock()
+	believed := func(want bool, when string) {
+		t.Helper()
+		a.now = later
+		if _, err := b.Verify(handed(t, a, a, "POST", target)); (err == nil) != want {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	e.set("a", nil)
+	knows(t, b, "a", false)
+	believed(true, "its lease has ended")
+	if _, err := b.Backend([]string{"a"}); !errors.Is(err, errNoneLeft) {
+		t.Errorf("handed on to it: %v", err)
+	}
+	passed.Store(int64(departedLife) - int64(time.Second))
+	believed(true, "just within the time")
+	passed.Store(int64(departedLife) + int64(time.Minute))
+	believed(false, "after that")
+	e.set("a", description)
+	knows(t, b, "a", true)
+	believed(true, "it has joined again")
+}
+
+// However many replicas come and go, few of them are remembered.
+func TestDepartedReplicasAreBounded(t *testing.T) {
+	e := newEtcd()
+	b := join(t, e, "b", "192.0.2.2:6443")
+	for i := range 2 * maxDeparted {
+		name := fmt.Sprintf("r%03d", i)
+		e.set(name, fmt.Appendf(nil, `{"address":"192.0.2.9:6443","certificate":"%d"}`, i))
+		knows(t, b, name, true)
+		e.set(name, nil)
+		knows(t, b, name, false)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.departed) != maxDeparted {
+		t.Errorf("%d are remembered", len(b.departed))
+	}
+	if _, last := b.departed[fmt.Sprint(2*maxDeparted-1)]; !last {
+		t.Error("the last one is not")
+	}
+}
+
 // A replica of a release that describes itself otherwise gets no requests. Fields that it adds are ignored.
 func TestDescriptionsOfANewerRelease(t *testing.T) {
 	e := newEtcd()
@@ -369,6 +419,7 @@ func TestUnreadableValuesAreNewOnce(t *testing.T) {
 	}
 }
 
+// A statement costs one signature, on requests that are handed on only.
 func BenchmarkStatement(b *testing.B) {
 	e := newEtcd()
 	p, err := New(Config{Section: section{e, "a"}, Name: "a"})

@@ -91,14 +91,14 @@ var (
 	errOtherwise   = errors.New("its statement is about another request")
 )
 
-// Verify returns the statement about a request that came for ServerName. An error is a request that no live replica has handed
-// on.
+// Verify returns the statement about a request that came for ServerName. An error is a request that no replica has handed on that
+// lives, or whose lease ended a few minutes ago.
 func (p *Peers) Verify(r *http.Request) (*Statement, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, ErrNoPeer
 	}
 	certificate := r.TLS.PeerCertificates[0]
-	sender, ok := p.replicaWith(fingerprint(certificate))
+	sender, ok := p.senderWith(fingerprint(certificate))
 	if !ok {
 		return nil, ErrNoPeer
 	}

@@ -197,6 +197,9 @@ type response struct {
 	ctx         *requestContext
 	slowClients *slowClients // nil: not tracked
 	slow        slowResponse // its entry there
+
+	withhold func() []string // withheld.go; nil: nothing is
+	withheld bool
 }
 
 // hijackable is a response over HTTP/1.1, whose connection can be taken over for an upgrade. HTTP/2 has no such thing,
@@ -214,6 +217,9 @@ func (w *response) wrap(to http.ResponseWriter, r *http.Request) http.ResponseWr
 
 // Write implements http.ResponseWriter.
 func (w *response) Write(p []byte) (int, error) {
+	if w.withheld {
+		return len(p), nil
+	}
 	w.SetCode(http.StatusOK)
 	w.slowClients.writing(w, len(p))
 	defer w.slowClients.written(w)
@@ -222,6 +228,9 @@ func (w *response) Write(p []byte) (int, error) {
 
 // Flush implements http.Flusher.
 func (w *response) Flush() {
+	if w.withheld {
+		return
+	}
 	w.SetCode(http.StatusOK)
 	w.slowClients.writing(w, 0)
 	defer w.slowClients.written(w)

@@ -5,6 +5,8 @@ import (
 	"net/http"
 
 	"go.uber.org/zap"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -117,6 +119,18 @@ func (s *Router) handOn(r *http.Request, apiService string, names []string) (pro
 	return proxy.Destination{
 		Backend: backend, APIService: apiService, Statement: proxy.Statement{Header: peers.Header, State: s.Replicas.State},
 	}, err == nil
+}
+
+// handToEtcd is how a request for a local group is handed to a replica that has etcd. False: this one has it too, or none has.
+func (s *Router) handToEtcd(r *http.Request, gv schema.GroupVersion) (proxy.Destination, bool) {
+	return s.handOn(r, gv.Version+"."+gv.Group, s.WithEtcd())
+}
+
+// needsEtcd reports whether a request for a local group is better served by a replica that has etcd. Reviews are made from caches: extension
+// servers need them, and they are the same everywhere.
+func needsEtcd(r *http.Request, gv schema.GroupVersion) bool {
+	info, ok := requestInfo(r.Context())
+	return ok && info.IsResourceRequest && gv.Group != authenticationv1.GroupName && gv.Group != authorizationv1.GroupName
 }
 
 // Elsewhere implements proxy.Fallback: a request for a backend that this replica turns out not to reach goes to one that does.

@@ -27,6 +27,7 @@ import (
 //	no such group-version, routes known       404 Status
 //	no such group-version, not yet known      503 Status, Retry-After
 //	local                                     the local groups
+//	local, etcd lost here only                another replica
 //	remote, with an APIRoute                  the proxy, to the backend that its rules select
 //	remote, this replica can reach it         the proxy
 //	remote, another replica can               that replica
@@ -53,6 +54,9 @@ type Router struct {
 	Replicas Replicas
 	// ReachedBy returns the replicas, by name, that reach the backend of a route now. Needed with Replicas.
 	ReachedBy func(*apiservice.Route) []string
+	// WithEtcd returns the replicas, sorted by name, that have etcd while this one has lost it; none while it has not. They get the
+	// requests for local groups. Nil: there are none.
+	WithEtcd func() []string
 	// PeerMetrics counts what is handed on. May be nil.
 	PeerMetrics *metrics.Peers
 	// Discovery serves /api, /apis and /apis/<group>.
@@ -121,8 +125,7 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 		recordFrom(r.Context()).Failed(refusal.ErrStatus.Message)
 		respond.Error(w, r, refusal)
 	case ok || s.LocalGroupVersions().Has(gv):
-		NoteServedBy(r.Context(), "local")
-		s.Local.ServeHTTP(w, r)
+		s.serveLocal(w, r, gv)
 	case !table.Synced():
 		refusal := apierrors.NewServiceUnavailable("the request has been made before all known HTTP paths have been installed, please try again")
 		refusal.ErrStatus.Details = retryAfter(5)
@@ -134,6 +137,31 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 		}
 		respond.Error(w, r, notFound(r))
 	}
+}
+
+// serveLocal serves a request for a local group, here or, if this replica alone has lost etcd, at another one.
+func (s *Router) serveLocal(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
+	NoteServedBy(r.Context(), "local")
+	if s.WithEtcd == nil || !needsEtcd(r, gv) {
+		s.Local.ServeHTTP(w, r)
+		return
+	}
+	if elsewhere, ok := s.handToEtcd(r, gv); ok {
+		s.serveRemote(w, r, &apiservice.Route{GroupVersion: gv, Name: elsewhere.APIService}, elsewhere)
+		return
+	}
+	response := withholdLoss(r, s.WithEtcd)
+	s.Local.ServeHTTP(w, r)
+	if !response.release() {
+		return
+	}
+	if elsewhere, ok := s.handToEtcd(r, gv); ok {
+		s.serveRemote(w, r, &apiservice.Route{GroupVersion: gv, Name: elsewhere.APIService}, elsewhere)
+		return
+	}
+	refusal := apierrors.NewServiceUnavailable("etcd does not answer this replica, and the others do not either")
+	refusal.ErrStatus.Details = retryAfter(1)
+	respond.Error(w, r, refusal)
 }
 
 func (s *Router) warn(w http.ResponseWriter) {
