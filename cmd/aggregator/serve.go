@@ -35,6 +35,9 @@ data directory, except those that flags name.`,
 				return err
 			}
 			defer func() { _ = log.Sync() }() // lines that wait for others
+			if err := useInheritedSocket(&config); err != nil {
+				return err
+			}
 			front, err := aggregator.New(config, log)
 			if err != nil {
 				return err

@@ -48,6 +48,32 @@ func TestUnitsAreSound(t *testing.T) {
 	}
 }
 
+// The socket unit is sound beside its service, and both say the same address.
+func TestTheSocketUnitIsSound(t *testing.T) {
+	t.Parallel()
+	socket := readFile(t, "../../deploy/systemd/aggregator.socket")
+	service := readFile(t, "../../deploy/systemd/aggregator.service")
+	flags := regexp.MustCompile(`--bind-address=(\S+) --secure-port=(\d+)`).FindStringSubmatch(service)
+	listens := regexp.MustCompile(`(?m)^ListenStream=(.*)$`).FindStringSubmatch(socket)
+	if len(flags) != 3 || len(listens) != 2 || flags[1]+":"+flags[2] != listens[1] {
+		t.Errorf("the service listens on %q, and the socket on %q", flags, listens)
+	}
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Log("systemd-analyze is not installed: only the address was looked at")
+		return
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"aggregator.socket": socket, "aggregator.service": strings.ReplaceAll(service, "/usr/local/bin/", binaries+"/")} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command(analyze, "verify", "--man=no", filepath.Join(dir, "aggregator.socket")).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v: %s", err, out)
+	}
+}
+
 var (
 	unitSection = regexp.MustCompile(`^\[(Unit|Service|Install)\]$`)
 	unitSetting = regexp.MustCompile(`^([A-Z][A-Za-z]+)=(.*)$`)

@@ -54,6 +54,9 @@ type Embedded struct {
 	Members []run.Member
 	// Listener is where to listen, instead of BindAddress and SecurePort. Run closes it. Nil: those.
 	Listener net.Listener
+	// HoldConnections is how long connections to Listener wait, while the front door starts, to be accepted. Default 0: they are accepted at
+	// once, and requests answered 503 until it has started.
+	HoldConnections time.Duration
 	// NoListener serves nothing by itself: requests come through Handler and the in-process clients.
 	NoListener bool
 	// NamespaceDeletionDelay passes between the deletion of a namespace and that of its contents. Default a second.

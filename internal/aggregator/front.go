@@ -114,7 +114,7 @@ func (h *parts) wireFront() error {
 		return err
 	}
 	h.server = server.New(server.Config{
-		Listener: h.listener, TLS: offered, Engine: c.HTTPEngine, Handler: chain, Health: h.health, Drainer: h.drainer,
+		Listener: h.listener, Hold: c.Embedded.HoldConnections, TLS: offered, Engine: c.HTTPEngine, Handler: chain, Health: h.health, Drainer: h.drainer,
 		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory,
 		Proxy: h.proxy, Logger: h.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
 	})

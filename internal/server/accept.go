@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -19,7 +20,8 @@ type acceptor struct {
 	handshakes *handshakes
 	// serve serves a connection to its end. hijacked is called when a handler takes the connection over.
 	serve       func(c *tls.Conn, hijacked func())
-	ctx         context.Context // ends with Close
+	closed      atomic.Bool
+	ctx         context.Context // handshakes end with it
 	close       func()
 	handshaking sync.WaitGroup // handshakes
 	conns       sync.WaitGroup // connections
@@ -30,12 +32,18 @@ func newAcceptor(l net.Listener, config *tls.Config, m limits, bound *handshakes
 	living, end := context.WithCancel(context.Background())
 	a.ctx = living
 	a.close = sync.OnceFunc(func() {
-		end()
-		_ = l.Close() // Run returns the error, if there is one
+		a.closed.Store(true)
+		_ = l.Close() // Start sends the error, if there is one
+		late := time.AfterFunc(handshakeGrace, end)
 		a.handshaking.Wait()
+		late.Stop()
+		end()
 	})
 	return a
 }
+
+// handshakeGrace is how long handshakes that were begun before Close may go on: their clients count on this server.
+const handshakeGrace = time.Second
 
 // Close stops accepting, and returns when every handshake has ended. It leaves connections open.
 func (a *acceptor) Close() { a.close() }
@@ -55,8 +63,14 @@ func (a *acceptor) Wait(ctx context.Context) error {
 	}
 }
 
-// Run accepts connections until Close, or until the listener fails.
-func (a *acceptor) Run() error {
+// Start accepts connections until Close, or until the listener fails, and sends how that ended.
+func (a *acceptor) Start() <-chan error {
+	ended := make(chan error, 1)
+	a.handshaking.Go(func() { ended <- a.accept() }) // Close waits for the connection that was accepted last, too
+	return ended
+}
+
+func (a *acceptor) accept() error {
 	var pause time.Duration
 	for {
 		conn, err := a.listener.Accept()
@@ -69,7 +83,7 @@ func (a *acceptor) Run() error {
 			})
 			continue
 		}
-		if a.ctx.Err() != nil {
+		if a.closed.Load() {
 			return nil
 		}
 		if !tooManyFiles(err) {

@@ -291,8 +291,7 @@ func serveWithFewDescriptors() {
 	}
 	s := http1.New(http1.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })})
 	a := newAcceptor(listener, pki.ServerConfig(pair), defaultLimits, new(Server).handshakes(), s.Serve)
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run() }()
+	ended := a.Start()
 	fmt.Println(listener.Addr(), base64.StdEncoding.EncodeToString(authority.PEM()))
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	a.Close()

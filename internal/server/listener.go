@@ -24,7 +24,10 @@ import (
 type Config struct {
 	// Listener is already bound, so that a port in use is known before anything else starts.
 	Listener net.Listener
-	TLS      *tls.Config
+	// Hold is how long connections wait to be accepted until Run begins. It is for a listener that is there before and after this process,
+	// so that clients see a restart as a delay. Default 0.
+	Hold time.Duration
+	TLS  *tls.Config
 	// Engine is the implementation of HTTP. Default Portico's own.
 	Engine  engine.Name
 	Handler http.Handler
@@ -82,7 +85,7 @@ func New(c Config) *Server {
 // Ready is closed when requests are served.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Accepts is closed when connections are accepted.
+// Accepts is closed when connections are accepted, or held.
 func (s *Server) Accepts() <-chan struct{} { return s.accepts }
 
 // Accept accepts connections until ctx ends, so that clients and load balancers are told that this server is starting, and why it is
@@ -101,9 +104,9 @@ func (s *Server) Accept(ctx context.Context) error {
 	if s.c.Overload != nil {
 		defer s.c.Overload.Register(&connCloser{clients: s.clients, metrics: s.c.OverloadMetrics})()
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.acceptor.Run() }()
 	close(s.accepts)
+	s.hold(ctx)
+	ended := s.acceptor.Start()
 	var err error
 	select {
 	case err = <-ended:
@@ -122,6 +125,21 @@ func (s *Server) Accept(ctx context.Context) error {
 		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlerGrace))
 	}
 	return err
+}
+
+// hold returns when Run has begun, or connections have waited long enough.
+func (s *Server) hold(ctx context.Context) {
+	if s.c.Hold <= 0 {
+		return
+	}
+	enough := time.NewTimer(s.c.Hold)
+	defer enough.Stop()
+	select {
+	case <-s.ready:
+	case <-enough.C:
+		s.c.Logger.Warn("the front door is still starting: connections are accepted, and requests are answered 503", zap.Duration("after", s.c.Hold))
+	case <-ctx.Done():
+	}
 }
 
 // Run serves requests until ctx ends, then drains: readyz turns false; in the second half of the shutdown delay, clients are asked to come
