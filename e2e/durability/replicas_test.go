@@ -26,7 +26,7 @@ import (
 
 var (
 	faultSeed  = flag.Uint64("fault-seed", 0, "seed of the faults and of what clients do; 0 for a new one")
-	faultCount = flag.Int("faults", 21, "how many faults several front doors and their etcd have")
+	faultCount = flag.Int("faults", 23, "how many faults several front doors and their etcd have")
 )
 
 // replicatedCluster is three front doors over three members of etcd, with a relay between each two of them.
@@ -40,6 +40,7 @@ type replicatedCluster struct {
 	// memberRelays are what members reach each other by: over that of one it answers the others, and sends them what the raft leader has.
 	memberRelays []*relay
 	changes      *changeLog
+	ofIngresses  *changeLog
 	recorder     *recorder
 }
 
@@ -60,7 +61,7 @@ func TestReplicasUnderFaults(t *testing.T) {
 	p := newReplicatedCluster(t, newPortico)
 	p.random = rand.New(rand.NewPCG(seed, 0))
 	p.changes = followChanges(t, p.client, directory, readConfigMap)
-	ofIngresses := followChanges(t, p.client, ingressDirectory, readIngress)
+	p.ofIngresses = followChanges(t, p.client, ingressDirectory, readIngress)
 	var clients []kubernetes.Interface
 	for _, d := range p.fronts {
 		clients = append(clients, d.client())
@@ -78,7 +79,7 @@ func TestReplicasUnderFaults(t *testing.T) {
 	p.recorder.until(40)
 	p.recorder.stop()
 	p.recorder.judge(p.changes.all(p.client))
-	statuses.judge(ofIngresses.all(p.client))
+	statuses.judge(p.ofIngresses.all(p.client))
 	for answer, n := range p.recorder.answers {
 		if strings.HasPrefix(answer, "500 ") {
 			t.Errorf("%d times %q", n, answer)
@@ -220,6 +221,8 @@ var faults = []fault{
 		}
 		p.waitUpTo(5 * time.Second)
 	}},
+	{"the disk of a member of etcd is slow", func(p *replicatedCluster) { p.slowDisks(1, 800*time.Millisecond) }},
+	{"the disks of all members of etcd are slow", func(p *replicatedCluster) { p.slowDisks(members, 300*time.Millisecond) }},
 	{"a member of etcd is away, and is sent a snapshot", func(p *replicatedCluster) {
 		i := p.random.IntN(members)
 		p.etcd.stop(i, i+1)
@@ -246,9 +249,9 @@ var faults = []fault{
 			p.t.Logf("the leader stays: %v", err)
 		}
 	}},
-	{"etcd is compacted", func(p *replicatedCluster) { p.compact(p.changes.revision() - 20) }},
+	{"etcd is compacted", func(p *replicatedCluster) { p.compact(p.told() - 20) }},
 	{"etcd is compacted up to now, and defragmented", func(p *replicatedCluster) {
-		p.compact(p.changes.revision())
+		p.compact(p.told())
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		for _, endpoint := range p.etcd.endpoints() {
@@ -286,6 +289,28 @@ func (p *replicatedCluster) disturbFor(relays []*relay, mode int32, d time.Durat
 		r.become(passes)
 	}
 }
+
+// slowDisks has every fsync of some members take up to so much longer for a while.
+func (p *replicatedCluster) slowDisks(n int, most time.Duration) {
+	var dirs []string
+	first := p.random.IntN(members)
+	for i := range n {
+		dirs = append(dirs, p.etcd.configs[(first+i)%members].Dir)
+	}
+	delay := func() time.Duration { return most/10 + time.Duration(p.random.Int64N(int64(most-most/10))) }
+	synced, err := slowDown(dirs, delay, func() { p.waitUpTo(8 * time.Second) })
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		p.t.Logf("not tried here: %v", err)
+	case err != nil:
+		p.t.Errorf("make the disk of a member slow: %v", err)
+	case synced == 0 && n == members:
+		p.t.Error("the disks of all members were slow, and nothing was written to one")
+	}
+}
+
+// told is a revision up to which all changes that are compared later were told.
+func (p *replicatedCluster) told() int64 { return min(p.changes.revision(), p.ofIngresses.revision()) }
 
 func (p *replicatedCluster) compact(revision int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
