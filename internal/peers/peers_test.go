@@ -343,12 +343,13 @@ func TestAReplicaWhoseLeaseEnded(t *testing.T) {
 	description := e.values["a"] // nobody writes it any more
 	var passed atomic.Int64      // nanoseconds
 	later := func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
-	b.mu.Lock()
-	b.now = later
-	b.mu.Unlock()
+	for _, p := range []*Peers{a, b} {
+		p.mu.Lock()
+		p.now = later
+		p.mu.Unlock()
+	}
 	believed := func(want bool, when string) {
 		t.Helper()
-		a.now = later
 		if _, err := b.Verify(handed(t, a, a, "POST", target)); (err == nil) != want {
 			t.Errorf("%s: %v", when, err)
 		}

@@ -125,6 +125,8 @@ func TestD14ASeatIsGivenBackWhileAClientTakesNothing(t *testing.T) {
 					t.Errorf("%d bytes are still charged", left)
 				}
 				time.Sleep(time.Second)
+				c.mu.Lock()
+				defer c.mu.Unlock()
 				if c.first != nil || c.timerSet {
 					t.Error("somebody is still looked after")
 				}
