@@ -75,6 +75,8 @@ func (k *kubeAPIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}})(w, r)
 	case strings.HasPrefix(path, discoveryPath), strings.HasPrefix(path, "/openapi/v3/"):
 		k.forward(w, r)
+	case path == apiRoutesPath+"/"+name && k.w.route != nil:
+		answering(http.StatusOK, k.w.route)(w, r)
 	default:
 		k.object(w, r)
 	}

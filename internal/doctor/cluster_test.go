@@ -24,6 +24,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/pki"
+	"portico.dev/internal/routing/v1alpha1"
 )
 
 // testCluster is an API server with one APIService, v1.shop.example.com, and everything that belongs to it. A fixture breaks
@@ -49,7 +50,9 @@ type testCluster struct {
 	denied bool
 	// elsewhere is where the API server reaches the extension server, if not where the slice says.
 	elsewhere string
-	cfg       Config
+	// route is the APIRoute of the group-version, nil for none.
+	route *v1alpha1.APIRoute
+	cfg   Config
 }
 
 const (

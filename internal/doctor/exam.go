@@ -60,6 +60,7 @@ func (d *Doctor) examine(ctx context.Context, object *apiregistrationv1.APIServi
 	}
 	x := d.newExam(object, portico)
 	x.walk(ctx, x.hops())
+	x.walk(ctx, x.routeHops(ctx)) // its backends may work where the Service of the APIService does not
 	if object.Spec.Service == nil {
 		return x.report
 	}

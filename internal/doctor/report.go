@@ -37,6 +37,9 @@ const (
 	HopReview       = "review"
 	HopList         = "list"
 	HopWatch        = "watch"
+	// HopRoute is the APIRoute of the group-version, if it has one. The hops after it are "backend" and the name of each backend that
+	// is not the Service of the APIService.
+	HopRoute = "apiroute"
 )
 
 // Hop is one step from the APIService to a watch of what it serves.
