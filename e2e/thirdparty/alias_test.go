@@ -48,8 +48,8 @@ func TestMetricsServerInAVersionThatItDoesNotHave(t *testing.T) {
 	t.Run("every form of a list and an object", func(t *testing.T) { aliasInEveryForm(t, d) })
 	t.Run("kubectl", func(t *testing.T) { aliasByKubectl(t, d) })
 	t.Run("rights", func(t *testing.T) {
-		visitor := must[*rest.Config](t)(d.newUser())
-		_, err := must[metricsclient.Interface](t)(metricsclient.NewForConfig(visitor)).MetricsV1().NodeMetricses().List(t.Context(), metav1.ListOptions{})
+		nobody := must[*rest.Config](t)(d.newUser())
+		_, err := must[metricsclient.Interface](t)(metricsclient.NewForConfig(nobody)).MetricsV1().NodeMetricses().List(t.Context(), metav1.ListOptions{})
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("somebody without rights: %v, want 403", err)
 		}
