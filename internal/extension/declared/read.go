@@ -172,6 +172,7 @@ func (r reader) resource(f *form) *definition {
 	for i, n := range f.list("fieldSelectors") {
 		field := f.element("fieldSelectors", i)
 		if p, ok := objectPath(f.notes, n, field, f.notes.fieldText(n, field)); ok {
+			d.mapping.checkSet(f.notes, n, field, p)
 			d.selectors = append(d.selectors, p)
 		}
 	}
@@ -251,7 +252,10 @@ func readColumns(f *form, d *definition) {
 			c.description = c.name + "."
 		}
 		if n := in.ask("path"); n != nil {
-			c.path, _ = objectPath(f.notes, n, in.field("path"), in.text("path"))
+			var ok bool
+			if c.path, ok = objectPath(f.notes, n, in.field("path"), in.text("path")); ok {
+				d.mapping.checkSet(f.notes, n, in.field("path"), c.path)
+			}
 		}
 		if strings.EqualFold(c.name, "Name") {
 			in.wrong("name", "%q: the first column is the name already", c.name)
@@ -262,6 +266,18 @@ func readColumns(f *form, d *definition) {
 		in.done()
 		d.columns = append(d.columns, c)
 	}
+}
+
+// checkSet notes that no field sets what a column or a selector shows.
+func (m *mapping) checkSet(notes *notes, n *yaml.Node, at string, shown path) {
+	if len(m.fields) == 0 || shown[0].key == "metadata" || slices.ContainsFunc(m.fields, func(f field) bool { return overlaps(f.to, shown) }) {
+		return
+	}
+	var set []string
+	for _, f := range m.fields {
+		set = append(set, f.to.String())
+	}
+	notes.at(n, at, "%q: no field of the object is there, only %s", shown, strings.Join(set, ", "))
 }
 
 // metadataPaths are the parts of the header that columns and selectors may show; labels and annotations take a key.
@@ -331,6 +347,18 @@ func (s *notes) expressionOf(n *yaml.Node, field, text string) expression {
 	return e
 }
 
+// fieldExpression is a value of a field. A bare word there is a path without its dot more often than a text for all objects, which can be
+// written in quotes.
+func (s *notes) fieldExpression(n *yaml.Node, field, text string) expression {
+	quoted := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0
+	if !quoted && bareWord.MatchString(text) {
+		s.at(n, field, "%q: is this text for all objects; write .%s for what the item has there, or '%s' in quotes if the text is meant", text, text, text)
+	}
+	return s.expressionOf(n, field, text)
+}
+
+var bareWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+
 // fieldText is the text of a node that stands in a list or under a name that the writer has chosen.
 func (s *notes) fieldText(n *yaml.Node, field string) string {
 	return (&form{notes: s}).textOf(n, field)
@@ -367,7 +395,7 @@ func readFields(object *form) []field {
 		if n.Kind == yaml.MappingNode {
 			one = readField(newForm(in.notes, n, at), one)
 		} else {
-			one.from = in.notes.expressionOf(n, at, in.textOf(n, at))
+			one.from = in.notes.fieldExpression(n, at, in.textOf(n, at))
 		}
 		out = append(out, one)
 	})
@@ -376,7 +404,9 @@ func readFields(object *form) []field {
 
 func readField(in *form, one field) field {
 	in.need("from", ".depth")
-	one.from = in.expression("from")
+	if n := in.ask("from"); n != nil {
+		one.from = in.notes.fieldExpression(n, in.field("from"), in.text("from"))
+	}
 	if in.ask("type") != nil {
 		one.kind = in.choice("type", valueTypes...)
 	}

@@ -94,6 +94,12 @@ func TestMistakesSayWhereAndWhat(t *testing.T) {
 			[]string{`resources[0].object.fields.status.a.default: "many": is no integer`}},
 		{"column of another type", head + minimal + "  columns: [{name: A, path: .status.a, type: int}]\n",
 			[]string{`resources[0].columns[0].type: "int": must be string, integer, number, boolean or date`}},
+		{"field from a path without its dot", head + minimal + "    fields: {status.d: depth, status.e: 'depth', status.f: {from: oldest.at}}\n", []string{
+			`f.yaml:11:24: resources[0].object.fields.status.d: "depth": is this text for all objects; write .depth for what the item has there, or 'depth' in quotes`,
+			`resources[0].object.fields.status.f.from: "oldest.at": is this text for all objects`}},
+		{"column that no field sets", head + minimal + "    fields: {status.d: .depth}\n  columns: [{name: A, path: .status.d}, {name: B, path: .status.depth}, {name: C, path: .metadata.name}]\n  fieldSelectors: [status.e]\n", []string{
+			`f.yaml:12:57: resources[0].columns[1].path: ".status.depth": no field of the object is there, only .status.d`,
+			`resources[0].fieldSelectors[0]: ".status.e": no field of the object is there, only .status.d`}},
 		{"column of what does not show", head + minimal + "  columns: [{name: A, path: .metadata.uid}]\n", []string{`of the metadata .metadata.name`}},
 		{"password in an address", head + strings.Replace(minimal, "{file: {path: /tmp/queues.json}}", "{http: {url: 'https://u:p@a/'}}", 1),
 			[]string{`must not hold a password: use bearerTokenFile or headersFrom`}},
