@@ -9,6 +9,7 @@ import (
 
 // A run of some tests replaces what they are about, and leaves the rest with the day and version of its own.
 func TestAPartialRunKeepsTheRest(t *testing.T) {
+	onlyDrillsAre(t, "")
 	was := made{Date: "2026-01-02", KubeAPIServer: "v1.37.0"}
 	old := &record{
 		Parts:           map[string]made{serverPart: was, marksOf + "a": was, marksOf + "b": was, drillsAt + theirs: was, drillsAt + ours: {Date: was.Date}},
@@ -35,4 +36,28 @@ func TestAPartialRunKeepsTheRest(t *testing.T) {
 	if now := r.Parts[drillsAt+ours]; now.KubeAPIServer != "" || now.Date == was.Date {
 		t.Errorf("what was made of ours is of %v", now)
 	}
+}
+
+// A run of some drills leaves the others, and the day on which all were held.
+func TestARunOfSomeDrillsKeepsTheOthers(t *testing.T) {
+	was := made{Date: "2026-01-02", KubeAPIServer: "v1.37.0"}
+	failed, passed := held{Verdict: "failed"}, held{Verdict: "passed"}
+	old := &record{Parts: map[string]made{drillsAt + theirs: was}, Drills: []drilled{{"refuse", failed, passed}, {"hang", failed, passed}}}
+	r := &record{Parts: map[string]made{}}
+	onlyDrillsAre(t, "hang")
+	r.drilled(theirs, drilled{Drill: "hang", KubeAPIServer: passed})
+	r.keep(old)
+	if want := []drilled{{"refuse", failed, passed}, {"hang", passed, passed}}; !reflect.DeepEqual(r.Drills, want) {
+		t.Errorf("drills %v, want %v", r.Drills, want)
+	}
+	if got := r.Parts[drillsAt+theirs]; got != was {
+		t.Errorf("all were held on %v", got)
+	}
+}
+
+// onlyDrillsAre has the flag be something until the test ends.
+func onlyDrillsAre(t *testing.T, names string) {
+	was := *onlyDrills
+	*onlyDrills = names
+	t.Cleanup(func() { *onlyDrills = was })
 }

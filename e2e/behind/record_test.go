@@ -3,6 +3,7 @@
 package behind
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"portico.dev/internal/drill"
 )
 
 // record is result.yaml. A test of package recorded reads it too.
@@ -124,15 +127,16 @@ func (r *record) keep(old *record) {
 	slices.SortStableFunc(r.Doctor, func(a, b diagnosed) int { return strings.Compare(a.Way, b.Way) })
 	slices.SortStableFunc(r.Scores, func(a, b scored) int { return strings.Compare(a.Server, b.Server) })
 	slices.SortFunc(r.Story, func(a, b told) int { return strings.Compare(a.FrontDoor, b.FrontDoor) })
-	r.keepDrills(old.Drills, fresh)
+	ofAll := func(part string) bool { return fresh(part) && *onlyDrills == "" }
+	r.keepDrills(old.Drills, ofAll)
 	for part, m := range old.Parts {
-		if !fresh(part) {
+		if !fresh(part) || strings.HasPrefix(part, drillsAt) && !ofAll(part) {
 			r.Parts[part] = m
 		}
 	}
 }
 
-// keepDrills keeps the side of each drill that was not held.
+// keepDrills keeps the side of each drill that was not held, in the order of the catalogue.
 func (r *record) keepDrills(old []drilled, fresh func(part string) bool) {
 	for _, d := range old {
 		if fresh(drillsAt + theirs) {
@@ -145,6 +149,13 @@ func (r *record) keepDrills(old []drilled, fresh func(part string) bool) {
 			r.insert(d)
 		}
 	}
+	catalogue := drill.All()
+	slices.SortStableFunc(r.Drills, func(a, b drilled) int {
+		at := func(name string) int {
+			return slices.IndexFunc(catalogue, func(d drill.Drill) bool { return d.Name == name })
+		}
+		return cmp.Compare(at(a.Drill), at(b.Drill))
+	})
 }
 
 func add[T any](list *[]T, old []T, kept func(T) bool) {
