@@ -29,7 +29,7 @@ func TestTheDrillsThatWerePromisedAreThere(t *testing.T) {
 		namespace-policy namespace-self-hosted-cycle gc-owner-behind-dead-server restart-everything-dead
 		stopped-process slow-loris-backend certificate-rotation one-endpoint-of-three-hangs one-endpoint-of-three-slow
 		one-endpoint-of-three-errors one-endpoint-of-three-other-discovery one-endpoint-of-three-expired-certificate
-		disruption-seconds stored-kind-dead watch-without-bookmark partial-partition`)
+		disruption-seconds stored-kind-dead watch-without-bookmark partial-partition partial-partition-namespace registered-at-another-replica`)
 	found, err := Find(promised...)
 	if err != nil {
 		t.Fatal(err)

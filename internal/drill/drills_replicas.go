@@ -1,12 +1,18 @@
 package drill
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/run"
 )
 
 // partitionLength is how long one server is cut off from the subject.
@@ -15,35 +21,66 @@ const partitionLength = 15 * time.Second
 // settledIn is from when on a partition may not be noticed any more: until then the cut has to be detected.
 const settledIn = 5 * time.Second
 
+const (
+	// Measures of the drills with several servers.
+	goneWhileFirstIsCut  = "namespace gone, one server cut off"
+	goneWhileSecondIsCut = "namespace gone, the other one cut off"
+	objectsGoneMeanwhile = "its objects gone while both were cut off in turn"
+	slowestFirst         = "slowest first request"
+	slowestListed        = "slowest discovery at the other server"
+)
+
 // replicaDrills are about several servers over one etcd.
 func replicaDrills() []Drill {
-	return []Drill{{
-		Name: "partial-partition", Title: "one of several front doors cannot reach the extension server any more, the others can",
-		About: partitionLength + 8*time.Second, Limit: 90 * time.Second, Stores: true, Replicas: 1,
-		script: partition,
-		Expect: []Expectation{
-			servedAgainIn(settledIn, "get", "list", "create", "delete", "watch"), staysAvailable(),
-			discoveryShows("discovery lists its resources all the time", listed), recoversWithin(5 * time.Second),
+	return []Drill{
+		{
+			Name: "partial-partition", Title: "one of several front doors cannot reach the extension server any more, the others can",
+			About: partitionLength + 8*time.Second, Limit: 90 * time.Second, Stores: true, Replicas: 1,
+			script: partition,
+			Expect: []Expectation{
+				servedAgainIn(settledIn, "get", "list", "create", "delete", "watch"), staysAvailable(),
+				discoveryShows("discovery lists its resources all the time", listed), recoversWithin(5 * time.Second),
+			},
 		},
-	}}
+		{
+			Name: "partial-partition-namespace", Title: "namespaces are deleted while each of two front doors in turn cannot reach the extension server",
+			About: 30 * time.Second, Limit: 3 * time.Minute, Stores: true, Replicas: 1,
+			script: deleteDuringPartitions,
+			Expect: []Expectation{
+				within(20*time.Second, goneWhileFirstIsCut, "a namespace with objects there goes while one server is cut off"),
+				within(20*time.Second, goneWhileSecondIsCut, "another one goes while the other server is cut off"),
+				within(time.Second, objectsGoneMeanwhile, "no object of theirs is left"),
+				staysAvailable(), recoversWithin(5 * time.Second),
+			},
+		},
+		{
+			Name: "registered-at-another-replica", Title: "an APIService becomes available at one of several front doors, and is asked for at another one at once",
+			About: 15 * time.Second, Limit: 2 * time.Minute, Replicas: 1,
+			script: registerAndAsk,
+			Expect: []Expectation{
+				{Text: "no first request at the other server fails", check: func(h *History) error {
+					first := h.of(Subject, firstVerb)
+					if len(first) < registrations {
+						return fmt.Errorf("there were %d of %d", len(first), registrations)
+					}
+					return noneFails(h, first)
+				}},
+				within(2*time.Second, slowestFirst, "each is answered"),
+				within(time.Second, slowestListed, "discovery at the other server lists the resources"),
+				recoversWithin(5 * time.Second),
+			},
+		},
+	}
 }
 
-// partition cuts the server that the traffic goes to off from the subject. The subject knows each server by the certificate that
-// it presents.
+// partition cuts the server that the traffic goes to off from the subject.
 func partition(ctx context.Context, s *Stage) error {
 	if err := s.wait(ctx, baseline); err != nil {
 		return err
 	}
-	cut, err := s.clientOf(ctx, s.target.Replicas[0])
+	cut, _, err := s.servers(ctx)
 	if err != nil {
 		return err
-	}
-	other, err := s.clientOf(ctx, s.target.Config)
-	if err != nil {
-		return err
-	}
-	if cut == other {
-		return errors.New("the servers present the same certificate to extension servers, by which the drill tells them apart: give each its own --proxy-client-cert-file")
 	}
 	s.record.mark(func(t *Times) { t.Broke = time.Now() })
 	s.progress("one server is cut off")
@@ -53,6 +90,151 @@ func partition(ctx context.Context, s *Stage) error {
 		return err
 	}
 	return s.mend(ctx)
+}
+
+// deleteDuringPartitions cuts off one server after the other, so that the one whose controllers run is among them, and deletes a
+// namespace each time.
+func deleteDuringPartitions(ctx context.Context, s *Stage) error {
+	first, second, err := s.servers(ctx)
+	if err != nil {
+		return err
+	}
+	doomed := []string{s.Namespace + "-doomed-1", s.Namespace + "-doomed-2"}
+	for _, name := range doomed {
+		if err := s.createNamespaceWithWidget(ctx, name); err != nil {
+			return err
+		}
+	}
+	if err := s.wait(ctx, baseline); err != nil {
+		return err
+	}
+	for i, cut := range []string{first, second} {
+		s.record.mark(func(t *Times) {
+			if i == 0 {
+				t.Broke = time.Now()
+			}
+		})
+		s.progress("a server is cut off")
+		s.subject.Partition(cut)
+		s.record.mark(func(t *Times) {
+			if i == 0 {
+				t.Broken = time.Now()
+			}
+		})
+		if err := s.deleteNamespace(ctx, doomed[i]); err != nil {
+			return err
+		}
+		if err := s.measure(ctx, []string{goneWhileFirstIsCut, goneWhileSecondIsCut}[i], 30*time.Second, s.namespaceGone(doomed[i])); err != nil {
+			return err
+		}
+		s.subject.Partition("")
+		if err := s.wait(ctx, settledIn); err != nil { // the other cut begins with both well
+			return err
+		}
+	}
+	nothing := func(ctx context.Context) bool {
+		return s.nothingStored(doomed[0])(ctx) && s.nothingStored(doomed[1])(ctx)
+	}
+	if err := s.measure(ctx, objectsGoneMeanwhile, time.Second, nothing); err != nil {
+		return err
+	}
+	return s.mend(ctx)
+}
+
+// servers are the certificates with which the server that the traffic goes to, and the other one, send requests to the subject. It knows
+// them by these.
+func (s *Stage) servers(ctx context.Context) (traffic, other string, err error) {
+	if traffic, err = s.clientOf(ctx, s.target.Replicas[0]); err != nil {
+		return "", "", err
+	}
+	if other, err = s.clientOf(ctx, s.target.Config); err != nil {
+		return "", "", err
+	}
+	if traffic == other {
+		return "", "", errors.New("the servers present the same certificate to extension servers, by which the drill tells them apart: give each its own --proxy-client-cert-file")
+	}
+	return traffic, other, nil
+}
+
+const (
+	// registrations is how often the subject is registered anew.
+	registrations = 10
+	// firstVerb is a list that was the first request after it.
+	firstVerb = "first list"
+	// askInterval is how often the condition is read meanwhile.
+	askInterval = 5 * time.Millisecond
+)
+
+// registerAndAsk registers the subject at one server, reads there that it is available, and asks the other one for it at once.
+func registerAndAsk(ctx context.Context, s *Stage) error {
+	if err := s.wait(ctx, baseline); err != nil {
+		return err
+	}
+	s.record.mark(func(t *Times) { t.Broke, t.Broken = time.Now(), time.Now() })
+	var first, listing time.Duration
+	never := false
+	for n := range registrations {
+		s.progress(fmt.Sprintf("registration %d of %d", n+1, registrations))
+		if err := s.cleanAPIService(ctx, s.subject.apiService); err != nil {
+			return err
+		}
+		list := s.read(Subject, firstVerb, s.subject.collection(s.Namespace))
+		_, gone, err := s.until(ctx, 10*time.Second, func(ctx context.Context) bool {
+			return s.code(ctx, list) == http.StatusNotFound
+		})
+		if err != nil || !gone {
+			return cmp.Or(err, errors.New("what was unregistered is still served by the other server after ten seconds"))
+		}
+		if err := s.register(ctx, s.subject); err != nil {
+			return err
+		}
+		if err := s.awaitAvailable(ctx, s.subject.apiService); err != nil {
+			return err
+		}
+		first = max(first, s.traffic.send(ctx, list).Took)
+		took, came, err := s.until(ctx, 10*time.Second, func(ctx context.Context) bool {
+			r := s.traffic.send(ctx, s.discoveryCall())
+			return r.OK() && r.Saw == listed
+		})
+		if err != nil {
+			return err
+		}
+		listing, never = max(listing, took), never || !came
+	}
+	s.record.measured(Measure{Name: slowestFirst, Seconds: Seconds(first)})
+	s.record.measured(Measure{Name: slowestListed, Seconds: Seconds(listing), Never: never})
+	return s.mend(ctx)
+}
+
+// code is that with which the server that the traffic goes to answers a request, which is not written down.
+func (s *Stage) code(ctx context.Context, c call) int {
+	t := &traffic{client: s.traffic.client, base: s.traffic.base, record: &recorder{}}
+	return t.send(ctx, c).Code
+}
+
+// awaitAvailable waits until the server that the traffic does not go to shows an APIService as available.
+func (s *Stage) awaitAvailable(ctx context.Context, name string) error {
+	bounded, cancel := context.WithTimeout(ctx, openWithin)
+	defer cancel()
+	for {
+		var a apiregistrationv1.APIService
+		body, err := s.client.CoreV1().RESTClient().Get().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/"+name).
+			SetHeader("Accept", jsonType).Do(bounded).Raw()
+		if err == nil {
+			err = json.Unmarshal(body, &a)
+		}
+		if err != nil {
+			return fmt.Errorf("read apiservice %s: %w", name, err)
+		}
+		for _, c := range a.Status.Conditions {
+			if c.Type == apiregistrationv1.Available && c.Status == apiregistrationv1.ConditionTrue {
+				return nil
+			}
+		}
+		if !run.Pause(bounded, askInterval) {
+			return fmt.Errorf("apiservice %s did not become available within %s", name, openWithin)
+		}
+	}
 }
 
 // clientOf is the certificate with which a server of the target sends requests to the subject.

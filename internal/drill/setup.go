@@ -128,7 +128,9 @@ func (s *Stage) createSlice(ctx context.Context, a *actor, endpoint int, address
 
 // register creates the APIService. The core client carries it: there is one kind, and its client is a module away.
 func (s *Stage) register(ctx context.Context, a *actor) error {
-	s.apiServices = append(s.apiServices, a.apiService)
+	if !slices.Contains(s.apiServices, a.apiService) {
+		s.apiServices = append(s.apiServices, a.apiService)
+	}
 	object := apiregistrationv1.APIService{
 		TypeMeta:   metav1.TypeMeta{Kind: "APIService", APIVersion: "apiregistration.k8s.io/v1"},
 		ObjectMeta: metav1.ObjectMeta{Name: a.apiService, Labels: s.labels()},
