@@ -646,7 +646,15 @@ func TestViolationsOfAnIdleServer(t *testing.T) {
 		eventually(t, "it ended", c.Closed)
 		eventually(t, "it is known why", func() bool { return c.ProtocolError() != nil })
 	})
-	onBoth(t, settled(func(p *peer) { _ = p.nc.Close() }), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+	leave := make(chan struct{}) // a connection that ends while it is being made is another matter
+	onBoth(t, settled(func(p *peer) {
+		select {
+		case <-leave:
+		case <-time.After(patience):
+		}
+		_ = p.nc.Close()
+	}), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		leave <- struct{}{}
 		eventually(t, "it ended", c.Closed)
 		if err := c.ProtocolError(); err != nil {
 			t.Errorf("to leave is no violation: %v", err)
