@@ -101,8 +101,9 @@ func (w *WebhookServices) Refresh(namespace, name string) {
 	}
 }
 
-// Sweep closes the backends that no object names: they take no more requests, and those in flight may finish. It is to be
-// called after an object that names webhooks was changed or deleted.
+// Sweep closes the backends that no object names and no request is being sent to: they take no more requests, and answers may
+// still be read. The last request that is sent to such a backend sweeps again. Sweep is to be called after an object that names
+// webhooks was changed or deleted.
 func (w *WebhookServices) Sweep() {
 	if w == nil {
 		return
@@ -115,8 +116,7 @@ func (w *WebhookServices) Sweep() {
 	keep := map[*transport.Backend]bool{}
 	for service, list := range w.backends {
 		list = slices.DeleteFunc(list, func(b *webhookBackend) bool {
-			gone := !w.named(b)
-			b.closed.Store(gone)
+			gone := b.close(!w.named(b))
 			if r := b.reached.Load(); !gone && r.backend != nil {
 				keep[r.backend] = true
 			}
@@ -190,7 +190,36 @@ type webhookBackend struct {
 	webhookIdentity
 	id      string
 	reached atomic.Pointer[reachedBy]
+	// sending counts the requests that wait for a connection or an answer: connections that are being made end with the backend.
+	sending atomic.Int32
+	unnamed atomic.Bool // at the last sweep
 	closed  atomic.Bool
+}
+
+// close closes b if it is unnamed and no request is being sent to it, and reports whether it did. Called with mu held. The order
+// here and in begin and end sees to it that no request is sent to a closed backend, and that the last one finds unnamed set.
+func (b *webhookBackend) close(unnamed bool) bool {
+	b.unnamed.Store(unnamed)
+	if !unnamed {
+		return false
+	}
+	b.closed.Store(true)
+	if b.sending.Load() > 0 {
+		b.closed.Store(false)
+		return false
+	}
+	return true
+}
+
+// begin reports whether a request may be sent to b; if not, another backend is to be used. end is to be called in both cases.
+func (b *webhookBackend) begin() bool {
+	b.sending.Add(1)
+	return !b.closed.Load()
+}
+
+// end reports whether a sweep is due.
+func (b *webhookBackend) end() (sweep bool) {
+	return b.sending.Add(-1) == 0 && b.unnamed.Load()
 }
 
 // reachedBy is how a Service is reached, or why it cannot be.
@@ -223,21 +252,31 @@ func (b *webhookIdentity) sameAs(o *webhookIdentity) bool {
 		b.tls.ServerName == o.tls.ServerName && sameRoots(b.tls.RootCAs, o.tls.RootCAs)
 }
 
-// current returns the backend that is in use for what b describes. It may be one that a sweep would close: named is false.
-func (w *WebhookServices) current(b *webhookIdentity) (current *webhookBackend, named bool) {
+// begin returns the backend that is in use for what described says; end is to be called with it after the request.
+func (w *WebhookServices) begin(described *webhookIdentity) *webhookBackend {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, o := range w.backends[b.service.key()] {
-		if b.sameAs(&o.webhookIdentity) {
-			return o, true
+	for _, b := range w.backends[described.service.key()] {
+		if b.sameAs(described) {
+			b.begin()
+			return b
 		}
 	}
-	current = &webhookBackend{webhookIdentity: *b}
+	b := &webhookBackend{webhookIdentity: *described}
 	w.made++
-	current.id = strconv.Itoa(w.made)
-	w.resolve(current)
-	w.backends[b.service.key()] = append(w.backends[b.service.key()], current)
-	return current, w.named(current)
+	b.id = strconv.Itoa(w.made)
+	w.resolve(b)
+	w.backends[b.service.key()] = append(w.backends[b.service.key()], b)
+	b.begin()
+	b.unnamed.Store(!w.named(b)) // what names it may be deleted while the request was on its way here
+	return b
+}
+
+// end is called when a request to b has its answer.
+func (w *WebhookServices) end(b *webhookBackend) {
+	if b.end() {
+		w.Sweep()
+	}
 }
 
 // resolve finds the endpoints of b. Called with mu held, so that the last change wins.
@@ -300,44 +339,30 @@ type serviceTransport struct {
 }
 
 func (t *serviceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	b, done := t.backend()
-	defer done()
-	response, err := t.send(b, r)
-	if failed, ok := errors.AsType[*transport.Error](err); ok && !failed.Sent && b.closed.Load() && r.GetBody != nil && r.Context().Err() == nil {
-		// It was closed after backend returned it, perhaps while it was being connected to, and nothing was sent.
-		again := *r
-		if again.Body, err = r.GetBody(); err != nil {
-			return nil, fmt.Errorf("read request to webhook again: %w", err)
-		}
-		b, done := t.backend()
-		defer done()
-		response, err = t.send(b, &again)
+	b := t.begin()
+	defer t.services.end(b)
+	reached := b.reached.Load()
+	if reached.err != nil {
+		return nil, t.describe(&b.webhookIdentity, r, reached.err)
 	}
+	response, err := reached.backend.RoundTrip(r)
 	if err != nil {
 		return nil, t.describe(&b.webhookIdentity, r, err)
 	}
 	return response, nil
 }
 
-// backend returns the backend to send a request to; done is to be called afterwards.
-func (t *serviceTransport) backend() (b *webhookBackend, done func()) {
-	if b = t.last.Load(); b != nil && !b.closed.Load() {
-		return b, func() {}
+// begin returns the backend to send a request to.
+func (t *serviceTransport) begin() *webhookBackend {
+	if b := t.last.Load(); b != nil {
+		if b.begin() {
+			return b
+		}
+		t.services.end(b)
 	}
-	b, named := t.services.current(t.described)
+	b := t.services.begin(t.described)
 	t.last.Store(b)
-	if !named { // what names it was deleted while the request was on its way here
-		return b, t.services.Sweep
-	}
-	return b, func() {}
-}
-
-func (t *serviceTransport) send(b *webhookBackend, r *http.Request) (*http.Response, error) {
-	reached := b.reached.Load()
-	if reached.err != nil {
-		return nil, reached.err
-	}
-	return reached.backend.RoundTrip(r)
+	return b
 }
 
 // describe returns err with the objects that name the webhook, its Service, the endpoint that was tried last, and the reason
