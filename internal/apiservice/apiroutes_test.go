@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,11 +28,14 @@ type apiRoutes struct {
 	source   *cachetesting.FakeControllerSource
 	informer cache.SharedIndexInformer
 	ids      int
+
+	mu     sync.Mutex
+	stored map[string]bool // a status does not bring back what was deleted
 }
 
 func withAPIRoutes(t *testing.T, into **apiRoutes) option {
 	return func(h *env, cfg *Config, _ *transport.Options) {
-		r := &apiRoutes{t: t, source: cachetesting.NewFakeControllerSource()}
+		r := &apiRoutes{t: t, source: cachetesting.NewFakeControllerSource(), stored: map[string]bool{}}
 		r.informer = cache.NewSharedIndexInformer(r.source, &v1alpha1.APIRoute{}, 0, cache.Indexers{})
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			o := &v1alpha1.APIRoute{}
@@ -39,12 +43,17 @@ func withAPIRoutes(t *testing.T, into **apiRoutes) option {
 				w.WriteHeader(http.StatusMethodNotAllowed)
 				return
 			}
-			r.source.Modify(o)
-			w.Header().Set("Content-Type", "application/json")
 			o.APIVersion, o.Kind = v1alpha1.GroupVersion.String(), "APIRoute"
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if !r.stored[o.Name] {
+				http.NotFound(w, q)
+				return
+			}
+			r.source.Modify(o) // readers have it from now on
+			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(o)
 		}))
-		t.Cleanup(server.Close)
 		client, err := routingclient.New(&rest.Config{Host: server.URL})
 		if err != nil {
 			t.Fatal(err)
@@ -64,6 +73,7 @@ func withAPIRoutes(t *testing.T, into **apiRoutes) option {
 			core.Shutdown()
 			r.source.Shutdown()
 		})
+		t.Cleanup(server.Close) // before the source is shut down, which may not be used afterwards
 		*into = r
 	}
 }
@@ -76,6 +86,9 @@ func (r *apiRoutes) add(text string) {
 	}
 	r.ids++
 	o.UID, o.Generation = types.UID(rune('a'+r.ids)), 1
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stored[o.Name] = true
 	r.source.Add(o)
 }
 
@@ -88,7 +101,12 @@ func (r *apiRoutes) get(name string) *v1alpha1.APIRoute {
 }
 
 // remove deletes a copy: the source sets its resource version, and the object is in the cache.
-func (r *apiRoutes) remove(name string) { r.source.Delete(r.get(name).DeepCopy()) }
+func (r *apiRoutes) remove(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.stored, name)
+	r.source.Delete(r.get(name).DeepCopy())
+}
 
 // status is "Type=Status(Reason) ..." of the APIRoute, its backends and its rules.
 func (r *apiRoutes) status(name string) string {
