@@ -12,6 +12,7 @@ type Metrics struct {
 	Availability  *Availability
 	Backends      *Backends
 	Peers         *Peers
+	SharedReads   *SharedReads
 	Discovery     *Discovery
 	OpenAPI       *OpenAPI
 	Garbage       *Garbage
@@ -31,6 +32,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Availability:  NewAvailability(reg),
 		Backends:      NewBackends(reg),
 		Peers:         NewPeers(reg),
+		SharedReads:   NewSharedReads(reg),
 		Discovery:     NewDiscovery(reg),
 		OpenAPI:       NewOpenAPI(reg),
 		Garbage:       NewGarbage(reg),

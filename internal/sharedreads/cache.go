@@ -1,0 +1,296 @@
+package sharedreads
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"portico.dev/internal/metrics"
+)
+
+// Config is what a Cache needs. The zero value of each limit means its default.
+type Config struct {
+	// MaxBytes bounds the responses that are kept, and those that are being received to be shared, each. Default 64 MiB.
+	MaxBytes int64
+	// MaxResponse bounds one response. Default 8 MiB.
+	MaxResponse int64
+	// Metrics counts what is shared. May be nil.
+	Metrics *metrics.SharedReads
+}
+
+const (
+	defaultMaxBytes    = 64 << 20
+	defaultMaxResponse = 8 << 20
+	// maxKept bounds the number of responses that are kept, whatever their size.
+	maxKept = 65536
+	// overhead is about what a response takes beside its bytes.
+	overhead = 512
+)
+
+// Policy says for how long responses are shared.
+type Policy struct {
+	// MaxAge is how old a response may be. Zero: it is shared only by those who wait for it.
+	MaxAge time.Duration
+	// StaleIfError is for how long after that it is the answer to requests that the server fails to answer (RFC 5861).
+	StaleIfError time.Duration
+}
+
+// Request is a read that may be shared.
+type Request struct {
+	// Key is equal for requests that may share a response.
+	Key string
+	// Of is the name of the APIRoute or its backend, for metrics.
+	Of     string
+	Policy Policy
+	// Waiting is called when the request begins to wait for the response to another one.
+	Waiting func()
+	// Send sends the request, and writes the response to w. It may panic with http.ErrAbortHandler.
+	Send func(w http.ResponseWriter)
+}
+
+// Cache is safe for concurrent use.
+type Cache struct {
+	config Config
+	now    func() time.Time
+
+	mu        sync.Mutex // guards what follows
+	kept      *simplelru.LRU[string, *kept]
+	bytes     int64 // of kept
+	flights   map[string]*flight
+	receiving int64 // bytes of responses that are being received
+}
+
+// kept is a response.
+type kept struct {
+	header   http.Header
+	body     []byte
+	received time.Time
+	until    time.Time // it is forgotten then
+	size     int64
+}
+
+// flight is a request that was sent, for the response of which others may wait.
+type flight struct {
+	done chan struct{} // closed when what follows is known
+	// response is what is shared. Nil: nothing is.
+	response *kept
+	// stale is set if the server failed to answer, and response is from before.
+	stale bool
+	// retry is set if the request came to nothing because its client left: one of those who waited is next.
+	retry bool
+}
+
+// New returns a Cache. It starts nothing.
+func New(c Config) *Cache {
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = defaultMaxBytes
+	}
+	if c.MaxResponse <= 0 {
+		c.MaxResponse = defaultMaxResponse
+	}
+	cache := &Cache{config: c, now: time.Now, flights: map[string]*flight{}}
+	cache.kept, _ = simplelru.NewLRU(maxKept, func(_ string, k *kept) { cache.bytes -= k.size }) // it fails for sizes below 1 only
+	return cache
+}
+
+// Serve answers a request from what is kept, with the response to an equal one, or by sending it.
+func (c *Cache) Serve(w http.ResponseWriter, r *http.Request, q Request) {
+	for {
+		response, f, leads := c.join(&q)
+		switch {
+		case response != nil:
+			c.config.Metrics.Served(q.Of, metrics.SharedKept)
+			response.writeTo(w, c.now())
+			return
+		case leads:
+			c.lead(w, r, &q, f)
+			return
+		}
+		if q.Waiting != nil {
+			q.Waiting()
+		}
+		select {
+		case <-f.done:
+		case <-r.Context().Done(): // the proxy says what that means
+			q.Send(w)
+			return
+		}
+		switch {
+		case f.stale:
+			c.serveStale(w, &q, f.response)
+			return
+		case f.response != nil:
+			c.config.Metrics.Served(q.Of, metrics.SharedWaited)
+			f.response.writeTo(w, c.now())
+			return
+		case f.retry:
+			continue
+		}
+		c.config.Metrics.Served(q.Of, metrics.SharedNot)
+		q.Send(w)
+		return
+	}
+}
+
+// join returns a response that is young enough, or the flight for one. leads is set for who must send the request.
+func (c *Cache) join(q *Request) (response *kept, f *flight, leads bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.kept.Get(q.Key); ok {
+		now := c.now()
+		switch {
+		case now.Sub(k.received) < q.Policy.MaxAge:
+			return k, nil, false
+		case !now.Before(k.until):
+			c.kept.Remove(q.Key)
+			c.config.Metrics.Keeps(c.bytes)
+		}
+	}
+	if f, ok := c.flights[q.Key]; ok {
+		return nil, f, false
+	}
+	f = &flight{done: make(chan struct{})}
+	c.flights[q.Key] = f
+	return nil, f, true
+}
+
+// lead sends the request, and shares the response.
+func (c *Cache) lead(w http.ResponseWriter, r *http.Request, q *Request, f *flight) {
+	rec := &recorder{cache: c, to: w, limit: c.config.MaxResponse}
+	rec.settle = sync.OnceFunc(func() { c.land(q, f, rec.shared, rec.replaces()) })
+	complete := false
+	defer func() {
+		if !complete && !rec.passing {
+			f.retry = r.Context().Err() != nil
+			rec.code = 0 // a response that broke off says nothing
+		}
+		rec.settle()
+		rec.free()
+	}()
+	q.Send(rec)
+	complete = true
+	if rec.passing {
+		c.config.Metrics.Served(q.Of, metrics.SharedNot)
+		return
+	}
+	if rec.failed() {
+		if stale := c.stale(q); stale != nil {
+			rec.shared, f.stale = stale, true
+			rec.settle()
+			c.serveStale(w, q, stale)
+			return
+		}
+	}
+	rec.shared = rec.response(c.now(), q.Policy)
+	rec.settle() // before the client is written to, which may be slow
+	c.config.Metrics.Served(q.Of, metrics.SharedSent)
+	rec.pass()
+}
+
+func (c *Cache) serveStale(w http.ResponseWriter, q *Request, response *kept) {
+	c.config.Metrics.Served(q.Of, metrics.SharedStale)
+	w.Header().Add("Warning", `299 - "the extension server does not answer: this is what it said before"`)
+	response.writeTo(w, c.now())
+}
+
+// land ends a flight, and keeps its response unless it is kept already. replaces is set if what was kept is not true any more.
+func (c *Cache) land(q *Request, f *flight, response *kept, replaces bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.flights, q.Key)
+	f.response = response
+	if replaces {
+		c.kept.Remove(q.Key)
+	}
+	if response != nil && !f.stale && response.until.After(response.received) {
+		response.size = int64(len(q.Key)+len(response.body)) + headerSize(response.header) + overhead
+		c.forgetOld()
+		c.kept.Add(q.Key, response)
+		for c.bytes += response.size; c.bytes > c.config.MaxBytes; {
+			c.kept.RemoveOldest()
+		}
+	}
+	c.config.Metrics.Keeps(c.bytes)
+	close(f.done)
+}
+
+// forgetOld forgets the least recently used responses that are too old. It is called with mu held.
+func (c *Cache) forgetOld() {
+	now := c.now()
+	for {
+		if _, k, ok := c.kept.GetOldest(); !ok || now.Before(k.until) {
+			return
+		}
+		c.kept.RemoveOldest()
+	}
+}
+
+// stale returns what is kept for requests that fail.
+func (c *Cache) stale(q *Request) *kept {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.kept.Get(q.Key)
+	if !ok || c.now().Sub(k.received) >= q.Policy.MaxAge+q.Policy.StaleIfError {
+		return nil
+	}
+	return k
+}
+
+// receive reports whether there is room for n more bytes of responses that are being received.
+func (c *Cache) receive(n int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.receiving+n > c.config.MaxBytes {
+		return false
+	}
+	c.receiving += n
+	return true
+}
+
+func (c *Cache) received(n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.receiving -= n
+}
+
+// writeTo answers with a response that was received before.
+func (k *kept) writeTo(w http.ResponseWriter, now time.Time) {
+	copyHeader(w.Header(), k.header)
+	w.Header().Set("Age", strconv.FormatInt(int64(max(0, now.Sub(k.received))/time.Second), 10))
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(k.body) // an error is a client that left
+}
+
+// copyHeader adds the header of a response to that of a client's. The front door has its own audit id, and says what flow control did.
+func copyHeader(to, from http.Header) {
+	for name, values := range from {
+		switch {
+		case perRequest(name):
+			if to[name] == nil {
+				to[name] = values
+			}
+		case name == "Vary" || name == "Warning" || name == "Access-Control-Expose-Headers":
+			to[name] = append(to[name], values...)
+		default:
+			to[name] = append([]string(nil), values...)
+		}
+	}
+}
+
+// perRequest are headers that are about one request.
+func perRequest(name string) bool {
+	return name == "Audit-Id" || strings.HasPrefix(name, "X-Kubernetes-Pf-")
+}
+
+func headerSize(h http.Header) (n int64) {
+	for name, values := range h {
+		for _, v := range values {
+			n += int64(len(name) + len(v) + 32)
+		}
+	}
+	return n
+}

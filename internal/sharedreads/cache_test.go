@@ -1,0 +1,258 @@
+package sharedreads
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const maxAge = 5 * time.Second
+
+// server answers what it is told to, after a second, and counts.
+type server struct {
+	code   int
+	header http.Header
+	body   string
+	breaks bool
+	sent   atomic.Int64
+}
+
+func (s *server) send(w http.ResponseWriter) {
+	n := s.sent.Add(1)
+	time.Sleep(time.Second)
+	for name, values := range s.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Audit-Id", fmt.Sprint("of request ", n))
+	w.WriteHeader(s.code)
+	half := len(s.body) / 2
+	_, _ = w.Write([]byte(s.body[:half]))
+	if s.breaks {
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = w.Write([]byte(s.body[half:]))
+}
+
+// ask returns the response to a request with a key. A nil one broke off.
+func ask(ctx context.Context, c *Cache, key string, p Policy, send func(http.ResponseWriter)) (got *httptest.ResponseRecorder) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Audit-Id", "own")
+	defer func() {
+		switch cause := recover(); cause {
+		case nil:
+			got = w
+		case http.ErrAbortHandler:
+		default:
+			panic(cause)
+		}
+	}()
+	c.Serve(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), Request{Key: key, Policy: p, Send: send})
+	return
+}
+
+// askAtOnce is so many requests that come while the first one is under way.
+func askAtOnce(t *testing.T, n int, c *Cache, p Policy, send func(http.ResponseWriter)) []*httptest.ResponseRecorder {
+	t.Helper()
+	all := make([]*httptest.ResponseRecorder, n)
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() { all[i] = ask(t.Context(), c, "key", p, send) })
+	}
+	wg.Wait()
+	return all
+}
+
+func TestEqualReadsShareAResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{code: http.StatusOK, header: http.Header{"Content-Type": {"application/json"}}, body: "{}"}
+		c := New(Config{})
+		for _, w := range askAtOnce(t, 50, c, Policy{MaxAge: maxAge}, s.send) {
+			if w == nil || w.Code != http.StatusOK || w.Body.String() != "{}" || w.Header().Get("Content-Type") != "application/json" || w.Header().Get("Audit-Id") != "own" {
+				t.Fatalf("got %+v", w)
+			}
+		}
+		if n := s.sent.Load(); n != 1 {
+			t.Errorf("%d requests were sent", n)
+		}
+		time.Sleep(3 * time.Second)
+		if w := ask(t.Context(), c, "key", Policy{MaxAge: maxAge}, s.send); w.Body.String() != "{}" || w.Header().Get("Age") != "3" || s.sent.Load() != 1 {
+			t.Errorf("after three seconds: %q of age %q, %d were sent", w.Body, w.Header().Get("Age"), s.sent.Load())
+		}
+		time.Sleep(2 * time.Second)
+		s.body = "[]"
+		if w := ask(t.Context(), c, "key", Policy{MaxAge: maxAge}, s.send); w.Body.String() != "[]" || w.Header().Get("Age") != "" || s.sent.Load() != 2 {
+			t.Errorf("after the maximum age: %q, %d were sent", w.Body, s.sent.Load())
+		}
+		if w := ask(t.Context(), c, "other key", Policy{MaxAge: maxAge}, s.send); w == nil || s.sent.Load() != 3 {
+			t.Errorf("another key: %d were sent", s.sent.Load())
+		}
+	})
+}
+
+// Without a maximum age only those share a response who wait for it.
+func TestNothingIsKeptWithoutAnAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{code: http.StatusOK, body: "{}"}
+		c := New(Config{})
+		for want := range int64(3) {
+			askAtOnce(t, 10, c, Policy{}, s.send)
+			if n := s.sent.Load(); n != want+1 {
+				t.Errorf("%d were sent, want %d", n, want+1)
+			}
+		}
+		if c.kept.Len() != 0 || c.bytes != 0 || c.receiving != 0 {
+			t.Errorf("%d are kept, %d bytes, %d are being received", c.kept.Len(), c.bytes, c.receiving)
+		}
+	})
+}
+
+func TestWhatIsNotShared(t *testing.T) {
+	for name, s := range map[string]*server{
+		"not found":      {code: http.StatusNotFound, body: "no such object"},
+		"forbidden":      {code: http.StatusForbidden, body: "for somebody else"},
+		"a failure":      {code: http.StatusServiceUnavailable, body: "overloaded"},
+		"another code":   {code: http.StatusPartialContent, body: "{"},
+		"a cookie":       {code: http.StatusOK, header: http.Header{"Set-Cookie": {"a=b"}}, body: "{}"},
+		"trailers":       {code: http.StatusOK, header: http.Header{"Trailer": {"X-End"}}, body: "{}"},
+		"a large body":   {code: http.StatusOK, body: strings.Repeat("x", 2000)},
+		"one that ended": {code: http.StatusOK, body: "{}", breaks: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := New(Config{MaxResponse: 1500})
+				for _, w := range askAtOnce(t, 5, c, Policy{MaxAge: maxAge}, s.send) {
+					if (w == nil) != s.breaks || w != nil && (w.Code != s.code || w.Body.String() != s.body) {
+						t.Errorf("got %+v", w)
+					}
+				}
+				if n := s.sent.Load(); n != 5 {
+					t.Errorf("%d were sent", n)
+				}
+				if c.kept.Len() != 0 || c.bytes != 0 || c.receiving != 0 || len(c.flights) != 0 {
+					t.Errorf("%d are kept, %d bytes, %d are being received, %d under way", c.kept.Len(), c.bytes, c.receiving, len(c.flights))
+				}
+			})
+		})
+	}
+}
+
+// Who waits for the response to a request whose client leaves gets one all the same, and few requests are sent for it.
+func TestTheClientOfTheFirstRequestLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Config{})
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if w := ask(ctx, c, "key", Policy{MaxAge: maxAge}, func(http.ResponseWriter) {
+				<-ctx.Done()
+				panic(http.ErrAbortHandler)
+			}); w != nil {
+				t.Errorf("got %+v", w)
+			}
+		})
+		synctest.Wait()
+		s := &server{code: http.StatusOK, body: "{}"}
+		wg.Go(func() {
+			for _, w := range askAtOnce(t, 20, c, Policy{MaxAge: maxAge}, s.send) {
+				if w == nil || w.Body.String() != "{}" {
+					t.Errorf("got %+v", w)
+				}
+			}
+		})
+		synctest.Wait()
+		leave()
+		wg.Wait()
+		if n := s.sent.Load(); n != 1 {
+			t.Errorf("%d were sent", n)
+		}
+	})
+}
+
+// A client that waits and leaves is told by the proxy what became of its request, as without sharing.
+func TestAClientThatWaitsLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Config{})
+		s := &server{code: http.StatusOK, body: "{}"}
+		var wg sync.WaitGroup
+		wg.Go(func() { ask(t.Context(), c, "key", Policy{MaxAge: maxAge}, s.send) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		told := false
+		ask(ctx, c, "key", Policy{MaxAge: maxAge}, func(w http.ResponseWriter) { told = ctx.Err() != nil })
+		if !told {
+			t.Error("the proxy was not asked")
+		}
+		wg.Wait()
+	})
+}
+
+func TestStaleResponses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Config{})
+		policy := Policy{MaxAge: maxAge, StaleIfError: time.Minute}
+		s := &server{code: http.StatusOK, body: "{}"}
+		ask(t.Context(), c, "key", policy, s.send)
+		time.Sleep(10 * time.Second)
+		s.code, s.body = http.StatusServiceUnavailable, "overloaded"
+		w := ask(t.Context(), c, "key", policy, s.send)
+		if w.Code != http.StatusOK || w.Body.String() != "{}" || w.Header().Get("Age") != "11" || !strings.HasPrefix(w.Header().Get("Warning"), "299 - ") {
+			t.Errorf("while the server fails: %+v", w)
+		}
+		if s.sent.Load() != 2 {
+			t.Error("the server was not asked")
+		}
+		for _, w := range askAtOnce(t, 10, c, policy, s.send) {
+			if w.Code != http.StatusOK || w.Body.String() != "{}" || len(w.Header()["Warning"]) != 1 {
+				t.Errorf("one of those who ask while the server fails: %+v", w)
+			}
+		}
+		if s.sent.Load() != 3 {
+			t.Errorf("the server was asked %d times", s.sent.Load()-2)
+		}
+		s.code, s.body = http.StatusNotFound, "gone"
+		if w := ask(t.Context(), c, "key", policy, s.send); w.Code != http.StatusNotFound {
+			t.Errorf("what is gone is still there: %+v", w)
+		}
+		s.code, s.body = http.StatusServiceUnavailable, "overloaded"
+		if w := ask(t.Context(), c, "key", policy, s.send); w.Code != http.StatusServiceUnavailable || w.Body.String() != "overloaded" {
+			t.Errorf("what is gone came back: %+v", w)
+		}
+		s.code, s.body = http.StatusOK, "{}"
+		ask(t.Context(), c, "key", policy, s.send)
+		time.Sleep(maxAge + time.Minute)
+		s.code, s.body = http.StatusServiceUnavailable, "overloaded"
+		if w := ask(t.Context(), c, "key", policy, s.send); w.Code != http.StatusServiceUnavailable || w.Body.String() != "overloaded" {
+			t.Errorf("after a minute: %+v", w)
+		}
+	})
+}
+
+func TestResponsesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 100 << 10
+		c := New(Config{MaxBytes: most, MaxResponse: 20 << 10})
+		s := &server{code: http.StatusOK, body: strings.Repeat("x", 10<<10)}
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() { ask(t.Context(), c, fmt.Sprint("key ", i), Policy{MaxAge: time.Hour}, s.send) })
+		}
+		wg.Wait()
+		if c.bytes > most || c.kept.Len() < 5 || c.receiving != 0 {
+			t.Errorf("%d bytes of %d responses are kept, %d are being received", c.bytes, c.kept.Len(), c.receiving)
+		}
+		// What is too old goes when something else is kept.
+		time.Sleep(time.Hour)
+		ask(t.Context(), c, "new", Policy{MaxAge: time.Hour}, s.send)
+		if c.kept.Len() != 1 {
+			t.Errorf("%d are kept", c.kept.Len())
+		}
+	})
+}
