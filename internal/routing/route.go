@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -38,6 +39,7 @@ type rule struct {
 	total    uint32
 	fallback int // -1: none
 	useful   bool
+	shared   *SharedReads // nil: each read is sent
 }
 
 type weighted struct {
@@ -84,6 +86,7 @@ func Compile(o *v1alpha1.APIRoute, namespaces Namespaces) (*Route, error) {
 		if from.Fallback != "" {
 			made.fallback = r.backend(from.Fallback)
 		}
+		made.shared = compileSharedReads(from.SharedReads)
 		r.rules = append(r.rules, made)
 	}
 	return r, nil
@@ -115,6 +118,26 @@ type Choice struct {
 	Rule string
 	// Backend and Fallback are places in Route.Backends. Fallback is -1 if there is none.
 	Backend, Fallback int
+	// Shared says how a read may share a response with equal ones. Nil: it may not.
+	Shared *SharedReads
+}
+
+// SharedReads is how reads share responses.
+type SharedReads struct {
+	MaxAge, StaleIfError time.Duration
+	// AllCallers is set if callers share responses with each other.
+	AllCallers bool
+}
+
+func compileSharedReads(from *v1alpha1.SharedReads) *SharedReads {
+	if from == nil {
+		return nil
+	}
+	s := &SharedReads{MaxAge: from.MaxAge.Duration, AllCallers: from.Callers == v1alpha1.CallersAll}
+	if from.StaleIfError != nil {
+		s.StaleIfError = from.StaleIfError.Duration
+	}
+	return s
 }
 
 // Choose appends to choices where a request goes. There are several only for requests that may be for objects of several
@@ -131,12 +154,12 @@ func (r *Route) Choose(q *Request, choices []Choice) []Choice {
 		if does == no {
 			continue
 		}
-		add(Choice{rule.name, rule.pick(q), rule.fallback})
+		add(Choice{rule.name, rule.pick(q), rule.fallback, rule.shared})
 		if does == yes {
 			return choices
 		}
 	}
-	add(Choice{"", 0, -1})
+	add(Choice{Fallback: -1})
 	return choices
 }
 

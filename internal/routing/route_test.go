@@ -337,6 +337,10 @@ func TestValidation(t *testing.T) {
 		head + "  rules: [{name: r, matches: [{headers: [{name: Authorization, value: x}]}], backendRefs: [{name: a}]}]":                                              "spec.rules[0].matches[0].headers[0].name: Forbidden",
 		head + "  rules: [{name: r, matches: [{headers: [{name: x-remote-user, value: x}]}], backendRefs: [{name: a}]}]":                                              "spec.rules[0].matches[0].headers[0].name: Forbidden",
 		head + "  rules: [{name: r, backendRefs: [{name: a}]}, {name: r, backendRefs: [{name: a}]}]":                                                                  `spec.rules[1].name: Duplicate value: "r"`,
+		head + "  rules: [{name: r, backendRefs: [{name: a}], sharedReads: {maxAge: 6m}}]":                                                                            "spec.rules[0].sharedReads.maxAge: Invalid value: \"6m0s\": must be from 0s to 5m0s",
+		head + "  rules: [{name: r, backendRefs: [{name: a}], sharedReads: {maxAge: -1s}}]":                                                                           "spec.rules[0].sharedReads.maxAge: Invalid value",
+		head + "  rules: [{name: r, backendRefs: [{name: a}], sharedReads: {maxAge: 1s, staleIfError: 25h}}]":                                                         "spec.rules[0].sharedReads.staleIfError: Invalid value",
+		head + "  rules: [{name: r, backendRefs: [{name: a}], sharedReads: {maxAge: 1s, callers: Some}}]":                                                             `spec.rules[0].sharedReads.callers: Unsupported value: "Some": supported values: "Same", "All"`,
 		"metadata: {name: v1beta1.external.metrics.k8s.io}\nspec: {backends: [{name: a}], rules: [{name: r, matches: [{resources: [x]}], backendRefs: [{name: a}]}]}": "resources: Forbidden",
 	} {
 		errs := Validate(decode(t, text)).ToAggregate()
@@ -371,6 +375,7 @@ func TestWarnings(t *testing.T) {
 		head + "  rules: [{name: r1, matches: [{names: ['a*']}], backendRefs: [{name: b}]}, {name: r2, matches: [{names: ['ab?']}], backendRefs: [{name: b}]}]":       {"rule r2 never matches: rule r1"},
 		head + "  rules: [{name: r1, matches: [{names: ['a?']}], backendRefs: [{name: b}]}, {name: r2, matches: [{names: ['a*']}], backendRefs: [{name: b}]}]":        nil,
 		"metadata: {name: v1.example.com}\nspec: {backends: [{name: a, version: v1beta1}], rules: [{name: w, matches: [{access: Write}], backendRefs: [{name: a}]}]}": {"rule w sends writes"},
+		head + "  rules: [{name: w, matches: [{access: Write}], backendRefs: [{name: a}, {name: b}], sharedReads: {maxAge: 1s}}]":                                     {"rule w: sharedReads has no effect"},
 		"metadata: {name: v1.example.com}\nspec: {backends: [{name: a, service: {namespace: n, name: n}, insecureSkipTLSVerify: true}]}":                              {"backend a: insecureSkipTLSVerify"},
 		"metadata: {name: v1beta1.external.metrics.k8s.io}\nspec: {backends: [{name: a}], rules: [{name: w, matches: [{access: Write}], backendRefs: [{name: a}]}]}":  {"rule w never matches: external.metrics.k8s.io has no writes"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate/content"
@@ -23,6 +24,9 @@ const (
 	maxPatterns = 64
 	maxPattern  = 253
 	maxWeight   = 1_000_000
+
+	maxSharedAge    = 5 * time.Minute
+	maxStaleIfError = 24 * time.Hour
 )
 
 // Validate returns what is wrong with the spec of an APIRoute.
@@ -141,6 +145,27 @@ func (v *validator) checkRules(rules []v1alpha1.APIRouteRule, at *field.Path) {
 			v.checkMatch(&rule.Matches[j], at.Child("matches").Index(j))
 		}
 		v.checkRefs(rule, at)
+		if rule.SharedReads != nil {
+			v.checkSharedReads(rule.SharedReads, at.Child("sharedReads"))
+		}
+	}
+}
+
+func (v *validator) checkSharedReads(s *v1alpha1.SharedReads, at *field.Path) {
+	v.checkDuration(s.MaxAge.Duration, maxSharedAge, at.Child("maxAge"))
+	if s.StaleIfError != nil {
+		v.checkDuration(s.StaleIfError.Duration, maxStaleIfError, at.Child("staleIfError"))
+	}
+	switch s.Callers {
+	case "", v1alpha1.CallersSame, v1alpha1.CallersAll:
+	default:
+		v.add(field.NotSupported(at.Child("callers"), s.Callers, []v1alpha1.Callers{v1alpha1.CallersSame, v1alpha1.CallersAll}))
+	}
+}
+
+func (v *validator) checkDuration(d, most time.Duration, at *field.Path) {
+	if d < 0 || d > most {
+		v.add(field.Invalid(at, d.String(), fmt.Sprintf("must be from 0s to %s", most)))
 	}
 }
 
@@ -300,6 +325,9 @@ func Warnings(o *v1alpha1.APIRoute) []string {
 			continue
 		}
 		if len(rule.Matches) > 0 && !slices.ContainsFunc(rule.Matches, func(m v1alpha1.APIRouteMatch) bool { return m.Access != v1alpha1.AccessWrite }) {
+			if rule.SharedReads != nil {
+				warnings = append(warnings, fmt.Sprintf("rule %s: sharedReads has no effect: the rule matches writes only", rule.Name))
+			}
 			if HasMetrics(gv.Group) {
 				warnings = append(warnings, fmt.Sprintf("rule %s never matches: %s has no writes", rule.Name, gv.Group))
 			} else if slices.ContainsFunc(rule.BackendRefs, ofOtherVersion) {

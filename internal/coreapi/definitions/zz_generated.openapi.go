@@ -690,6 +690,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.HeaderMatch{}.OpenAPIModelName():                                    schema_porticodev_internal_routing_v1alpha1_HeaderMatch(ref),
 		v1alpha1.NamedConditions{}.OpenAPIModelName():                                schema_porticodev_internal_routing_v1alpha1_NamedConditions(ref),
 		v1alpha1.ServiceReference{}.OpenAPIModelName():                               schema_porticodev_internal_routing_v1alpha1_ServiceReference(ref),
+		v1alpha1.SharedReads{}.OpenAPIModelName():                                    schema_porticodev_internal_routing_v1alpha1_SharedReads(ref),
 	}
 }
 
@@ -34211,12 +34212,18 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteRule(ref common.Referen
 							Format:      "",
 						},
 					},
+					"sharedReads": {
+						SchemaProps: spec.SchemaProps{
+							Description: "sharedReads lets equal reads that match share a response of the backend. Without it, each is sent.",
+							Ref:         ref(v1alpha1.SharedReads{}.OpenAPIModelName()),
+						},
+					},
 				},
 				Required: []string{"name", "backendRefs"},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.APIRouteMatch{}.OpenAPIModelName(), v1alpha1.BackendRef{}.OpenAPIModelName()},
+			v1alpha1.APIRouteMatch{}.OpenAPIModelName(), v1alpha1.BackendRef{}.OpenAPIModelName(), v1alpha1.SharedReads{}.OpenAPIModelName()},
 	}
 }
 
@@ -34488,5 +34495,41 @@ func schema_porticodev_internal_routing_v1alpha1_ServiceReference(ref common.Ref
 				Required: []string{"namespace", "name"},
 			},
 		},
+	}
+}
+
+func schema_porticodev_internal_routing_v1alpha1_SharedReads(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "SharedReads lets equal gets and lists share a response: those with the same path, query and headers. Each request is authorized before it gets one. Watches, requests for a resource version, and conditional requests are always sent.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"maxAge": {
+						SchemaProps: spec.SchemaProps{
+							Description: "maxAge is how old a response may be, up to 5m. With 0s, a response is shared only by requests that come before it is complete.",
+							Ref:         ref(metav1.Duration{}.OpenAPIModelName()),
+						},
+					},
+					"callers": {
+						SchemaProps: spec.SchemaProps{
+							Description: "callers are those who share a response. Say All only if the responses of the backend do not depend on who asks: it is asked as one of them, and its own authorization is not asked about the others. Default Same.\n\nPossible enum values:\n - `\"All\"` are all requests that are authorized.\n - `\"Same\"` are requests with the same user, uid, groups and extra.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"All", "Same"},
+						},
+					},
+					"staleIfError": {
+						SchemaProps: spec.SchemaProps{
+							Description: "staleIfError is for how long after maxAge a response is returned, with a warning, while the backend fails to answer. Up to 24h. Default 0s: never.",
+							Ref:         ref(metav1.Duration{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"maxAge"},
+			},
+		},
+		Dependencies: []string{
+			metav1.Duration{}.OpenAPIModelName()},
 	}
 }

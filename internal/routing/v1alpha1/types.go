@@ -102,7 +102,39 @@ type APIRouteRule struct {
 	// fallback is the name of the backend that gets the requests while the selected one is unavailable.
 	// +optional
 	Fallback string `json:"fallback,omitempty"`
+
+	// sharedReads lets equal reads that match share a response of the backend. Without it, each is sent.
+	// +optional
+	SharedReads *SharedReads `json:"sharedReads,omitempty"`
 }
+
+// SharedReads lets equal gets and lists share a response: those with the same path, query and headers. Each request is authorized before it
+// gets one. Watches, requests for a resource version, and conditional requests are always sent.
+type SharedReads struct {
+	// maxAge is how old a response may be, up to 5m. With 0s, a response is shared only by requests that come before it is complete.
+	MaxAge metav1.Duration `json:"maxAge"`
+
+	// callers are those who share a response. Say All only if the responses of the backend do not depend on who asks: it is asked as one
+	// of them, and its own authorization is not asked about the others. Default Same.
+	// +optional
+	Callers Callers `json:"callers,omitempty"`
+
+	// staleIfError is for how long after maxAge a response is returned, with a warning, while the backend fails to answer. Up to 24h.
+	// Default 0s: never.
+	// +optional
+	StaleIfError *metav1.Duration `json:"staleIfError,omitempty"`
+}
+
+// Callers are those whose requests share a response.
+// +enum
+type Callers string
+
+const (
+	// CallersSame are requests with the same user, uid, groups and extra.
+	CallersSame Callers = "Same"
+	// CallersAll are all requests that are authorized.
+	CallersAll Callers = "All"
+)
 
 // APIRouteMatch holds for a request if all of its fields do. An empty field holds for every request. Patterns are names in which
 // "*" stands for any characters, and "?" for any one.

@@ -59,3 +59,8 @@ func (in NamedConditions) OpenAPIModelName() string {
 func (in ServiceReference) OpenAPIModelName() string {
 	return "dev.portico.routing.v1alpha1.ServiceReference"
 }
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in SharedReads) OpenAPIModelName() string {
+	return "dev.portico.routing.v1alpha1.SharedReads"
+}
