@@ -68,7 +68,7 @@ func TestMetricsServerInAVersionThatItDoesNotHave(t *testing.T) {
 		s.stop(t)
 		eventually(t, "people are told", func() error {
 			_, err := d.kubectl("", "get", "nodes.v1.metrics.k8s.io")
-			if err == nil || !strings.Contains(err.Error(), "v1.metrics.k8s.io is unavailable (FailedDiscoveryCheck") {
+			if err == nil || !strings.Contains(err.Error(), "backend metrics-server of APIRoute v1.metrics.k8s.io is unavailable (FailedDiscoveryCheck") {
 				return fmt.Errorf("kubectl get: %v", err)
 			}
 			return nil

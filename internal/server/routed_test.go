@@ -50,6 +50,9 @@ func routedTable(t testing.TB, set *transport.Set, text string, handlers map[str
 		}
 		route.Parts = append(route.Parts, part)
 	}
+	if len(handlers) == 0 {
+		route.Condition = condition(apiregistrationv1.ConditionFalse, "MissingEndpoints", "none of them has any")
+	}
 	return apiservice.NewTable([]*apiservice.Route{route}, true)
 }
 

@@ -110,7 +110,7 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 		s.Settle(r.Context(), gv)
 	}
 	switch {
-	case ok && route.Routing != nil && route.Available():
+	case ok && route.Routing != nil && (route.Available() || isResource(r)): // each backend has a verdict of its own
 		s.serveRouted(w, r, route)
 	case ok && !route.Local && route.Available():
 		NoteServedBy(r.Context(), route.Name)
@@ -197,6 +197,11 @@ func (s *Router) mayBeBehind(r *http.Request, gv schema.GroupVersion, table *api
 func isDocument(r *http.Request) bool {
 	info, ok := requestInfo(r.Context())
 	return ok && !info.IsResourceRequest
+}
+
+func isResource(r *http.Request) bool {
+	info, ok := requestInfo(r.Context())
+	return ok && info.IsResourceRequest
 }
 
 // destination is the backend of a route, with what the APIService's annotations ask for.
