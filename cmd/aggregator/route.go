@@ -59,6 +59,8 @@ type routeDestination struct {
 	Available string `json:"available"`
 	Reason    string `json:"reason,omitempty"`
 	Message   string `json:"message,omitempty"`
+	// SharedReads says how the request may get the response to an equal one. Only for reads.
+	SharedReads *v1alpha1.SharedReads `json:"sharedReads,omitempty"`
 	// Fallback is the backend that gets the request if the other one is unavailable.
 	Fallback *routeDestination `json:"fallback,omitempty"`
 }
@@ -197,6 +199,9 @@ func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string)
 			return nil, fmt.Errorf("rule %s distributes users by weight: say whose request it is, with --as", c.Rule)
 		}
 		d := describe(object, compiled, service, c)
+		if c.Shared != nil && len(choices) == 1 && (q.Verb == "get" || q.Verb == "list") {
+			d.SharedReads = sharedReadsOf(object, c.Rule)
+		}
 		answer.Destinations = append(answer.Destinations, d)
 	}
 	switch {
@@ -280,6 +285,11 @@ func describe(object *v1alpha1.APIRoute, r *routing.Route, service *apiregistrat
 	return d
 }
 
+func sharedReadsOf(object *v1alpha1.APIRoute, rule string) *v1alpha1.SharedReads {
+	at := slices.IndexFunc(object.Spec.Rules, func(r v1alpha1.APIRouteRule) bool { return r.Name == rule })
+	return object.Spec.Rules[at].SharedReads
+}
+
 func describeBackend(object *v1alpha1.APIRoute, r *routing.Route, service *apiregistrationv1.APIService, at int) routeDestination {
 	b := &r.Backends[at]
 	d := routeDestination{Backend: b.Name, Service: addressOf(service.Spec.Service), Version: r.Version(at).Version, Available: string(metav1.ConditionUnknown)}
@@ -336,9 +346,24 @@ func (a *routeAnswer) print(out io.Writer) error {
 		if d.Fallback != nil {
 			fmt.Fprintf(&b, "fallback  %s\n", d.Fallback)
 		}
+		if d.SharedReads != nil {
+			fmt.Fprintf(&b, "shared    %s\n", describeSharedReads(d.SharedReads))
+		}
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+func describeSharedReads(s *v1alpha1.SharedReads) string {
+	text := "a response to an equal request of the same user"
+	if s.Callers == v1alpha1.CallersAll {
+		text = "a response to an equal request of any user"
+	}
+	text += ", up to " + s.MaxAge.Duration.String() + " old"
+	if s.StaleIfError != nil {
+		text += ", " + (s.MaxAge.Duration + s.StaleIfError.Duration).String() + " while the server fails"
+	}
+	return text
 }
 
 func (d *routeDestination) String() string {

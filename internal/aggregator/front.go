@@ -18,6 +18,7 @@ import (
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/server"
+	"portico.dev/internal/sharedreads"
 	"portico.dev/internal/version"
 )
 
@@ -42,6 +43,7 @@ func (h *parts) wireFront() error {
 		LocalGroupVersions: h.localGroupVersions,
 		Local:              h.onlyWithEtcd(server.ForLocal(server.NewBodyMemory(h.memory, h.metrics.Overload), h.core.Handler())),
 		Proxy:              h.proxy,
+		SharedReads:        sharedreads.New(sharedreads.Config{Metrics: h.metrics.SharedReads}),
 		Unknown:            func(route *apiservice.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
 		InitialEvents:      h.watchLists,
 		Discovery:          h.discovery,

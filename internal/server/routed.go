@@ -35,7 +35,16 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apis
 		s.serveMerged(w, r, route, &q, choices)
 		return
 	}
-	part, target, ok := s.partDestination(r, route, choices[0])
+	if shared := choices[0].Shared; shared != nil && s.SharedReads != nil && mayShare(r, info, route.Options.LongRunningSubresources) {
+		s.serveShared(w, r, route, choices[0])
+		return
+	}
+	s.serveChoice(w, r, route, choices[0])
+}
+
+// serveChoice sends a request where it goes for a choice.
+func (s *Router) serveChoice(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice) {
+	part, target, ok := s.partDestination(r, route, c)
 	NoteServedBy(r.Context(), part.Name)
 	if !ok {
 		refusal := unavailable(part, request.AuditID(r.Context()))

@@ -20,6 +20,7 @@ import (
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/sharedreads"
 )
 
 // Router sends a request to whoever serves it. It asks one question of one snapshot and nothing falls through:
@@ -57,6 +58,8 @@ type Router struct {
 	// WithEtcd returns the replicas, sorted by name, that have etcd while this one has lost it; none while it has not. They get the
 	// requests for local groups. Nil: there are none.
 	WithEtcd func() []string
+	// SharedReads has the responses that reads share where an APIRoute allows it. Nil: each read is sent.
+	SharedReads *sharedreads.Cache
 	// PeerMetrics counts what is handed on. May be nil.
 	PeerMetrics *metrics.Peers
 	// Discovery serves /api, /apis and /apis/<group>.

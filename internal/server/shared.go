@@ -1,0 +1,99 @@
+package server
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/request"
+	"portico.dev/internal/routing"
+	"portico.dev/internal/sharedreads"
+)
+
+// serveShared answers a read that may share a response with equal ones. It is authorized already, as every one that shares it.
+func (s *Router) serveShared(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice) {
+	NoteServedBy(r.Context(), route.Parts[c.Backend].Name)
+	rec := recordFrom(r.Context())
+	s.SharedReads.Serve(w, r, sharedreads.Request{
+		Key: sharedKey(r, route, c), Of: route.Name,
+		Policy:  sharedreads.Policy{MaxAge: c.Shared.MaxAge, StaleIfError: c.Shared.StaleIfError},
+		Waiting: rec.releaseSeat, // what it waits for has a concurrency slot of the backend
+		Send:    func(w http.ResponseWriter) { s.serveChoice(w, r, route, c) },
+	})
+}
+
+// mayShare reports whether a read is one that can share a response. One that is about a moment, or about what its client has already, is
+// sent.
+func mayShare(r *http.Request, info *apirequest.RequestInfo, longRunning []string) bool {
+	if r.Method != http.MethodGet || info.Verb != "get" && info.Verb != "list" || request.LongRunning(info) || isLongRunning(info, longRunning) ||
+		r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+		return false
+	}
+	for _, name := range [...]string{"Upgrade", "Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range", "Pragma"} {
+		if r.Header[name] != nil {
+			return false
+		}
+	}
+	for _, v := range r.Header["Cache-Control"] {
+		if strings.Contains(strings.ToLower(v), "no-") { // no-cache and no-store
+			return false
+		}
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return false
+	}
+	version := query.Get("resourceVersion")
+	return version == "" || version == "0"
+}
+
+// notInKey are headers in which requests may differ that share a response: those by which the client is authenticated or named, and those
+// that are about one request. All others are part of the key, because a backend may answer otherwise for any of them.
+var notInKey = map[string]bool{
+	"Authorization": true, "User-Agent": true, "Audit-Id": true, "X-Request-Id": true, "Traceparent": true, "Tracestate": true,
+	"Kubectl-Command": true, "Kubectl-Session": true, "Cache-Control": true, "Connection": true,
+}
+
+// sharedKey is equal for requests that may share a response: of the same state of an APIRoute, of one backend, with the same path, query
+// and headers, and from the same caller unless all callers share.
+func sharedKey(r *http.Request, route *apiservice.Route, c routing.Choice) string {
+	h := sha256.New()
+	add(h, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, r.URL.EscapedPath(), r.URL.RawQuery)
+	_ = binary.Write(h, binary.BigEndian, route.Routing.Generation)
+	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+		if !notInKey[name] && !strings.HasPrefix(name, "X-Forwarded-") {
+			add(h, name)
+			add(h, r.Header[name]...)
+		}
+	}
+	if who, ok := apirequest.UserFrom(r.Context()); ok && !c.Shared.AllCallers {
+		add(h, who.GetName(), who.GetUID())
+		add(h, slices.Sorted(slices.Values(who.GetGroups()))...)
+		extra := who.GetExtra()
+		for _, key := range slices.Sorted(maps.Keys(extra)) {
+			add(h, key)
+			add(h, extra[key]...)
+		}
+	}
+	return string(h.Sum(nil))
+}
+
+// add adds texts with their number and lengths, so that no two lists are the same bytes.
+func add(h hash.Hash, texts ...string) {
+	var size [8]byte
+	binary.BigEndian.PutUint64(size[:], uint64(len(texts)))
+	_, _ = h.Write(size[:])
+	for _, text := range texts {
+		binary.BigEndian.PutUint64(size[:], uint64(len(text)))
+		_, _ = h.Write(size[:])
+		_, _ = h.Write([]byte(text))
+	}
+}

@@ -1,0 +1,147 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/sharedreads"
+	"portico.dev/internal/transport"
+)
+
+// sharing is an APIRoute that lets reads share responses, of these callers.
+func sharing(callers string) string {
+	return fmt.Sprintf(`
+metadata: {name: v1.example.com, uid: u, generation: 1}
+spec:
+  backends: [{name: first}, {name: second, service: {namespace: ns, name: second}}]
+  rules:
+  - {name: testers, matches: [{headers: [{name: X-Canary, value: always}]}], backendRefs: [{name: second}], sharedReads: {maxAge: 1m, callers: %[1]s}}
+  - {name: all, backendRefs: [{name: first}], sharedReads: {maxAge: 1m, callers: %[1]s, staleIfError: 1m}}
+`, callers)
+}
+
+// countingBackend counts requests, and answers with their number.
+type countingBackend struct{ n atomic.Int64 }
+
+func (a *countingBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{},"number":%d}`, a.n.Add(1))
+}
+
+func chainFor(u user.Info, router *Router) http.Handler {
+	return NewInternalChain(u, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router)
+}
+
+// Of each pair of requests, the second one gets the response to the first one, or is sent.
+func TestWhichReadsShareAResponse(t *testing.T) {
+	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
+	t.Cleanup(set.Close)
+	alice, bob := &user.DefaultInfo{Name: "alice", Groups: []string{"g"}}, &user.DefaultInfo{Name: "bob", Groups: []string{"g"}}
+	const path = "/apis/example.com/v1/namespaces/a/widgets"
+	get := func(target string, header ...string) *http.Request {
+		r := httptest.NewRequest(http.MethodGet, target, nil)
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		return r
+	}
+	host := func(r *http.Request, name string) *http.Request { r.Host = name; return r }
+	for name, c := range map[string]struct {
+		callers       string
+		first, second user.Info
+		one, other    *http.Request
+		shared        bool
+	}{
+		"the same again":                     {"Same", alice, alice, get(path), get(path), true},
+		"of another client":                  {"Same", alice, alice, get(path, "User-Agent", "a"), get(path, "User-Agent", "b"), true},
+		"of another user":                    {"Same", alice, bob, get(path), get(path), false},
+		"of another user, all share":         {"All", alice, bob, get(path), get(path), true},
+		"in other groups":                    {"Same", alice, &user.DefaultInfo{Name: "alice"}, get(path), get(path), false},
+		"of another uid":                     {"Same", alice, &user.DefaultInfo{Name: "alice", UID: "2", Groups: alice.Groups}, get(path), get(path), false},
+		"with other extra":                   {"Same", alice, &user.DefaultInfo{Name: "alice", Groups: alice.Groups, Extra: map[string][]string{"a": {"b"}}}, get(path), get(path), false},
+		"extra that reads as a group":        {"Same", &user.DefaultInfo{Name: "alice", Groups: []string{"g", "h"}}, &user.DefaultInfo{Name: "alice", Groups: []string{"g"}, Extra: map[string][]string{"h": nil}}, get(path), get(path), false},
+		"another object":                     {"All", alice, alice, get(path + "/a"), get(path + "/b"), false},
+		"another spelling of the path":       {"All", alice, alice, get(path + "/a"), get(path + "/%61"), false},
+		"another query":                      {"All", alice, alice, get(path + "?limit=1"), get(path + "?limit=2"), false},
+		"parameters in another order":        {"All", alice, alice, get(path + "?limit=1&labelSelector=a"), get(path + "?labelSelector=a&limit=1"), false},
+		"another format":                     {"All", alice, alice, get(path), get(path, "Accept", "application/yaml"), false},
+		"another encoding":                   {"All", alice, alice, get(path), get(path, "Accept-Encoding", "gzip"), false},
+		"a header that is not known":         {"All", alice, alice, get(path), get(path, "X-Original-Url", "/secret"), false},
+		"another host":                       {"All", alice, alice, host(get(path), "a.example"), host(get(path), "b.example"), false},
+		"another backend":                    {"All", alice, alice, get(path), get(path, "X-Canary", "always"), false},
+		"a version of the past":              {"All", alice, alice, get(path), get(path + "?resourceVersion=5"), false},
+		"the same version of the past again": {"All", alice, alice, get(path + "?resourceVersion=5"), get(path + "?resourceVersion=5"), false},
+		"any version":                        {"All", alice, alice, get(path + "?resourceVersion=0"), get(path + "?resourceVersion=0"), true},
+		"conditional":                        {"All", alice, alice, get(path), get(path, "If-None-Match", `"a"`), false},
+		"the same condition again":           {"All", alice, alice, get(path, "If-None-Match", `"a"`), get(path, "If-None-Match", `"a"`), false},
+		"a part":                             {"All", alice, alice, get(path, "Range", "bytes=0-1"), get(path, "Range", "bytes=0-1"), false},
+		"without a cache":                    {"All", alice, alice, get(path), get(path, "Cache-Control", "No-Cache"), false},
+		"a watch":                            {"All", alice, alice, get(path + "?watch=1&timeoutSeconds=1"), get(path + "?watch=1&timeoutSeconds=1"), false},
+		"a write":                            {"All", alice, alice, httptest.NewRequest(http.MethodDelete, path+"/a", nil), httptest.NewRequest(http.MethodDelete, path+"/a", nil), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			backend := &countingBackend{}
+			router := routerOf(routedTable(t, set, sharing(c.callers), map[string]http.Handler{"first": backend, "second": backend}))
+			router.SharedReads = sharedreads.New(sharedreads.Config{})
+			for _, ask := range []struct {
+				who user.Info
+				r   *http.Request
+			}{{c.first, c.one}, {c.second, c.other}} {
+				w := httptest.NewRecorder()
+				chainFor(ask.who, router).ServeHTTP(w, ask.r)
+				if w.Code != http.StatusOK {
+					t.Fatalf("%s %s: %d %s", ask.r.Method, ask.r.URL, w.Code, w.Body)
+				}
+			}
+			if n := backend.n.Load(); (n == 1) != c.shared {
+				t.Errorf("%d were sent", n)
+			}
+		})
+	}
+}
+
+// While no backend can be reached, a read gets the last response, and its client is told.
+func TestTheLastResponseOfABackendThatIsUnavailable(t *testing.T) {
+	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
+	t.Cleanup(set.Close)
+	const path = "/apis/example.com/v1/namespaces/a/widgets"
+	backend := &countingBackend{}
+	text := strings.Replace(sharing("All"), "maxAge: 1m", "maxAge: 0s", 2)
+	up := routedTable(t, set, text, map[string]http.Handler{"first": backend})
+	down := routedTable(t, set, text, nil)
+	table := up
+	router := routerOf(nil)
+	router.Routes = func() *apiservice.Table { return table }
+	router.SharedReads = sharedreads.New(sharedreads.Config{})
+	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
+	for i, c := range []struct {
+		table *apiservice.Table
+		path  string
+		code  int
+		body  string
+		warns bool
+	}{
+		{up, path, 200, `"number":1`, false},
+		{down, path, 200, `"number":1`, true},
+		{down, path + "/other", 503, "backend first of APIRoute v1.example.com is unavailable", false},
+		{up, path, 200, `"number":2`, false},
+	} {
+		table = c.table
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.path, nil))
+		if warns := strings.Contains(strings.Join(w.Header()["Warning"], ""), "does not answer"); w.Code != c.code || !strings.Contains(w.Body.String(), c.body) || warns != c.warns {
+			t.Errorf("request %d: %d %s, %v", i, w.Code, w.Body, w.Header())
+		}
+	}
+}
