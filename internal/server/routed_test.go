@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -274,9 +275,9 @@ func TestA44AnAliasAsksForTheVersionOfTheBackend(t *testing.T) {
 func TestA43RoutesChangeNothingThatIsAuthorized(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
-	asked := 0
+	var asked atomic.Int64 // backends of a merged list are asked at a time
 	server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked++
+		asked.Add(1)
 		if who := r.Header.Get("X-Remote-User"); who != "alice" {
 			t.Errorf("the backend was asked as %q", who)
 		}
@@ -286,14 +287,14 @@ func TestA43RoutesChangeNothingThatIsAuthorized(t *testing.T) {
 	b := newBench("alice get pods *")
 	router := routerOf(table)
 	b.handler = router.ServeHTTP
-	for target, want := range map[string]int{
+	for target, want := range map[string]int64{
 		"/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/*/m":       2,
 		"/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/web-1/m":   0,
 		"/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/x/queue_x": 0,
 	} {
-		asked = 0
+		asked.Store(0)
 		w := b.do(t, http.MethodGet, target, "Test-User: alice")
-		if asked != want || (want == 0) != (w.Code == http.StatusForbidden) {
+		if asked := asked.Load(); asked != want || (want == 0) != (w.Code == http.StatusForbidden) {
 			t.Errorf("%s: backends were asked %d times, want %d; answered %d %s", target, asked, want, w.Code, w.Body)
 		}
 	}
