@@ -155,15 +155,15 @@ func (p *Prober) Run(ctx context.Context) error {
 }
 
 // Rejects reports whether a watch that asks for initial events is to be answered with 422: its server ignores them, or was
-// not probed yet and became available less than 30 s ago. The resource is one of a route that is available and probed. It
-// does not allocate.
+// not probed yet and became available less than 30 s ago. The resource is one of a route that is available: what is not there
+// or not available here is so in a moment, because requests see new routes before the Prober does. It does not allocate.
 func (p *Prober) Rejects(of schema.GroupVersionResource) bool {
 	s := p.current.Load()
 	if state, ok := s.resources[of]; ok {
-		return state.verdict == Ignores || state.verdict == Unprobed && (state.gone || time.Now().Before(state.settled))
+		return state.verdict == Ignores || state.verdict == Unprobed && (state.gone || state.settled.IsZero() || time.Now().Before(state.settled))
 	}
 	v, ok := s.versions[of.GroupVersion()]
-	return !ok || time.Now().Before(v.settled) // one that is not there yet comes in a moment
+	return !ok || !v.available || time.Now().Before(v.settled)
 }
 
 // States returns what is known about every resource, sorted by APIService and name.
