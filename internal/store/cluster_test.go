@@ -63,7 +63,7 @@ func (m *machines) config(name string, via func() *Store) Config {
 		c.Join = func(ctx context.Context) (map[string][]string, error) {
 			for {
 				members, err := via().AddLearner(ctx, c.Name, c.Address)
-				if err == nil || !errors.Is(err, ErrBusy) {
+				if err == nil || !errors.Is(err, ErrBusy) && !errors.Is(err, context.DeadlineExceeded) { // both are a 503, which is tried again
 					return members, err
 				}
 				if !pause(ctx, 100*time.Millisecond) {
