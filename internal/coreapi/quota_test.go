@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	library "k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -68,13 +69,12 @@ func enforced(t *testing.T, name string, hard corev1.ResourceList, clients ...ku
 		t.Fatal(err)
 	}
 	for i, client := range clients {
-		for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-			if err = refusedDry(within(t), client, hard); apierrors.IsForbidden(err) {
-				break
-			}
-			if time.Since(start) > 20*time.Second {
-				t.Fatalf("server %d does not enforce the quota: %v", i, err)
-			}
+		var last error
+		if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+			last = refusedDry(within(t), client, hard)
+			return apierrors.IsForbidden(last), nil
+		}); err != nil {
+			t.Fatalf("server %d does not enforce the quota: %v", i, last)
 		}
 	}
 }
