@@ -115,13 +115,24 @@ type socketClients struct {
 
 func newSocketClients(t *testing.T, d *behindSocket) *socketClients {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(d.dir, "admin.kubeconfig"))
+	kubeconfig := filepath.Join(d.dir, "admin.kubeconfig")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for { // it is written once the front door answers
+		if _, err := os.Stat(kubeconfig); err == nil {
+			break
+		}
+		if pause(ctx, 10*time.Millisecond); ctx.Err() != nil {
+			t.Fatalf("there is no %s", kubeconfig)
+		}
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config.QPS = -1
-	ctx, cancel := context.WithCancel(context.Background())
-	c := &socketClients{t: t, cancel: cancel}
+	clients, stop := context.WithCancel(context.Background())
+	c := &socketClients{t: t, cancel: stop}
 	for i, kind := range []string{"reads over HTTP/2", "writes over HTTP/2", "reads over HTTP/1.1", "writes over HTTP/1.1", "reads over new connections"} {
 		own := rest.CopyConfig(config)
 		if i >= 2 {
@@ -135,7 +146,7 @@ func newSocketClients(t *testing.T, d *behindSocket) *socketClients {
 		if i == 1 || i == 3 {
 			method = http.MethodPost
 		}
-		c.work.Go(func() { c.run(ctx, kind, client, method, config.Host, i == 4) })
+		c.work.Go(func() { c.run(clients, kind, client, method, config.Host, i == 4) })
 	}
 	t.Cleanup(c.stop)
 	return c

@@ -23,7 +23,7 @@ import (
 // only be shut down as a whole, and HTTP/2 clients are told first (GoAway).
 //
 // net/http starts a goroutine for each connection and for each HTTP/2 request, and does not report when they have ended. So
-// they are counted here (libraryServerConn), and Serve returns when nothing of its connection runs any more.
+// they are counted here (libraryServerConn), and serve returns when nothing of its connection runs any more.
 // docs/http-engines.md lists what net/http cannot do.
 type libraryServer struct {
 	c            ServerConfig
@@ -102,23 +102,26 @@ type libraryServerConn struct {
 
 type libraryConnKey struct{}
 
-// Serve implements Server.
-func (s *libraryServer) Serve(nc *tls.Conn, hijacked func()) {
+// Begin implements Server.
+func (s *libraryServer) Begin(nc *tls.Conn, hijacked func()) (serve func()) {
 	state := nc.ConnectionState()
 	c := &libraryServerConn{
 		net: nc, tls: &state, h2: state.NegotiatedProtocol == "h2", hijacked: hijacked,
 		ended: make(chan struct{}), idle: make(chan struct{}),
 	}
 	if !s.add(c) {
-		rejectConn(c)
-		return
+		return func() { rejectConn(c) }
 	}
+	return func() { s.serve(c) }
+}
+
+func (s *libraryServer) serve(c *libraryServerConn) {
 	defer s.remove(c)
 	server := s.http1
 	if c.h2 {
 		server = s.http2
 	}
-	l := &oneConn{conn: nc, closed: make(chan struct{}), ended: c.ended}
+	l := &oneConn{conn: c.net, closed: make(chan struct{}), ended: c.ended}
 	_ = server.Serve(l) // returns when l has no more connections
 	if !l.accepted {    // GoAway was called before
 		rejectConn(c)

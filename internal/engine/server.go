@@ -16,14 +16,15 @@ import (
 
 // Server serves connections whose TLS handshake is done. It is safe for concurrent use.
 type Server interface {
-	// Serve serves a connection with the negotiated protocol, and returns when the connection and its handlers have ended.
-	// If a handler hijacks the connection, hijacked is called before Hijack returns, and the handler's side closes the
+	// Begin takes over a connection: a Shutdown that comes later waits for its first request, or has its client send that elsewhere.
+	// serve is to be called. It serves the connection with the negotiated protocol, and returns when the connection and its handlers
+	// have ended. If a handler hijacks the connection, hijacked is called before Hijack returns, and the handler's side closes the
 	// connection.
-	Serve(c *tls.Conn, hijacked func())
+	Begin(c *tls.Conn, hijacked func()) (serve func())
 	// GoAway sends GOAWAY on HTTP/2 connections, and returns when clients have had the time to see it.
 	GoAway(ctx context.Context) error
-	// Shutdown closes idle connections, closes others after their present requests, and waits for them until ctx ends. It
-	// does not wait for hijacked connections.
+	// Shutdown closes idle connections, those on which no request has begun after a second, and others after their present requests. It
+	// waits for them until ctx ends, and does not wait for hijacked connections.
 	Shutdown(ctx context.Context) error
 	// CloseIdle closes up to n connections without requests, those that hold most memory first where they differ, and
 	// returns how many. Over HTTP/2 it sends GOAWAY. Connections whose last user is privileged (httpmsg.ClientClass) stay.
@@ -89,12 +90,11 @@ func newPortico(c ServerConfig) *porticoServer {
 	}
 }
 
-func (s *porticoServer) Serve(c *tls.Conn, hijacked func()) {
+func (s *porticoServer) Begin(c *tls.Conn, hijacked func()) (serve func()) {
 	if c.ConnectionState().NegotiatedProtocol == "h2" {
-		s.http2.Serve(c)
-		return
+		return s.http2.Begin(c)
 	}
-	s.http1.Serve(c, hijacked)
+	return s.http1.Begin(c, hijacked)
 }
 
 func (s *porticoServer) GoAway(ctx context.Context) error { return s.http2.GoAway(ctx) }

@@ -129,7 +129,7 @@ func serve(t *testing.T, name engine.Name, c engine.ServerConfig, h http.Handler
 					_ = raw.Close()
 					return
 				}
-				s.Serve(conn, func() { s.hijacked.Add(1) })
+				s.Begin(conn, func() { s.hijacked.Add(1) })()
 				s.ended <- struct{}{}
 			})
 		}

@@ -40,7 +40,7 @@ func (*scriptedConn) SetWriteDeadline(time.Time) error { return nil }
 func play(raw []byte, step int, h http.HandlerFunc) string {
 	s := New(Config{DisconnectCheckDelay: time.Hour, Handler: h})
 	conn := &scriptedConn{said: bytes.NewReader(raw), step: step}
-	s.serve(conn, conn, nil, nil)
+	s.begin(conn, conn, nil, nil)()
 	if s.disconnects.timer != nil {
 		s.disconnects.timer.Stop()
 	}

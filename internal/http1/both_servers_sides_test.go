@@ -266,10 +266,10 @@ func runOurs(h http.Handler, r rules, said io.Writer) (func(net.Conn), func(cont
 	})
 	serve := func(c net.Conn) {
 		if secure, ok := c.(*tls.Conn); ok {
-			s.Serve(secure, func() {})
+			s.Begin(secure, func() {})()
 			return
 		}
-		s.serve(c, c, nil, func() {})
+		s.begin(c, c, nil, func() {})()
 	}
 	return serve, s.Shutdown, s.Close
 }

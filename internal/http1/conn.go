@@ -18,7 +18,8 @@ var errShuttingDown = errors.New("the server is leaving")
 
 // The states of a connection.
 const (
-	idle        = iota // waits for a request
+	fresh       = iota // waits for its first request
+	idle               // waits for another request
 	readingHead        // has read the beginning of a header
 	handling           // handles a request
 	closingIdle        // will be closed, because it was idle
@@ -67,12 +68,12 @@ func (c *conn) logPanic(p any) {
 // closeNow closes the connection without TLS's closing message.
 func (c *conn) closeNow() { _ = c.raw.Close() }
 
-// closeIdle closes the connection soon if it is idle or its header is incomplete. It does not wait, because closing may
+// closeIdle closes the connection soon if it is idle, waits for its first request, or its header is incomplete. It does not wait, because closing may
 // take long when a client reads nothing.
 func (c *conn) closeIdle() {
 	if c.stage.CompareAndSwap(idle, closingIdle) {
 		c.stopReading()
-	} else if c.stage.Load() == readingHead {
+	} else if stage := c.stage.Load(); stage == readingHead || stage == fresh {
 		c.setReadDeadline(time.Now().Add(lingerIdle))
 	}
 }
@@ -130,12 +131,19 @@ func (c *conn) waitForRequest() error {
 	if len(c.in.unused()) > 0 {
 		return nil
 	}
-	c.stage.Store(idle)
+	waits := c.stage.Load()
+	if waits != fresh {
+		waits = idle
+		c.stage.Store(idle)
+	}
 	if c.server.shuttingDown.Load() { // closeIdle may have been called before
-		return errShuttingDown
+		if waits == idle {
+			return errShuttingDown
+		}
+		c.setReadDeadline(time.Now().Add(lingerIdle))
 	}
 	err := c.in.fill()
-	if !c.stage.CompareAndSwap(idle, readingHead) {
+	if !c.stage.CompareAndSwap(waits, readingHead) {
 		return errShuttingDown
 	}
 	return err

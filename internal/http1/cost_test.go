@@ -47,7 +47,7 @@ func TestWhatARequestAsksOfTheConnection(t *testing.T) {
 	before := runtime.NumGoroutine() + 1
 	go func() {
 		defer close(ended)
-		s.serve(conn, conn, nil, nil)
+		s.begin(conn, conn, nil, nil)()
 	}()
 	p := &peer{Conn: near, t: t, r: bufio.NewReader(near)}
 	const n = 100

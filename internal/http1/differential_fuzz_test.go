@@ -112,7 +112,7 @@ func (o *outcome) String() string {
 
 func serveOurs(c net.Conn, h http.Handler) {
 	s := New(Config{Handler: h, DisconnectCheckDelay: time.Second})
-	s.serve(c, c, nil, func() {})
+	s.begin(c, c, nil, func() {})()
 	s.Close()
 }
 

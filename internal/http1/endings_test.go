@@ -147,7 +147,7 @@ func TestHijack(t *testing.T) {
 	go func() {
 		defer close(ended)
 		conn := &counted{Conn: near}
-		server.serve(conn, conn, nil, func() { calls++ })
+		server.begin(conn, conn, nil, func() { calls++ })()
 	}()
 	h := at30(t, got)
 	if n := h.rw.Reader.Buffered(); n != len("before") {

@@ -72,7 +72,7 @@ func TestAHandlerHearsThatItsClientHasDied(t *testing.T) {
 		}()
 		began := time.Now()
 		conn := &dying{Conn: far}
-		s.serve(conn, conn, nil, nil)
+		s.begin(conn, conn, nil, nil)()
 		if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
 			t.Errorf("after %v", took)
 		}
@@ -96,7 +96,7 @@ func TestShutdownWaitsForNoClientLongerThanItMay(t *testing.T) {
 		s := New(Config{Handler: http.HandlerFunc(echo), Logf: t.Logf})
 		near, far := net.Pipe()
 		conn := &lingering{far, make(chan struct{})}
-		go s.serve(conn, far, nil, nil)
+		go s.begin(conn, far, nil, nil)()
 		p := &peer{Conn: near, t: t, r: bufio.NewReader(near)}
 		p.say(get)
 		p.answer("GET")
@@ -139,6 +139,56 @@ func TestShutdownWaitsForHalfAHeadForASecond(t *testing.T) {
 			t.Errorf("the rest comes in time: %q, closes: %v", text, res.Close)
 		}
 		<-ended
+	})
+}
+
+// A client that has just connected has its first request on its way.
+func TestShutdownWaitsForAFirstRequestForASecond(t *testing.T) {
+	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
+		synctest.Wait()
+		over := make(chan error, 1)
+		go func() { over <- s.Shutdown(context.Background()) }()
+		time.Sleep(lingerIdle / 2)
+		p.say("GET /first HTTP/1.1\r\nHost: x\r\n\r\n")
+		if res, text := p.answer("GET"); text != "GET /first " || !res.Close {
+			t.Errorf("a first request: %q, closes: %v", text, res.Close)
+		}
+		<-ended
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	})
+	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
+		synctest.Wait()
+		began := time.Now()
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		<-ended
+		if took := time.Since(began); took != lingerIdle {
+			t.Errorf("one that does not come is waited for for %v", took)
+		}
+	})
+}
+
+// A connection that was taken over before Shutdown counts, whenever it is served.
+func TestShutdownWaitsForConnectionsThatHaveBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Handler: http.HandlerFunc(echo), Logf: t.Logf})
+		near, far := net.Pipe()
+		serve := s.begin(far, far, nil, func() {})
+		over := make(chan error, 1)
+		go func() { over <- s.Shutdown(context.Background()) }()
+		synctest.Wait()
+		go serve()
+		p := &peer{Conn: near, t: t, r: bufio.NewReader(near)}
+		p.say("GET /first HTTP/1.1\r\nHost: x\r\n\r\n")
+		if _, text := p.answer("GET"); text != "GET /first " {
+			t.Errorf("a first request: %q", text)
+		}
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
 	})
 }
 

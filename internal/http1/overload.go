@@ -52,7 +52,8 @@ func (s *Server) CloseIdle(n int) (closed int) {
 		if closed >= n {
 			break
 		}
-		if c.memory.class.Load() != httpmsg.Privileged && c.memory.idleSince.Load() <= before && c.stage.CompareAndSwap(idle, closingIdle) {
+		if c.memory.class.Load() != httpmsg.Privileged && c.memory.idleSince.Load() <= before &&
+			(c.stage.CompareAndSwap(idle, closingIdle) || c.stage.CompareAndSwap(fresh, closingIdle)) {
 			c.stopReading()
 			closed++
 		}

@@ -54,7 +54,7 @@ func start(t testing.TB, c Config) *served {
 					return
 				}
 				defer func() { s.ended <- struct{}{} }()
-				s.Serve(conn, func() {})
+				s.Begin(conn, func() {})()
 			})
 		}
 	})

@@ -81,21 +81,24 @@ func New(c Config) *Server {
 	return &Server{c: c, disconnects: disconnectWatcher{delay: c.DisconnectCheckDelay}, conns: map[*conn]struct{}{}, idle: make(chan struct{})}
 }
 
-// Serve serves a connection whose TLS handshake is done. It returns when the connection and its handler have ended. If a
-// handler hijacks the connection, hijacked is called before Hijack returns, Serve returns when the handler does, and the
-// handler's side closes the connection.
-func (s *Server) Serve(c *tls.Conn, hijacked func()) {
+// Begin takes over a connection whose TLS handshake is done: a Shutdown that comes later waits for its first request. serve is to be
+// called, and returns when the connection and its handler have ended. If a handler hijacks the connection, hijacked is called before
+// Hijack returns, serve returns when the handler does, and the handler's side closes the connection.
+func (s *Server) Begin(c *tls.Conn, hijacked func()) (serve func()) {
 	state := c.ConnectionState()
-	s.serve(c, c.NetConn(), &state, hijacked)
+	return s.begin(c, c.NetConn(), &state, hijacked)
 }
 
-// serve is Serve for any connection. raw is the connection below TLS.
-func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState, hijacked func()) {
+// begin is Begin for any connection. raw is the connection below TLS.
+func (s *Server) begin(nc, raw net.Conn, state *tls.ConnectionState, hijacked func()) (serve func()) {
 	c := newConn(s, nc, raw, state, hijacked)
 	if !s.add(c) {
-		_ = nc.Close()
-		return
+		return func() { _ = nc.Close() }
 	}
+	return c.serve
+}
+
+func (c *conn) serve() {
 	defer c.close() // deferred: a handler may end this goroutine
 	defer func() {
 		if p := recover(); p != nil { // a bug of ours, not of a handler: one request must not end the process
@@ -140,8 +143,9 @@ func (s *Server) beginShutdown() []*conn {
 	return all
 }
 
-// Shutdown closes idle connections, and a second later those with an incomplete header. Others are closed after their
-// present response, which it waits for. New connections are closed. Hijacked connections are not waited for.
+// Shutdown closes idle connections, and a second later those with an incomplete header and those whose first request has not come: its
+// client counts on this server. Others are closed after their present response, which it waits for. Connections that begin later are
+// closed. Hijacked connections are not waited for.
 func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range s.beginShutdown() {
 		c.closeIdle()

@@ -22,7 +22,7 @@ func inTime(t *testing.T, handle http.HandlerFunc, f func(s *Server, p *peer, en
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			s.serve(far, far, nil, func() {})
+			s.begin(far, far, nil, func() {})()
 		}()
 		f(s, &peer{Conn: near, t: t, r: bufio.NewReader(near)}, ended)
 		_ = near.Close()

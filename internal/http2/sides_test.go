@@ -144,11 +144,11 @@ func runFallback(t *testing.T, l net.Listener, config *tls.Config, h http.Handle
 // engineServer is an engine.Server for HTTP/2 alone.
 type engineServer struct{ engine.Server }
 
-func (s engineServer) Serve(c *tls.Conn) { s.Server.Serve(c, func() {}) }
+func (s engineServer) Begin(c *tls.Conn) func() { return s.Server.Begin(c, func() {}) }
 
 // listen has s serve what l accepts.
 func listen(t *testing.T, l net.Listener, config *tls.Config, s interface {
-	Serve(*tls.Conn)
+	Begin(*tls.Conn) (serve func())
 	Shutdown(context.Context) error
 	Close()
 }) func(context.Context) error {
@@ -165,7 +165,7 @@ func listen(t *testing.T, l net.Listener, config *tls.Config, s interface {
 					_ = raw.Close()
 					return
 				}
-				s.Serve(c)
+				s.Begin(c)()
 			})
 		}
 	})

@@ -18,8 +18,8 @@ type acceptor struct {
 	config     *tls.Config
 	limits     limits
 	handshakes *handshakes
-	// serve serves a connection to its end. hijacked is called when a handler takes the connection over.
-	serve       func(c *tls.Conn, hijacked func())
+	// begin takes over a connection; serve serves it to its end. hijacked is called when a handler takes the connection over.
+	begin       func(c *tls.Conn, hijacked func()) (serve func())
 	closed      atomic.Bool
 	ctx         context.Context // handshakes end with it
 	close       func()
@@ -27,8 +27,8 @@ type acceptor struct {
 	conns       sync.WaitGroup // connections
 }
 
-func newAcceptor(l net.Listener, config *tls.Config, m limits, bound *handshakes, serve func(*tls.Conn, func())) *acceptor {
-	a := &acceptor{listener: l, config: bound.config(config), limits: m, handshakes: bound, serve: serve}
+func newAcceptor(l net.Listener, config *tls.Config, m limits, bound *handshakes, begin func(*tls.Conn, func()) func()) *acceptor {
+	a := &acceptor{listener: l, config: bound.config(config), limits: m, handshakes: bound, begin: begin}
 	living, end := context.WithCancel(context.Background())
 	a.ctx = living
 	a.close = sync.OnceFunc(func() {
@@ -113,7 +113,7 @@ func (a *acceptor) handshake(begun *handshake) {
 		return
 	}
 	// On a goroutine of its own: a handshake has grown the stack of this one.
-	a.conns.Go(func() { a.serve(conn, func() { below.hijacked.Store(true) }) })
+	a.conns.Go(a.begin(conn, func() { below.hijacked.Store(true) }))
 }
 
 // plainHTTPAnswer is the same as net/http's.

@@ -290,7 +290,7 @@ func serveWithFewDescriptors() {
 		return
 	}
 	s := http1.New(http1.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })})
-	a := newAcceptor(listener, pki.ServerConfig(pair), defaultLimits, new(Server).handshakes(), s.Serve)
+	a := newAcceptor(listener, pki.ServerConfig(pair), defaultLimits, new(Server).handshakes(), s.Begin)
 	ended := a.Start()
 	fmt.Println(listener.Addr(), base64.StdEncoding.EncodeToString(authority.PEM()))
 	_, _ = io.Copy(io.Discard, os.Stdin)

@@ -100,7 +100,7 @@ func (s *Server) Accept(ctx context.Context) error {
 		Refuse:       s.refuse(),
 		Logf:         logf,
 	})
-	s.acceptor = newAcceptor(s.c.Listener, s.c.TLS, s.limits, s.handshakes(), s.clients.Serve)
+	s.acceptor = newAcceptor(s.c.Listener, s.c.TLS, s.limits, s.handshakes(), s.clients.Begin)
 	if s.c.Overload != nil {
 		defer s.c.Overload.Register(&connCloser{clients: s.clients, metrics: s.c.OverloadMetrics})()
 	}

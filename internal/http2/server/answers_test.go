@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +15,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 // What a handler does, and what goes over the wire.
@@ -282,6 +285,63 @@ func TestWindows(t *testing.T) {
 	if err := <-result; err == nil {
 		t.Error("the write to a stream that was reset succeeded")
 	}
+}
+
+// A shutdown may come between the handshake of a connection and its first frame, which is SETTINGS all the same. The first request is served.
+func TestShutdownOfAConnectionThatHasJustBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })})
+		ours, theirs := net.Pipe()
+		serve := s.begin(ours, ours, nil)
+		over := make(chan error, 1)
+		go func() { over <- s.Shutdown(context.Background()) }()
+		synctest.Wait()
+		go serve()
+		framer := http2.NewFramer(theirs, theirs)
+		frames := make(chan http2.Frame, 100)
+		go func() {
+			defer close(frames)
+			for {
+				f, err := framer.ReadFrame()
+				if err != nil {
+					return
+				}
+				frames <- keep(f)
+			}
+		}()
+		if f := <-frames; f.Header().Type != http2.FrameSettings {
+			t.Errorf("the first frame is %v", f)
+		}
+		var block bytes.Buffer
+		encoder := hpack.NewEncoder(&block)
+		for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "x"}, {":path", "/"}} {
+			_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+		}
+		_, _ = io.WriteString(theirs, http2.ClientPreface)
+		_ = framer.WriteSettings()
+		_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+		warned, answered := false, ""
+		for f := range frames {
+			switch f := f.(type) {
+			case *http2.GoAwayFrame:
+				warned = warned || f.LastStreamID == 1<<31-1
+			case *dataOf:
+				answered += string(f.data)
+			}
+			if warned && answered == "ok" {
+				break
+			}
+		}
+		if !warned || answered != "ok" {
+			t.Errorf("warned: %t, answered %q", warned, answered)
+		}
+		_ = theirs.Close()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+		for range frames { // until they have ended
+		}
+	})
 }
 
 // Whoever is told to go elsewhere loses nothing: what is on its way is served, and what comes later knows that it is not.

@@ -113,6 +113,13 @@ func (c *conn) handshake() error {
 	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	c.goaway.open = true
+	due := c.goaway.due
+	c.mu.Unlock()
+	if due {
+		c.goAway()
+	}
 	preface, err := c.r.Skip(len(frame.Preface))
 	if err != nil {
 		return err
@@ -231,6 +238,8 @@ const (
 
 type goAwayState struct {
 	stage  int
+	open   bool        // SETTINGS were sent
+	due    bool        // goAway was called before
 	lastID uint32      // no later stream is processed, from goAwayFinal on
 	timer  *time.Timer // ends goAwayWarned
 }
@@ -241,9 +250,14 @@ func (b *goAwayState) stop() {
 	}
 }
 
-// goAway begins a graceful shutdown. It does not wait.
+// goAway begins a graceful shutdown, or has it begun when the connection has: its first frame is SETTINGS. It does not wait.
 func (c *conn) goAway() {
 	c.mu.Lock()
+	if !c.goaway.open {
+		c.goaway.due = true
+		c.mu.Unlock()
+		return
+	}
 	if c.goaway.stage != goAwayNone {
 		c.mu.Unlock()
 		return

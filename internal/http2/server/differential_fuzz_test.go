@@ -125,7 +125,7 @@ func runFrames(steps []http2test.Step, serve func(net.Conn, http.Handler)) (run 
 // serveOurs and serveLibrary serve one connection with the same limits.
 func serveOurs(c net.Conn, h http.Handler) {
 	s := New(Config{Handler: h, MaxConcurrentStreams: 3})
-	s.serve(c, c, nil)
+	s.begin(c, c, nil)()
 	s.pool.close()
 }
 

@@ -70,7 +70,7 @@ func TestPings(t *testing.T) {
 		began := time.Now()
 		var over atomic.Int64 // when it ended, after began
 		go func() {
-			s.serve(ours, ours, nil)
+			s.begin(ours, ours, nil)()
 			over.Store(int64(time.Since(began)))
 		}()
 		var deaf atomic.Bool

@@ -60,7 +60,7 @@ func sayAll(t *testing.T, said [][]byte, stays bool) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		s.serve(ours, ours, nil)
+		s.begin(ours, ours, nil)()
 	}()
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(io.Discard, theirs) })

@@ -156,7 +156,7 @@ func newModel(rt *rapid.T) *model {
 	m.conn = theirs
 	go func() {
 		defer close(m.over)
-		m.server.serve(ours, ours, nil)
+		m.server.begin(ours, ours, nil)()
 	}()
 	m.framer = http2.NewFramer(theirs, theirs)
 	m.framer.AllowIllegalWrites = true

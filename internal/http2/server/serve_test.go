@@ -54,7 +54,7 @@ func start(t testing.TB, c Config) *served {
 					_ = raw.Close()
 					return
 				}
-				s.Serve(conn)
+				s.Begin(conn)()
 			})
 		}
 	})

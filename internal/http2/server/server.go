@@ -111,33 +111,35 @@ func New(c Config) *Server {
 	return &Server{c: c, pool: workerPool{maxIdle: c.MaxIdleWorkers}, conns: map[*conn]struct{}{}, idle: make(chan struct{})}
 }
 
-// Serve serves a connection whose TLS handshake is done and negotiated "h2". It returns when the connection and all its
-// handlers have ended.
-func (s *Server) Serve(c *tls.Conn) {
+// Begin takes over a connection whose TLS handshake is done and negotiated "h2": a Shutdown that comes later waits for it. serve is to be
+// called, and returns when the connection and all its handlers have ended.
+func (s *Server) Begin(c *tls.Conn) (serve func()) {
 	state := c.ConnectionState()
-	s.serve(c, c.NetConn(), &state)
+	return s.begin(c, c.NetConn(), &state)
 }
 
-// serve is Serve for any connection. raw is the connection below TLS.
-func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState) {
+// begin is Begin for any connection. raw is the connection below TLS.
+func (s *Server) begin(nc, raw net.Conn, state *tls.ConnectionState) (serve func()) {
 	c := newConn(s, nc, raw, state)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.shuttingDown {
-		s.mu.Unlock()
-		c.rejectConn()
-		return
+		return c.rejectConn
 	}
 	s.conns[c] = struct{}{}
-	s.mu.Unlock()
+	return c.serve
+}
 
+func (c *conn) serve() {
 	c.run()
 
+	s := c.server
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.conns, c)
 	if s.shuttingDown && len(s.conns) == 0 {
 		close(s.idle)
 	}
-	s.mu.Unlock()
 }
 
 // GoAway sends GOAWAY to all clients, and returns when they have had the time to see it: they know that later requests are
