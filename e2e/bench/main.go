@@ -19,10 +19,11 @@ import (
 	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/proxied"
 	"portico.dev/e2e/bench/scale"
+	"portico.dev/e2e/bench/shared"
 )
 
 // limit is how long a run may take, whatever is measured.
-const limit = 10 * time.Minute
+const limit = 15 * time.Minute
 
 // report is what one of the benchmarks found.
 type report interface {
@@ -56,6 +57,13 @@ var benchmarks = []benchmark{
 			settings = local.Quick()
 		}
 		return local.Run(ctx, program, settings, say)
+	}},
+	{"shared", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := shared.Full()
+		if quick {
+			settings = shared.Quick()
+		}
+		return shared.Run(ctx, program, settings, say)
 	}},
 }
 
@@ -101,7 +109,7 @@ func run() error {
 	flag.StringVar(&theirs.APIServer, "kube-apiserver", "", "measure this program beside the aggregator, and nothing else")
 	flag.StringVar(&theirs.ControllerManager, "kube-controller-manager", "", "of the same version, for what needs its controllers")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local]\n"+
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared]\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -before FILE builds\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE")
 		flag.PrintDefaults()
@@ -166,7 +174,7 @@ func choose(names []string, before string, theirs environment.Kubernetes) ([]ben
 	for _, name := range names {
 		i := slices.IndexFunc(benchmarks, func(b benchmark) bool { return b.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale and local", name)
+			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale, local and shared", name)
 		}
 		chosen = append(chosen, benchmarks[i])
 	}

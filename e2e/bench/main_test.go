@@ -15,7 +15,7 @@ func TestWhatIsMeasured(t *testing.T) {
 		theirs environment.Kubernetes
 		want   []string // nil: it is refused
 	}{
-		"nothing is said":                      {nil, "", environment.Kubernetes{}, []string{"proxied", "scale", "local"}},
+		"nothing is said":                      {nil, "", environment.Kubernetes{}, []string{"proxied", "scale", "local", "shared"}},
 		"some, in another order":               {[]string{"local", "proxied"}, "", environment.Kubernetes{}, []string{"local", "proxied"}},
 		"one that there is not":                {[]string{"incumbent"}, "", environment.Kubernetes{}, nil},
 		"programs of the other side":           {nil, "", both, []string{"incumbent"}},

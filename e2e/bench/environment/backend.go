@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -22,7 +23,7 @@ const Resource = "things"
 
 // serveBackend is an extension server for as many groups as ask for it: whatever is in the path is served. Objects are
 // bytes made before, so that it costs little beside the proxies.
-func serveBackend(o *commands, announce func(string) error) error {
+func serveBackend(o *commands, announce announcement) error {
 	certificate, err := pki.StaticKeyPair(o.Serving.Certificate, o.Serving.Key)
 	if err != nil {
 		return err
@@ -31,17 +32,23 @@ func serveBackend(o *commands, announce func(string) error) error {
 	if err != nil {
 		return err
 	}
-	if err := announce(l.Addr().String()); err != nil {
+	b := newBackend()
+	if err := announce(l.Addr().String(), b.requests.Load); err != nil {
 		return err
 	}
 	s := &http.Server{
-		Handler: newBackend(), TLSConfig: pki.ServerConfig(certificate), ReadHeaderTimeout: time.Minute,
+		Handler: b, TLSConfig: pki.ServerConfig(certificate), ReadHeaderTimeout: time.Minute,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250},
 	}
 	return s.ServeTLS(l, "", "")
 }
 
-type backend struct{ small, large []byte }
+type backend struct {
+	small, large []byte
+	podMetrics   []byte
+
+	requests atomic.Int64 // for objects
+}
 
 func newBackend() *backend {
 	one := []byte(`{"apiVersion":"bench.example.com/v1","kind":"Thing","metadata":{"name":"small","namespace":"ns1"},"data":"` +
@@ -50,7 +57,27 @@ func newBackend() *backend {
 	for len(list) < 100<<10-len(one) {
 		list = append(append(list, ','), one...)
 	}
-	return &backend{one, append(list, "]}"...)}
+	return &backend{small: one, large: append(list, "]}"...), podMetrics: podMetrics(PodMetrics)}
+}
+
+// PodMetrics is how many items the list at PodMetricsPath has.
+const PodMetrics = 5000
+
+// PodMetricsPath is a list of PodMetrics, in a group and a namespace of the benchmark.
+func PodMetricsPath(n int) string { return Path(n) + "?of=pods" }
+
+func podMetrics(n int) []byte {
+	var list bytes.Buffer
+	list.WriteString(`{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":[`)
+	for i := range n {
+		if i > 0 {
+			list.WriteByte(',')
+		}
+		fmt.Fprintf(&list, `{"metadata":{"name":"web-%05d-7d4b9c6f5-x2k8q","namespace":%q,"creationTimestamp":"2026-11-27T06:00:00Z","labels":{"app":"web","pod-template-hash":"7d4b9c6f5"}},`+
+			`"timestamp":"2026-11-27T05:59:45Z","window":"15.042s","containers":[{"name":"web","usage":{"cpu":"%dn","memory":"%dKi"}}]}`, i, Namespace, 1_000_003*i, 20_000+i)
+	}
+	list.WriteString("]}\n")
+	return list.Bytes()
 }
 
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -60,6 +87,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b.discovery(w, r, parts)
 		return
 	}
+	b.requests.Add(1)
 	w.Header()["Content-Type"] = []string{"application/json"}
 	switch {
 	case r.Method == http.MethodPost:
@@ -70,6 +98,8 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(b.small)
 	case strings.Contains(r.URL.RawQuery, "watch="):
 		watch(w, r)
+	case r.URL.RawQuery == "of=pods":
+		_, _ = w.Write(b.podMetrics)
 	default:
 		_, _ = w.Write(b.large)
 	}

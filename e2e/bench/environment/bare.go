@@ -14,7 +14,7 @@ import (
 // serveBare is an httputil.ReverseProxy with the TLS and the pools that the front door has, and nothing else: it asks
 // nobody who a request is from, says that it is from alice, and writes nothing down.
 func serveBare(http2 bool) role {
-	return func(o *commands, announce func(string) error) error {
+	return func(o *commands, announce announcement) error {
 		proxy, err := newBare(o, http2)
 		if err != nil {
 			return err
@@ -27,7 +27,7 @@ func serveBare(http2 bool) role {
 		if err != nil {
 			return err
 		}
-		if err := announce(l.Addr().String()); err != nil {
+		if err := announce(l.Addr().String(), nil); err != nil {
 			return err
 		}
 		s := &http.Server{

@@ -26,8 +26,17 @@ type commands struct {
 
 type pair struct{ Certificate, Key []byte }
 
-// role is what a child can be. It says where it listens before it serves, and serves until ctx ends.
-type role func(o *commands, announce func(address string) error) error
+// role is what a child can be. It says where it listens before it serves, and serves until its standard input ends.
+type role func(o *commands, announce announcement) error
+
+// announcement says where a child listens, and how it counts its requests, nil if it does not.
+type announcement func(address string, requests func() int64) error
+
+// What a child can be asked.
+const (
+	askMemory   = "memory"
+	askRequests = "requests"
+)
 
 // Play runs this process in the role that it was started in. Without one, played is false.
 func Play(more map[string]func() error) (played bool, err error) {
@@ -51,20 +60,25 @@ func Play(more map[string]func() error) (played bool, err error) {
 	if err := json.Unmarshal(line, &o); err != nil {
 		return true, fmt.Errorf("read orders: %w", err)
 	}
-	return true, be(&o, func(address string) error {
+	return true, be(&o, func(address string, requests func() int64) error {
 		if _, err := fmt.Println(address); err != nil {
 			return err
 		}
-		go answerQuestions(in) // until standard input ends, and then the process does
+		go answerQuestions(in, requests) // until standard input ends, and then the process does
 		return nil
 	})
 }
 
-// answerQuestions tells of this process's memory as often as it is asked.
-func answerQuestions(in *bufio.Reader) {
+// answerQuestions tells of this process's memory, or how many requests it has had, as often as it is asked.
+func answerQuestions(in *bufio.Reader, requests func() int64) {
 	for {
-		if _, err := in.ReadString('\n'); err != nil {
+		line, err := in.ReadString('\n')
+		if err != nil {
 			os.Exit(0)
+		}
+		if requests != nil && line == askRequests+"\n" {
+			fmt.Println(requests())
+			continue
 		}
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)

@@ -91,10 +91,11 @@ func (c *LoadGenerator) Leave() {
 
 // Run asks for as long as d, and waits for the last answers. An answer that is not 2xx is an error.
 func (c *LoadGenerator) Run(ctx context.Context, d time.Duration) (Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, d+time.Minute)
-	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, d+time.Minute)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	took := make([][]time.Duration, c.ask.Clients)
-	errs := make([]error, c.ask.Clients)
 	began := time.Now()
 	until := began.Add(d)
 	var asking sync.WaitGroup
@@ -103,8 +104,8 @@ func (c *LoadGenerator) Run(ctx context.Context, d time.Duration) (Answer, error
 			client := c.clients[i*len(c.clients)/c.ask.Clients]
 			for first := true; first || time.Now().Before(until); first = false {
 				start := time.Now()
-				if errs[i] = c.once(ctx, client); errs[i] != nil {
-					cancel() // one failure spoils the whole stretch
+				if err := c.once(ctx, client); err != nil {
+					cancel(err) // one failure spoils the whole stretch
 					return
 				}
 				took[i] = append(took[i], time.Since(start))
@@ -113,10 +114,8 @@ func (c *LoadGenerator) Run(ctx context.Context, d time.Duration) (Answer, error
 	}
 	asking.Wait()
 	lasted := time.Since(began)
-	for _, err := range errs {
-		if err != nil {
-			return Answer{}, fmt.Errorf("%s: %w", c.server.Name, err)
-		}
+	if err := context.Cause(ctx); err != nil {
+		return Answer{}, fmt.Errorf("%s: %w", c.server.Name, err)
 	}
 	all := slices.Concat(took...)
 	slices.Sort(all)

@@ -56,7 +56,7 @@ func (y *Environment) furnish() (err error) {
 	}
 	y.orders.CA, y.orders.BackendServerName = y.ca.PEM(), ServiceOf(0)+"."+Namespace+".svc"
 	y.orders.Serving.Certificate, y.orders.Serving.Key, err = y.ca.Issue(pki.Leaf{
-		CommonName: "bench", DNSNames: []string{"*." + Namespace + ".svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true, TTL: 24 * time.Hour,
+		CommonName: "bench-server", DNSNames: []string{"*." + Namespace + ".svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true, TTL: 24 * time.Hour,
 	})
 	if err != nil {
 		return err
@@ -105,15 +105,17 @@ func (y *Environment) child(role string) (*Server, error) {
 		return nil, err
 	}
 	y.ends = append(y.ends, c.Stop)
-	return &Server{Name: role, Address: c.Address, PID: c.PID(), roots: y.ca.PEM(), allocations: func() (float64, error) {
-		line, err := c.Ask("memory")
-		if err != nil {
-			return 0, err
+	number := func(question string) func() (float64, error) {
+		return func() (n float64, err error) {
+			line, err := c.Ask(question)
+			if err != nil {
+				return 0, err
+			}
+			_, err = fmt.Sscan(line, &n)
+			return n, err
 		}
-		var n float64
-		_, err = fmt.Sscan(line, &n)
-		return n, err
-	}}, nil
+	}
+	return &Server{Name: role, Address: c.Address, PID: c.PID(), roots: y.ca.PEM(), allocations: number(askMemory), requests: number(askRequests)}, nil
 }
 
 // Aggregator is the path of our program.
@@ -155,7 +157,11 @@ type Server struct {
 
 	roots       []byte
 	allocations func() (float64, error) // nil: nobody asks, since the answer would cost more than what is measured
+	requests    func() (float64, error) // of the backend
 }
+
+// Requests is how many requests for objects the backend has had since its start. No other server is asked.
+func (s *Server) Requests() (float64, error) { return s.requests() }
 
 // Allocations are how many objects its process has allocated since its start.
 func (s *Server) Allocations() (float64, error) { return s.allocations() }

@@ -1,0 +1,191 @@
+package shared
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"text/template"
+	"time"
+
+	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/bench/measure"
+)
+
+// Report is what was measured.
+type Report struct {
+	Machine  measure.Machine `json:"machine"`
+	Settings Settings        `json:"settings"`
+	Took     time.Duration   `json:"tookNanoseconds"`
+	Rows     []Row           `json:"requests"`
+	Polls    []PollRow       `json:"pollers"`
+}
+
+// Cell is what clients ask for, over which protocol, and how many at once.
+type Cell struct {
+	Operation string `json:"operation"`
+	HTTP2     bool   `json:"http2"`
+	Clients   int    `json:"clients"`
+
+	below string
+}
+
+func (c Cell) String() string {
+	return fmt.Sprintf("%s, %s, %d at once", c.Operation, protocol(c.HTTP2), c.Clients)
+}
+
+func protocol(http2 bool) string {
+	if http2 {
+		return "HTTP/2"
+	}
+	return "HTTP/1.1"
+}
+
+func cells() []Cell {
+	get, list := "GET 1 KB", "list 100 KB"
+	return []Cell{
+		{get, true, 32, "/small"}, {get, true, 256, "/small"}, {get, false, 256, "/small"}, {list, true, 32, ""}, {list, true, 256, ""},
+	}
+}
+
+// Row is one server in one cell. CPU is microseconds of one request, times are milliseconds. Ratios are to the bare proxy.
+type Row struct {
+	Cell
+	Who        string         `json:"server"`
+	CPU        measure.Spread `json:"serverCPUus"`
+	CPURatio   measure.Spread `json:"cpuToBare"`
+	PerSecond  measure.Spread `json:"requestsPerSecond"`
+	P50        measure.Spread `json:"p50ms"`
+	P99        measure.Spread `json:"p99ms"`
+	BackendCPU measure.Spread `json:"backendCPUus"`
+	RSS        measure.Spread `json:"rssMiB"`
+
+	intervals []environment.Interval
+}
+
+// PollRow is one server with pollers. CPU is milliseconds of one second.
+type PollRow struct {
+	Who        string         `json:"server"`
+	Requests   measure.Spread `json:"requests"`
+	AtBackend  measure.Spread `json:"requestsAtBackend"`
+	PerMaxAge  measure.Spread `json:"requestsAtBackendPerMaxAge"`
+	CPU        measure.Spread `json:"serverCPUmsPerSecond"`
+	CPURatio   measure.Spread `json:"cpuToBare"`
+	BackendCPU measure.Spread `json:"backendCPUmsPerSecond"`
+	P50        measure.Spread `json:"p50ms"`
+	P99        measure.Spread `json:"p99ms"`
+}
+
+func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func serverCPU(i environment.Interval) float64 { return us(i.Server) }
+
+// summarize fills the rows of a cell. The first one is the bare proxy.
+func summarize(rows []Row) {
+	for i := range rows {
+		row := &rows[i]
+		row.CPU = measure.Of(row.intervals, serverCPU)
+		row.CPURatio = measure.Ratio(row.intervals, rows[0].intervals, serverCPU)
+		row.PerSecond = measure.Of(row.intervals, func(i environment.Interval) float64 { return i.PerSecond })
+		row.P50 = measure.Of(row.intervals, func(i environment.Interval) float64 { return ms(i.P50) })
+		row.P99 = measure.Of(row.intervals, func(i environment.Interval) float64 { return ms(i.P99) })
+		row.BackendCPU = measure.Of(row.intervals, func(i environment.Interval) float64 { return us(i.Backend) })
+		row.RSS = measure.Of(row.intervals, func(i environment.Interval) float64 { return float64(i.RSS) / (1 << 20) })
+	}
+}
+
+func summarizePolls(who string, these, bare []poll, s Settings) PollRow {
+	cpu := func(p poll) float64 { return ms(p.server) / p.lasted.Seconds() }
+	of := func(number func(poll) float64) measure.Spread { return measure.Of(these, number) }
+	return PollRow{
+		Who: who, Requests: of(func(p poll) float64 { return float64(p.requests) }),
+		AtBackend:  of(func(p poll) float64 { return p.backendRequests }),
+		PerMaxAge:  of(func(p poll) float64 { return p.backendRequests * s.MaxAge.Seconds() / s.PollFor.Seconds() }),
+		CPU:        of(cpu),
+		CPURatio:   measure.Ratio(these, bare, cpu),
+		BackendCPU: of(func(p poll) float64 { return ms(p.backend) / p.lasted.Seconds() }),
+		P50:        of(func(p poll) float64 { return ms(p.p50) }),
+		P99:        of(func(p poll) float64 { return ms(p.p99) }),
+	}
+}
+
+// Target is a promise, and how it was kept.
+type Target struct {
+	What       string
+	Limit, Got float64
+	Kept       bool
+}
+
+// Targets judges the front door.
+func (r *Report) Targets() []Target {
+	var targets []Target
+	add := func(what string, limit, got float64) {
+		targets = append(targets, Target{what, limit, got, got <= limit})
+	}
+	for _, row := range r.Rows {
+		if row.Who == all && row.Operation == "GET 1 KB" && row.HTTP2 && row.Clients == 256 {
+			add("CPU of a shared GET of 1 KB, HTTP/2, 256 at once, to the bare proxy", 0.25, row.CPURatio.Median)
+		}
+	}
+	for _, row := range r.Polls {
+		if row.Who == all {
+			add(fmt.Sprintf("requests at the backend in each maxAge, %d pollers", r.Settings.Pollers), 1, row.PerMaxAge.Median)
+		}
+	}
+	return targets
+}
+
+// Markdown is the page of the report.
+func (r *Report) Markdown() ([]byte, error) {
+	var b bytes.Buffer
+	err := page.Execute(&b, map[string]any{
+		"R": r, "Targets": r.Targets(), "Items": environment.PodMetrics,
+		"Nginx": slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Who == nginx }),
+	})
+	return b.Bytes(), err
+}
+
+func times(s measure.Spread) string { return fmt.Sprintf("%.2fx (%.2f..%.2f)", s.Median, s.Min, s.Max) }
+
+var page = template.Must(template.New("shared").Funcs(template.FuncMap{
+	"x": times, "protocol": protocol,
+	"n":   func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
+	"two": func(f float64) string { return fmt.Sprintf("%.2f", f) },
+	"yes": func(b bool) string { return map[bool]string{true: "yes", false: "**no**"}[b] },
+}).Parse(`# Shared reads
+
+Made by ` + "`go run ./e2e/bench shared`" + ` on {{.R.Machine}}
+{{.R.Settings.Rounds}} rounds of {{.R.Settings.Cell}} for each cell; the run took {{printf "%.0f" .R.Took.Seconds}} s.
+
+Equal reads through an APIRoute with [sharedReads](../routes.md#shared-reads) and a maxAge of {{.R.Settings.MaxAge}}, beside a bare
+` + "`httputil.ReverseProxy`" + ` that sends each one{{if .Nginx}}, and nginx (one worker) without and with its cache of the same age{{end}}. The front door
+authenticates a token, authorizes each request by RBAC, applies API Priority and Fairness, and writes audit events to a file; the
+others do none of that. Everything else is as on the page of [proxied requests](proxied.md).
+{{if not .Nginx}}
+nginx was not installed on the machine.
+{{end}}
+| target | at most | got | met |
+|---|---|---|---|
+{{- range .Targets}}
+| {{.What}} | {{two .Limit}} | {{two .Got}} | {{yes .Kept}} |
+{{- end}}
+
+## Requests
+
+| | at once | | CPU us | to bare | requests/s | p50 ms | p99 ms | backend CPU us | RSS MiB |
+|---|---|---|---|---|---|---|---|---|---|
+{{- range .R.Rows}}
+| {{.Operation}}, {{protocol .HTTP2}} | {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPURatio}} | {{n .PerSecond}} | {{.P50}} | {{.P99}} | {{.BackendCPU}} | {{n .RSS}} |
+{{- end}}
+
+## Pollers
+
+{{.R.Settings.Pollers}} clients with a connection each ask for a list of {{.Items}} PodMetrics, each once in {{.R.Settings.Every}}, for {{.R.Settings.PollFor}}. CPU is milliseconds per second.
+
+| | requests | at the backend | in each maxAge | CPU ms/s | to bare | backend CPU ms/s | p50 ms | p99 ms |
+|---|---|---|---|---|---|---|---|---|
+{{- range .R.Polls}}
+| {{.Who}} | {{n .Requests}} | {{n .AtBackend}} | {{two .PerMaxAge.Median}} | {{.CPU}} | {{x .CPURatio}} | {{.BackendCPU}} | {{.P50}} | {{.P99}} |
+{{- end}}
+`))
