@@ -75,6 +75,7 @@ type drillOptions struct {
 	advertise, bind     string
 	replicas            []string
 	gateway             string
+	apiRoute            bool
 	atOnce              int
 	output, html        string
 	own                 aggregator.Config // of front doors of our own
@@ -113,6 +114,7 @@ Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
 	fs.StringVar(&o.bind, "bind-address", "", "address that the extension servers of the drills listen on; default 127.0.0.1, or all addresses with --advertise-address")
 	fs.StringSliceVar(&o.replicas, "replica", nil, "address of a further server of the same cluster, with the certificate authority and credentials of the kubeconfig; may be repeated")
 	fs.StringVar(&o.gateway, "gateway", "", "Service of a gateway, as namespace/name:port, to put the servers of the drills behind; the gateway must be allowed to write their APIServices")
+	fs.BoolVar(&o.apiRoute, "apiroute", false, "make the server that fails the first of two backends of an APIRoute, and expect that the other one's clients notice nothing")
 	fs.IntVar(&o.atOnce, "parallel", 1, "number of drills to run in parallel, each on its own front door")
 	fs.StringVarP(&o.output, "output", "o", "text", "output format: text, json or junit")
 	fs.StringVar(&o.html, "html", "", "write a report with timelines to this file")

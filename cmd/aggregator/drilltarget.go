@@ -27,7 +27,7 @@ func (o *drillOptions) targets(ctx context.Context, log *zap.Logger) ([]drill.Ta
 		if o.context != "" || o.iKnow != "" || o.advertise != "" || o.bind != "" || o.gateway != "" || len(o.replicas) > 0 {
 			return nil, nil, errors.New("--context, --i-know-this-is, --advertise-address, --bind-address, --gateway and --replica belong to --kubeconfig")
 		}
-		return ownTargets(ctx, o.own, o.atOnce, log)
+		return ownTargets(ctx, o.own, o.atOnce, o.apiRoute, log)
 	}
 	if o.atOnce > 1 {
 		return nil, nil, errors.New("--parallel is for front doors of our own: drills on one server disturb each other")
@@ -64,6 +64,7 @@ func (o *drillOptions) foreignTarget() (drill.Target, error) {
 	}
 	t := drill.Target{
 		Name: name, Config: config, Advertise: o.advertise, Bind: o.bind, Command: backendCommand(), Kubeconfig: o.kubeconfig, Context: name,
+		APIRoute: o.apiRoute,
 	}
 	if t.Bind == "" && t.Advertise != "" {
 		t.Bind = "0.0.0.0"
@@ -99,7 +100,7 @@ type ownFront struct {
 const openWithin = time.Minute
 
 // ownTargets starts so many front doors.
-func ownTargets(ctx context.Context, config aggregator.Config, n int, log *zap.Logger) ([]drill.Target, func() error, error) {
+func ownTargets(ctx context.Context, config aggregator.Config, n int, apiRoute bool, log *zap.Logger) ([]drill.Target, func() error, error) {
 	dir, err := os.MkdirTemp("", "portico-drill-")
 	if err != nil {
 		return nil, nil, fmt.Errorf("directory of a front door to drill: %w", err)
@@ -122,6 +123,7 @@ func ownTargets(ctx context.Context, config aggregator.Config, n int, log *zap.L
 		fronts[i] = f
 		starting.Go(func() (err error) {
 			targets[i], err = f.target(ctx)
+			targets[i].APIRoute = apiRoute
 			return err
 		})
 	}

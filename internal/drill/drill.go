@@ -39,6 +39,8 @@ type Drill struct {
 	Replicas int
 	// Needs is what the front door must let us do.
 	Needs Capability
+	// Unregisters: the subject's APIService is deleted and created again, so that its APIRoute is without effect meanwhile.
+	Unregisters bool
 	// All fail: there is no healthy bystander, and nothing is expected of it.
 	AllFail bool
 
@@ -79,6 +81,8 @@ type Target struct {
 	Command []string
 	// Gateway is the Service of a gateway that the drilled servers are registered behind. Nil: they are registered directly.
 	Gateway *adoption.Service
+	// APIRoute: the subject is the first of two backends of an APIRoute. The second one is well, and gets the requests that ask for it.
+	APIRoute bool
 	// Kubeconfig and Context are for kubectl. Without the first, drills that run it are skipped.
 	Kubeconfig, Context string
 }
@@ -138,6 +142,12 @@ type Seconds time.Duration
 
 // refuses is why a drill cannot be held there; empty when it can.
 func (t Target) refuses(ctx context.Context, d Drill) string {
+	if t.APIRoute && t.Gateway != nil {
+		return "an APIRoute and a gateway at once are not drilled"
+	}
+	if t.APIRoute && d.Needs == OurAnnotations {
+		return "its annotation is about the APIService, which is available as long as one backend of its APIRoute is"
+	}
 	if d.Endpoints > 1 && !t.endpointAddress().IsValid() {
 		return "endpoints need an IP address that is not a loopback address, and this machine has none: name one with --advertise-address"
 	}

@@ -55,7 +55,7 @@ func replicaDrills() []Drill {
 		},
 		{
 			Name: "registered-at-another-replica", Title: "an APIService becomes available at one of several front doors, and is asked for at another one at once",
-			About: 15 * time.Second, Limit: 2 * time.Minute, Replicas: 1,
+			About: 15 * time.Second, Limit: 2 * time.Minute, Replicas: 1, Unregisters: true,
 			script: registerAndAsk,
 			Expect: []Expectation{
 				{Text: "no first request at the other server fails", check: func(h *History) error {
@@ -178,7 +178,7 @@ func registerAndAsk(ctx context.Context, s *Stage) error {
 		if err := s.cleanAPIService(ctx, s.subject.apiService); err != nil {
 			return err
 		}
-		list := s.read(Subject, firstVerb, s.subject.collection(s.Namespace))
+		list := s.subject.read(firstVerb, s.subject.collection(s.Namespace))
 		_, gone, err := s.until(ctx, 10*time.Second, func(ctx context.Context) bool {
 			return s.code(ctx, list) == http.StatusNotFound
 		})
@@ -246,7 +246,7 @@ func (s *Stage) clientOf(ctx context.Context, server *rest.Config) (string, erro
 	}
 	defer client.CloseIdleConnections()
 	t := &traffic{client: client, base: base, record: &recorder{}}
-	r := t.send(ctx, s.read(Subject, "list", s.subject.collection(s.Namespace)))
+	r := t.send(ctx, s.subject.read("list", s.subject.collection(s.Namespace)))
 	found := s.subject.ClientOf(agent)
 	if !r.OK() || found == "" {
 		return "", fmt.Errorf("%s does not reach the extension server with a client certificate: %s", server.Host, r.describe())

@@ -117,6 +117,8 @@ func componentName(who string) string {
 		return "other extension server"
 	case Local:
 		return "front door's own groups"
+	case OtherBackend:
+		return "other backend of the APIRoute"
 	}
 	return who
 }

@@ -11,9 +11,11 @@ import (
 const (
 	Subject   = "subject"
 	Bystander = "bystander"
-	Local     = "local"
-	Discovery = "discovery"
-	OpenAPI   = "openapi"
+	// OtherBackend is the second backend of the subject's APIRoute (Target.APIRoute).
+	OtherBackend = "other backend"
+	Local        = "local"
+	Discovery    = "discovery"
+	OpenAPI      = "openapi"
 )
 
 // Request is one request and what came of it.

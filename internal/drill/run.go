@@ -46,7 +46,11 @@ func Run(ctx context.Context, d Drill, t Target, progress func(phase string)) *R
 	err = s.hold(ctx)
 	r.History = &s.record.history
 	r.Left, r.Commands = append(r.Left, r.History.Left...), r.History.Commands
-	r.Findings = judge(r.History, Expected(d))
+	expected := Expected(d)
+	if t.APIRoute && !d.Unregisters {
+		expected = append(expected, othersUnaffected(OtherBackend))
+	}
+	r.Findings = judge(r.History, expected)
 	r.Measures, r.Traffic = measures(r.History), Rows(r.History)
 	r.Verdict = verdict(r.Findings, err)
 	if r.Verdict == Broken {
@@ -76,7 +80,7 @@ func (s *Stage) hold(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	all := append(s.subject.servers(), s.bystander.servers()...)
+	all := s.backends()
 	failed := make(chan error, len(all))
 	for _, server := range all {
 		wg.Go(func() {
@@ -126,7 +130,7 @@ func (s *Stage) play(ctx context.Context) error {
 // cleanUp runs whatever happened, with a context of its own. The subject is well again for it.
 func (s *Stage) cleanUp(ctx context.Context) {
 	s.progress("cleaning up")
-	for _, server := range append(s.subject.servers(), s.bystander.servers()...) {
+	for _, server := range s.backends() {
 		select {
 		case <-server.Ready():
 			if err := server.SetFault(faulty.Healthy); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
+
+	"portico.dev/internal/routing/v1alpha1"
 )
 
 // openWithin bounds how long the front door may take to find a new extension server that is well.
@@ -37,6 +40,11 @@ func (s *Stage) setUp(ctx context.Context) error {
 			return err
 		}
 		if err := s.register(ctx, a); err != nil {
+			return err
+		}
+	}
+	if s.other != nil {
+		if err := s.createAPIRoute(ctx); err != nil {
 			return err
 		}
 	}
@@ -159,6 +167,59 @@ func (s *Stage) register(ctx context.Context, a *actor) error {
 	return nil
 }
 
+// apiRoutes is where APIRoutes are.
+const apiRoutes = "/apis/routing.portico.dev/v1alpha1/apiroutes"
+
+// createAPIRoute makes the subject the first of two backends, and waits until the second one is available.
+func (s *Stage) createAPIRoute(ctx context.Context) error {
+	if err := s.createService(ctx, s.other); err != nil {
+		return err
+	}
+	route := v1alpha1.APIRoute{
+		TypeMeta:   metav1.TypeMeta{Kind: "APIRoute", APIVersion: v1alpha1.GroupVersion.String()},
+		ObjectMeta: metav1.ObjectMeta{Name: s.subject.apiService, Labels: s.labels()},
+		Spec: v1alpha1.APIRouteSpec{
+			Backends: []v1alpha1.APIRouteBackend{{Name: Subject}, {
+				Name: s.other.service, CABundle: s.other.CABundle(),
+				Service: &v1alpha1.ServiceReference{Namespace: s.other.home, Name: s.other.service, Port: ptr.To(s.other.port())},
+			}},
+			Rules: []v1alpha1.APIRouteRule{{
+				Name:        s.other.service,
+				Matches:     []v1alpha1.APIRouteMatch{{Headers: []v1alpha1.HeaderMatch{{Name: backendHeader, Value: OtherBackend}}}},
+				BackendRefs: []v1alpha1.BackendRef{{Name: s.other.service}},
+			}},
+		},
+	}
+	body, err := json.Marshal(route)
+	if err != nil {
+		return err
+	}
+	if err := s.create(ctx, apiRoutes, string(body)); err != nil {
+		return fmt.Errorf("apiroute %s: %w", route.Name, err)
+	}
+	collection := s.other.collection(s.Namespace)
+	if err := s.awaitOther(ctx, s.other.read("list", collection)); err != nil || !s.other.stores {
+		return err
+	}
+	return s.awaitOther(ctx, call{
+		method: http.MethodPost, path: collection, body: widget(s.other.group, "kept"), throughHeader: true,
+	})
+}
+
+// awaitOther makes a request of the other backend until it succeeds.
+func (s *Stage) awaitOther(ctx context.Context, c call) error {
+	var last Request
+	took, served, err := s.until(ctx, openWithin, func(ctx context.Context) bool {
+		last = Request{}
+		s.traffic.do(ctx, c, &last)
+		return last.OK()
+	})
+	if err == nil && !served {
+		err = fmt.Errorf("the front door did not serve backend %s of APIRoute %s within %s: %s", s.other.service, s.subject.apiService, took.Round(time.Second), last.describe())
+	}
+	return err
+}
+
 // awaitServed waits for the first answer, and for discovery to know the kind: from then on all clients do.
 func (s *Stage) awaitServed(ctx context.Context, a *actor) error {
 	why := "it did not become available"
@@ -190,7 +251,11 @@ func (s *Stage) awaitServed(ctx context.Context, a *actor) error {
 }
 
 func (s *Stage) createWidget(ctx context.Context, a *actor, namespace, name string) error {
-	return s.create(ctx, a.collection(namespace), fmt.Sprintf(`{"kind":"Widget","apiVersion":"%s/v1","metadata":{"name":%q}}`, a.group, name))
+	return s.create(ctx, a.collection(namespace), widget(a.group, name))
+}
+
+func widget(group, name string) string {
+	return fmt.Sprintf(`{"kind":"Widget","apiVersion":"%s/v1","metadata":{"name":%q}}`, group, name)
 }
 
 func (s *Stage) create(ctx context.Context, path, object string) error {
@@ -214,6 +279,12 @@ func (s *Stage) clean(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, cleanWithin)
 	defer cancel()
 	var left []string
+	if s.other != nil {
+		err := s.client.CoreV1().RESTClient().Delete().AbsPath(apiRoutes + "/" + s.subject.apiService).Do(ctx).Error()
+		if err != nil && !apierrors.IsNotFound(err) {
+			left = append(left, fmt.Sprintf("apiroute %s: %v", s.subject.apiService, err))
+		}
+	}
 	for _, name := range s.apiServices {
 		if err := s.cleanAPIService(ctx, name); err != nil {
 			left = append(left, err.Error())

@@ -34,10 +34,12 @@ type Stage struct {
 	target             Target
 	id                 string
 	subject, bystander *actor
-	client             clients.Interface
-	traffic            *traffic
-	record             *recorder
-	progress           func(string)
+	// other is the second backend of the subject's APIRoute, nil without one.
+	other    *actor
+	client   clients.Interface
+	traffic  *traffic
+	record   *recorder
+	progress func(string)
 	// namespaces and apiServices are what there is to clean up.
 	namespaces, apiServices []string
 }
@@ -79,6 +81,11 @@ func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, erro
 	}
 	if s.bystander, err = s.actor(Bystander, "b", s.Namespace, true); err != nil {
 		return nil, err
+	}
+	if t.APIRoute {
+		if s.other, err = s.otherBackend(); err != nil {
+			return nil, err
+		}
 	}
 	s.record.history.Group, s.record.history.APIService = s.subject.group, s.subject.apiService
 	s.traffic.clients = s.clients()
@@ -128,6 +135,30 @@ func (s *Stage) actor(who, letter, home string, stores bool) (*actor, error) {
 		a.replicas = append(a.replicas, replica)
 	}
 	return a, err
+}
+
+// otherBackend is a server of the subject's group, with a certificate, a Service and objects of its own.
+func (s *Stage) otherBackend() (*actor, error) {
+	a := &actor{component: s.subject.component, home: s.Namespace, service: "other-backend"}
+	a.who, a.throughHeader = OtherBackend, true
+	bind := s.target.Bind
+	if bind == "" {
+		bind = "127.0.0.1"
+	}
+	server, err := faulty.New(faulty.Config{
+		Group: a.group, ServerName: a.service + "." + a.home + ".svc", Address: net.JoinHostPort(bind, "0"), Stores: a.stores,
+	})
+	a.Server = server
+	return a, err
+}
+
+// backends are the servers of all extension servers of the drill.
+func (s *Stage) backends() []*faulty.Server {
+	all := append(s.subject.servers(), s.bystander.servers()...)
+	if s.other != nil {
+		all = append(all, s.other.servers()...)
+	}
+	return all
 }
 
 // servers are all that it consists of.

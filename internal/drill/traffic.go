@@ -41,6 +41,7 @@ type call struct {
 	who, verb          string
 	method, path, body string
 	accept             string
+	throughHeader      bool
 	saw                func(body []byte) string
 }
 
@@ -120,6 +121,9 @@ func (t *traffic) do(ctx context.Context, c call, r *Request) {
 	if c.accept != "" {
 		req.Header.Set("Accept", c.accept)
 	}
+	if c.throughHeader {
+		req.Header.Set(backendHeader, OtherBackend)
+	}
 	resp, err := t.client.Do(req)
 	if err != nil {
 		r.Failure = err.Error()
@@ -158,42 +162,43 @@ func (s *Stage) clients() []func(context.Context, int) {
 			t.send(ctx, call{who: OpenAPI, verb: "get", method: http.MethodGet, path: "/openapi/v3"})
 		},
 		func(ctx context.Context, _ int) {
-			t.send(ctx, s.read(Local, "get", "/api/v1/namespaces/"+s.Namespace))
+			t.send(ctx, component{who: Local}.read("get", "/api/v1/namespaces/"+s.Namespace))
 		},
-		s.writer(Local, "/api/v1/namespaces/"+s.Namespace+"/configmaps", `"kind":"ConfigMap","apiVersion":"v1"`),
+		s.writer(component{who: Local}, "/api/v1/namespaces/"+s.Namespace+"/configmaps", `"kind":"ConfigMap","apiVersion":"v1"`),
 	}
 	for _, p := range s.components() {
 		collection := p.collection(s.Namespace)
 		clients = append(clients,
-			func(ctx context.Context, _ int) { t.send(ctx, s.read(p.who, "list", collection)) },
+			func(ctx context.Context, _ int) { t.send(ctx, p.read("list", collection)) },
 		)
 		if !p.stores {
-			clients = append(clients, func(ctx context.Context, _ int) { t.send(ctx, s.read(p.who, "get", collection+"/any")) })
+			clients = append(clients, func(ctx context.Context, _ int) { t.send(ctx, p.read("get", collection+"/any")) })
 			continue
 		}
 		clients = append(clients,
-			func(ctx context.Context, _ int) { t.send(ctx, s.read(p.who, "get", collection+"/kept")) },
-			s.writer(p.who, collection, fmt.Sprintf(`"kind":"Widget","apiVersion":"%s/v1"`, p.group)),
+			func(ctx context.Context, _ int) { t.send(ctx, p.read("get", collection+"/kept")) },
+			s.writer(p, collection, fmt.Sprintf(`"kind":"Widget","apiVersion":"%s/v1"`, p.group)),
 		)
 	}
 	return clients
 }
 
-func (s *Stage) read(who, verb, path string) call {
-	return call{who: who, verb: verb, method: http.MethodGet, path: path + "?timeout=" + serverPatience}
+func (p component) read(verb, path string) call {
+	return call{who: p.who, verb: verb, method: http.MethodGet, path: path + "?timeout=" + serverPatience, throughHeader: p.throughHeader}
 }
 
 // writer creates an object and deletes it again.
-func (s *Stage) writer(who, collection, typed string) func(context.Context, int) {
+func (s *Stage) writer(p component, collection, typed string) func(context.Context, int) {
 	return func(ctx context.Context, n int) {
 		name := fmt.Sprintf("traffic-%d", n)
 		created := s.traffic.send(ctx, call{
-			who: who, verb: "create", method: http.MethodPost, path: collection + "?timeout=" + serverPatience,
-			body: fmt.Sprintf(`{%s,"metadata":{"name":%q}}`, typed, name),
+			who: p.who, verb: "create", method: http.MethodPost, path: collection + "?timeout=" + serverPatience,
+			body: fmt.Sprintf(`{%s,"metadata":{"name":%q}}`, typed, name), throughHeader: p.throughHeader,
 		})
 		if created.OK() {
 			s.traffic.send(ctx, call{
-				who: who, verb: "delete", method: http.MethodDelete, path: collection + "/" + name + "?timeout=" + serverPatience,
+				who: p.who, verb: "delete", method: http.MethodDelete, path: collection + "/" + name + "?timeout=" + serverPatience,
+				throughHeader: p.throughHeader,
 			})
 		}
 	}
@@ -236,16 +241,26 @@ func standing(body []byte, group string) string {
 	return absent
 }
 
-// component is one of the two extension servers, as its clients know it.
+// component is one of the extension servers, as its clients know it.
 type component struct {
 	who, group string
 	stores     bool
+	// throughHeader: its clients ask for it in a header.
+	throughHeader bool
 }
 
+// backendHeader is the header by which clients ask for the other backend of an APIRoute.
+const backendHeader = "X-Drill-Backend"
+
+// actors are the extension servers that are registered.
 func (s *Stage) actors() []*actor { return []*actor{s.subject, s.bystander} }
 
 func (s *Stage) components() []component {
-	return []component{s.subject.component, s.bystander.component}
+	all := []component{s.subject.component, s.bystander.component}
+	if s.other != nil {
+		all = append(all, s.other.component)
+	}
+	return all
 }
 
 func (p component) plural() string {

@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/adoption"
+	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/run"
 )
 
@@ -29,7 +31,7 @@ const (
 func (s *Stage) watch(ctx context.Context, p component) {
 	for ctx.Err() == nil {
 		r := Request{Who: p.who, Verb: "watch", Start: time.Now()}
-		s.follow(ctx, p.collection(s.Namespace)+"?watch=true&resourceVersion=0", &r)
+		s.follow(ctx, p, p.collection(s.Namespace)+"?watch=true&resourceVersion=0", &r)
 		r.Took = time.Since(r.Start)
 		if ctx.Err() != nil {
 			// It lived as long as the drill did.
@@ -43,13 +45,16 @@ func (s *Stage) watch(ctx context.Context, p component) {
 	}
 }
 
-func (s *Stage) follow(ctx context.Context, path string, r *Request) {
+func (s *Stage) follow(ctx context.Context, p component, path string, r *Request) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.traffic.base+path, nil)
 	if err != nil {
 		r.Failure = err.Error()
 		return
 	}
 	req.Header.Set("Accept", jsonType)
+	if p.throughHeader {
+		req.Header.Set(backendHeader, OtherBackend)
+	}
 	resp, err := s.traffic.client.Do(req)
 	if err != nil {
 		r.Failure = err.Error()
@@ -103,6 +108,9 @@ func (s *Stage) availableOf(ctx context.Context, name string) (Observation, erro
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
 	asked := time.Now()
+	if s.target.APIRoute && name == s.subject.apiService {
+		return s.backendAvailable(ctx, asked)
+	}
 	var a apiregistrationv1.APIService
 	if err := s.get(ctx, "/apis/apiregistration.k8s.io/v1/apiservices/"+name, &a); err != nil {
 		return Observation{}, err
@@ -113,6 +121,20 @@ func (s *Stage) availableOf(ctx context.Context, name string) (Observation, erro
 	}
 	for _, c := range a.Status.Conditions {
 		if c.Type == want {
+			return Observation{At: asked, Status: string(c.Status), Reason: c.Reason, Message: c.Message}, nil
+		}
+	}
+	return Observation{}, errNoCondition
+}
+
+// backendAvailable is the condition of the subject as a backend of its APIRoute. The APIService is available as long as one backend is.
+func (s *Stage) backendAvailable(ctx context.Context, asked time.Time) (Observation, error) {
+	var route v1alpha1.APIRoute
+	if err := s.get(ctx, apiRoutes+"/"+s.subject.apiService, &route); err != nil {
+		return Observation{}, err
+	}
+	for _, b := range route.Status.Backends {
+		if c := meta.FindStatusCondition(b.Conditions, v1alpha1.ConditionAvailable); b.Name == Subject && c != nil {
 			return Observation{At: asked, Status: string(c.Status), Reason: c.Reason, Message: c.Message}, nil
 		}
 	}
