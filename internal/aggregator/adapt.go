@@ -60,6 +60,7 @@ func remoteRoute(r *apiservice.Route) remote.Route {
 		GroupVersion: r.GroupVersion, APIService: r.Name, UID: r.UID, Revision: revisionOf(r), Local: r.Local,
 		Available: r.Available(), GroupPriority: r.GroupPriority, VersionPriority: r.VersionPriority,
 		CurrentWhenUnavailable: r.Options.CurrentWhenUnavailable, ReachedElsewhere: !r.Available() && r.Reachable(),
+		Untested: !r.Local && r.NotChecked(),
 	}
 	if !route.Available {
 		route.Reason, route.Since = r.Condition.Reason, r.Condition.LastTransitionTime.Time

@@ -65,7 +65,10 @@ func (r *Route) Reachable() bool { return r.Available() || len(r.Replicas) > 0 }
 func (r *Route) Available() bool { return r.Condition.Status == apiregistrationv1.ConditionTrue }
 
 // Untested reports whether the backend is known and has not been probed yet.
-func (r *Route) Untested() bool { return r.Backend != nil && r.Condition.Reason == reasonNotChecked }
+func (r *Route) Untested() bool { return r.Backend != nil && r.NotChecked() }
+
+// NotChecked reports whether nothing is known of its backend yet, not even whether its Service exists.
+func (r *Route) NotChecked() bool { return r.Condition.Reason == reasonNotChecked }
 
 // Table is the routes of all group-versions at one moment. It is immutable; the zero Table is empty and not synced.
 type Table struct {

@@ -137,6 +137,11 @@ func (rec *record) unconfirmed() string {
 	return fmt.Sprintf("the backend suddenly leaves out %s, which is not confirmed yet", strings.Join(names, ", "))
 }
 
+// unasked reports whether the backend has not been asked yet since it is there, neither here nor by another replica.
+func (rec *record) unasked(r remote.Route) bool {
+	return (rec.last == nil || rec.last.UID != r.UID) && !rec.answered && rec.failure == "" && (r.Available || r.Untested)
+}
+
 // resources returns what the document lists, fresh or not.
 func (rec *record) resources(r remote.Route) []apidiscoveryv2.APIResourceDiscovery {
 	// An APIService that was created again may mean another backend.

@@ -16,13 +16,22 @@ var computed = []string{"metrics.k8s.io", "custom.metrics.k8s.io", "external.met
 // uniteParts sets the resources of a group-version to those of all its backends. It is Stale if one of them is, because then
 // resources may be missing that controllers must know of. That does not hold for what cannot be deleted: a metrics server that has
 // never answered leaves the metrics of the others as they are.
-func (g *GroupVersion) uniteParts(names []string, routes map[string]remote.Route, records map[string]*record) {
+//
+// Until each backend of a new APIRoute has been asked once, what the Service of the APIService answered before stands with the rest:
+// clients never see a group-version empty because it got an APIRoute.
+func (g *GroupVersion) uniteParts(whole remote.Route, routes map[string]remote.Route, records map[string]*record) {
 	g.united, g.Freshness = true, apidiscoveryv2.DiscoveryFreshnessCurrent
-	answered := false
-	for _, name := range names {
+	answered, before := false, records[whole.APIService]
+	known := before != nil && before.last != nil && before.last.UID == whole.UID
+	for _, name := range whole.Parts {
 		r, ok := routes[name]
 		rec := records[name]
 		if !ok || rec == nil {
+			continue
+		}
+		if known && rec.unasked(r) {
+			answered = true
+			g.Resources = unite(g.Resources, before.resources(whole))
 			continue
 		}
 		freshness, why := rec.freshness(r)

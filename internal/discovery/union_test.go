@@ -102,6 +102,43 @@ func TestAGroupVersionWithSeveralBackendsHasTheResourcesOfAll(t *testing.T) {
 	}
 }
 
+// An APIService gets an APIRoute. Its resources stay in discovery while the backends have not been asked, and no longer.
+func TestAGroupVersionThatGetsSeveralBackendsIsNotEmptyMeanwhile(t *testing.T) {
+	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	widgets, gadgets := metricResource("widgets", gv), metricResource("gadgets", gv)
+	before := &record{answered: true, last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{widgets}}}
+	newBackend := func(available, untested bool) remote.Route {
+		return remote.Route{GroupVersion: gv, APIService: "x/a", PartOf: "x", UID: "route", Available: available, Untested: untested, Reason: "Because"}
+	}
+	asked := &record{answered: true, last: &known{UID: "route", Resources: []apidiscoveryv2.APIResourceDiscovery{gadgets}}}
+	for name, c := range map[string]struct {
+		part      remote.Route
+		record    *record
+		before    *record
+		freshness apidiscoveryv2.DiscoveryFreshness
+		resources string
+	}{
+		"not probed yet":                     {newBackend(false, true), &record{}, before, "Current", "widgets"},
+		"probed, and not asked yet":          {newBackend(true, false), &record{}, before, "Current", "widgets"},
+		"asked":                              {newBackend(true, false), asked, before, "Current", "gadgets"},
+		"asked, without an answer":           {newBackend(true, false), &record{failure: "no answer"}, before, "Stale", ""},
+		"found dead":                         {newBackend(false, false), &record{}, before, "Stale", ""},
+		"nothing is known from before":       {newBackend(false, true), &record{}, &record{}, "Stale", ""},
+		"what is known is of another object": {newBackend(false, true), &record{}, &record{last: &known{UID: "other", Resources: before.last.Resources}}, "Stale", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, g := unionOf(t, gv, []remote.Route{c.part}, map[string]*record{"x/a": c.record, "v1.example.com": c.before})
+			var names []string
+			for _, r := range g.Resources {
+				names = append(names, r.Resource)
+			}
+			if got := strings.Join(names, " "); g.Freshness != c.freshness || got != c.resources {
+				t.Errorf("it is %s with %q, want %s with %q", g.Freshness, got, c.freshness, c.resources)
+			}
+		})
+	}
+}
+
 func TestABackendOfAnotherVersionIsListedWithItsReads(t *testing.T) {
 	from, to := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}, schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"}
 	resources := []apidiscoveryv2.APIResourceDiscovery{metricResource("nodes", from)}

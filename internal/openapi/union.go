@@ -27,14 +27,21 @@ type union struct {
 	parts []part
 }
 
-// unionOf returns the documents of the backends of a route. The caller holds the lock of the collector.
+// unionOf returns the documents of the backends of a route. Until each has been asked once, that of the APIService from before it had an
+// APIRoute is one of them. The caller holds the lock of the collector.
 func unionOf(r remote.Route, table remote.Table, records map[string]*record) union {
 	u := union{of: r.GroupVersion}
+	unasked := false
 	for _, name := range r.Parts {
 		at := slices.IndexFunc(table.Routes, func(p remote.Route) bool { return p.APIService == name })
 		if rec := records[name]; at >= 0 && rec != nil && rec.document != nil {
 			u.parts = append(u.parts, part{*rec.document, table.Routes[at].GroupVersion})
+		} else if at >= 0 && rec != nil && rec.problem == "" {
+			unasked = unasked || table.Routes[at].Available || table.Routes[at].Untested
 		}
+	}
+	if own := records[r.APIService]; unasked && own != nil && own.uid == r.UID && own.document != nil {
+		u.parts = append(u.parts, part{*own.document, r.GroupVersion})
 	}
 	return u
 }

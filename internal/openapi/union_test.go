@@ -2,10 +2,13 @@ package openapi
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/discovery/remote"
 )
 
 func documentOf(t *testing.T, gv schema.GroupVersion, text string) part {
@@ -62,5 +65,37 @@ func TestTheDocumentOfAnotherVersionDescribesItsReadsInThisOne(t *testing.T) {
 	body, err := inVersion([]byte(strings.Replace(text, `"openapi":"3.0.0"`, `"swagger":"2.0"`, 1)), from, to)
 	if err != nil || !json.Valid(body) || strings.Contains(string(body), "metrics.k8s.io/v1beta1") {
 		t.Errorf("version 2 is %s, error %v", body, err)
+	}
+}
+
+// An APIService gets an APIRoute. Its document stays in the index while the backends have not been asked, and no longer.
+func TestADocumentStaysUntilTheBackendsOfAnAPIRouteHaveBeenAsked(t *testing.T) {
+	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	own, theirs := documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/a":{}}}`).Document, documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/b":{}}}`).Document
+	whole := remote.Route{GroupVersion: gv, APIService: "v1.example.com", UID: "u", Parts: []string{"v1.example.com/a"}}
+	for name, c := range map[string]struct {
+		part   remote.Route
+		record record
+		own    record
+		want   []string
+	}{
+		"not probed yet":                     {remote.Route{Untested: true}, record{}, record{uid: "u", document: &own}, []string{own.Hash}},
+		"not asked yet":                      {remote.Route{Available: true}, record{}, record{uid: "u", document: &own}, []string{own.Hash}},
+		"asked":                              {remote.Route{Available: true}, record{document: &theirs}, record{uid: "u", document: &own}, []string{theirs.Hash}},
+		"asked, without an answer":           {remote.Route{Available: true}, record{problem: "no answer"}, record{uid: "u", document: &own}, nil},
+		"found dead":                         {remote.Route{}, record{}, record{uid: "u", document: &own}, nil},
+		"what is known is of another object": {remote.Route{Untested: true}, record{}, record{uid: "other", document: &own}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.part.GroupVersion, c.part.APIService, c.part.PartOf = gv, whole.Parts[0], whole.APIService
+			u := unionOf(whole, remote.Table{Routes: []remote.Route{whole, c.part}}, map[string]*record{whole.APIService: &c.own, c.part.APIService: &c.record})
+			var got []string
+			for _, p := range u.parts {
+				got = append(got, p.Hash)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("the union is of %q, want %q", got, c.want)
+			}
+		})
 	}
 }

@@ -167,6 +167,11 @@ func (e *mergedV2) idleSince(t time.Time) bool {
 	return e.read.Before(t)
 }
 
+// haveAll reports whether each of some backends has a document. The caller holds the lock.
+func (s *v2Publisher) haveAll(parts []string) bool {
+	return !slices.ContainsFunc(parts, func(name string) bool { return s.held[name].document == nil })
+}
+
 // merge makes a document and replaces the current one by it.
 func (s *v2Publisher) merge() (*mergedV2, error) {
 	began, local := time.Now(), s.local()
@@ -178,8 +183,8 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 		served[r.APIService] = r.GroupVersion
 	}
 	for _, r := range s.table.Routes {
-		if r.Local {
-			continue
+		if r.Local || len(r.Parts) > 0 && s.haveAll(r.Parts) {
+			continue // what an APIService had before it got an APIRoute is not served any more
 		}
 		as := r.GroupVersion
 		if r.PartOf != "" {

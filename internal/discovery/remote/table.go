@@ -30,6 +30,8 @@ type Route struct {
 	// Available is this replica's verdict; Reason is the condition's reason why not, and Since when the verdict last changed
 	// between available and not; zero when not known.
 	Available bool
+	// Untested: nothing is known of the backend yet.
+	Untested bool
 	// ReachedElsewhere: another replica reaches the backend, and requests are handed to it. The documents are those that it has
 	// stored.
 	ReachedElsewhere bool
