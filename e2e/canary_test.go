@@ -274,7 +274,7 @@ func TestE3ForgedLines(t *testing.T) {
 	}
 	knockWith(t, w, forged)
 	whoIs := filepath.Join(w.dir, "forged.kubeconfig")
-	issue := exec.Command(filepath.Join(binaries, "aggregator"), "kubeconfig", "--user", forged, "-o", whoIs)
+	issue := exec.Command(filepath.Join(binaries, "aggregator"), "kubeconfig", "--user", forged, "--file", whoIs)
 	issue.Dir, issue.Env = w.dir, []string{"HOME=" + w.dir}
 	if data := regexp.MustCompile(`--data-dir[ =](\S+)`).FindStringSubmatch(w.process.Output()); data != nil {
 		issue.Args = append(issue.Args, "--data-dir", data[1])

@@ -113,7 +113,7 @@ func runEphemeral(cmd *cobra.Command, config aggregator.Config, command []string
 }
 
 func kubeconfigCommand() *cobra.Command {
-	var dataDir, server, user, output string
+	var dataDir, server, user, file string
 	var groups []string
 	var ttl time.Duration
 	cmd := &cobra.Command{
@@ -126,8 +126,8 @@ func kubeconfigCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output != "" {
-				return pki.WriteFile(output, data, 0o600)
+			if file != "" {
+				return pki.WriteFile(file, data, 0o600)
 			}
 			_, err = fmt.Fprint(cmd.OutOrStdout(), string(data))
 			return err
@@ -139,7 +139,9 @@ func kubeconfigCommand() *cobra.Command {
 	fs.StringVar(&user, "user", "", "name of the user")
 	fs.StringSliceVar(&groups, "group", nil, "group of the user; may be repeated")
 	fs.DurationVar(&ttl, "ttl", pki.LeafTTL, "lifetime of the credentials")
-	fs.StringVarP(&output, "output", "o", "", "file to write, with mode 0600; default standard output")
+	fs.StringVar(&file, "file", "", "file to write, with mode 0600; default standard output")
+	fs.StringVarP(&file, "output", "o", "", "")
+	_ = fs.MarkDeprecated("output", "use --file: -o is an output format everywhere else") // the flag is there
 	return cmd
 }
 

@@ -31,6 +31,23 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if out, err := execute(t, "completion", shell); err != nil || !strings.Contains(out, "extserver") {
+			t.Errorf("%s: %v, %.200s", shell, err, out)
+		}
+	}
+	for want, typed := range map[string][]string{
+		"manifests\t":   {"man"},
+		"--secure-port": {"serve", "--secure"},
+		"json\n":        {"version", "-o", ""},
+	} {
+		if out, err := execute(t, append([]string{"__complete"}, typed...)...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%q is completed to %q, %v; want %q", typed, out, err, want)
+		}
+	}
+}
+
 func TestManifestsAreWhatAnAdministratorApplies(t *testing.T) {
 	out, err := execute(t, "manifests", "--service-name=m", "--advertise-address=192.0.2.1", "--secure-port=4444")
 	if err != nil {

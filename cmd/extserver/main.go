@@ -6,6 +6,7 @@
 //	validate       check files that declare resources
 //	convert-rules  take prometheus-adapter's rules out of their ConfigMap and explain them
 //	version        print what this build is
+//	completion     print a completion script for a shell
 package main
 
 import (
@@ -37,7 +38,6 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
 	root.DisableSuggestions = true // an error is one line
 	root.AddCommand(serveCommand(), manifestsCommand(), initCommand(), validateCommand(), convertRulesCommand(), versionCommand())
 	return root
@@ -66,5 +66,6 @@ func versionCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "output format: json; default one line of text")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	return c
 }

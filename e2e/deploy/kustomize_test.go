@@ -159,7 +159,7 @@ func TestDeployedCommandLinesServe(t *testing.T) {
 	clients := map[string]*kubernetes.Clientset{}
 	for _, url := range []string{embedded, one, two} {
 		file := filepath.Join(t.TempDir(), "kubeconfig")
-		output(t, nil, "aggregator", "kubeconfig", "--data-dir", seed, "--user", "admin", "--group", "system:masters", "--server", url, "-o", file)
+		output(t, nil, "aggregator", "kubeconfig", "--data-dir", seed, "--user", "admin", "--group", "system:masters", "--server", url, "--file", file)
 		config, err := clientcmd.BuildConfigFromFlags("", file)
 		if err != nil {
 			t.Fatal(err)
