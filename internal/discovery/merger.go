@@ -40,7 +40,8 @@ type Config struct {
 	Changed func() <-chan struct{}
 	// Storage keeps what backends last served across restarts.
 	Storage remote.LastKnown
-	// BackendEvents tells of backends that may serve other documents than before. Default nil: nobody tells.
+	// BackendEvents tells of backends that may serve other documents than before, and is told of those that serve other resources. Default
+	// nil: nobody tells.
 	BackendEvents *transport.Events
 	// Address is host:port of this server, which /api tells clients.
 	Address string
@@ -182,7 +183,11 @@ func (m *Merger) newPoll(b remote.Backend) remote.Poll {
 		if ctx.Err() != nil {
 			return false, ctx.Err() // we are stopping, which says nothing about the backend
 		}
-		return m.update(b, fetched, s)
+		changed, err := m.update(b, fetched, s)
+		if backend, ok := b.(*transport.Backend); ok && changed && m.cfg.BackendEvents != nil {
+			m.cfg.BackendEvents.ResourcesChanged(backend)
+		}
+		return changed, err
 	}
 }
 

@@ -110,7 +110,7 @@ func New(cfg Config) (*Publisher, error) {
 	p.records = remote.NewCollector(remote.Config[record]{
 		Routes: cfg.Routes, RoutesChanged: cfg.Changed, LocalChanged: cfg.LocalChanged, Storage: cfg.Storage,
 		Decode: decodeRecord, Adopt: adopt, Merge: merge, PollNow: mayDiffer, NewPoll: p.newPoll, Publish: p.publish,
-		BackendEvents: cfg.BackendEvents, Polls: cfg.Metrics.Rounds, Logger: cfg.Logger,
+		BackendEvents: cfg.BackendEvents, PollOnResources: true, Polls: cfg.Metrics.Rounds, Logger: cfg.Logger,
 	})
 	return p, nil
 }

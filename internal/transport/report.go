@@ -121,6 +121,8 @@ type Subscriber struct {
 	Answered func(b *Backend)
 	// DocumentsMayDiffer: the backend may serve other discovery and OpenAPI documents than before.
 	DocumentsMayDiffer func(b *Backend)
+	// ResourcesChanged: the backend serves other resources than it did, as its discovery documents say.
+	ResourcesChanged func(b *Backend)
 }
 
 // Subscribe has s called until unsubscribe is called.
@@ -148,6 +150,11 @@ func (e *Events) Answered(b *Backend) {
 // DocumentsMayDiffer tells that the backend may serve other documents than before. A nil backend is ignored.
 func (e *Events) DocumentsMayDiffer(b *Backend) {
 	e.each(b, func(s *Subscriber) func(*Backend) { return s.DocumentsMayDiffer })
+}
+
+// ResourcesChanged tells that the backend serves other resources than it did. A nil backend is ignored.
+func (e *Events) ResourcesChanged(b *Backend) {
+	e.each(b, func(s *Subscriber) func(*Backend) { return s.ResourcesChanged })
 }
 
 func (e *Events) each(b *Backend, event func(*Subscriber) func(*Backend)) {

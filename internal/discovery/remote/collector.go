@@ -39,6 +39,8 @@ type Config[T any] struct {
 	Publish func() time.Duration
 	// BackendEvents tells of backends that may serve other documents than before. Default nil: nobody tells.
 	BackendEvents *transport.Events
+	// PollOnResources: a backend is polled at once when it serves other resources than it did.
+	PollOnResources bool
 	// Polls counts polls by result.
 	Polls  *prometheus.CounterVec
 	Logger *zap.Logger
@@ -84,9 +86,11 @@ func (c *Collector[T]) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel()
 	if c.cfg.BackendEvents != nil {
-		defer c.cfg.BackendEvents.Subscribe(&transport.Subscriber{
-			DocumentsMayDiffer: func(b *transport.Backend) { c.poller.pollSoon(b) },
-		})()
+		events := &transport.Subscriber{DocumentsMayDiffer: func(b *transport.Backend) { c.poller.pollSoon(b) }}
+		if c.cfg.PollOnResources {
+			events.ResourcesChanged = func(b *transport.Backend) { c.poller.pollNow(b) }
+		}
+		defer c.cfg.BackendEvents.Subscribe(events)()
 	}
 	wg.Go(func() { c.poller.run(ctx) })
 	if c.storage != nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"portico.dev/pkg/extension"
 )
 
 // A machine may have no inotify instance left, or a directory may be gone for a moment: what is served stays, and the files
@@ -45,4 +47,33 @@ func TestFilesThatCannotBeWatchedAreLookedAt(t *testing.T) {
 		cancel()
 		must(t, <-done)
 	})
+}
+
+// Clients of OpenAPI ask rarely, so that a schema that comes a moment after the resource is seen minutes later.
+func TestAResourceThatIsDeclaredLaterHasItsSchemaFromTheBeginning(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "queues.json")
+	write(t, data, `[{"id": "a", "depth": 1}]`)
+	write(t, filepath.Join(dir, "first.yaml"), head+minimal)
+	var s *Set
+	var types []any
+	s, err := New(Config{Paths: []string{dir}, Apply: func([]extension.Resource) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, l := range s.lives {
+			if l.definition.gvr.Resource == "lines" {
+				types = append(types, l.shape.schema(nil, "")["type"])
+			}
+		}
+		return nil
+	}})
+	must(t, err)
+	r := &runner{set: s, running: map[*liveResource]func(){}}
+	defer r.stopAll()
+	r.keep(t.Context())
+	write(t, filepath.Join(dir, "second.yaml"), strings.NewReplacer("plural: queues", "plural: lines", "kind: Queue", "kind: Line", "/tmp/queues.json", data).Replace(head+minimal))
+	r.reload(t.Context())
+	if len(types) != 1 || types[0] != "object" {
+		t.Errorf("the schemas with which it was hosted have the types %q, want one object", types)
+	}
 }

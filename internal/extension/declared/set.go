@@ -204,6 +204,9 @@ func (s *Set) Run(ctx context.Context) error {
 const (
 	// settle lets a writer of several files finish, and several schemas change, before everything is looked at.
 	settle = 200 * time.Millisecond
+	// firstAnswer is how long a newly declared resource waits for its source before it is hosted: an inferred schema is there from the
+	// beginning then, and clients of OpenAPI, which ask rarely, do not find an empty one.
+	firstAnswer = 2 * time.Second
 	// pollInterval is the backstop for changes that the file system does not announce.
 	pollInterval = 30 * time.Second
 )
@@ -336,7 +339,21 @@ func (r *runner) reload(ctx context.Context) {
 	}
 	s.log.Info("declared resources changed", zap.Int("resources", len(lives)), zap.Int("files", len(found)))
 	r.keep(ctx)
+	r.awaitAnswers(ctx)
 	r.apply()
+}
+
+// awaitAnswers waits until each source has answered or failed once, for firstAnswer at most.
+func (r *runner) awaitAnswers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
+	defer cancel()
+	for l := range r.running {
+		select {
+		case <-l.asked:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // fits is whether what a file said before can stand beside what the others say now.
