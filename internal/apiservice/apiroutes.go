@@ -48,7 +48,7 @@ func (c *Controller) routingOf(object *apiregistrationv1.APIService, before *rou
 	if err != nil {
 		return nil // it is read from a cache: there is none
 	}
-	if before != nil && before.UID == o.UID && before.Generation == o.Generation {
+	if before != nil && before.UID == o.UID && before.Generation == o.Generation && before.RolledBack == routing.RolledBack(o) {
 		return before
 	}
 	compiled, err := routing.Compile(o, c.namespaceLabels)
@@ -183,8 +183,8 @@ func (c *Controller) apiRouteEvent(before, after *v1alpha1.APIRoute) {
 		return
 	}
 	c.routeStatus.queue.Add(o.Name)
-	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation {
-		return // a write of the status
+	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation && routing.RolledBack(before) == routing.RolledBack(after) {
+		return // a write of the status that changes nothing for requests
 	}
 	c.queue.Add(queueItem{apiService: o.Name})
 }

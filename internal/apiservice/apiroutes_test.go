@@ -2,13 +2,16 @@ package apiservice
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -29,13 +32,14 @@ type apiRoutes struct {
 	informer cache.SharedIndexInformer
 	ids      int
 
-	mu     sync.Mutex
-	stored map[string]bool // a status does not bring back what was deleted
+	mu        sync.Mutex
+	stored    map[string]string // resource versions: a status does not bring back what was deleted, nor what was before
+	conflicts int               // so many writes are refused, as if somebody else had written
 }
 
 func withAPIRoutes(t *testing.T, into **apiRoutes) option {
 	return func(h *env, cfg *Config, _ *transport.Options) {
-		r := &apiRoutes{t: t, source: cachetesting.NewFakeControllerSource(), stored: map[string]bool{}}
+		r := &apiRoutes{t: t, source: cachetesting.NewFakeControllerSource(), stored: map[string]string{}}
 		r.informer = cache.NewSharedIndexInformer(r.source, &v1alpha1.APIRoute{}, 0, cache.Indexers{})
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			o := &v1alpha1.APIRoute{}
@@ -46,11 +50,19 @@ func withAPIRoutes(t *testing.T, into **apiRoutes) option {
 			o.APIVersion, o.Kind = v1alpha1.GroupVersion.String(), "APIRoute"
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			if !r.stored[o.Name] {
+			version, there := r.stored[o.Name]
+			if !there {
 				http.NotFound(w, q)
 				return
 			}
-			r.source.Modify(o) // readers have it from now on
+			if r.conflicts > 0 || version != o.ResourceVersion {
+				r.conflicts = max(0, r.conflicts-1)
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusConflict)
+				_ = json.NewEncoder(w).Encode(apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("apiroutes").GroupResource(), o.Name, errors.New("changed")).ErrStatus)
+				return
+			}
+			r.store(o, r.source.Modify) // readers have it from now on
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(o)
 		}))
@@ -88,8 +100,28 @@ func (r *apiRoutes) add(text string) {
 	o.UID, o.Generation = types.UID(rune('a'+r.ids)), 1
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stored[o.Name] = true
-	r.source.Add(o)
+	r.store(o, r.source.Add)
+}
+
+// store is called with mu held. The source sets the resource version.
+func (r *apiRoutes) store(o *v1alpha1.APIRoute, in func(runtime.Object)) {
+	in(o)
+	r.stored[o.Name] = o.ResourceVersion
+}
+
+// change stores another spec.
+func (r *apiRoutes) change(name string, change func(*v1alpha1.APIRoute)) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var o *v1alpha1.APIRoute
+	eventually(r.t, name+" is read as it is stored", func() bool {
+		o = r.get(name).DeepCopy()
+		return o.ResourceVersion == r.stored[name]
+	})
+	change(o)
+	o.Generation++
+	r.store(o, r.source.Modify)
 }
 
 func (r *apiRoutes) get(name string) *v1alpha1.APIRoute {

@@ -83,6 +83,7 @@ func (s *apiRouteStatusWriter) desired(object *v1alpha1.APIRoute) (*v1alpha1.API
 		meta.SetStatusCondition(list, metav1.Condition{Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: object.Generation})
 	}
 	refuse := func(reason, message string) (*v1alpha1.APIRouteStatus, time.Duration) {
+		status.Rules = onlyRollbacks(object)
 		set(&status.Conditions, v1alpha1.ConditionAccepted, metav1.ConditionFalse, reason, message)
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionAvailable)
 		return status, 0
@@ -154,14 +155,23 @@ func (s *apiRouteStatusWriter) fillParts(object *v1alpha1.APIRoute, route *Route
 	}
 	judge(&status.Conditions, used, -1)
 	for _, rule := range route.Routing.Rules() {
-		list := conditionsOf(object.Status.Rules, rule.Name)
+		is := v1alpha1.RuleStatus{Name: rule.Name}
+		if before := ruleStatus(object, rule.Name); before != nil {
+			is.Conditions, is.RolledBack = append([]metav1.Condition(nil), before.Conditions...), before.RolledBack
+			if routing.RollbackOf(object, before) == nil { // of another spec
+				meta.RemoveStatusCondition(&is.Conditions, v1alpha1.ConditionRolledBack)
+				is.RolledBack = nil
+			}
+		}
+		list := is.Conditions
 		if rule.Useful {
 			set(&list, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "the rule is in effect")
 		} else {
 			set(&list, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonNeverMatches, "earlier rules take all of its requests")
 		}
 		judge(&list, rule.Backends, rule.Fallback)
-		status.Rules = append(status.Rules, v1alpha1.NamedConditions{Name: rule.Name, Conditions: list})
+		is.Conditions = list
+		status.Rules = append(status.Rules, is)
 	}
 	return wait
 }

@@ -83,6 +83,7 @@ type Controller struct {
 
 	apiRoutes        routingclient.Lister
 	routeStatus      apiRouteStatusWriter
+	rollbacks        rollbackWriter
 	registrar        *registrar
 	replicas         *replicas
 	events           *eventRecorder
@@ -142,7 +143,7 @@ func New(cfg Config) *Controller {
 		changed:  make(chan struct{}),
 	}
 	c.table.Store(&Table{})
-	c.parts, c.routeStatus.c = make(map[string][]string), c
+	c.parts, c.routeStatus.c, c.rollbacks.c = make(map[string][]string), c, c
 	if cfg.APIRoutes != nil {
 		c.apiRoutes = routingclient.NewLister(cfg.APIRoutes.Informer)
 	}
@@ -211,9 +212,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.registrar.prepare()
 	c.status.prepare()
 	c.routeStatus.prepare()
+	c.rollbacks.prepare()
 	// Workers shut their queue down themselves; this is for a Run that ends before they start.
 	defer c.status.queue.ShutDown()
 	defer c.routeStatus.queue.ShutDown()
+	defer c.rollbacks.queue.ShutDown()
 	defer c.registrar.queue.ShutDown()
 	defer c.queue.ShutDown()
 
@@ -243,7 +246,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 		})
 	}
-	for _, part := range []func(context.Context){c.status.run, c.routeStatus.run, c.awaitReady, c.exchangeVerdicts, c.watchDocuments, c.watchDebts} {
+	for _, part := range []func(context.Context){c.status.run, c.routeStatus.run, c.rollbacks.run, c.awaitReady, c.exchangeVerdicts, c.watchDocuments, c.watchDebts} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Go(func() { c.monitors.timers.Run(ctx) })

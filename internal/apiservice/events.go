@@ -12,13 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// Reasons of the Events about an APIService.
+// Reasons of the Events about an APIService, or an APIRoute.
 //
 //reference:conditions Events
 const (
@@ -30,6 +31,8 @@ const (
 	backendUnavailableOnSome = "BackendUnavailableOnSomeReplicas"
 	// backendAvailableOnAll is the end of that.
 	backendAvailableOnAll = "BackendAvailableOnAllReplicas"
+	// rolledBack is a rule of an APIRoute of which a backend failed too many requests: another one gets them now.
+	rolledBack = "RolledBack"
 )
 
 const (
@@ -47,7 +50,7 @@ const (
 	countInterval = 10 * time.Second
 )
 
-// eventRecorder records Events about APIServices whose backend becomes available or unavailable. Events about objects
+// eventRecorder records Events about APIServices whose backend becomes available or unavailable, and APIRoutes that are rolled back. Events about objects
 // without a namespace are in the namespace default, as everywhere in Kubernetes.
 //
 // client-go's recorder (tools/events) is not used: ARCHITECTURE.md says why, and TestTheLibrarysRecorder compares.
@@ -61,11 +64,12 @@ type eventRecorder struct {
 	disagree map[types.UID]bool
 }
 
-// availabilityEvent is one change of the Available condition.
+// availabilityEvent is one change of the Available condition, or a rollback.
 type availabilityEvent struct {
 	name    string
 	uid     types.UID
-	kind    string // Normal or Warning
+	about   schema.GroupVersionKind // zero: an APIService
+	kind    string                  // Normal or Warning
 	reason  string
 	message string
 	at      time.Time
@@ -230,13 +234,17 @@ func (h *eventRecorder) patchCount(ctx context.Context, e *corev1.Event) error {
 
 func (h *eventRecorder) newEvent(t availabilityEvent) *corev1.Event {
 	at := metav1.NewTime(t.at)
+	about := t.about
+	if about.Empty() {
+		about = apiregistrationv1.SchemeGroupVersion.WithKind("APIService")
+	}
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceDefault,
 			Name:      fmt.Sprintf("%s.%x", t.name, t.at.UnixNano()),
 		},
 		InvolvedObject: corev1.ObjectReference{
-			APIVersion: apiregistrationv1.SchemeGroupVersion.String(), Kind: "APIService", Name: t.name, UID: t.uid,
+			APIVersion: about.GroupVersion().String(), Kind: about.Kind, Name: t.name, UID: t.uid,
 		},
 		Type: t.kind, Reason: t.reason, Message: t.message,
 		Source:         corev1.EventSource{Component: eventSource, Host: h.replica},

@@ -33,7 +33,7 @@ func routed(w *testCluster) {
 				{Name: "first", Conditions: []metav1.Condition{condition(v1alpha1.ConditionAvailable, metav1.ConditionTrue, "Passed", "")}},
 				{Name: "second", Conditions: []metav1.Condition{condition(v1alpha1.ConditionAvailable, metav1.ConditionTrue, "Passed", "")}},
 			},
-			Rules: []v1alpha1.NamedConditions{
+			Rules: []v1alpha1.RuleStatus{
 				{Name: "some", Conditions: []metav1.Condition{condition(v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "")}},
 			},
 		},

@@ -19,12 +19,14 @@ import (
 // Namespaces returns the labels of a namespace; false: there is no such namespace. It must not block.
 type Namespaces func(name string) (labels.Set, bool)
 
-// Route is the compiled APIRoute of a group-version. It is immutable.
+// Route is the compiled APIRoute of a group-version. It is immutable, but for what ErrorRates count.
 type Route struct {
 	GroupVersion schema.GroupVersion
 	// UID and Generation are those of the APIRoute.
 	UID        types.UID
 	Generation int64
+	// RolledBack is what the status says about backends whose requests go to the first one of their rule: RolledBack(o).
+	RolledBack string
 	// Backends are those of the spec. Callers must not change them.
 	Backends []v1alpha1.APIRouteBackend
 
@@ -40,11 +42,13 @@ type rule struct {
 	fallback int // -1: none
 	useful   bool
 	shared   *SharedReads // nil: each read is sent
+	mirror   *Mirror      // nil: no copies are sent
 }
 
 type weighted struct {
 	backend int
-	until   uint32 // the sum of the weights up to this one
+	until   uint32     // the sum of the weights up to this one
+	rate    *ErrorRate // nil: its failures change nothing
 }
 
 // condition is a match with its selector and headers prepared.
@@ -64,7 +68,10 @@ func Compile(o *v1alpha1.APIRoute, namespaces Namespaces) (*Route, error) {
 	if err := Validate(o).ToAggregate(); err != nil {
 		return nil, err
 	}
-	r := &Route{GroupVersion: GroupVersionOf(o.Name), UID: o.UID, Generation: o.Generation, Backends: o.Spec.Backends, namespaces: namespaces}
+	r := &Route{
+		GroupVersion: GroupVersionOf(o.Name), UID: o.UID, Generation: o.Generation, RolledBack: RolledBack(o), Backends: o.Spec.Backends,
+		namespaces: namespaces,
+	}
 	for i := range o.Spec.Rules {
 		from := &o.Spec.Rules[i]
 		made := rule{name: from.Name, fallback: -1, useful: shadowedBy(o.Spec.Rules, i) == ""}
@@ -79,14 +86,23 @@ func Compile(o *v1alpha1.APIRoute, namespaces Namespaces) (*Route, error) {
 			}
 			made.matches = append(made.matches, c)
 		}
-		for _, ref := range from.BackendRefs {
+		gone := rolledBackIn(o, from.Name)
+		for i, ref := range from.BackendRefs {
 			made.total += weightOf(ref)
-			made.refs = append(made.refs, weighted{r.backend(ref.Name), made.total})
+			to := weighted{backend: r.backend(ref.Name), until: made.total}
+			switch {
+			case i == 0:
+			case slices.Contains(gone, ref.Name):
+				to.backend = made.refs[0].backend
+			case from.Rollback != nil:
+				to.rate = newErrorRate(from.Rollback)
+			}
+			made.refs = append(made.refs, to)
 		}
 		if from.Fallback != "" {
 			made.fallback = r.backend(from.Fallback)
 		}
-		made.shared = compileSharedReads(from.SharedReads)
+		made.shared, made.mirror = compileSharedReads(from.SharedReads), r.compileMirror(from.Mirror)
 		r.rules = append(r.rules, made)
 	}
 	return r, nil
@@ -120,6 +136,10 @@ type Choice struct {
 	Backend, Fallback int
 	// Shared says how a read may share a response with equal ones. Nil: it may not.
 	Shared *SharedReads
+	// Mirror says where a copy of a read goes. Nil: nowhere.
+	Mirror *Mirror
+	// ErrorRate is told how requests for Backend end. Nil: nobody is.
+	ErrorRate *ErrorRate
 }
 
 // SharedReads is how reads share responses.
@@ -154,7 +174,12 @@ func (r *Route) Choose(q *Request, choices []Choice) []Choice {
 		if does == no {
 			continue
 		}
-		add(Choice{rule.name, rule.pick(q), rule.fallback, rule.shared})
+		c := Choice{Rule: rule.name, Fallback: rule.fallback, Shared: rule.shared, Mirror: rule.mirror}
+		c.Backend, c.ErrorRate = rule.pick(q)
+		if c.Mirror != nil && c.Mirror.Backend == c.Backend {
+			c.Mirror = nil
+		}
+		add(c)
 		if does == yes {
 			return choices
 		}
@@ -163,7 +188,7 @@ func (r *Route) Choose(q *Request, choices []Choice) []Choice {
 	return choices
 }
 
-// InUse reports which backends may get requests.
+// InUse reports which backends may get requests that clients are answered with: none is in use because it gets copies.
 func (r *Route) InUse() []bool {
 	used := make([]bool, len(r.Backends))
 	all := false
@@ -195,7 +220,7 @@ func (r *Route) Rules() []Rule {
 		rule := Rule{Name: r.rules[i].name, Fallback: r.rules[i].fallback, Useful: r.rules[i].useful}
 		before := uint32(0)
 		for _, ref := range r.rules[i].refs {
-			if ref.until > before {
+			if ref.until > before && !slices.Contains(rule.Backends, ref.backend) {
 				rule.Backends = append(rule.Backends, ref.backend)
 			}
 			before = ref.until
@@ -216,10 +241,18 @@ type Rule struct {
 }
 
 // pick selects by weight. A user's reads, and writes of one object, go to the same backend on every replica.
-func (s *rule) pick(q *Request) int {
-	if len(s.refs) == 1 {
-		return s.refs[0].backend
+func (s *rule) pick(q *Request) (backend int, rate *ErrorRate) {
+	ref := &s.refs[0]
+	if len(s.refs) > 1 {
+		ref = s.pickRef(q)
 	}
+	if ref.rate.exceeded() { // here, and soon in the status
+		return s.refs[0].backend, nil
+	}
+	return ref.backend, ref.rate
+}
+
+func (s *rule) pickRef(q *Request) *weighted {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(s.name)) // so that two rules do not select the same users
 	_, _ = h.Write([]byte{0})
@@ -229,12 +262,12 @@ func (s *rule) pick(q *Request) int {
 		_, _ = h.Write([]byte(q.Resource + "/" + q.Namespace + "/" + q.Name))
 	}
 	at := spread(h.Sum32()) % s.total
-	for _, ref := range s.refs {
-		if at < ref.until {
-			return ref.backend
+	for i := range s.refs {
+		if at < s.refs[i].until {
+			return &s.refs[i]
 		}
 	}
-	return s.refs[len(s.refs)-1].backend
+	return &s.refs[len(s.refs)-1]
 }
 
 // spread makes all bits of a hash depend on all bytes: FNV ends with a multiplication, after which similar names differ in few bits.

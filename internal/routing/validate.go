@@ -27,6 +27,11 @@ const (
 
 	maxSharedAge    = 5 * time.Minute
 	maxStaleIfError = 24 * time.Hour
+
+	maxIgnored     = 32
+	maxMinRequests = 100_000
+	minInterval    = time.Second
+	maxInterval    = time.Hour
 )
 
 // Validate returns what is wrong with the spec of an APIRoute.
@@ -148,6 +153,12 @@ func (v *validator) checkRules(rules []v1alpha1.APIRouteRule, at *field.Path) {
 		if rule.SharedReads != nil {
 			v.checkSharedReads(rule.SharedReads, at.Child("sharedReads"))
 		}
+		if rule.Mirror != nil {
+			v.checkMirror(rule, at.Child("mirror"))
+		}
+		if rule.Rollback != nil {
+			v.checkRollback(rule, at.Child("rollback"))
+		}
 	}
 }
 
@@ -160,6 +171,48 @@ func (v *validator) checkSharedReads(s *v1alpha1.SharedReads, at *field.Path) {
 	case "", v1alpha1.CallersSame, v1alpha1.CallersAll:
 	default:
 		v.add(field.NotSupported(at.Child("callers"), s.Callers, []v1alpha1.Callers{v1alpha1.CallersSame, v1alpha1.CallersAll}))
+	}
+}
+
+func (v *validator) checkMirror(rule *v1alpha1.APIRouteRule, at *field.Path) {
+	m := rule.Mirror
+	v.checkRef(at.Child("backend"), m.Backend)
+	if m.Backend != "" && len(rule.BackendRefs) > 0 && !slices.ContainsFunc(rule.BackendRefs, func(ref v1alpha1.BackendRef) bool {
+		return ref.Name != m.Backend && weightOf(ref) > 0
+	}) {
+		v.add(field.Invalid(at.Child("backend"), m.Backend, "is the only backend of the rule: name another one"))
+	}
+	if m.Percent != nil && (*m.Percent < 0 || *m.Percent > 100) {
+		v.add(field.Invalid(at.Child("percent"), *m.Percent, "must be from 0 to 100"))
+	}
+	if len(m.Ignore) > maxIgnored {
+		v.add(field.TooMany(at.Child("ignore"), len(m.Ignore), maxIgnored))
+	}
+	for i, path := range m.Ignore {
+		switch at := at.Child("ignore").Index(i); {
+		case path == "":
+			v.add(field.Required(at, ""))
+		case len(path) > maxPattern:
+			v.add(field.TooLong(at, path, maxPattern))
+		case slices.Contains(strings.Split(path, "."), ""), strings.ContainsAny(path, "[]* "):
+			v.add(field.Invalid(at, path, `must be names of fields joined by dots, such as "status.lastSeen"; elements of lists have no name`))
+		}
+	}
+}
+
+func (v *validator) checkRollback(rule *v1alpha1.APIRouteRule, at *field.Path) {
+	b := rule.Rollback
+	if len(rule.BackendRefs) == 1 {
+		v.add(field.Forbidden(at, "the rule has one backend: rollback sends the requests of another one to the first one of backendRefs"))
+	}
+	if b.ErrorPercent < 1 || b.ErrorPercent > 100 {
+		v.add(field.Invalid(at.Child("errorPercent"), b.ErrorPercent, "must be from 1 to 100"))
+	}
+	if b.MinRequests != nil && (*b.MinRequests < 1 || *b.MinRequests > maxMinRequests) {
+		v.add(field.Invalid(at.Child("minRequests"), *b.MinRequests, fmt.Sprintf("must be from 1 to %d", maxMinRequests)))
+	}
+	if b.Interval != nil && (b.Interval.Duration < minInterval || b.Interval.Duration > maxInterval) {
+		v.add(field.Invalid(at.Child("interval"), b.Interval.Duration.String(), fmt.Sprintf("must be from %s to %s", minInterval, maxInterval)))
 	}
 }
 
@@ -317,6 +370,7 @@ func Warnings(o *v1alpha1.APIRoute) []string {
 				"request that goes there and the identity of its user; set caBundle instead", b.Name))
 		}
 	}
+	sends := func(ref v1alpha1.BackendRef) bool { return weightOf(ref) > 0 }
 	ofOtherVersion := func(ref v1alpha1.BackendRef) bool { return version[ref.Name] != "" }
 	for i := range o.Spec.Rules {
 		rule := &o.Spec.Rules[i]
@@ -324,9 +378,15 @@ func Warnings(o *v1alpha1.APIRoute) []string {
 			warnings = append(warnings, fmt.Sprintf("rule %s never matches: rule %s before it takes all of its requests; put %s first, or delete it", rule.Name, by, rule.Name))
 			continue
 		}
+		if rule.Rollback != nil && len(rule.BackendRefs) > 0 && !slices.ContainsFunc(rule.BackendRefs[1:], sends) {
+			warnings = append(warnings, fmt.Sprintf("rule %s: rollback has no effect: no backend but the first one of backendRefs has a weight above 0", rule.Name))
+		}
 		if len(rule.Matches) > 0 && !slices.ContainsFunc(rule.Matches, func(m v1alpha1.APIRouteMatch) bool { return m.Access != v1alpha1.AccessWrite }) {
 			if rule.SharedReads != nil {
 				warnings = append(warnings, fmt.Sprintf("rule %s: sharedReads has no effect: the rule matches writes only", rule.Name))
+			}
+			if rule.Mirror != nil {
+				warnings = append(warnings, fmt.Sprintf("rule %s: mirror has no effect: the rule matches writes only", rule.Name))
 			}
 			if HasMetrics(gv.Group) {
 				warnings = append(warnings, fmt.Sprintf("rule %s never matches: %s has no writes", rule.Name, gv.Group))
@@ -335,9 +395,10 @@ func Warnings(o *v1alpha1.APIRoute) []string {
 			}
 		}
 	}
-	if r, err := Compile(o, nil); err == nil {
+	spec := &v1alpha1.APIRoute{ObjectMeta: o.ObjectMeta, Spec: o.Spec} // what the status says ends with a change of the spec
+	if r, err := Compile(spec, nil); err == nil {
 		for i, used := range r.InUse() {
-			if !used {
+			if !used && !r.mirrors(i) {
 				warnings = append(warnings, fmt.Sprintf("backend %s gets no requests: no rule sends it any", r.Backends[i].Name))
 			}
 		}

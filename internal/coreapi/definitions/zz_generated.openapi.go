@@ -688,7 +688,10 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.APIRouteStatus{}.OpenAPIModelName():                                 schema_porticodev_internal_routing_v1alpha1_APIRouteStatus(ref),
 		v1alpha1.BackendRef{}.OpenAPIModelName():                                     schema_porticodev_internal_routing_v1alpha1_BackendRef(ref),
 		v1alpha1.HeaderMatch{}.OpenAPIModelName():                                    schema_porticodev_internal_routing_v1alpha1_HeaderMatch(ref),
+		v1alpha1.Mirror{}.OpenAPIModelName():                                         schema_porticodev_internal_routing_v1alpha1_Mirror(ref),
 		v1alpha1.NamedConditions{}.OpenAPIModelName():                                schema_porticodev_internal_routing_v1alpha1_NamedConditions(ref),
+		v1alpha1.Rollback{}.OpenAPIModelName():                                       schema_porticodev_internal_routing_v1alpha1_Rollback(ref),
+		v1alpha1.RuleStatus{}.OpenAPIModelName():                                     schema_porticodev_internal_routing_v1alpha1_RuleStatus(ref),
 		v1alpha1.ServiceReference{}.OpenAPIModelName():                               schema_porticodev_internal_routing_v1alpha1_ServiceReference(ref),
 		v1alpha1.SharedReads{}.OpenAPIModelName():                                    schema_porticodev_internal_routing_v1alpha1_SharedReads(ref),
 	}
@@ -34218,12 +34221,24 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteRule(ref common.Referen
 							Ref:         ref(v1alpha1.SharedReads{}.OpenAPIModelName()),
 						},
 					},
+					"mirror": {
+						SchemaProps: spec.SchemaProps{
+							Description: "mirror sends copies of reads that match to a second backend, and compares what it answers. Clients never get its responses. Without it, no copies are sent.",
+							Ref:         ref(v1alpha1.Mirror{}.OpenAPIModelName()),
+						},
+					},
+					"rollback": {
+						SchemaProps: spec.SchemaProps{
+							Description: "rollback sends the requests of a backend that fails to the first one of backendRefs. Without it, that is done by changing weights.",
+							Ref:         ref(v1alpha1.Rollback{}.OpenAPIModelName()),
+						},
+					},
 				},
 				Required: []string{"name", "backendRefs"},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.APIRouteMatch{}.OpenAPIModelName(), v1alpha1.BackendRef{}.OpenAPIModelName(), v1alpha1.SharedReads{}.OpenAPIModelName()},
+			v1alpha1.APIRouteMatch{}.OpenAPIModelName(), v1alpha1.BackendRef{}.OpenAPIModelName(), v1alpha1.Mirror{}.OpenAPIModelName(), v1alpha1.Rollback{}.OpenAPIModelName(), v1alpha1.SharedReads{}.OpenAPIModelName()},
 	}
 }
 
@@ -34338,12 +34353,12 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteStatus(ref common.Refer
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "rules has the conditions Accepted and Available of each rule.",
+							Description: "rules has the conditions Accepted, Available and RolledBack of each rule.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
-										Ref: ref(v1alpha1.NamedConditions{}.OpenAPIModelName()),
+										Ref: ref(v1alpha1.RuleStatus{}.OpenAPIModelName()),
 									},
 								},
 							},
@@ -34353,7 +34368,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteStatus(ref common.Refer
 			},
 		},
 		Dependencies: []string{
-			metav1.Condition{}.OpenAPIModelName(), v1alpha1.NamedConditions{}.OpenAPIModelName()},
+			metav1.Condition{}.OpenAPIModelName(), v1alpha1.NamedConditions{}.OpenAPIModelName(), v1alpha1.RuleStatus{}.OpenAPIModelName()},
 	}
 }
 
@@ -34416,16 +34431,64 @@ func schema_porticodev_internal_routing_v1alpha1_HeaderMatch(ref common.Referenc
 	}
 }
 
+func schema_porticodev_internal_routing_v1alpha1_Mirror(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Mirror sends copies of gets and lists to a second backend, as the same user, and compares the codes and the bodies. Watches, writes, upgrades, conditional requests and requests for a resource version are not copied.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"backend": {
+						SchemaProps: spec.SchemaProps{
+							Description: "backend is the name of the backend that gets the copies. It is not the only one that the rule selects.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"percent": {
+						SchemaProps: spec.SchemaProps{
+							Description: "percent is the share of the reads that are copied, from 0 to 100. Default 100.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"ignore": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "ignore are fields that may differ, such as \"status.lastSeen\": names of fields, joined by dots, from the object, and for a list from each of its items. Elements of lists have no name: \"spec.containers.image\" is that field of each of them. Beside these, what every server sets for itself may differ: resourceVersion, uid, creationTimestamp, generation, managedFields and selfLink of metadata, and times and values of resource metrics.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"backend"},
+			},
+		},
+	}
+}
+
 func schema_porticodev_internal_routing_v1alpha1_NamedConditions(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "NamedConditions are the conditions of a backend or of a rule.",
+				Description: "NamedConditions are the conditions of a backend.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "name is the name of the backend or of the rule.",
+							Description: "name is the name of the backend.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -34447,6 +34510,107 @@ func schema_porticodev_internal_routing_v1alpha1_NamedConditions(ref common.Refe
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
 										Ref: ref(metav1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
+		Dependencies: []string{
+			metav1.Condition{}.OpenAPIModelName()},
+	}
+}
+
+func schema_porticodev_internal_routing_v1alpha1_Rollback(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Rollback sends the requests of a backend that fails to the first one of backendRefs, until the spec of the APIRoute changes. Each replica of the front door counts for itself, and the first one that finds a backend failing decides for all.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"errorPercent": {
+						SchemaProps: spec.SchemaProps{
+							Description: "errorPercent is the share of failed requests, in percent, from which on a backend fails, from 1 to 100. A request has failed that got no response of the backend, or 500, 502, 503 or 504.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"minRequests": {
+						SchemaProps: spec.SchemaProps{
+							Description: "minRequests is how many requests there must have been within interval, from 1 to 100000. Default 20.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"interval": {
+						SchemaProps: spec.SchemaProps{
+							Description: "interval is the time over which requests are counted, from 1s to 1h. Default 1m.",
+							Ref:         ref(metav1.Duration{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"errorPercent"},
+			},
+		},
+		Dependencies: []string{
+			metav1.Duration{}.OpenAPIModelName()},
+	}
+}
+
+func schema_porticodev_internal_routing_v1alpha1_RuleStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RuleStatus is what was observed of a rule.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name is the name of the rule.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "conditions are its conditions.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(metav1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"rolledBack": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "rolledBack are the names of the backends whose requests go to the first one of backendRefs, while the condition RolledBack is True for the generation of the APIRoute.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
 									},
 								},
 							},

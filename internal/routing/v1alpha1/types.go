@@ -106,6 +106,50 @@ type APIRouteRule struct {
 	// sharedReads lets equal reads that match share a response of the backend. Without it, each is sent.
 	// +optional
 	SharedReads *SharedReads `json:"sharedReads,omitempty"`
+
+	// mirror sends copies of reads that match to a second backend, and compares what it answers. Clients never get its responses. Without
+	// it, no copies are sent.
+	// +optional
+	Mirror *Mirror `json:"mirror,omitempty"`
+
+	// rollback sends the requests of a backend that fails to the first one of backendRefs. Without it, that is done by changing weights.
+	// +optional
+	Rollback *Rollback `json:"rollback,omitempty"`
+}
+
+// Mirror sends copies of gets and lists to a second backend, as the same user, and compares the codes and the bodies. Watches, writes,
+// upgrades, conditional requests and requests for a resource version are not copied.
+type Mirror struct {
+	// backend is the name of the backend that gets the copies. It is not the only one that the rule selects.
+	Backend string `json:"backend"`
+
+	// percent is the share of the reads that are copied, from 0 to 100. Default 100.
+	// +optional
+	Percent *int32 `json:"percent,omitempty"`
+
+	// ignore are fields that may differ, such as "status.lastSeen": names of fields, joined by dots, from the object, and for a list from
+	// each of its items. Elements of lists have no name: "spec.containers.image" is that field of each of them. Beside these, what
+	// every server sets for itself may differ: resourceVersion, uid, creationTimestamp, generation, managedFields and selfLink of metadata, and
+	// times and values of resource metrics.
+	// +optional
+	// +listType=atomic
+	Ignore []string `json:"ignore,omitempty"`
+}
+
+// Rollback sends the requests of a backend that fails to the first one of backendRefs, until the spec of the APIRoute changes. Each
+// replica of the front door counts for itself, and the first one that finds a backend failing decides for all.
+type Rollback struct {
+	// errorPercent is the share of failed requests, in percent, from which on a backend fails, from 1 to 100. A request has failed that got
+	// no response of the backend, or 500, 502, 503 or 504.
+	ErrorPercent int32 `json:"errorPercent"`
+
+	// minRequests is how many requests there must have been within interval, from 1 to 100000. Default 20.
+	// +optional
+	MinRequests *int32 `json:"minRequests,omitempty"`
+
+	// interval is the time over which requests are counted, from 1s to 1h. Default 1m.
+	// +optional
+	Interval *metav1.Duration `json:"interval,omitempty"`
 }
 
 // SharedReads lets equal gets and lists share a response: those with the same path, query and headers. Each request is authorized before it
@@ -215,16 +259,32 @@ type APIRouteStatus struct {
 	// +listMapKey=name
 	Backends []NamedConditions `json:"backends,omitempty"`
 
-	// rules has the conditions Accepted and Available of each rule.
+	// rules has the conditions Accepted, Available and RolledBack of each rule.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	Rules []NamedConditions `json:"rules,omitempty"`
+	Rules []RuleStatus `json:"rules,omitempty"`
 }
 
-// NamedConditions are the conditions of a backend or of a rule.
+// RuleStatus is what was observed of a rule.
+type RuleStatus struct {
+	// name is the name of the rule.
+	Name string `json:"name"`
+	// conditions are its conditions.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// rolledBack are the names of the backends whose requests go to the first one of backendRefs, while the condition RolledBack is True for
+	// the generation of the APIRoute.
+	// +optional
+	// +listType=set
+	RolledBack []string `json:"rolledBack,omitempty"`
+}
+
+// NamedConditions are the conditions of a backend.
 type NamedConditions struct {
-	// name is the name of the backend or of the rule.
+	// name is the name of the backend.
 	Name string `json:"name"`
 	// conditions are its conditions.
 	// +optional
@@ -244,6 +304,9 @@ const (
 	// APIRoute when all of its backends are available. The reasons of a backend are those of the condition Available of an
 	// APIService.
 	ConditionAvailable = "Available"
+	// ConditionRolledBack is True for a rule while the requests of a backend go to the first one of backendRefs, because too many failed. It
+	// holds for the generation that it says, so that a change of the spec tries the backend again. Otherwise there is none.
+	ConditionRolledBack = "RolledBack"
 )
 
 // Reasons of these conditions.
@@ -266,4 +329,6 @@ const (
 	ReasonBackendsUnavailable = "BackendsUnavailable"
 	// ReasonFallback is a rule whose backends are not all available, but whose fallback is.
 	ReasonFallback = "Fallback"
+	// ReasonErrorRate is a rule of which a backend failed more requests than rollback allows. The message names it, with the numbers.
+	ReasonErrorRate = "ErrorRate"
 )

@@ -51,8 +51,23 @@ func (in HeaderMatch) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Mirror) OpenAPIModelName() string {
+	return "dev.portico.routing.v1alpha1.Mirror"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in NamedConditions) OpenAPIModelName() string {
 	return "dev.portico.routing.v1alpha1.NamedConditions"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Rollback) OpenAPIModelName() string {
+	return "dev.portico.routing.v1alpha1.Rollback"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RuleStatus) OpenAPIModelName() string {
+	return "dev.portico.routing.v1alpha1.RuleStatus"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

@@ -86,6 +86,13 @@ func defaultAPIRoute(r *v1alpha1.APIRoute) {
 		for j := range r.Spec.Rules[i].BackendRefs {
 			defaults.Point(&r.Spec.Rules[i].BackendRefs[j].Weight, 1)
 		}
+		if m := r.Spec.Rules[i].Mirror; m != nil {
+			defaults.Point(&m.Percent, 100)
+		}
+		if b := r.Spec.Rules[i].Rollback; b != nil {
+			defaults.Point(&b.MinRequests, routing.DefaultMinRequests)
+			defaults.Point(&b.Interval, metav1.Duration{Duration: routing.DefaultRollbackInterval})
+		}
 	}
 }
 
@@ -98,13 +105,17 @@ func validateAPIRouteUpdate(r, _ *v1alpha1.APIRoute) field.ErrorList { return va
 func validateAPIRouteStatus(r, _ *v1alpha1.APIRoute) field.ErrorList {
 	at := field.NewPath("status")
 	errs := metav1validation.ValidateConditions(r.Status.Conditions, at.Child("conditions"))
-	for _, list := range []struct {
-		at *field.Path
-		of []v1alpha1.NamedConditions
-	}{{at.Child("backends"), r.Status.Backends}, {at.Child("rules"), r.Status.Rules}} {
-		for i, named := range list.of {
-			errs = append(errs, validate.DnsLabel(named.Name, list.at.Index(i).Child("name"))...)
-			errs = append(errs, metav1validation.ValidateConditions(named.Conditions, list.at.Index(i).Child("conditions"))...)
+	check := func(at *field.Path, name string, conditions []metav1.Condition) {
+		errs = append(errs, validate.DnsLabel(name, at.Child("name"))...)
+		errs = append(errs, metav1validation.ValidateConditions(conditions, at.Child("conditions"))...)
+	}
+	for i, b := range r.Status.Backends {
+		check(at.Child("backends").Index(i), b.Name, b.Conditions)
+	}
+	for i, rule := range r.Status.Rules {
+		check(at.Child("rules").Index(i), rule.Name, rule.Conditions)
+		for j, name := range rule.RolledBack {
+			errs = append(errs, validate.DnsLabel(name, at.Child("rules").Index(i).Child("rolledBack").Index(j))...)
 		}
 	}
 	return errs

@@ -1,0 +1,167 @@
+package apiservice
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/routing"
+	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/transport"
+)
+
+const withRollback = `
+metadata: {name: v1.example.com}
+spec:
+  backends: [{name: own}, {name: other, service: {namespace: test, name: other, port: PORT}, insecureSkipTLSVerify: true}]
+  rules:
+  - {name: all, backendRefs: [{name: own, weight: 0}, {name: other}], rollback: {errorPercent: 10, minRequests: 3}}
+`
+
+// goesTo waits until the requests of the only rule go to a backend.
+func (h *env) goesTo(backend string) *Route {
+	h.t.Helper()
+	var route *Route
+	eventually(h.t, "requests go to "+backend, func() bool {
+		r, ok := h.Table().Lookup(gvExample)
+		if !ok || r.Routing == nil {
+			return false
+		}
+		route = r
+		c := r.Routing.Choose(&routing.Request{Verb: "get", Resource: "widgets", Name: "w"}, nil)[0]
+		return r.Routing.Backends[c.Backend].Name == backend && (c.ErrorRate == nil) == (backend == "own")
+	})
+	return route
+}
+
+func (r *apiRoutes) rolledBack(name string) *metav1.Condition {
+	if s := r.get(name).Status.Rules; len(s) == 1 {
+		return meta.FindStatusCondition(s[0].Conditions, v1alpha1.ConditionRolledBack)
+	}
+	return nil
+}
+
+func TestARollbackHoldsUntilTheSpecChanges(t *testing.T) {
+	var routes *apiRoutes
+	h := open(t, nil, withAPIRoutes(t, &routes), func(h *env, cfg *Config, _ *transport.Options) { cfg.Events = h.core.CoreV1() })
+	own, other := h.serve("own"), h.serve("other")
+	h.add(external("own"))
+	h.add(external("other"))
+	h.add(h.remote("example.com", "v1", "own", own.port()))
+	routes.add(strings.Replace(withRollback, "PORT", itoa(other.port()), 1))
+	const good = "Accepted=True(Accepted) Available=True(BackendsAvailable) backend own=True(Passed) backend other=True(Passed) " +
+		"rule all Accepted=True(Accepted) rule all Available=True(BackendsAvailable)"
+	routes.is("v1.example.com", good)
+	route := h.goesTo("other")
+
+	// It is written although somebody else writes the status too, and is in effect without a restart.
+	routes.mu.Lock()
+	routes.conflicts = 2
+	routes.mu.Unlock()
+	h.RollBack(route, "all", 1, routing.Errors{Failed: 3, Requests: 4, Interval: time.Minute})
+	h.goesTo("own")
+	routes.is("v1.example.com", good+" rule all RolledBack=True(ErrorRate)")
+	c := routes.rolledBack("v1.example.com")
+	if c.ObservedGeneration != 1 || c.Message != "3 of 4 requests for backend other failed within 1m0s: they go to own now; change the spec of the APIRoute to try it again" {
+		t.Errorf("the condition is %+v", c)
+	}
+	eventually(t, "there is an Event", func() bool {
+		list, err := h.core.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list.Items {
+			if e.Reason == "RolledBack" {
+				return e.Type == corev1.EventTypeWarning && e.InvolvedObject.Kind == "APIRoute" && e.InvolvedObject.APIVersion == "routing.portico.dev/v1alpha1" &&
+					e.InvolvedObject.Name == "v1.example.com" && strings.Contains(e.Message, "3 of 4")
+			}
+		}
+		return false
+	})
+
+	// The leader, which writes the status anew, keeps it: while a backend is down, and while the APIRoute has no effect.
+	other.stop()
+	h.backendFailed(route.Parts[1].Backend)
+	routes.is("v1.example.com", "Accepted=True(Accepted) Available=True(BackendsAvailable) backend own=True(Passed) backend other=False(FailedDiscoveryCheck) "+
+		"rule all Accepted=True(Accepted) rule all Available=True(BackendsAvailable) rule all RolledBack=True(ErrorRate)")
+	other.start()
+	routes.is("v1.example.com", good+" rule all RolledBack=True(ErrorRate)")
+	if err := h.api.ApiregistrationV1().APIServices().Delete(t.Context(), "v1.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	routes.is("v1.example.com", "Accepted=False(NoAPIService) rule all RolledBack=True(ErrorRate)")
+	h.add(h.remote("example.com", "v1", "own", own.port()))
+	h.goesTo("own")
+
+	// Another spec tries the backend again, and an old finding does not come back.
+	routes.change("v1.example.com", func(o *v1alpha1.APIRoute) { o.Spec.Rules[0].Rollback.ErrorPercent = 20 })
+	h.goesTo("other")
+	routes.is("v1.example.com", good)
+	version := routes.get("v1.example.com").ResourceVersion
+	old := rollback{apiRoute: "v1.example.com", uid: route.Routing.UID, generation: route.Routing.Generation, rule: "all", backend: "other"}
+	if err := h.rollbacks.sync(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	routes.mu.Lock()
+	defer routes.mu.Unlock()
+	if stored := routes.stored["v1.example.com"]; stored != version {
+		t.Errorf("the status was written: version %s, and was %s", stored, version)
+	}
+}
+
+// A replica that starts later, or that has not seen a request, reads it from the status.
+func TestEveryReplicaObeysARollback(t *testing.T) {
+	var routes, others *apiRoutes
+	h := open(t, nil, withAPIRoutes(t, &routes))
+	own, other := h.serve("own"), h.serve("other")
+	h.add(external("own"))
+	h.add(external("other"))
+	h.add(h.remote("example.com", "v1", "own", own.port()))
+	text := strings.Replace(withRollback, "PORT", itoa(other.port()), 1)
+	routes.add(text)
+	h.RollBack(h.goesTo("other"), "all", 1, routing.Errors{Failed: 3, Requests: 4, Interval: time.Minute})
+	h.goesTo("own")
+
+	second := h.another(withAPIRoutes(t, &others))
+	second.run()
+	others.add(text)
+	second.goesTo("other")
+	others.mu.Lock()
+	var stored *v1alpha1.APIRoute
+	eventually(t, "it is read as it is stored", func() bool {
+		stored = others.get("v1.example.com").DeepCopy()
+		return stored.ResourceVersion == others.stored["v1.example.com"]
+	})
+	stored.Status.Rules = routes.get("v1.example.com").Status.Rules
+	others.store(stored, others.source.Modify)
+	others.mu.Unlock()
+	second.goesTo("own")
+}
+
+func TestWhatIsAddedToTheStatus(t *testing.T) {
+	o := &v1alpha1.APIRoute{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+	o.Spec.Rules = []v1alpha1.APIRouteRule{{Name: "r", BackendRefs: []v1alpha1.BackendRef{{Name: "a"}, {Name: "b"}, {Name: "c"}}}}
+	o.Status.Rules = []v1alpha1.RuleStatus{{Name: "r", RolledBack: []string{"c"}, Conditions: []metav1.Condition{
+		{Type: v1alpha1.ConditionRolledBack, Status: metav1.ConditionTrue, ObservedGeneration: 1, Message: "of the spec before"},
+	}}}
+	found := routing.Errors{Failed: 1, Requests: 2, Interval: time.Second}
+	for _, c := range []struct {
+		rule, backend string
+		added         bool
+		rolledBack    string
+	}{
+		{"r", "b", true, "r/b"}, {"r", "b", false, "r/b"}, {"other", "b", false, "r/b"}, {"r", "c", true, "r/b r/c"},
+	} {
+		first, added := addRollback(o, rollback{rule: c.rule, backend: c.backend, generation: 2, found: found})
+		if added != c.added || added && first != "a" || routing.RolledBack(o) != c.rolledBack {
+			t.Errorf("%s of %s: %v %q, rolled back is %q", c.backend, c.rule, added, first, routing.RolledBack(o))
+		}
+	}
+	if message := o.Status.Rules[0].Conditions[0].Message; !strings.Contains(message, "backend b failed") || !strings.Contains(message, "backend c failed") || strings.Contains(message, "before") {
+		t.Errorf("the message is %q", message)
+	}
+}
