@@ -13,6 +13,7 @@ type Metrics struct {
 	Backends      *Backends
 	Peers         *Peers
 	SharedReads   *SharedReads
+	Mirror        *Mirror
 	Discovery     *Discovery
 	OpenAPI       *OpenAPI
 	Garbage       *Garbage
@@ -33,6 +34,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Backends:      NewBackends(reg),
 		Peers:         NewPeers(reg),
 		SharedReads:   NewSharedReads(reg),
+		Mirror:        NewMirror(reg),
 		Discovery:     NewDiscovery(reg),
 		OpenAPI:       NewOpenAPI(reg),
 		Garbage:       NewGarbage(reg),
