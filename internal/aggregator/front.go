@@ -15,6 +15,7 @@ import (
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/audit"
 	"portico.dev/internal/fairness"
+	"portico.dev/internal/mirror"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/server"
@@ -38,12 +39,15 @@ func (h *parts) wireFront() error {
 	if err := h.wireBackup(); err != nil {
 		return err
 	}
+	h.mirror = mirror.New(mirror.Config{Metrics: h.metrics.Mirror, Logger: h.log.Named("mirror")})
 	h.router = &server.Router{
 		Routes:             h.apiservices.Table,
 		LocalGroupVersions: h.localGroupVersions,
 		Local:              h.onlyWithEtcd(server.ForLocal(server.NewBodyMemory(h.memory, h.metrics.Overload), h.core.Handler())),
 		Proxy:              h.proxy,
 		SharedReads:        sharedreads.New(sharedreads.Config{Metrics: h.metrics.SharedReads}),
+		Mirror:             h.mirror,
+		RollBack:           h.apiservices.RollBack,
 		Unknown:            func(route *apiservice.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
 		InitialEvents:      h.watchLists,
 		Discovery:          h.discovery,

@@ -45,6 +45,7 @@ func (h *parts) members() *run.Group {
 	if h.peers != nil {
 		add("peers", nil, h.peers.Run)
 	}
+	add("mirror", nil, h.mirror.Run)
 	add("discovery", h.discovery.Ready(), h.discovery.Run)
 	add("watch list probes", nil, h.watchLists.Run)
 	add("openapi", h.openapi.Ready(), h.openapi.Run)

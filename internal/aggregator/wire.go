@@ -30,6 +30,7 @@ import (
 	"portico.dev/internal/lifecycle/debts"
 	"portico.dev/internal/lifecycle/garbage"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/mirror"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/peers"
@@ -96,6 +97,7 @@ type parts struct {
 	catchUps catchUps // nil: no other replica can be ahead
 
 	proxy   *proxy.Proxy
+	mirror  *mirror.Mirror
 	router  *server.Router
 	health  *server.Health
 	drainer *server.Drainer

@@ -35,6 +35,9 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apis
 		s.serveMerged(w, r, route, &q, choices)
 		return
 	}
+	if choices[0].Mirror != nil && !s.mayMirror(r, info, &q, route, choices[0].Mirror) {
+		choices[0].Mirror = nil
+	}
 	if shared := choices[0].Shared; shared != nil && s.SharedReads != nil && mayShare(r, info, route.Options.LongRunningSubresources) {
 		s.serveShared(w, r, route, choices[0])
 		return
@@ -50,9 +53,14 @@ func (s *Router) serveChoice(w http.ResponseWriter, r *http.Request, route *apis
 		refusal := unavailable(part, request.AuditID(r.Context()))
 		recordFrom(r.Context()).Failed(refusal.ErrStatus.Message)
 		respond.Error(w, r, refusal)
+		s.count(route, c, true)
 		return
 	}
-	s.serveRemote(w, r, part, target)
+	if (c.Mirror != nil || c.ErrorRate != nil) && part == route.Parts[c.Backend] && target.Statement.Header == "" {
+		s.serveObserved(w, r, route, c, part, target)
+		return
+	}
+	s.serveRemote(w, r, part, target) // who gets it counts it, and sends the copy
 }
 
 // partDestination is where a request goes for a choice: to the backend, to a replica that reaches it, or to the fallback. False: to
@@ -77,13 +85,18 @@ func (s *Router) partDestination(r *http.Request, route *apiservice.Route, c rou
 // tried.
 func (s *Router) reach(r *http.Request, route, part *apiservice.Route) (proxy.Destination, bool) {
 	if part.Available() || part.Untested() {
-		target := s.destination(part)
-		if part.GroupVersion != route.GroupVersion {
-			target.Alias = &proxy.Alias{Client: route.GroupVersion, Backend: part.GroupVersion}
-		}
-		return target, true
+		return s.directly(route, part), true
 	}
 	return s.handOn(r, route.Name, part.Replicas)
+}
+
+// directly is how a backend of an APIRoute is reached by this replica.
+func (s *Router) directly(route, part *apiservice.Route) proxy.Destination {
+	target := s.destination(part)
+	if part.GroupVersion != route.GroupVersion {
+		target.Alias = &proxy.Alias{Client: route.GroupVersion, Backend: part.GroupVersion}
+	}
+	return target
 }
 
 // partFallback sends a request that got no response of a backend to a replica that reaches it, or to the fallback of its rule.

@@ -16,9 +16,11 @@ import (
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/filters"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/mirror"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/routing"
 	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/sharedreads"
 )
@@ -60,6 +62,10 @@ type Router struct {
 	WithEtcd func() []string
 	// SharedReads has the responses that reads share where an APIRoute allows it. Nil: each read is sent.
 	SharedReads *sharedreads.Cache
+	// Mirror sends the copies of reads that an APIRoute mirrors. Nil: none are sent.
+	Mirror *mirror.Mirror
+	// RollBack is called when the backend of a rule has failed too many requests. It must not block. Nil: only this replica acts on it.
+	RollBack func(route *apiservice.Route, rule string, backend int, found routing.Errors)
 	// PeerMetrics counts what is handed on. May be nil.
 	PeerMetrics *metrics.Peers
 	// Discovery serves /api, /apis and /apis/<group>.

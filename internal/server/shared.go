@@ -33,26 +33,35 @@ func (s *Router) serveShared(w http.ResponseWriter, r *http.Request, route *apis
 // mayShare reports whether a read is one that can share a response. One that is about a moment, or about what its client has already, is
 // sent.
 func mayShare(r *http.Request, info *apirequest.RequestInfo, longRunning []string) bool {
-	if r.Method != http.MethodGet || info.Verb != "get" && info.Verb != "list" || request.LongRunning(info) || isLongRunning(info, longRunning) ||
-		r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+	if _, plain := plainRead(r, info, longRunning); !plain || r.Header["Pragma"] != nil {
 		return false
-	}
-	for _, name := range [...]string{"Upgrade", "Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range", "Pragma"} {
-		if r.Header[name] != nil {
-			return false
-		}
 	}
 	for _, v := range r.Header["Cache-Control"] {
 		if strings.Contains(strings.ToLower(v), "no-") { // no-cache and no-store
 			return false
 		}
 	}
+	return true
+}
+
+// plainRead reports whether a request is a get or list whose response depends on nothing that its client has from an earlier one, and returns
+// its query.
+func plainRead(r *http.Request, info *apirequest.RequestInfo, longRunning []string) (query url.Values, plain bool) {
+	if r.Method != http.MethodGet || info.Verb != "get" && info.Verb != "list" || request.LongRunning(info) || isLongRunning(info, longRunning) ||
+		r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+		return nil, false
+	}
+	for _, name := range [...]string{"Upgrade", "Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range"} {
+		if r.Header[name] != nil {
+			return nil, false
+		}
+	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	version := query.Get("resourceVersion")
-	return version == "" || version == "0"
+	return query, version == "" || version == "0"
 }
 
 // notInKey are headers in which requests may differ that share a response: those by which the client is authenticated or named, and those

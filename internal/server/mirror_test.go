@@ -1,0 +1,369 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/mirror"
+	"portico.dev/internal/routing"
+	"portico.dev/internal/sharedreads"
+	"portico.dev/internal/transport"
+)
+
+const mirroring = `
+metadata: {name: v1.example.com, uid: u, generation: 1}
+spec:
+  backends: [{name: first}, {name: second, service: {namespace: ns, name: second}}, {name: spare, service: {namespace: ns, name: spare}}]
+  rules:
+  - {name: never, matches: [{resources: [nevers]}], backendRefs: [{name: first}], mirror: {backend: second, percent: 0}}
+  - {name: shared, matches: [{resources: [shareds]}], backendRefs: [{name: first}], mirror: {backend: second}, sharedReads: {maxAge: 1m}}
+  - {name: spared, matches: [{resources: [spareds]}], backendRefs: [{name: spare}], fallback: first, mirror: {backend: second}}
+  - {name: all, backendRefs: [{name: first}], mirror: {backend: second, ignore: [spec.seen]}}
+`
+
+// patience is how long a test waits for something that should take milliseconds.
+const patience = 30 * time.Second
+
+// copies is a Mirror that runs until the test ends, and what its copies came to.
+type copies struct {
+	*mirror.Mirror
+	metrics *metrics.Mirror
+}
+
+// mirrorReads has so many copies sent at once. With one, they are sent in their order.
+func mirrorReads(t *testing.T, router *Router, atOnce int) *copies {
+	t.Helper()
+	c := &copies{metrics: metrics.NewMirror(prometheus.NewRegistry())}
+	c.Mirror = mirror.New(mirror.Config{Metrics: c.metrics, MaxInFlight: atOnce})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	router.Mirror = c.Mirror
+	return c
+}
+
+func (c *copies) count(result string) int {
+	return int(testutil.ToFloat64(c.metrics.Reads.WithLabelValues("v1.example.com", "second", result)))
+}
+
+// are waits until so many copies came to something, and reports whether it was this.
+func (c *copies) are(t *testing.T, want map[string]int) {
+	t.Helper()
+	total := 0
+	for _, n := range want {
+		total += n
+	}
+	got := map[string]int{}
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		clear(got)
+		sum := 0
+		for _, result := range []string{metrics.MirrorSame, metrics.MirrorStatus, metrics.MirrorBody, metrics.MirrorFailed, metrics.MirrorDropped} {
+			if n := c.count(result); n > 0 {
+				got[result], sum = n, sum+n
+			}
+		}
+		if sum >= total {
+			break
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the copies are %v, want %v", got, want)
+	}
+}
+
+// requests records what a backend is asked.
+type requests struct {
+	mu  sync.Mutex
+	all []*http.Request
+}
+
+func (q *requests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q.mu.Lock()
+	q.all = append(q.all, r.Clone(context.Background()))
+	q.mu.Unlock()
+	saying("{}").ServeHTTP(w, r)
+}
+
+func (q *requests) list() []*http.Request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.all)
+}
+
+func saying(body string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, body)
+	})
+}
+
+func backendsFor(t *testing.T) *transport.Set {
+	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
+	t.Cleanup(set.Close)
+	return set
+}
+
+func TestWhatTheOtherBackendAnswersIsCompared(t *testing.T) {
+	set := backendsFor(t)
+	aborts := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	for name, c := range map[string]struct {
+		first, second http.Handler
+		want          string
+	}{
+		"the same":                  {saying(`{"metadata":{"uid":"a"},"spec":{"seen":1}}`), saying(`{"spec":{"seen":2},"metadata":{"uid":"b"}}`), metrics.MirrorSame},
+		"another body":              {saying(`{"spec":{"n":1}}`), saying(`{"spec":{"n":2}}`), metrics.MirrorBody},
+		"another code":              {saying(`{}`), refusing(404), metrics.MirrorStatus},
+		"both have none":            {refusing(404), refusing(404), metrics.MirrorSame},
+		"it fails where none fails": {saying(`{}`), refusing(503), metrics.MirrorStatus},
+		"it does not answer":        {saying(`{}`), aborts, metrics.MirrorFailed},
+		"it redirects":              {saying(`{}`), http.RedirectHandler("/elsewhere", http.StatusFound), metrics.MirrorFailed},
+		"it is not available":       {saying(`{}`), nil, metrics.MirrorFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			router := routerOf(routedTable(t, set, mirroring, map[string]http.Handler{"first": c.first, "second": c.second}))
+			sent := mirrorReads(t, router, 1)
+			direct := httptest.NewRecorder()
+			c.first.ServeHTTP(direct, httptest.NewRequest(http.MethodGet, "/", nil))
+			w := httptest.NewRecorder()
+			chainFor(&user.DefaultInfo{Name: "alice"}, router).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
+			if w.Code != direct.Code || w.Body.String() != direct.Body.String() {
+				t.Errorf("the client got %d %s", w.Code, w.Body)
+			}
+			sent.are(t, map[string]int{c.want: 1})
+		})
+	}
+}
+
+func TestWhichReadsAreMirrored(t *testing.T) {
+	set := backendsFor(t)
+	const path = "/apis/example.com/v1/namespaces/a/widgets"
+	get := func(target string, header ...string) *http.Request {
+		r := httptest.NewRequest(http.MethodGet, target, nil)
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		return r
+	}
+	with := func(method, target, body string) *http.Request {
+		return httptest.NewRequest(method, target, strings.NewReader(body))
+	}
+	for name, c := range map[string]struct {
+		r    *http.Request
+		want bool
+	}{
+		"a list":                       {get(path), true},
+		"a get":                        {get(path + "/w"), true},
+		"of the status":                {get(path + "/w/status"), true},
+		"with a selector":              {get(path + "?labelSelector=a%3Db&limit=5"), true},
+		"of any version":               {get(path + "?resourceVersion=0"), true},
+		"without a cache":              {get(path, "Cache-Control", "no-cache"), true},
+		"of a rule with a share of 0":  {get("/apis/example.com/v1/nevers"), false},
+		"of a rule with shared reads":  {get("/apis/example.com/v1/shareds"), true},
+		"the fallback answers":         {get("/apis/example.com/v1/spareds"), false},
+		"a version of the past":        {get(path + "?resourceVersion=5"), false},
+		"another page":                 {get(path + "?limit=5&continue=abc"), false},
+		"a watch":                      {get(path + "?watch=1&timeoutSeconds=1"), false},
+		"another subresource":          {get(path + "/w/restart"), false},
+		"a log":                        {get(path + "/w/log"), false},
+		"a proxy":                      {get(path + "/w/proxy/x"), false},
+		"conditional":                  {get(path, "If-None-Match", `"a"`), false},
+		"a part":                       {get(path, "Range", "bytes=0-1"), false},
+		"with a body":                  {with(http.MethodGet, path, "{}"), false},
+		"HEAD":                         {httptest.NewRequest(http.MethodHead, path, nil), false},
+		"POST":                         {with(http.MethodPost, path, "{}"), false},
+		"PUT":                          {with(http.MethodPut, path+"/w", "{}"), false},
+		"PATCH":                        {with(http.MethodPatch, path+"/w", "{}"), false},
+		"DELETE":                       {httptest.NewRequest(http.MethodDelete, path+"/w", nil), false},
+		"a DELETE that calls itself a": {get(path+"/w", "X-HTTP-Method-Override", "DELETE"), true}, // it is a GET for who does not know the header, and for the first backend too
+	} {
+		t.Run(name, func(t *testing.T) {
+			second := &requests{}
+			router := routerOf(routedTable(t, set, mirroring, map[string]http.Handler{"first": saying("{}"), "second": second}))
+			router.SharedReads = sharedreads.New(sharedreads.Config{})
+			sent := mirrorReads(t, router, 1)
+			h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
+			h.ServeHTTP(httptest.NewRecorder(), c.r)
+			// One that is mirrored comes after: of the copies, which go in their order, it is the last.
+			want := map[string]int{metrics.MirrorSame: 1}
+			if c.want {
+				want[metrics.MirrorSame]++
+			}
+			h.ServeHTTP(httptest.NewRecorder(), get(path+"/last"))
+			sent.are(t, want)
+			if n := len(second.list()); n != want[metrics.MirrorSame] {
+				t.Errorf("%d copies were sent", n)
+			}
+		})
+	}
+}
+
+// A response from before is not compared: nothing was sent.
+func TestASharedReadIsMirroredOnce(t *testing.T) {
+	second := &requests{}
+	router := routerOf(routedTable(t, backendsFor(t), mirroring, map[string]http.Handler{"first": saying("{}"), "second": second}))
+	router.SharedReads = sharedreads.New(sharedreads.Config{})
+	sent := mirrorReads(t, router, 1)
+	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
+	for range 3 {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/shareds", nil))
+	}
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
+	sent.are(t, map[string]int{metrics.MirrorSame: 2})
+}
+
+// A response that the front door made, or that broke off, is not one of the backend.
+func TestResponsesThatAreNotOfTheBackendAreNotCompared(t *testing.T) {
+	set := backendsFor(t)
+	breaks := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100000")
+		_, _ = io.WriteString(w, strings.Repeat("x", 50000))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	none := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	for name, first := range map[string]http.Handler{"it broke off": breaks, "there was none": none, "the backend is not available": nil} {
+		second := &requests{}
+		router := routerOf(routedTable(t, set, mirroring, map[string]http.Handler{"first": first, "second": second}))
+		sent := mirrorReads(t, router, 1)
+		func() {
+			defer func() { _ = recover() }() // a response that breaks off
+			chainFor(&user.DefaultInfo{Name: "alice"}, router).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
+		}()
+		last := sent.Begin("v1.example.com", "second", "/last")
+		last.Send = func(context.Context, http.ResponseWriter) error { return io.EOF }
+		sent.End(last)
+		sent.are(t, map[string]int{metrics.MirrorFailed: 1})
+		if n := len(second.list()); n != 0 {
+			t.Errorf("%s: %d copies were sent", name, n)
+		}
+	}
+}
+
+// A copy is a GET of the same user, and nothing by which its client has proved who it is goes along. It is none of the requests that flow
+// control and audit know of.
+func TestA46ACopyOfARead(t *testing.T) {
+	const target = "/apis/example.com/v1/namespaces/a/widgets?labelSelector=a%3Db"
+	set := backendsFor(t)
+	hang, second := make(chan struct{}), &requests{}
+	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		second.ServeHTTP(w, r)
+		<-hang
+	})
+	table := routedTable(t, set, mirroring, map[string]http.Handler{"first": saying("{}"), "second": slow})
+	b := newBench("alice *")
+	b.config.MaxInFlight = 1
+	router := routerOf(table)
+	const clients = 3
+	sent := mirrorReads(t, router, clients)
+	b.handler = router.ServeHTTP
+	h := b.chain(t)
+	do := func(headers ...string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, target, nil)
+		for _, header := range headers {
+			name, value, _ := strings.Cut(header, ": ")
+			r.Header.Add(name, value)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	secrets := []string{
+		"Authorization: Bearer secret", "Proxy-Authorization: Bearer secret", "Cookie: token=secret", "X-Remote-User: secret", "X-Remote-Group: secret",
+		"X_Remote_User: secret", "Sec-Websocket-Protocol: base64url.bearer.authorization.k8s.io.secret", "X-Forwarded-For: secret",
+	}
+	// The clients have their responses while no copy has one, though one may be served at a time.
+	for range clients {
+		if w := do(append(slices.Clone(secrets), "Test-User: alice", "Test-Group: g", "Accept: application/json", "Accept-Encoding: gzip")...); w.Code != http.StatusOK || w.Body.String() != "{}" {
+			t.Fatalf("a client got %d %s", w.Code, w.Body)
+		}
+	}
+	route, _ := table.Lookup(routing.GroupVersionOf("v1.example.com"))
+	for deadline := time.Now().Add(patience); len(second.list()) < clients && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if n := route.Parts[1].Backend.Report().InFlight; n != clients {
+		t.Errorf("%d copies count against the limit of their backend", n)
+	}
+	close(hang)
+	sent.are(t, map[string]int{metrics.MirrorSame: clients})
+	if n := len(b.events); n != clients {
+		t.Errorf("%d audit events", n)
+	}
+	for _, r := range second.list() {
+		if r.Method != http.MethodGet || r.RequestURI != target || r.ContentLength != 0 {
+			t.Errorf("the copy is %s %s with %d bytes", r.Method, r.RequestURI, r.ContentLength)
+		}
+		if r.Header.Get("X-Remote-User") != "alice" || !slices.Equal(r.Header["X-Remote-Group"], []string{"g"}) || r.Header.Get("Accept") != "application/json" {
+			t.Errorf("the copy has %v", r.Header)
+		}
+		for name, values := range r.Header {
+			if strings.Contains(strings.Join(values, " "), "secret") {
+				t.Errorf("the copy has %s: %s", name, values)
+			}
+		}
+	}
+	// One that asks to be more than a read is not copied.
+	for _, header := range []string{"Upgrade: websocket", "Upgrade: SPDY/3.1"} {
+		do("Test-User: alice", "Connection: Upgrade", header)
+	}
+	do("Test-User: alice")
+	sent.are(t, map[string]int{metrics.MirrorSame: clients + 1})
+	if n := len(second.list()); n != clients+1 {
+		t.Errorf("%d copies were sent", n)
+	}
+}
+
+// A copy that waited while the APIRoute changed would be compared by other rules.
+func TestACopyOfAnEarlierSpecIsNotSent(t *testing.T) {
+	set := backendsFor(t)
+	hang, second := make(chan struct{}), &requests{}
+	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		second.ServeHTTP(w, r)
+		<-hang
+	})
+	handlers := map[string]http.Handler{"first": saying("{}"), "second": slow}
+	before, after := routedTable(t, set, mirroring, handlers), routedTable(t, set, strings.Replace(mirroring, "generation: 1", "generation: 2", 1), handlers)
+	router := routerOf(before)
+	var mu sync.Mutex
+	table := before
+	router.Routes = func() *apiservice.Table {
+		mu.Lock()
+		defer mu.Unlock()
+		return table
+	}
+	const inFlight = 2
+	sent := mirrorReads(t, router, inFlight)
+	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
+	for range inFlight + 1 {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
+	}
+	for deadline := time.Now().Add(patience); len(second.list()) < inFlight && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	mu.Lock()
+	table = after
+	mu.Unlock()
+	close(hang)
+	sent.are(t, map[string]int{metrics.MirrorSame: inFlight, metrics.MirrorDropped: 1})
+}

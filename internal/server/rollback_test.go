@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/routing"
+)
+
+// rollingBack sends everything to the second backend, until two of four requests have failed.
+const rollingBack = `
+metadata: {name: v1.example.com, uid: u, generation: 1}
+spec:
+  backends: [{name: first}, {name: second, service: {namespace: ns, name: second}}, {name: spare, service: {namespace: ns, name: spare}}]
+  rules:
+  - {name: all, backendRefs: [{name: first, weight: 0}, {name: second}], FALLBACKrollback: {errorPercent: 50, minRequests: 4, interval: 1h}}
+`
+
+type rolledBack struct {
+	rule    string
+	backend int
+	found   routing.Errors
+}
+
+func rollbacksOf(router *Router) *[]rolledBack {
+	all := &[]rolledBack{}
+	router.RollBack = func(route *apiservice.Route, rule string, backend int, found routing.Errors) {
+		*all = append(*all, rolledBack{rule, backend, found})
+	}
+	return all
+}
+
+// Eight requests of each kind: the backend is given up after the fourth that failed.
+func TestWhichRequestsHaveFailed(t *testing.T) {
+	set := backendsFor(t)
+	const path = "/apis/example.com/v1/namespaces/a/widgets"
+	aborts := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	breaks := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100000")
+		_, _ = io.WriteString(w, strings.Repeat("x", 50000))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for name, c := range map[string]struct {
+		second   http.Handler
+		fallback bool
+		r        func() *http.Request
+		failed   bool
+	}{
+		"200":                           {saying("{}"), false, nil, false},
+		"404":                           {refusing(404), false, nil, false},
+		"409":                           {refusing(409), false, nil, false},
+		"429":                           {refusing(429), false, nil, false},
+		"500":                           {refusing(500), false, nil, true},
+		"501":                           {refusing(501), false, nil, false},
+		"502":                           {refusing(502), false, nil, true},
+		"503":                           {refusing(503), false, nil, true},
+		"504":                           {refusing(504), false, nil, true},
+		"a redirect":                    {http.RedirectHandler("/x", http.StatusFound), false, nil, true},
+		"no response":                   {aborts, false, nil, true},
+		"no response, for a write":      {aborts, false, func() *http.Request { return httptest.NewRequest(http.MethodDelete, path+"/w", nil) }, true},
+		"half a response":               {breaks, false, nil, true},
+		"not available":                 {nil, false, nil, true},
+		"500 with a fallback":           {refusing(500), true, nil, true},
+		"no response, and the fallback": {aborts, true, nil, true},
+		"not available, the fallback is asked at once": {nil, true, nil, false},
+		"the client left no time":                      {refusing(504), false, func() *http.Request { return httptest.NewRequest(http.MethodGet, path+"?timeout=1ms", nil) }, false},
+		"the client left":                              {refusing(500), false, func() *http.Request { return httptest.NewRequestWithContext(left, http.MethodGet, path, nil) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(rollingBack, "FALLBACK", "", 1)
+			if c.fallback {
+				text = strings.Replace(rollingBack, "FALLBACK", "fallback: spare, ", 1)
+			}
+			router := routerOf(routedTable(t, set, text, map[string]http.Handler{"first": named("first"), "second": c.second, "spare": named("spare")}))
+			found := rollbacksOf(router)
+			h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
+			byFirst := 0
+			for range 8 {
+				r := httptest.NewRequest(http.MethodGet, path, nil)
+				if c.r != nil {
+					r = c.r()
+				}
+				w := httptest.NewRecorder()
+				func() {
+					defer func() { _ = recover() }() // a response that breaks off
+					h.ServeHTTP(w, r)
+				}()
+				if w.Body.String() == "first" {
+					byFirst++
+				}
+			}
+			want := "[]"
+			if c.failed {
+				want = fmt.Sprint([]rolledBack{{"all", 1, routing.Errors{Failed: 4, Requests: 4, Interval: 3600e9}}})
+			}
+			if got := fmt.Sprint(*found); got != want {
+				t.Errorf("rolled back are %s, want %s", got, want)
+			}
+			if (byFirst == 4) != c.failed || byFirst != 0 && byFirst != 4 {
+				t.Errorf("the first backend got %d requests", byFirst)
+			}
+		})
+	}
+}
+
+// A client that takes nothing of a response, or half of it, does not make the backend one that fails.
+func TestAClientThatDoesNotReadFailsNoBackend(t *testing.T) {
+	set := backendsFor(t)
+	router := routerOf(routedTable(t, set, strings.Replace(rollingBack, "FALLBACK", "", 1), map[string]http.Handler{"first": named("first"), "second": saying(`{"a":"b"}`)}))
+	found := rollbacksOf(router)
+	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
+	for range 8 {
+		func() {
+			defer func() { _ = recover() }()
+			h.ServeHTTP(&deafWriter{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
+		}()
+	}
+	if len(*found) != 0 {
+		t.Errorf("rolled back are %v", *found)
+	}
+}
+
+type deafWriter struct{ *httptest.ResponseRecorder }
+
+func (*deafWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
