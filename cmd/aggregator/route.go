@@ -61,8 +61,29 @@ type routeDestination struct {
 	Message   string `json:"message,omitempty"`
 	// SharedReads says how the request may get the response to an equal one. Only for reads.
 	SharedReads *v1alpha1.SharedReads `json:"sharedReads,omitempty"`
+	// Mirror is where a copy of the request goes. Only for gets and lists.
+	Mirror *routeMirror `json:"mirror,omitempty"`
+	// Rollback says when the requests of a backend go to the first one of the rule.
+	Rollback *routeRollback `json:"rollback,omitempty"`
 	// Fallback is the backend that gets the request if the other one is unavailable.
 	Fallback *routeDestination `json:"fallback,omitempty"`
+}
+
+// routeMirror is the backend that gets copies.
+type routeMirror struct {
+	routeDestination `json:",inline"`
+	// Percent is the share of the reads that are copied.
+	Percent int `json:"percent"`
+}
+
+// routeRollback is when the requests of a backend go to the first one of the rule.
+type routeRollback struct {
+	v1alpha1.Rollback `json:",inline"`
+	// Backend is the name of the first one.
+	Backend string `json:"backend"`
+	// RolledBack are the names of the backends whose requests go there now, and Message says why.
+	RolledBack []string `json:"rolledBack,omitempty"`
+	Message    string   `json:"message,omitempty"`
 }
 
 func (d *routeDestination) served() bool {
@@ -200,7 +221,13 @@ func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string)
 		}
 		d := describe(object, compiled, service, c)
 		if c.Shared != nil && len(choices) == 1 && (q.Verb == "get" || q.Verb == "list") {
-			d.SharedReads = sharedReadsOf(object, c.Rule)
+			d.SharedReads = ruleOf(object, c.Rule).SharedReads
+		}
+		if c.Mirror != nil && len(choices) == 1 && q.MayMirror() {
+			d.Mirror = &routeMirror{describeBackend(object, compiled, service, c.Mirror.Backend), c.Mirror.Percent}
+		}
+		if rule := ruleOf(object, c.Rule); rule != nil && rule.Rollback != nil && len(choices) == 1 {
+			d.Rollback = rollbackOf(object, rule)
 		}
 		answer.Destinations = append(answer.Destinations, d)
 	}
@@ -285,9 +312,25 @@ func describe(object *v1alpha1.APIRoute, r *routing.Route, service *apiregistrat
 	return d
 }
 
-func sharedReadsOf(object *v1alpha1.APIRoute, rule string) *v1alpha1.SharedReads {
-	at := slices.IndexFunc(object.Spec.Rules, func(r v1alpha1.APIRouteRule) bool { return r.Name == rule })
-	return object.Spec.Rules[at].SharedReads
+// ruleOf returns a rule by its name, nil for none.
+func ruleOf(object *v1alpha1.APIRoute, name string) *v1alpha1.APIRouteRule {
+	at := slices.IndexFunc(object.Spec.Rules, func(r v1alpha1.APIRouteRule) bool { return r.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return &object.Spec.Rules[at]
+}
+
+func rollbackOf(object *v1alpha1.APIRoute, rule *v1alpha1.APIRouteRule) *routeRollback {
+	b := &routeRollback{Rollback: *rule.Rollback, Backend: rule.BackendRefs[0].Name}
+	for i := range object.Status.Rules {
+		if s := &object.Status.Rules[i]; s.Name == rule.Name {
+			if c := routing.RollbackOf(object, s); c != nil {
+				b.RolledBack, b.Message = s.RolledBack, c.Message
+			}
+		}
+	}
+	return b
 }
 
 func describeBackend(object *v1alpha1.APIRoute, r *routing.Route, service *apiregistrationv1.APIService, at int) routeDestination {
@@ -349,6 +392,12 @@ func (a *routeAnswer) print(out io.Writer) error {
 		if d.SharedReads != nil {
 			fmt.Fprintf(&b, "shared    %s\n", describeSharedReads(d.SharedReads))
 		}
+		if d.Mirror != nil {
+			fmt.Fprintf(&b, "mirror    %s; %d %% of the reads are sent there too and compared\n", &d.Mirror.routeDestination, d.Mirror.Percent)
+		}
+		if d.Rollback != nil {
+			fmt.Fprintf(&b, "rollback  %s\n", d.Rollback)
+		}
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -364,6 +413,20 @@ func describeSharedReads(s *v1alpha1.SharedReads) string {
 		text += ", " + (s.MaxAge.Duration + s.StaleIfError.Duration).String() + " while the server fails"
 	}
 	return text
+}
+
+func (b *routeRollback) String() string {
+	if len(b.RolledBack) > 0 {
+		return "in effect: " + b.Message
+	}
+	requests, interval := routing.DefaultMinRequests, routing.DefaultRollbackInterval
+	if b.MinRequests != nil {
+		requests = *b.MinRequests
+	}
+	if b.Interval != nil {
+		interval = b.Interval.Duration
+	}
+	return fmt.Sprintf("to %s, when %d %% of at least %d requests within %s fail", b.Backend, b.ErrorPercent, requests, interval)
 }
 
 func (d *routeDestination) String() string {

@@ -13,6 +13,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/routing"
 	"portico.dev/internal/routing/v1alpha1"
 )
 
@@ -61,7 +62,14 @@ func (x *exam) route(route *v1alpha1.APIRoute) finding {
 			return flawed(fmt.Sprintf("backend %s, the Service of the APIService, is not available (%s): %s", b.Name, c.Reason, c.Message), describe)
 		}
 	}
-	return ok(fmt.Sprintf("%d backends, %d rules", len(route.Spec.Backends), len(route.Spec.Rules)))
+	found := fmt.Sprintf("%d backends, %d rules", len(route.Spec.Backends), len(route.Spec.Rules))
+	for i := range route.Status.Rules {
+		rule := &route.Status.Rules[i]
+		if c := routing.RollbackOf(route, rule); c != nil { // its requests are answered, by another backend
+			found += fmt.Sprintf("; rule %s is rolled back: %s", rule.Name, c.Message)
+		}
+	}
+	return ok(found)
 }
 
 func backendCondition(route *v1alpha1.APIRoute, name string) *metav1.Condition {

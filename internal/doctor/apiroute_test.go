@@ -51,6 +51,10 @@ func TestAPIRoutes(t *testing.T) {
 		found, fix string
 	}{
 		{name: "well", harm: func(*testCluster) {}},
+		{name: "a rule that is rolled back", found: "rule some is rolled back: 3 of 4 requests failed", harm: func(w *testCluster) {
+			w.route.Status.Rules[0].Conditions = append(w.route.Status.Rules[0].Conditions,
+				metav1.Condition{Type: v1alpha1.ConditionRolledBack, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonErrorRate, Message: "3 of 4 requests failed"})
+		}},
 		{name: "another API server has none", harm: func(w *testCluster) { w.portico = false }},
 		{name: "without effect", hop: HopRoute, found: "has no effect (Invalid): two rules have one name", fix: "kubectl edit apiroute " + name,
 			harm: func(w *testCluster) { set(&w.route.Status.Conditions[0], "Invalid", "two rules have one name") }},
@@ -90,6 +94,9 @@ func TestAPIRoutes(t *testing.T) {
 			if test.hop == "" {
 				if want := map[bool]State{true: OK, false: ""}[w.portico]; report.Broken != nil || report.stateOf(secondBackend) != want || report.stateOf(HopRoute) != want {
 					t.Errorf("%+v, %+v", report.Broken, report.Hops)
+				}
+				if !strings.Contains(report.foundAt(HopRoute), test.found) {
+					t.Errorf("found %q", report.foundAt(HopRoute))
 				}
 				return
 			}
