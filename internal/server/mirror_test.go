@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -366,4 +367,66 @@ func TestACopyOfAnEarlierSpecIsNotSent(t *testing.T) {
 	mu.Unlock()
 	close(hang)
 	sent.are(t, map[string]int{metrics.MirrorSame: inFlight, metrics.MirrorDropped: 1})
+}
+
+// With several replicas, the one that reaches the chosen backend counts its requests and sends copies. A copy goes to no other replica: that
+// one would send it where its rules say.
+func TestMirrorAndRollbackBetweenReplicas(t *testing.T) {
+	set := backendsFor(t)
+	var asked atomic.Int64
+	elsewhere := backendOf(t, set, "elsewhere", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		refusing(503).ServeHTTP(w, nil)
+	}))
+	aborts := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	text := strings.Replace(rollingBack, "FALLBACK", "mirror: {backend: spare}, ", 1)
+	for name, c := range map[string]struct {
+		second, spare           http.Handler
+		code                    int
+		elsewhere, copied, gone int64
+	}{
+		"the copy is not answered":         {saying("{}"), aborts, 200, 0, 1, 0},
+		"the backend is reached elsewhere": {nil, saying("{}"), 503, 8, 0, 0},
+		"the backend does not answer here": {aborts, saying("{}"), 503, 4, 0, 1},
+		"all is well":                      {saying("{}"), saying("{}"), 200, 0, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked.Store(0)
+			spare := &requests{}
+			copied := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				spare.ServeHTTP(httptest.NewRecorder(), r)
+				c.spare.ServeHTTP(w, r)
+			})
+			table := routedTable(t, set, text, map[string]http.Handler{"first": saying("{}"), "second": c.second, "spare": copied})
+			route, _ := table.Lookup(routing.GroupVersionOf("v1.example.com"))
+			route.Parts[1].Replicas = []string{"other"}
+			router := routerOf(table)
+			router.Replicas, router.PeerMetrics = oneReplica{elsewhere}, metrics.NewPeers(prometheus.NewRegistry())
+			router.ReachedBy = func(*apiservice.Route) []string { return []string{"other"} }
+			sent, found := mirrorReads(t, router, 1), rollbacksOf(router)
+			h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
+			for range 8 {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
+				if w.Code != c.code && len(*found) == 0 {
+					t.Errorf("answered %d %s", w.Code, w.Body)
+				}
+			}
+			last := sent.Begin("v1.example.com", "second", "/last")
+			last.Send = func(context.Context, http.ResponseWriter) error { return io.EOF }
+			sent.End(last)
+			sent.are(t, map[string]int{metrics.MirrorFailed: 1})
+			copies := 8 * c.copied
+			if c.gone > 0 {
+				copies = 4 // of the first backend, which has them since
+			}
+			distinct := map[string]bool{} // one that is not answered is repeated
+			for _, r := range spare.list() {
+				distinct[r.Header.Get("Audit-Id")] = true
+			}
+			if n := int64(len(distinct)); n != copies || asked.Load() != c.elsewhere || int64(len(*found)) != c.gone {
+				t.Errorf("%d copies, %d elsewhere, %d given up", n, asked.Load(), len(*found))
+			}
+		})
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/routing"
 )
 
@@ -129,6 +130,50 @@ func TestAClientThatDoesNotReadFailsNoBackend(t *testing.T) {
 	if len(*found) != 0 {
 		t.Errorf("rolled back are %v", *found)
 	}
+}
+
+// A client that leaves in the middle of a response says nothing about the backend, and what it got is compared with nothing.
+func TestAClientThatLeavesFailsNoBackend(t *testing.T) {
+	set := backendsFor(t)
+	half := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100000")
+		_, _ = io.WriteString(w, strings.Repeat("x", 50000))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	second := &requests{}
+	text := strings.Replace(rollingBack, "FALLBACK", "mirror: {backend: spare}, ", 1)
+	router := routerOf(routedTable(t, set, text, map[string]http.Handler{"first": named("first"), "second": half, "spare": second}))
+	sent, found := mirrorReads(t, router, 1), rollbacksOf(router)
+	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
+	for range 8 {
+		func() {
+			defer func() { _ = recover() }()
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			h.ServeHTTP(&leavingWriter{httptest.NewRecorder(), leave}, httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/example.com/v1/widgets", nil))
+		}()
+	}
+	if len(*found) != 0 {
+		t.Errorf("rolled back are %v", *found)
+	}
+	last := sent.Begin("v1.example.com", "second", "/last")
+	last.Send = func(context.Context, http.ResponseWriter) error { return io.EOF }
+	sent.End(last)
+	sent.are(t, map[string]int{metrics.MirrorFailed: 1})
+	if n := len(second.list()); n != 0 {
+		t.Errorf("%d copies were sent", n)
+	}
+}
+
+type leavingWriter struct {
+	*httptest.ResponseRecorder
+	leave func()
+}
+
+func (w *leavingWriter) Write(p []byte) (int, error) {
+	defer w.leave()
+	return w.ResponseRecorder.Write(p)
 }
 
 type deafWriter struct{ *httptest.ResponseRecorder }
