@@ -44,9 +44,12 @@ func (x *exchange) fail(err error) {
 		mistake = mistake || failed.Class == transport.ClassRequest
 		fields = append(fields, zap.String("endpoint", failed.Endpoint), zap.Bool("sent", failed.Sent), zap.Int("attempts", failed.Attempts))
 	}
-	if mistake {
+	switch {
+	case mistake:
 		x.proxy.log.Debug("request not served, which is no failure of the backend", fields...)
-	} else {
+	case x.dest.Quiet:
+		x.proxy.log.Debug("request not served", fields...)
+	default:
 		x.proxy.log.Warn("request not served", fields...)
 		x.count(status.ErrStatus.Code)
 	}

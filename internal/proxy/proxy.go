@@ -46,6 +46,8 @@ type Destination struct {
 	Fallback Fallback
 	// Observer is told what becomes of the request. May be nil.
 	Observer Observer
+	// Quiet is for a request that no client waits for: failures are told to the Observer, and neither logged as warnings nor counted.
+	Quiet bool
 }
 
 // Fallback knows where requests may go that got no response.

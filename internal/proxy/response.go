@@ -206,7 +206,11 @@ func (x *exchange) abort(err error, up *upstreamContext) {
 	}
 	x.dest.Backend.Broken()
 	x.dest.Observer.Failed("the response of the extension server of APIService " + x.dest.APIService + " broke off before it was complete")
-	x.proxy.log.Warn("response of a backend broke off", append(x.fields(), zap.Error(up.wrap(err)))...)
+	level := zap.WarnLevel
+	if x.dest.Quiet {
+		level = zap.DebugLevel
+	}
+	x.proxy.log.Log(level, "response of a backend broke off", append(x.fields(), zap.Error(up.wrap(err)))...)
 	panic(http.ErrAbortHandler)
 }
 

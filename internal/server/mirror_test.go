@@ -15,12 +15,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/mirror"
+	"portico.dev/internal/proxy"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/sharedreads"
 	"portico.dev/internal/transport"
@@ -428,5 +431,44 @@ func TestMirrorAndRollbackBetweenReplicas(t *testing.T) {
 				t.Errorf("%d copies, %d elsewhere, %d given up", n, asked.Load(), len(*found))
 			}
 		})
+	}
+}
+
+// A copy that fails is counted as one, and told in the log of copies, which is bounded: it is no request that failed.
+func TestACopyThatFailsIsNoRequestThatFailed(t *testing.T) {
+	set := backendsFor(t)
+	aborts := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	half := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100000")
+		_, _ = io.WriteString(w, strings.Repeat("x", 50000))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	for name, c := range map[string]struct {
+		first, second http.Handler
+		copies        map[string]int
+		warnings      int
+	}{
+		"the copy is not answered":   {saying("{}"), aborts, map[string]int{metrics.MirrorFailed: 1}, 0},
+		"the copy is half answered":  {saying("{}"), half, map[string]int{metrics.MirrorFailed: 1}, 0},
+		"the client gets no answer":  {aborts, saying("{}"), map[string]int{}, 1},
+		"the client gets half of it": {half, saying("{}"), map[string]int{}, 1},
+	} {
+		core, logs := observer.New(zap.WarnLevel)
+		counted := metrics.NewRequests(prometheus.NewRegistry())
+		router := routerOf(routedTable(t, set, mirroring, map[string]http.Handler{"first": c.first, "second": c.second}))
+		router.Proxy = proxy.New(proxy.Config{Logger: zap.New(core), Requests: counted})
+		sent := mirrorReads(t, router, 1)
+		func() {
+			defer func() { _ = recover() }() // a response that breaks off
+			chainFor(&user.DefaultInfo{Name: "alice"}, router).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
+		}()
+		sent.are(t, c.copies)
+		if n := logs.Len(); n != c.warnings {
+			t.Errorf("%s: %d warnings: %v", name, n, logs.All())
+		}
+		if n := testutil.CollectAndCount(counted.Terminations); n > 0 && c.warnings == 0 {
+			t.Errorf("%s: %d kinds of requests were ended", name, n)
+		}
 	}
 }

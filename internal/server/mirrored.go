@@ -157,7 +157,7 @@ func (s *Router) copyOf(r *http.Request, route *apiservice.Route, c routing.Choi
 		copied := request.Context{Context: ctx, Info: info, User: who, AuditID: auditID, RemoteAddr: sent.RemoteAddr, Received: time.Now()}
 		outcome := &copyOutcome{}
 		target := s.directly(now, part)
-		target.Fallback, target.Observer = nil, outcome // no other replica, and no other backend
+		target.Fallback, target.Observer, target.Quiet = nil, outcome, true // no other replica, and no other backend
 		s.Proxy.Serve(w, sent.WithContext(&copied), target)
 		return outcome.err
 	}
