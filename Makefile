@@ -112,6 +112,7 @@ first-start-kills:
 # They are put into ours one at a time (internal/http2/mutants_test.go): five minutes on two busy cores.
 mutants:
 	go test ./internal/http2 -count 1 -timeout 30m -v -run TestMutants -args -mutants
+	go test ./internal/sharedwatch -count 1 -timeout 10m -v -run TestMutants -args -mutants
 
 # Records what a real kube-apiserver answers users who are no administrators (docs/differential.md).
 # Writes e2e/differential/rights/testdata/recorded.json.gz. Five minutes, and ten more the first time, when the programs are built.

@@ -14,6 +14,7 @@ type Metrics struct {
 	Peers         *Peers
 	SharedReads   *SharedReads
 	Mirror        *Mirror
+	SharedWatches *SharedWatches
 	Discovery     *Discovery
 	OpenAPI       *OpenAPI
 	Garbage       *Garbage
@@ -35,6 +36,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Peers:         NewPeers(reg),
 		SharedReads:   NewSharedReads(reg),
 		Mirror:        NewMirror(reg),
+		SharedWatches: NewSharedWatches(reg),
 		Discovery:     NewDiscovery(reg),
 		OpenAPI:       NewOpenAPI(reg),
 		Garbage:       NewGarbage(reg),

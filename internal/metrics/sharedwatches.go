@@ -1,0 +1,65 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Reasons for which the watch of a client ended.
+const (
+	WatchClientLeft = "client_left"
+	WatchTimeout    = "timeout"
+	WatchSlow       = "slow"
+	WatchExpired    = "expired"
+	WatchUpstream   = "upstream"
+)
+
+// SharedWatches are the metrics of watches that share one of an extension server. A nil *SharedWatches counts nothing.
+type SharedWatches struct {
+	streams, clients prometheus.Gauge
+	events, ended    *prometheus.CounterVec
+}
+
+// NewSharedWatches registers the metrics of shared watches on reg.
+func NewSharedWatches(reg prometheus.Registerer) *SharedWatches {
+	return &SharedWatches{
+		streams: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "portico_shared_watches", Help: "Watches of extension servers that feed several clients.",
+		})),
+		clients: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "portico_shared_watch_clients", Help: "Clients that are fed by shared watches, or wait for one.",
+		})),
+		events: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "portico_shared_watch_events_total", Help: "Events that shared watches received, by APIRoute. Each goes to any number of clients.",
+		}, []string{"apiroute"})),
+		ended: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "portico_shared_watch_ended_total",
+			Help: "Watches of clients that were fed by a shared watch, by APIRoute and why they ended: client_left, timeout, slow (it read too slowly, and got 410), expired (the extension server said 410) or upstream (the extension server ended the watch, or could not be reached).",
+		}, []string{"apiroute", "reason"})),
+	}
+}
+
+// Streams is how many watches are shared.
+func (s *SharedWatches) Streams(n int) {
+	if s != nil {
+		s.streams.Set(float64(n))
+	}
+}
+
+// Clients is how many clients there are.
+func (s *SharedWatches) Clients(n int) {
+	if s != nil {
+		s.clients.Set(float64(n))
+	}
+}
+
+// Event counts an event of an extension server.
+func (s *SharedWatches) Event(apiRoute string) {
+	if s != nil {
+		s.events.WithLabelValues(apiRoute).Inc()
+	}
+}
+
+// Ended counts the watch of a client that is over.
+func (s *SharedWatches) Ended(apiRoute, reason string) {
+	if s != nil {
+		s.ended.WithLabelValues(apiRoute, reason).Inc()
+	}
+}

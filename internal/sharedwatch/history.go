@@ -1,0 +1,328 @@
+package sharedwatch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// frame is an event as it came, with its newline.
+type frame struct {
+	line     []byte
+	version  string // the resource version of its object
+	bookmark bool
+}
+
+// overhead is about what a frame or an object takes beside its bytes.
+const overhead = 96
+
+func (f *frame) size() int64 { return int64(len(f.line)) + overhead }
+
+// objectKey is the name of an object of a collection.
+type objectKey struct{ namespace, name string }
+
+// history is the recent events of a collection, and its objects. Places count frames from the beginning of the stream.
+type history struct {
+	maxFrames int
+	maxBytes  int64
+
+	base   string // the resource version before the first frame that is kept
+	first  int64  // the place of that frame
+	frames []frame
+	bytes  int64 // of frames
+
+	objects    map[objectKey]json.RawMessage // nil: not known
+	version    string                        // of objects
+	ahead      string                        // they have all that this version has, in spite of the frames; empty: they are as the frames say
+	size       int64                         // of objects
+	kind       string                        // of the objects, as the list says
+	apiVersion string
+}
+
+// latest is the resource version of the last frame.
+func (h *history) latest() string {
+	if len(h.frames) == 0 {
+		return h.base
+	}
+	return h.frames[len(h.frames)-1].version
+}
+
+// end is the place of the next frame.
+func (h *history) end() int64 { return h.first + int64(len(h.frames)) }
+
+// event is a frame that was read.
+type event struct {
+	frame
+	kind   watch.EventType
+	key    objectKey
+	object json.RawMessage
+	status *metav1.Status // of an ERROR
+}
+
+var errNotAnEvent = errors.New("what the extension server sent is not a watch event with a resource version")
+
+// parse reads one line of a watch. It keeps the line.
+func parse(line []byte) (*event, error) {
+	var e struct {
+		Type   watch.EventType
+		Object json.RawMessage
+	}
+	if err := json.Unmarshal(line, &e); err != nil {
+		return nil, errNotAnEvent
+	}
+	if e.Type == watch.Error {
+		status := &metav1.Status{}
+		if json.Unmarshal(e.Object, status) != nil {
+			return nil, errNotAnEvent
+		}
+		return &event{kind: e.Type, status: status}, nil
+	}
+	var o struct {
+		Metadata struct{ Namespace, Name, ResourceVersion string }
+	}
+	known := e.Type == watch.Added || e.Type == watch.Modified || e.Type == watch.Deleted || e.Type == watch.Bookmark
+	if !known || json.Unmarshal(e.Object, &o) != nil || o.Metadata.ResourceVersion == "" {
+		return nil, errNotAnEvent
+	}
+	return &event{
+		frame: frame{line: line, version: o.Metadata.ResourceVersion, bookmark: e.Type == watch.Bookmark}, kind: e.Type,
+		key: objectKey{o.Metadata.Namespace, o.Metadata.Name}, object: e.Object,
+	}, nil
+}
+
+// add takes an event over.
+func (h *history) add(e *event) {
+	h.frames = append(h.frames, e.frame)
+	h.bytes += e.size()
+	for len(h.frames) > 1 && (len(h.frames) > h.maxFrames || h.bytes > h.maxBytes) {
+		h.base = h.frames[0].version
+		h.bytes -= h.frames[0].size()
+		h.frames[0] = frame{}
+		h.frames = h.frames[1:]
+		h.first++
+	}
+	if h.objects == nil || h.ahead != "" && seen(e.version, h.ahead) {
+		return
+	}
+	h.ahead = ""
+	h.apply(e)
+}
+
+// apply takes an event over into the objects.
+func (h *history) apply(e *event) {
+	h.version = e.version
+	if e.bookmark {
+		return
+	}
+	if before, ok := h.objects[e.key]; ok {
+		h.size -= int64(len(before)) + overhead
+		delete(h.objects, e.key)
+	}
+	if e.kind != watch.Deleted {
+		h.objects[e.key] = e.object
+		h.size += int64(len(e.object)) + overhead
+	}
+}
+
+// setObjects takes a list over, and what came after it.
+func (h *history) setObjects(l *list) error {
+	at, err := h.after(l.version)
+	if err != nil {
+		return err
+	}
+	h.objects, h.version, h.kind, h.apiVersion = map[objectKey]json.RawMessage{}, l.version, l.kind, l.apiVersion
+	h.ahead, h.size = at.has, 0
+	for key, object := range l.objects {
+		h.objects[key] = object
+		h.size += int64(len(object)) + overhead
+	}
+	for i := at.place - h.first; i < int64(len(h.frames)); i++ {
+		e, err := parse(h.frames[i].line)
+		if err != nil {
+			h.objects, h.size = nil, 0
+			return err // it was parsed before
+		}
+		h.apply(e)
+	}
+	return nil
+}
+
+// seen reports whether who has a resource version has seen an event of another one.
+func seen(event, has string) bool {
+	if event == has {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(event, has)
+	return err == nil && order <= 0
+}
+
+// cursor is where a client is.
+type cursor struct {
+	place int64
+	// has is a resource version of which the client has seen all, in spite of its place; empty: there is none.
+	has string
+}
+
+// errNotPlaced is a resource version that the stream knows nothing about, or that is older than what it has.
+var errNotPlaced = errors.New("the resource version is not one that the shared watch has")
+
+// after returns where a client continues that has a resource version.
+func (h *history) after(version string) (cursor, error) {
+	for i, f := range slices.Backward(h.frames) {
+		if f.version == version {
+			return cursor{place: h.first + int64(i) + 1}, nil
+		}
+	}
+	if version == h.base {
+		return cursor{place: h.first}, nil
+	}
+	order, err := resourceversion.CompareResourceVersion(version, h.base)
+	if err != nil || order < 0 {
+		return cursor{}, errNotPlaced
+	}
+	for i, f := range h.frames {
+		order, err := resourceversion.CompareResourceVersion(f.version, version)
+		if err != nil {
+			return cursor{}, errNotPlaced
+		}
+		if order > 0 {
+			return cursor{place: h.first + int64(i)}, nil
+		}
+	}
+	// It is newer than everything that has come: what comes next may be older.
+	return cursor{place: h.end(), has: version}, nil
+}
+
+// maxBatch bounds the frames that a client takes at a time, and maxBatchBytes their bytes, but for the first one.
+const (
+	maxBatch      = 512
+	maxBatchBytes = 256 << 10
+)
+
+// errLeftBehind is a client that was too slow for the ring.
+var errLeftBehind = errors.New("the client was too slow")
+
+// next appends the lines that follow a cursor, and moves it.
+func (h *history) next(c *cursor, bookmarks bool, lines [][]byte) ([][]byte, error) {
+	if c.place < h.first {
+		return lines, errLeftBehind
+	}
+	size := 0
+	for i := c.place - h.first; i < int64(len(h.frames)) && len(lines) < maxBatch; i++ {
+		f := &h.frames[i]
+		if size += len(f.line); size > maxBatchBytes && len(lines) > 0 {
+			break
+		}
+		c.place++
+		if c.has != "" {
+			if seen(f.version, c.has) {
+				continue
+			}
+			c.has = ""
+		}
+		if !f.bookmark || bookmarks {
+			lines = append(lines, f.line)
+		}
+	}
+	return lines, nil
+}
+
+// initial returns the events by which a client learns of all objects, and where it continues.
+func (h *history) initial(end bool) ([][]byte, cursor) {
+	lines := make([][]byte, 0, len(h.objects)+1)
+	for _, object := range h.objects {
+		line := make([]byte, 0, len(object)+len(added)+2)
+		lines = append(lines, append(append(append(line, added...), object...), "}\n"...))
+	}
+	if end {
+		lines = append(lines, h.endBookmark())
+	}
+	return lines, cursor{place: h.end(), has: h.ahead}
+}
+
+const added = `{"type":"ADDED","object":`
+
+// endBookmark tells a client that it has all initial events (KEP-3157).
+func (h *history) endBookmark() []byte {
+	var o struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        struct {
+			ResourceVersion   string            `json:"resourceVersion"`
+			CreationTimestamp *string           `json:"creationTimestamp"`
+			Annotations       map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	o.APIVersion, o.Kind = h.apiVersion, h.kind
+	o.Metadata.ResourceVersion, o.Metadata.Annotations = h.version, map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	return eventLine(watch.Bookmark, o)
+}
+
+func eventLine(kind watch.EventType, object any) []byte {
+	body, err := json.Marshal(struct {
+		Type   watch.EventType `json:"type"`
+		Object any             `json:"object"`
+	}{kind, object})
+	if err != nil {
+		return nil // plain structs always encode
+	}
+	return append(body, '\n')
+}
+
+// expired is the event that ends the watch of a client that has to list again.
+func expired(message string) []byte {
+	return eventLine(watch.Error, metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: message,
+		Reason: metav1.StatusReasonExpired, Code: http.StatusGone,
+	})
+}
+
+// list is a whole collection.
+type list struct {
+	version          string
+	kind, apiVersion string // of the objects
+	objects          map[objectKey]json.RawMessage
+}
+
+var errNotAList = errors.New("what the extension server answered is not a list with a resource version")
+
+// parseList reads a list. Its items get the kind and the version that the list says, if they have none, as they do in events.
+func parseList(body []byte) (*list, error) {
+	var l struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        metav1.ListMeta   `json:"metadata"`
+		Items           []json.RawMessage `json:"items"`
+	}
+	kind := ""
+	if json.Unmarshal(body, &l) == nil {
+		kind, _ = strings.CutSuffix(l.Kind, "List")
+	}
+	version := l.Metadata.ResourceVersion
+	if kind == "" || kind == l.Kind || l.APIVersion == "" || version == "" || version == "0" || l.Metadata.Continue != "" {
+		return nil, errNotAList
+	}
+	out := &list{version: version, kind: kind, apiVersion: l.APIVersion, objects: make(map[objectKey]json.RawMessage, len(l.Items))}
+	typed := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q`, kind, l.APIVersion)
+	for _, item := range l.Items {
+		var o struct {
+			metav1.TypeMeta `json:",inline"`
+			Metadata        struct{ Namespace, Name string }
+		}
+		if json.Unmarshal(item, &o) != nil || o.Metadata.Name == "" {
+			return nil, errNotAList
+		}
+		if o.Kind == "" && o.APIVersion == "" {
+			rest := bytes.TrimLeft(item, " \t\r\n{")
+			item = slices.Concat(typed, []byte(","), rest)
+		}
+		out.objects[objectKey{o.Metadata.Namespace, o.Metadata.Name}] = item
+	}
+	return out, nil
+}

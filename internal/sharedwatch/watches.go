@@ -1,0 +1,302 @@
+package sharedwatch
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"portico.dev/internal/metrics"
+)
+
+// Config is what Watches need. The zero value of each limit means its default.
+type Config struct {
+	// MaxStreams bounds the watches of extension servers. Default 256.
+	MaxStreams int
+	// MaxFrames and MaxFrameBytes bound the events that each of them keeps. Default 4096, and 8 MiB.
+	MaxFrames     int
+	MaxFrameBytes int64
+	// MaxObjectBytes bounds the objects of all of them. Default 64 MiB.
+	MaxObjectBytes int64
+	// Metrics counts what is shared. May be nil.
+	Metrics *metrics.SharedWatches
+	// Logger is told why a watch is not shared. May be nil.
+	Logger *zap.Logger
+}
+
+// notSharedFor is for how long watches of a collection are not shared after one could not be.
+const notSharedFor = 30 * time.Second
+
+// errTooMuch is a collection, or an event, that is too large to be shared.
+var errTooMuch = errors.New("it is too large to be shared")
+
+// Request is a watch of a client.
+type Request struct {
+	// Key is equal for requests that may share a watch.
+	Key string
+	// Of is the name of the APIRoute, for metrics and the log.
+	Of string
+	// Backend is the extension server. Path and Query are the collection, and what selects of it; the query has none of the parameters that
+	// say where and how a watch begins or ends.
+	Backend     http.RoundTripper
+	Path, Query string
+	// Current reports whether watches of this key are still shared. It must not block.
+	Current func() bool
+
+	// Version is where the client begins. Empty or 0: with the objects that there are.
+	Version string
+	// InitialEvents: the client asks for the objects, whatever Version says, and for a bookmark at their end if it takes bookmarks.
+	InitialEvents bool
+	Bookmarks     bool
+	// Lifetime is when the watch of the client ends.
+	Lifetime time.Duration
+	// Begin is called before the response begins.
+	Begin func()
+}
+
+// Watches is safe for concurrent use.
+type Watches struct {
+	config Config
+	log    *zap.Logger
+
+	running sync.WaitGroup
+
+	mu      sync.Mutex      // guards what follows
+	ctx     context.Context // of Run; nil before it, and after it
+	streams map[string]*stream
+	// refused are the keys whose watches cannot be shared, until when.
+	refused map[string]time.Time
+	objects map[*stream]int64 // bytes
+	bytes   int64             // the sum of these
+	clients int
+}
+
+// New returns Watches. Nothing is shared before Run.
+func New(c Config) *Watches {
+	orDefault(&c.MaxStreams, 256)
+	orDefault(&c.MaxFrames, 4096)
+	orDefault(&c.MaxFrameBytes, 8<<20)
+	orDefault(&c.MaxObjectBytes, 64<<20)
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return &Watches{config: c, log: c.Logger, streams: map[string]*stream{}, refused: map[string]time.Time{}, objects: map[*stream]int64{}}
+}
+
+func orDefault[T int | int64](field *T, value T) {
+	if *field <= 0 {
+		*field = value
+	}
+}
+
+// Run shares watches until ctx ends, and waits until none of the extension servers is watched any more.
+func (s *Watches) Run(ctx context.Context) error {
+	s.mu.Lock()
+	s.ctx = ctx
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	s.ctx = nil
+	s.mu.Unlock()
+	s.running.Wait()
+	return nil
+}
+
+// do runs f, unless Run has ended or not begun.
+func (s *Watches) do(f func(context.Context)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begin(f)
+}
+
+// begin is do. The caller holds mu.
+func (s *Watches) begin(f func(context.Context)) bool {
+	ctx := s.ctx
+	if ctx == nil {
+		return false
+	}
+	s.running.Go(func() { f(ctx) })
+	return true
+}
+
+// Serve answers a watch from a shared one, until the client leaves, its lifetime is over, or the stream ends. False: it cannot be shared, and
+// nothing was written.
+func (s *Watches) Serve(ctx context.Context, w http.ResponseWriter, q *Request) bool {
+	t := s.join(q)
+	if t == nil {
+		return false
+	}
+	defer s.leave(t)
+	select {
+	case <-t.ready:
+	case <-ctx.Done():
+		return false
+	}
+	if !t.hasBegun() || q.isInitial() && !t.objectsKnown(ctx) {
+		return false
+	}
+	t.mu.RLock()
+	var lines [][]byte
+	var at cursor
+	err := error(nil)
+	switch {
+	case t.ended:
+		err = errNotPlaced
+	case q.isInitial():
+		if q.Version != "" && q.Version != "0" && !seen(q.Version, t.history.version) {
+			err = errNotPlaced // the objects may be older
+			break
+		}
+		lines, at = t.history.initial(q.InitialEvents && q.Bookmarks)
+	default:
+		at, err = t.history.after(q.Version)
+	}
+	t.mu.RUnlock()
+	if err != nil {
+		return false
+	}
+	if q.Begin != nil {
+		q.Begin()
+	}
+	w.Header()["Content-Type"], w.Header()["Cache-Control"] = []string{"application/json"}, []string{"no-cache, private"}
+	w.WriteHeader(http.StatusOK)
+	s.config.Metrics.Ended(q.Of, t.serve(ctx, w, q, at, lines))
+	return true
+}
+
+// serve writes events to a client, and returns why it ended.
+func (t *stream) serve(ctx context.Context, w http.ResponseWriter, q *Request, at cursor, lines [][]byte) (reason string) {
+	flush := http.NewResponseController(w)
+	end := time.NewTimer(q.Lifetime)
+	defer end.Stop()
+	for {
+		for _, line := range lines {
+			if _, err := w.Write(line); err != nil {
+				return metrics.WatchClientLeft
+			}
+		}
+		if flush.Flush() != nil {
+			return metrics.WatchClientLeft
+		}
+		if clear(lines); cap(lines) > maxBatch { // they keep what the ring has forgotten
+			lines = nil
+		}
+		t.mu.RLock()
+		var err error
+		lines, err = t.history.next(&at, q.Bookmarks, lines[:0])
+		ended, last, changed, more := t.ended, t.last, t.changed, at.place < t.history.end()
+		t.mu.RUnlock()
+		switch {
+		case err != nil:
+			_, _ = w.Write(expired("the client read too slowly, and events that it has not seen are not kept any more; list, and watch again")) // it may be gone
+			return metrics.WatchSlow
+		case len(lines) > 0 || more:
+			continue
+		case ended:
+			if last != nil {
+				_, _ = w.Write(last) // likewise
+				return metrics.WatchExpired
+			}
+			return metrics.WatchUpstream
+		}
+		select {
+		case <-changed:
+		case <-end.C:
+			return metrics.WatchTimeout
+		case <-ctx.Done():
+			return metrics.WatchClientLeft
+		}
+	}
+}
+
+// join returns the stream of a key, and begins it if there is none. Nil: there can be none.
+func (s *Watches) join(q *Request) *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.streams[q.Key]
+	if t == nil {
+		if until, ok := s.refused[q.Key]; ok && time.Now().Before(until) || len(s.streams) >= s.config.MaxStreams {
+			return nil
+		}
+		version := q.Version
+		if q.isInitial() {
+			version = ""
+		}
+		t = &stream{
+			watches: s, of: *q, ready: make(chan struct{}), changed: make(chan struct{}),
+			history: history{maxFrames: s.config.MaxFrames, maxBytes: s.config.MaxFrameBytes},
+		}
+		if !s.begin(func(ctx context.Context) { t.run(ctx, version) }) {
+			return nil
+		}
+		s.streams[q.Key] = t
+		s.config.Metrics.Streams(len(s.streams))
+	}
+	t.clients++
+	s.clients++
+	s.config.Metrics.Clients(s.clients)
+	return t
+}
+
+func (s *Watches) leave(t *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.clients--
+	s.clients--
+	if t.clients == 0 {
+		t.abandoned = time.Now()
+	}
+	s.config.Metrics.Clients(s.clients)
+}
+
+// unwanted reports whether a stream has had no client for a while.
+func (s *Watches) unwanted(t *stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.clients == 0 && time.Since(t.abandoned) >= lingers
+}
+
+// maxRefused bounds the keys that are remembered because their watches cannot be shared.
+const maxRefused = 4096
+
+// remove forgets a stream that has ended.
+func (s *Watches) remove(t *stream, err error, begun bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, t.of.Key)
+	s.bytes -= s.objects[t]
+	delete(s.objects, t)
+	s.config.Metrics.Streams(len(s.streams))
+	if s.ctx == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	var gone *expiredError
+	if !begun && !errors.As(err, &gone) || errors.Is(err, errTooMuch) || errors.Is(err, errNotAnEvent) {
+		now := time.Now()
+		for key, until := range s.refused {
+			if len(s.refused) >= maxRefused || now.After(until) {
+				delete(s.refused, key)
+			}
+		}
+		s.refused[t.of.Key] = now.Add(notSharedFor)
+	}
+	s.log.Info("a shared watch ended", zap.String("apiroute", t.of.Of), zap.String("path", t.of.Path), zap.Bool("begun", begun), zap.Error(err))
+}
+
+// charge counts the objects of a stream. An error: there is no room for them.
+func (s *Watches) charge(t *stream) error {
+	t.mu.RLock()
+	size := t.history.size
+	t.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes += size - s.objects[t]
+	s.objects[t] = size
+	if s.bytes > s.config.MaxObjectBytes && size > 0 {
+		return errTooMuch
+	}
+	return nil
+}

@@ -1,0 +1,714 @@
+package sharedwatch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"portico.dev/internal/metrics"
+)
+
+// env is Watches that run, in a bubble, and a server.
+type env struct {
+	*Watches
+	t      *testing.T
+	server *server
+	reg    *prometheus.Registry
+	begun  []*client
+}
+
+func during(t *testing.T, c Config, test func(*env)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := &env{t: t, server: newServer(), reg: prometheus.NewRegistry()}
+		c.Metrics = metrics.NewSharedWatches(h.reg)
+		h.Watches = New(c)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error)
+		go func() { done <- h.Run(ctx) }()
+		synctest.Wait()
+		test(h)
+		for _, c := range h.begun {
+			c.end()
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		h.server.interrupt()
+		synctest.Wait()
+		if len(h.streams) != 0 || h.bytes != 0 || h.clients != 0 {
+			t.Errorf("left are %d streams, %d bytes of objects, %d clients", len(h.streams), h.bytes, h.clients)
+		}
+	})
+}
+
+// request is a watch from a version.
+func (h *env) request(version string) *Request {
+	return &Request{
+		Key: "key", Of: "route", Backend: h.server, Path: "/apis/example.com/v1/widgets", Current: func() bool { return true },
+		Version: version, Lifetime: time.Hour,
+	}
+}
+
+// client is a watch whose response is kept.
+type client struct {
+	h      *env
+	cancel context.CancelFunc
+	done   chan struct{}
+	shared bool // once done
+
+	mu     sync.Mutex // guards what follows
+	header http.Header
+	code   int
+	text   bytes.Buffer
+	pause  time.Duration // before each write
+	broken bool
+}
+
+func (h *env) watch(q *Request) *client {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &client{h: h, cancel: cancel, done: make(chan struct{}), header: http.Header{}}
+	h.begun = append(h.begun, c)
+	go func() {
+		defer close(c.done)
+		c.shared = h.Serve(ctx, c, q)
+	}()
+	return c
+}
+
+func (c *client) Header() http.Header { return c.header }
+
+func (c *client) WriteHeader(code int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.code = code
+}
+
+func (c *client) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	pause := c.pause
+	c.mu.Unlock()
+	time.Sleep(pause)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken {
+		return 0, errors.New("gone")
+	}
+	return c.text.Write(p)
+}
+
+func (c *client) Flush() {}
+
+func (c *client) setPause(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pause = d
+}
+
+// events are what has come so far, one word each: type, name and version.
+func (c *client) events() string {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for line := range strings.Lines(c.text.String()) {
+		var e struct {
+			Type   string
+			Object struct {
+				Kind     string
+				Code     int
+				Metadata struct {
+					Name, ResourceVersion string
+					Annotations           map[string]string
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			c.h.t.Errorf("%v in %q", err, line)
+		}
+		word := e.Type + "/" + e.Object.Metadata.Name + "/" + e.Object.Metadata.ResourceVersion
+		if e.Object.Code != 0 {
+			word = fmt.Sprint(e.Type, "/", e.Object.Code)
+		}
+		for name := range e.Object.Metadata.Annotations {
+			word += "/" + name
+		}
+		out = append(out, word)
+	}
+	return strings.Join(out, " ")
+}
+
+// end cancels and reports whether it was shared.
+func (c *client) end() bool {
+	c.cancel()
+	<-c.done
+	return c.shared
+}
+
+func (c *client) wants(what string) {
+	c.h.t.Helper()
+	if got := c.events(); got != what {
+		c.h.t.Errorf("it got %q, want %q", got, what)
+	}
+}
+
+func TestOneWatchFeedsAll(t *testing.T) {
+	during(t, Config{}, func(h *env) {
+		h.server.set("a")                  // 101
+		first := h.watch(h.request("100")) // it has not seen a
+		first.wants("ADDED/a/101")
+		second := h.watch(h.request("101"))
+		h.server.set("b")
+		h.server.set("a")
+		h.server.remove("b")
+		third := h.watch(h.request("103"))
+		first.wants("ADDED/a/101 ADDED/b/102 MODIFIED/a/103 DELETED/b/104")
+		second.wants("ADDED/b/102 MODIFIED/a/103 DELETED/b/104")
+		third.wants("DELETED/b/104")
+		h.server.other()
+		h.server.other() // 106
+		ahead := h.watch(h.request("106"))
+		h.server.set("c")
+		ahead.wants("ADDED/c/107")
+		between := h.watch(h.request("105"))
+		between.wants("ADDED/c/107")
+		bookmarks := h.request("107")
+		bookmarks.Bookmarks = true
+		marked := h.watch(bookmarks)
+		h.server.other()
+		h.server.bookmark()
+		marked.wants("BOOKMARK//108")
+		third.wants("DELETED/b/104 ADDED/c/107")
+		if n := h.server.requests["watch"]; n != 1 || h.server.requests["list"] != 0 {
+			t.Errorf("the server had %d watches, %d lists", n, h.server.requests["list"])
+		}
+		if m := h.config.Metrics; testutil.ToFloat64(prometheusOf(h, "portico_shared_watch_clients")) != 6 || m == nil {
+			t.Error("the clients are not counted")
+		}
+		for _, c := range []*client{first, second, third, ahead, between, marked} {
+			if !c.end() || c.code != http.StatusOK || c.header.Get("Content-Type") != "application/json" {
+				t.Errorf("it ended as %t, %d, %v", c.shared, c.code, c.header)
+			}
+		}
+	})
+}
+
+// prometheusOf is a registered gauge.
+func prometheusOf(h *env, name string) prometheus.Collector {
+	families, err := h.reg.Gather()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name})
+	for _, f := range families {
+		if f.GetName() == name {
+			g.Set(f.Metric[0].GetGauge().GetValue())
+		}
+	}
+	return g
+}
+
+func TestInitialEvents(t *testing.T) {
+	during(t, Config{}, func(h *env) {
+		h.server.set("a")
+		h.server.set("b")
+		h.server.remove("b")
+		h.server.other() // 104
+		q := h.request("")
+		q.InitialEvents, q.Bookmarks = true, true
+		first := h.watch(q)
+		first.wants("ADDED/a/101 BOOKMARK//104/k8s.io/initial-events-end")
+		h.server.set("c")
+		h.server.remove("a")
+		synctest.Wait()
+		plain := h.watch(h.request("0"))
+		plain.wants("ADDED/c/105")
+		without := h.request("104")
+		without.InitialEvents = true
+		silent := h.watch(without)
+		silent.wants("ADDED/c/105")
+		h.server.set("c")
+		for c, want := range map[*client]string{
+			first:  "ADDED/a/101 BOOKMARK//104/k8s.io/initial-events-end ADDED/c/105 DELETED/a/106 MODIFIED/c/107",
+			plain:  "ADDED/c/105 MODIFIED/c/107",
+			silent: "ADDED/c/105 MODIFIED/c/107",
+		} {
+			c.wants(want)
+			c.end()
+		}
+		if w, l := h.server.requests["watch"], h.server.requests["list"]; w != 1 || l != 1 {
+			t.Errorf("the server had %d watches, %d lists", w, l)
+		}
+		// A version that the stream cannot have yet.
+		later := h.request("999")
+		later.InitialEvents = true
+		if c := h.watch(later); c.events() != "" || c.code != 0 {
+			t.Error("a client got objects that may be older than it asks for")
+		}
+	})
+}
+
+// The objects are listed when somebody asks for them, though the stream has begun without.
+func TestInitialEventsOfAStreamThatBeganWithout(t *testing.T) {
+	during(t, Config{}, func(h *env) {
+		h.server.set("a")
+		first := h.watch(h.request("101"))
+		first.wants("")
+		h.server.set("b")
+		h.server.other() // the list is ahead of the watch
+		q := h.request("")
+		q.InitialEvents, q.Bookmarks = true, true
+		second := h.watch(q)
+		synctest.Wait()
+		if got := second.events(); !strings.HasSuffix(got, " BOOKMARK//103/k8s.io/initial-events-end") || len(got) != len("ADDED/a/101 ADDED/b/102 BOOKMARK//103/k8s.io/initial-events-end") {
+			t.Errorf("it got %q", got)
+		}
+		h.server.set("c")
+		first.wants("ADDED/b/102 ADDED/c/104")
+		if got := second.events(); !strings.HasSuffix(got, "end ADDED/c/104") {
+			t.Errorf("it got %q", got)
+		}
+		third := h.watch(h.request(""))
+		if got := third.events(); strings.Count(got, "ADDED") != 3 {
+			t.Errorf("it got %q", got)
+		}
+		first.end()
+		second.end()
+		third.end()
+	})
+}
+
+// A list may be older than events that came before its response, and newer than events that come after it.
+func TestTheObjectsAreAsOldAsTheyAreSaidToBe(t *testing.T) {
+	event := func(version int, kind, name string) *event {
+		e, err := parse([]byte(change{version, kind, name}.line()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	check := func(h *history, version string, names ...string) {
+		t.Helper()
+		lines, at := h.initial(true)
+		text := string(bytes.Join(lines, nil))
+		if h.version != version || len(lines) != len(names)+1 || at.place != h.end() || !strings.Contains(string(lines[len(lines)-1]), `"resourceVersion":"`+version+`"`) {
+			t.Errorf("at %s, from place %d on, there are %s", h.version, at.place, text)
+		}
+		for _, name := range names {
+			if !strings.Contains(text, `"name":"`+name+`"`) {
+				t.Errorf("%s is missing in %s", name, text)
+			}
+		}
+	}
+	widget := func(version int, name string) map[objectKey]json.RawMessage {
+		return map[objectKey]json.RawMessage{{"a", name}: json.RawMessage(change{version, "ADDED", name}.object())}
+	}
+
+	older := &history{maxFrames: 10, maxBytes: 1 << 20, base: "100"}
+	older.add(event(101, "ADDED", "a"))
+	older.add(event(103, "ADDED", "b"))
+	if err := older.setObjects(&list{version: "102", kind: "Widget", apiVersion: "example.com/v1", objects: widget(101, "a")}); err != nil {
+		t.Fatal(err)
+	}
+	check(older, "103", "a", "b")
+
+	newer := &history{maxFrames: 10, maxBytes: 1 << 20, base: "100"}
+	if err := newer.setObjects(&list{version: "105", kind: "Widget", apiVersion: "example.com/v1", objects: widget(104, "b")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []change{{101, "ADDED", "a"}, {102, "ADDED", "b"}, {103, "DELETED", "a"}, {104, "MODIFIED", "b"}} {
+		newer.add(event(e.version, e.kind, e.name))
+		check(newer, "105", "b")
+	}
+	newer.add(event(106, "ADDED", "c"))
+	check(newer, "106", "b", "c")
+}
+
+func TestHowWatchesEnd(t *testing.T) {
+	reason := func(h *env, name string) float64 {
+		families, err := h.reg.Gather()
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.Metric {
+				for _, l := range m.Label {
+					if f.GetName() == "portico_shared_watch_ended_total" && l.GetName() == "reason" && l.GetValue() == name {
+						return m.GetCounter().GetValue()
+					}
+				}
+			}
+		}
+		return 0
+	}
+	t.Run("its time is over", func(t *testing.T) {
+		during(t, Config{}, func(h *env) {
+			q := h.request("100")
+			q.Lifetime = time.Minute
+			c := h.watch(q)
+			<-c.done
+			if c.wants(""); !c.shared || reason(h, metrics.WatchTimeout) != 1 {
+				t.Errorf("shared %t", c.shared)
+			}
+		})
+	})
+	t.Run("the client left", func(t *testing.T) {
+		during(t, Config{}, func(h *env) {
+			c := h.watch(h.request("100"))
+			synctest.Wait()
+			if c.end(); reason(h, metrics.WatchClientLeft) != 1 {
+				t.Error("that is not counted")
+			}
+			time.Sleep(lingers + 2*checkInterval)
+			synctest.Wait()
+			if len(h.streams) != 0 || len(h.server.watchers) != 0 {
+				t.Error("the server is watched for nobody")
+			}
+		})
+	})
+	t.Run("a client does not read", func(t *testing.T) {
+		during(t, Config{MaxFrames: 10}, func(h *env) {
+			slow, quick := h.watch(h.request("100")), h.watch(h.request("100"))
+			synctest.Wait()
+			slow.setPause(time.Hour)
+			for i := range 30 {
+				h.server.set(strconv.Itoa(i))
+				synctest.Wait()
+			}
+			if got := strings.Count(quick.events(), "ADDED"); got != 30 {
+				t.Errorf("the other one got %d events", got)
+			}
+			<-slow.done
+			if got := slow.events(); !strings.HasSuffix(got, "ERROR/410") || strings.Count(got, "ADDED") > 11 || reason(h, metrics.WatchSlow) != 1 {
+				t.Errorf("it got %q", got)
+			}
+			quick.end()
+		})
+	})
+	t.Run("the server ends its watches now and then", func(t *testing.T) {
+		during(t, Config{}, func(h *env) {
+			c := h.watch(h.request("100"))
+			for i := range 5 {
+				h.server.set(strconv.Itoa(i))
+				synctest.Wait()
+				h.server.interrupt()
+				h.server.set("x" + strconv.Itoa(i))
+				time.Sleep(time.Minute)
+			}
+			if got := strings.Count(c.events(), "ADDED"); got != 10 {
+				t.Errorf("it got %d events: %s", got, c.events())
+			}
+			c.end()
+		})
+	})
+	t.Run("the server has forgotten where the stream is", func(t *testing.T) {
+		during(t, Config{}, func(h *env) {
+			c := h.watch(h.request("100"))
+			synctest.Wait()
+			h.server.setDown(true)
+			h.server.set("a")
+			h.server.compact()
+			h.server.setDown(false)
+			<-c.done
+			if c.wants("ERROR/410"); reason(h, metrics.WatchExpired) != 1 {
+				t.Error("that is not counted")
+			}
+		})
+	})
+	t.Run("the server is down for a second", func(t *testing.T) {
+		during(t, Config{}, func(h *env) {
+			c := h.watch(h.request("100"))
+			synctest.Wait()
+			h.server.setDown(true)
+			time.Sleep(time.Second)
+			h.server.set("a")
+			h.server.setDown(false)
+			time.Sleep(time.Minute)
+			c.wants("ADDED/a/101")
+			c.end()
+		})
+	})
+	t.Run("the server is down", func(t *testing.T) {
+		during(t, Config{}, func(h *env) {
+			c := h.watch(h.request("100"))
+			synctest.Wait()
+			h.server.setDown(true)
+			began := time.Now()
+			<-c.done
+			if took := time.Since(began); took < giveUp || took > 2*giveUp || reason(h, metrics.WatchUpstream) != 1 {
+				t.Errorf("it ended after %s", took)
+			}
+			c.wants("") // it watches again, from where it is
+		})
+	})
+	t.Run("the APIRoute changes", func(t *testing.T) {
+		during(t, Config{}, func(h *env) {
+			q := h.request("100")
+			until := time.Now().Add(time.Minute)
+			q.Current = func() bool { return time.Now().Before(until) }
+			c := h.watch(q)
+			<-c.done
+			if late := time.Since(until); !c.shared || late < 0 || late > 2*checkInterval {
+				t.Errorf("it ended %s later", late)
+			}
+		})
+	})
+}
+
+func TestA47WhatIsNotShared(t *testing.T) {
+	for name, c := range map[string]struct {
+		config  Config
+		prepare func(*env)
+		version string
+	}{
+		"the server refuses the front door": {prepare: func(h *env) { h.server.refuses = 403 }, version: "100"},
+		"the server refuses lists":          {prepare: func(h *env) { h.server.refuses = 405 }},
+		"the server is down":                {prepare: func(h *env) { h.server.down = true }, version: "100"},
+		"a version that is no number":       {version: "opaque"},
+		"a list without a version":          {prepare: func(h *env) { h.server.lists = `{"kind":"WidgetList","apiVersion":"example.com/v1","items":[]}` }},
+		"a list in parts": {prepare: func(h *env) {
+			h.server.lists = `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"1","continue":"x"},"items":[]}`
+		}},
+		"a Table": {prepare: func(h *env) {
+			h.server.lists = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"rows":[]}`
+		}},
+		"more objects than there is room for":               {config: Config{MaxObjectBytes: 300}, prepare: func(h *env) { h.server.set("a"); h.server.set("b"); h.server.set("c") }},
+		"a version from before the stream":                  {version: "90", prepare: func(h *env) { h.watch(h.request("100")); synctest.Wait() }},
+		"more streams than may be":                          {config: Config{MaxStreams: 1}, version: "100", prepare: func(h *env) { q := h.request("100"); q.Key = "other"; h.watch(q); synctest.Wait() }},
+		"initial events from a version that is no number":   {version: "opaque"},
+		"a version that is no number, of a stream with one": {version: "opaque", prepare: func(h *env) { h.watch(h.request("100")); synctest.Wait() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			during(t, c.config, func(h *env) {
+				if c.prepare != nil {
+					c.prepare(h)
+				}
+				w := h.watch(h.request(c.version))
+				<-w.done
+				if w.shared || w.code != 0 || w.text.Len() > 0 {
+					t.Errorf("shared %t, %d, %s", w.shared, w.code, &w.text)
+				}
+			})
+		})
+	}
+	t.Run("for a while after a failure", func(t *testing.T) {
+		during(t, Config{}, func(h *env) {
+			h.server.refuses = 403
+			for range 3 {
+				<-h.watch(h.request("100")).done
+			}
+			if n := h.server.requests["watch"]; n != 1 {
+				t.Errorf("the server was asked %d times", n)
+			}
+			h.server.refuses = 0
+			time.Sleep(notSharedFor)
+			if c := h.watch(h.request("100")); c.events() != "" || !c.end() {
+				t.Error("it is not shared later")
+			}
+		})
+	})
+	t.Run("before Run, and after it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := &env{t: t, server: newServer(), Watches: New(Config{})}
+			if h.Serve(t.Context(), &client{header: http.Header{}}, h.request("100")) {
+				t.Error("nobody would wait for it")
+			}
+		})
+	})
+}
+
+// A client lists, watches, and begins again where it was, or lists again when it is told to. Whatever happens in between, it sees every change
+// after what it has, once and in order.
+type modelClient struct {
+	h       *env
+	random  *rand.Rand
+	objects map[string]int
+	has     int // the version that it has seen all of
+	mutex   sync.Mutex
+	failure string
+}
+
+func (c *modelClient) fail(format string, args ...any) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.failure == "" {
+		c.failure = fmt.Sprintf(format, args...)
+	}
+}
+
+// run watches until ctx ends.
+func (c *modelClient) run(ctx context.Context) {
+	listed := false
+	for ctx.Err() == nil {
+		q := c.h.request("")
+		q.Bookmarks = c.random.IntN(2) == 0
+		initial := !listed && c.random.IntN(3) == 0
+		if initial {
+			q.InitialEvents, q.Bookmarks, c.objects = true, true, nil
+		} else if !listed {
+			c.has, c.objects = c.h.server.state()
+		}
+		listed = true
+		if !initial {
+			q.Version = strconv.Itoa(c.has)
+		}
+		watching, cancel := context.WithTimeout(ctx, time.Duration(1+c.random.IntN(5000))*time.Millisecond)
+		reader := &modelReader{client: c, initial: initial, expected: map[string]int{}, pause: time.Duration(c.random.IntN(3)*c.random.IntN(40)) * time.Millisecond}
+		shared := c.h.Serve(watching, reader, q)
+		cancel()
+		if reader.again || !shared || reader.initial {
+			listed = false // what is not shared, others answer
+			time.Sleep(time.Duration(c.random.IntN(300)) * time.Millisecond)
+		}
+	}
+}
+
+// modelReader is one response.
+type modelReader struct {
+	client   *modelClient
+	initial  bool // the objects are coming
+	expected map[string]int
+	again    bool // it has to list again
+	pause    time.Duration
+}
+
+func (r *modelReader) Header() http.Header { return http.Header{} }
+func (r *modelReader) WriteHeader(int)     {}
+func (r *modelReader) Flush()              { time.Sleep(r.pause) }
+
+func (r *modelReader) Write(line []byte) (int, error) {
+	var e struct {
+		Type   string
+		Object struct {
+			Code     int
+			Metadata struct {
+				Name, ResourceVersion string
+				Annotations           map[string]string
+			}
+		}
+	}
+	c := r.client
+	if err := json.Unmarshal(line, &e); err != nil {
+		c.fail("%v in %q", err, line)
+		return len(line), nil
+	}
+	version, _ := strconv.Atoi(e.Object.Metadata.ResourceVersion)
+	name := e.Object.Metadata.Name
+	switch {
+	case e.Type == "ERROR":
+		r.again = true
+	case r.initial && e.Type == "ADDED":
+		if _, twice := r.expected[name]; twice {
+			c.fail("%s came twice among the initial events", name)
+		}
+		r.expected[name] = version
+	case r.initial && e.Type == "BOOKMARK" && e.Object.Metadata.Annotations["k8s.io/initial-events-end"] != "":
+		r.initial, c.objects, c.has = false, r.expected, version
+		if want := c.h.server.at(version); fmt.Sprint(want) != fmt.Sprint(c.objects) {
+			c.fail("at %d it has %v, and the server had %v", version, c.objects, want)
+		}
+	case r.initial:
+		c.fail("%s among the initial events", e.Type)
+	case e.Type == "BOOKMARK":
+		if next := c.h.server.after(c.has); len(next) > 0 && next[0].version <= version {
+			c.fail("a bookmark says %d, and %v did not come", version, next[0])
+		}
+		c.has = max(c.has, version)
+	default:
+		next := c.h.server.after(c.has)
+		if len(next) == 0 || next[0] != (change{version, e.Type, name}) {
+			c.fail("after %d came %s of %s at %d, want %v", c.has, e.Type, name, version, next)
+		}
+		c.has = version
+		if c.objects[name] = version; e.Type == "DELETED" {
+			delete(c.objects, name)
+		}
+	}
+	return len(line), nil
+}
+
+// at is what there was at a version.
+func (s *server) at(version int) map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	objects := map[string]int{}
+	for _, c := range s.changes {
+		if c.version > version {
+			break
+		}
+		if objects[c.name] = c.version; c.kind == "DELETED" {
+			delete(objects, c.name)
+		}
+	}
+	return objects
+}
+
+func TestModel(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			during(t, Config{MaxFrames: 12}, func(h *env) {
+				random := rand.New(rand.NewPCG(seed, 1))
+				ctx, cancel := context.WithCancel(context.Background())
+				var running sync.WaitGroup
+				clients := make([]*modelClient, 8)
+				for i := range clients {
+					c := &modelClient{h: h, random: rand.New(rand.NewPCG(seed, uint64(2+i)))}
+					clients[i] = c
+					running.Go(func() { c.run(ctx) })
+				}
+				for range 2000 {
+					time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
+					switch n := random.IntN(200); {
+					case n < 110:
+						h.server.set(strconv.Itoa(random.IntN(8)))
+					case n < 150:
+						h.server.remove(strconv.Itoa(random.IntN(8)))
+					case n < 180:
+						h.server.other()
+					case n < 190:
+						h.server.bookmark()
+					case n < 196:
+						h.server.interrupt()
+					case n < 198:
+						h.server.compact()
+					default:
+						h.server.setDown(true)
+						time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond)
+						h.server.setDown(false)
+					}
+				}
+				time.Sleep(time.Minute) // all clients get to the end
+				cancel()
+				running.Wait()
+				version, objects := h.server.state()
+				for i, c := range clients {
+					if c.failure != "" {
+						t.Errorf("client %d: %s", i, c.failure)
+					}
+					if c.has > version || len(h.server.after(c.has)) == 0 && fmt.Sprint(c.objects) != fmt.Sprint(objects) {
+						t.Errorf("client %d has %v at %d, and the server %v at %d", i, c.objects, c.has, objects, version)
+					}
+				}
+				h.server.mu.Lock()
+				defer h.server.mu.Unlock()
+				if h.server.requests["watch"] > 1500 {
+					t.Errorf("the server had %d watches", h.server.requests["watch"])
+				}
+			})
+		})
+	}
+}
