@@ -65,6 +65,7 @@ type routeDestination struct {
 	Mirror *routeMirror `json:"mirror,omitempty"`
 	// Rollback says when the requests of a backend go to the first one of the rule.
 	Rollback *routeRollback `json:"rollback,omitempty"`
+	watch    bool
 	// Fallback is the backend that gets the request if the other one is unavailable.
 	Fallback *routeDestination `json:"fallback,omitempty"`
 }
@@ -220,8 +221,8 @@ func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string)
 			return nil, fmt.Errorf("rule %s distributes users by weight: say whose request it is, with --as", c.Rule)
 		}
 		d := describe(object, compiled, service, c)
-		if c.Shared != nil && len(choices) == 1 && (q.Verb == "get" || q.Verb == "list") {
-			d.SharedReads = ruleOf(object, c.Rule).SharedReads
+		if c.Shared != nil && len(choices) == 1 && (q.Verb == "get" || q.Verb == "list" || q.Verb == "watch" && c.Shared.Watches) {
+			d.SharedReads, d.watch = ruleOf(object, c.Rule).SharedReads, q.Verb == "watch"
 		}
 		if c.Mirror != nil && len(choices) == 1 && q.MayMirror() {
 			d.Mirror = &routeMirror{describeBackend(object, compiled, service, c.Mirror.Backend), c.Mirror.Percent}
@@ -390,7 +391,7 @@ func (a *routeAnswer) print(out io.Writer) error {
 			fmt.Fprintf(&b, "fallback  %s\n", d.Fallback)
 		}
 		if d.SharedReads != nil {
-			fmt.Fprintf(&b, "shared    %s\n", describeSharedReads(d.SharedReads))
+			fmt.Fprintf(&b, "shared    %s\n", describeSharedReads(d.SharedReads, d.watch))
 		}
 		if d.Mirror != nil {
 			fmt.Fprintf(&b, "mirror    %s; %d %% of the reads are sent there too and compared\n", &d.Mirror.routeDestination, d.Mirror.Percent)
@@ -403,7 +404,10 @@ func (a *routeAnswer) print(out io.Writer) error {
 	return err
 }
 
-func describeSharedReads(s *v1alpha1.SharedReads) string {
+func describeSharedReads(s *v1alpha1.SharedReads, watch bool) string {
+	if watch {
+		return "the events of one watch of the backend for all users"
+	}
 	text := "a response to an equal request of the same user"
 	if s.Callers == v1alpha1.CallersAll {
 		text = "a response to an equal request of any user"

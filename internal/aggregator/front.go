@@ -20,6 +20,7 @@ import (
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/server"
 	"portico.dev/internal/sharedreads"
+	"portico.dev/internal/sharedwatch"
 	"portico.dev/internal/version"
 )
 
@@ -40,6 +41,7 @@ func (h *parts) wireFront() error {
 		return err
 	}
 	h.mirror = mirror.New(mirror.Config{Metrics: h.metrics.Mirror, Logger: h.log.Named("mirror")})
+	h.sharedWatches = sharedwatch.New(sharedwatch.Config{Metrics: h.metrics.SharedWatches, Logger: h.log.Named("sharedwatch")})
 	h.router = &server.Router{
 		Routes:             h.apiservices.Table,
 		LocalGroupVersions: h.localGroupVersions,
@@ -48,6 +50,7 @@ func (h *parts) wireFront() error {
 		SharedReads:        sharedreads.New(sharedreads.Config{Metrics: h.metrics.SharedReads}),
 		Mirror:             h.mirror,
 		RollBack:           h.apiservices.RollBack,
+		SharedWatches:      h.sharedWatches,
 		Unknown:            func(route *apiservice.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
 		InitialEvents:      h.watchLists,
 		Discovery:          h.discovery,

@@ -46,6 +46,7 @@ func (h *parts) members() *run.Group {
 		add("peers", nil, h.peers.Run)
 	}
 	add("mirror", nil, h.mirror.Run)
+	add("shared watches", nil, h.sharedWatches.Run)
 	add("discovery", h.discovery.Ready(), h.discovery.Run)
 	add("watch list probes", nil, h.watchLists.Run)
 	add("openapi", h.openapi.Ready(), h.openapi.Run)

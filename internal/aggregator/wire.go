@@ -36,6 +36,7 @@ import (
 	"portico.dev/internal/peers"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/server"
+	"portico.dev/internal/sharedwatch"
 	"portico.dev/internal/store"
 	"portico.dev/internal/store/backup"
 	"portico.dev/internal/transport"
@@ -96,11 +97,13 @@ type parts struct {
 
 	catchUps catchUps // nil: no other replica can be ahead
 
-	proxy   *proxy.Proxy
-	mirror  *mirror.Mirror
-	router  *server.Router
-	health  *server.Health
-	drainer *server.Drainer
+	proxy  *proxy.Proxy
+	mirror *mirror.Mirror
+	router *server.Router
+	// sharedWatches feed several clients each.
+	sharedWatches *sharedwatch.Watches
+	health        *server.Health
+	drainer       *server.Drainer
 	// etcdIsBack is closed when this replica has started from a state snapshot and then found etcd.
 	etcdIsBack chan struct{}
 	// etcdLoss decides what to do while an external etcd does not answer.

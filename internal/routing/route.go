@@ -147,13 +147,15 @@ type SharedReads struct {
 	MaxAge, StaleIfError time.Duration
 	// AllCallers is set if callers share responses with each other.
 	AllCallers bool
+	// Watches is set if one watch of the backend feeds all clients.
+	Watches bool
 }
 
 func compileSharedReads(from *v1alpha1.SharedReads) *SharedReads {
 	if from == nil {
 		return nil
 	}
-	s := &SharedReads{MaxAge: from.MaxAge.Duration, AllCallers: from.Callers == v1alpha1.CallersAll}
+	s := &SharedReads{MaxAge: from.MaxAge.Duration, AllCallers: from.Callers == v1alpha1.CallersAll, Watches: from.Watches}
 	if from.StaleIfError != nil {
 		s.StaleIfError = from.StaleIfError.Duration
 	}

@@ -167,6 +167,9 @@ func (v *validator) checkSharedReads(s *v1alpha1.SharedReads, at *field.Path) {
 	if s.StaleIfError != nil {
 		v.checkDuration(s.StaleIfError.Duration, maxStaleIfError, at.Child("staleIfError"))
 	}
+	if s.Watches && s.Callers != v1alpha1.CallersAll {
+		v.add(field.Invalid(at.Child("watches"), true, "needs callers: All: one watch of the backend, which the front door makes, feeds all clients"))
+	}
 	switch s.Callers {
 	case "", v1alpha1.CallersSame, v1alpha1.CallersAll:
 	default:

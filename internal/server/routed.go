@@ -38,6 +38,9 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apis
 	if choices[0].Mirror != nil && !s.mayMirror(r, info, &q, route, choices[0].Mirror) {
 		choices[0].Mirror = nil
 	}
+	if shared := choices[0].Shared; shared != nil && shared.Watches && s.serveSharedWatch(w, r, info, route, choices[0]) {
+		return
+	}
 	if shared := choices[0].Shared; shared != nil && s.SharedReads != nil && mayShare(r, info, route.Options.LongRunningSubresources) {
 		s.serveShared(w, r, route, choices[0])
 		return

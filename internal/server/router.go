@@ -23,6 +23,7 @@ import (
 	"portico.dev/internal/routing"
 	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/sharedreads"
+	"portico.dev/internal/sharedwatch"
 )
 
 // Router sends a request to whoever serves it. It asks one question of one snapshot and nothing falls through:
@@ -66,6 +67,8 @@ type Router struct {
 	Mirror *mirror.Mirror
 	// RollBack is called when the backend of a rule has failed too many requests. It must not block. Nil: only this replica acts on it.
 	RollBack func(route *apiservice.Route, rule string, backend int, found routing.Errors)
+	// SharedWatches feed several clients from one watch of an extension server where an APIRoute allows it. Nil: each watch is sent.
+	SharedWatches *sharedwatch.Watches
 	// PeerMetrics counts what is handed on. May be nil.
 	PeerMetrics *metrics.Peers
 	// Discovery serves /api, /apis and /apis/<group>.

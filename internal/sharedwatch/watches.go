@@ -225,8 +225,10 @@ func (s *Watches) join(q *Request) *stream {
 		if q.isInitial() {
 			version = ""
 		}
+		of := *q
+		of.Begin = nil // it is about one client
 		t = &stream{
-			watches: s, of: *q, ready: make(chan struct{}), changed: make(chan struct{}),
+			watches: s, of: of, ready: make(chan struct{}), changed: make(chan struct{}),
 			history: history{maxFrames: s.config.MaxFrames, maxBytes: s.config.MaxFrameBytes},
 		}
 		if !s.begin(func(ctx context.Context) { t.run(ctx, version) }) {

@@ -34666,7 +34666,7 @@ func schema_porticodev_internal_routing_v1alpha1_SharedReads(ref common.Referenc
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SharedReads lets equal gets and lists share a response: those with the same path, query and headers. Each request is authorized before it gets one. Watches, requests for a resource version, and conditional requests are always sent.",
+				Description: "SharedReads lets equal gets and lists share a response: those with the same path, query and headers. Each request is authorized before it gets one. Requests for a resource version and conditional requests are always sent, and watches unless watches is set.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"maxAge": {
@@ -34681,6 +34681,13 @@ func schema_porticodev_internal_routing_v1alpha1_SharedReads(ref common.Referenc
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"All", "Same"},
+						},
+					},
+					"watches": {
+						SchemaProps: spec.SchemaProps{
+							Description: "watches lets one watch of the backend feed all clients that watch the same collection with the same selectors. It needs callers: All. The backend is asked as the front door itself, and each client is authorized before it is fed. Watches in Table form, and those whose resource version the shared watch does not have, are sent. Default false: each watch is sent.",
+							Type:        []string{"boolean"},
+							Format:      "",
 						},
 					},
 					"staleIfError": {

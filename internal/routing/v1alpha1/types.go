@@ -153,7 +153,7 @@ type Rollback struct {
 }
 
 // SharedReads lets equal gets and lists share a response: those with the same path, query and headers. Each request is authorized before it
-// gets one. Watches, requests for a resource version, and conditional requests are always sent.
+// gets one. Requests for a resource version and conditional requests are always sent, and watches unless watches is set.
 type SharedReads struct {
 	// maxAge is how old a response may be, up to 5m. With 0s, a response is shared only by requests that come before it is complete.
 	MaxAge metav1.Duration `json:"maxAge"`
@@ -162,6 +162,12 @@ type SharedReads struct {
 	// of them, and its own authorization is not asked about the others. Default Same.
 	// +optional
 	Callers Callers `json:"callers,omitempty"`
+
+	// watches lets one watch of the backend feed all clients that watch the same collection with the same selectors. It needs callers: All. The
+	// backend is asked as the front door itself, and each client is authorized before it is fed. Watches in Table form, and those whose
+	// resource version the shared watch does not have, are sent. Default false: each watch is sent.
+	// +optional
+	Watches bool `json:"watches,omitempty"`
 
 	// staleIfError is for how long after maxAge a response is returned, with a warning, while the backend fails to answer. Up to 24h.
 	// Default 0s: never.

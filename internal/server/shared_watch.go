@@ -1,0 +1,120 @@
+package server
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/respond"
+	"portico.dev/internal/routing"
+	"portico.dev/internal/sharedwatch"
+)
+
+// serveSharedWatch answers a watch from one that several clients share. It is authorized already, as every one that shares it. False: it is
+// not shared, and nothing was written.
+func (s *Router) serveSharedWatch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, route *apiservice.Route, c routing.Choice) bool {
+	part := route.Parts[c.Backend]
+	if s.SharedWatches == nil || !part.Available() || part.Backend == nil || part.GroupVersion != route.GroupVersion {
+		return false
+	}
+	q, ok := sharedWatchOf(r, info)
+	if !ok {
+		return false
+	}
+	q.Key, q.Of, q.Backend = sharedWatchKey(&q, route, c), route.Name, part.Backend
+	then := route.Routing
+	q.Current = func() bool {
+		now, ok := s.Routes().Lookup(route.GroupVersion)
+		return ok && now.Routing != nil && now.Routing.UID == then.UID && now.Routing.Generation == then.Generation && now.Routing.RolledBack == then.RolledBack
+	}
+	rec := recordFrom(r.Context())
+	rec.releaseSeat() // it waits for an extension server, or for its events
+	q.Begin = func() {
+		NoteServedBy(r.Context(), part.Name)
+		rec.proxied = true
+		rec.LongRunning()
+	}
+	return s.SharedWatches.Serve(r.Context(), w, &q)
+}
+
+// notInSharedQuery are the parameters that say where and how a watch begins or ends.
+var notInSharedQuery = []string{"watch", "allowWatchBookmarks", "sendInitialEvents", "resourceVersion", "resourceVersionMatch", "timeoutSeconds", "pretty"}
+
+// sharedWatchOf is a watch of a collection in plain JSON, without the key and the backend. False: it is another one.
+func sharedWatchOf(r *http.Request, info *apirequest.RequestInfo) (q sharedwatch.Request, ok bool) {
+	if info.Verb != "watch" || r.Method != http.MethodGet || info.Subresource != "" || !takesJSON(r.Header.Values("Accept")) ||
+		r.Header["Upgrade"] != nil || r.Header["Range"] != nil || r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+		return q, false
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil || !query.Has("watch") || query.Has("limit") || query.Has("continue") {
+		return q, false
+	}
+	q.InitialEvents = isTrue(query, "sendInitialEvents")
+	if match := query.Get("resourceVersionMatch"); q.InitialEvents != (match == string(metav1.ResourceVersionMatchNotOlderThan)) || !q.InitialEvents && match != "" {
+		return q, false // its server says what is wrong with it
+	}
+	q.Lifetime = lifetimeOf(query.Get("timeoutSeconds"))
+	q.Version, q.Bookmarks, q.Path = query.Get("resourceVersion"), isTrue(query, "allowWatchBookmarks"), r.URL.Path
+	var kept []string
+	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		if name, err = url.QueryUnescape(name); part != "" && !slices.Contains(notInSharedQuery, name) {
+			kept = append(kept, part)
+		}
+	}
+	q.Query = strings.Join(kept, "&")
+	return q, true
+}
+
+// isTrue reads a parameter as the Kubernetes libraries do: all but "0" and "false" is true.
+func isTrue(query url.Values, name string) bool {
+	values, ok := query[name]
+	return ok && values[0] != "0" && !strings.EqualFold(values[0], "false")
+}
+
+// minWatchLifetime is that of watches that do not say theirs: up to twice as long, so that they do not all end at the same time, as with
+// kube-apiserver's --min-request-timeout.
+const minWatchLifetime = 30 * time.Minute
+
+func lifetimeOf(timeoutSeconds string) time.Duration {
+	if n, err := strconv.ParseInt(timeoutSeconds, 10, 32); err == nil && n > 0 {
+		return time.Duration(n) * time.Second
+	}
+	return minWatchLifetime + rand.N(minWatchLifetime)
+}
+
+// takesJSON reports whether a client takes plain JSON, and nothing else that a server would rather send it but protobuf. In the events of a
+// Table, only the first has columns.
+func takesJSON(accept []string) bool {
+	if len(accept) == 0 {
+		return true
+	}
+	takes := false
+	for _, c := range respond.ParseAccept(accept...) {
+		if c.Params["as"] != "" {
+			return false
+		}
+		takes = takes || c.MediaType == respond.MediaJSON || c.MediaType == "application/*" || c.MediaType == "*/*"
+	}
+	return takes
+}
+
+// sharedWatchKey is equal for watches that may share one: of the same state of an APIRoute, of one backend, with the same path and selection.
+// The extension server sees no header of any of them.
+func sharedWatchKey(q *sharedwatch.Request, route *apiservice.Route, c routing.Choice) string {
+	h := sha256.New()
+	add(h, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, q.Path, q.Query)
+	_ = binary.Write(h, binary.BigEndian, route.Routing.Generation)
+	return string(h.Sum(nil))
+}
