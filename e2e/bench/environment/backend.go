@@ -53,7 +53,7 @@ type backend struct {
 func newBackend() *backend {
 	one := []byte(`{"apiVersion":"bench.example.com/v1","kind":"Thing","metadata":{"name":"small","namespace":"ns1"},"data":"` +
 		strings.Repeat("s", 914) + `"}`)
-	list := append([]byte(`{"apiVersion":"bench.example.com/v1","kind":"ThingList","metadata":{"resourceVersion":"1"},"items":[`), one...)
+	list := append([]byte(`"},"items":[`), one...)
 	for len(list) < 100<<10-len(one) {
 		list = append(append(list, ','), one...)
 	}
@@ -101,9 +101,13 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.RawQuery == "of=pods":
 		_, _ = w.Write(b.podMetrics)
 	default:
+		_, _ = w.Write([]byte(`{"apiVersion":"bench.example.com/v1","kind":"ThingList","metadata":{"resourceVersion":"` + resourceVersion(time.Now())))
 		_, _ = w.Write(b.large)
 	}
 }
+
+// resourceVersion is that of the moment: lists and events have one that grows.
+func resourceVersion(at time.Time) string { return strconv.FormatInt(at.UnixNano(), 10) }
 
 // watch sends an event with the time in it, once every so often. Streams begin at different moments of that time.
 func watch(w http.ResponseWriter, r *http.Request) {
@@ -124,8 +128,8 @@ func watch(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case now := <-ticker.C:
-			_, err := fmt.Fprintf(w, `{"type":"MODIFIED","object":{"kind":"Thing","metadata":{"name":"small","annotations":{"sent":%q}},"data":%q}}`+"\n",
-				strconv.FormatInt(now.UnixNano(), 10), padding)
+			_, err := fmt.Fprintf(w, `{"type":"MODIFIED","object":{"apiVersion":"bench.example.com/v1","kind":"Thing","metadata":{"name":"small","namespace":%q,"resourceVersion":%[2]q,"annotations":{"sent":%[2]q}},"data":%q}}`+"\n",
+				Namespace, resourceVersion(now), padding)
 			if err != nil || flush.Flush() != nil {
 				return
 			}

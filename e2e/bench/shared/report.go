@@ -18,6 +18,8 @@ type Report struct {
 	Took     time.Duration   `json:"tookNanoseconds"`
 	Rows     []Row           `json:"requests"`
 	Polls    []PollRow       `json:"pollers"`
+	Watches  []WatchRow      `json:"watches"`
+	Idle     []IdleRow       `json:"idleWatches"`
 }
 
 // Cell is what clients ask for, over which protocol, and how many at once.
@@ -75,6 +77,25 @@ type PollRow struct {
 	P99        measure.Spread `json:"p99ms"`
 }
 
+// WatchRow is one server with watches. CPU is microseconds of one event to one client.
+type WatchRow struct {
+	Who        string         `json:"server"`
+	CPU        measure.Spread `json:"serverCPUus"`
+	CPURatio   measure.Spread `json:"cpuToUnshared"`
+	BackendCPU measure.Spread `json:"backendCPUus"`
+	P50        measure.Spread `json:"p50ms"`
+	P99        measure.Spread `json:"p99ms"`
+
+	deliveries []environment.Delivery
+}
+
+// IdleRow is a front door with idle watches; Each is bytes.
+type IdleRow struct {
+	Who     string  `json:"server"`
+	Streams int     `json:"streams"`
+	Each    float64 `json:"bytesEach"`
+}
+
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -110,6 +131,28 @@ func summarizePolls(who string, these, bare []poll, s Settings) PollRow {
 	}
 }
 
+// summarizeWatches fills the rows of the watches. The second one is the front door without shared watches. quiet is what each server uses in
+// a second by itself.
+func summarizeWatches(rows []WatchRow, quiet []time.Duration, s Settings) {
+	own := func(i int) func(environment.Delivery) float64 {
+		return func(d environment.Delivery) float64 {
+			return us(d.Server) - us(quiet[i])*s.Watch.Seconds()/float64(d.Events)
+		}
+	}
+	for i := range rows {
+		row := &rows[i]
+		row.CPU = measure.Of(row.deliveries, own(i))
+		var ratios []float64
+		for round, d := range row.deliveries {
+			ratios = append(ratios, own(i)(d)/own(1)(rows[1].deliveries[round]))
+		}
+		row.CPURatio = measure.SpreadOf(ratios)
+		row.BackendCPU = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return us(d.Backend) })
+		row.P50 = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return ms(d.P50) })
+		row.P99 = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return ms(d.P99) })
+	}
+}
+
 // Target is a promise, and how it was kept.
 type Target struct {
 	What       string
@@ -133,6 +176,16 @@ func (r *Report) Targets() []Target {
 			add(fmt.Sprintf("requests at the backend in each maxAge, %d pollers", r.Settings.Pollers), 1, row.PerMaxAge.Median)
 		}
 	}
+	for _, row := range r.Watches {
+		if row.Who == all {
+			add(fmt.Sprintf("CPU of an event to one of %d shared watches, to one that is not shared", r.Settings.Streams), 0.5, row.CPURatio.Median)
+		}
+	}
+	for _, row := range r.Idle {
+		if row.Who == all {
+			add(fmt.Sprintf("KiB of each of %d idle shared watches", row.Streams), 20, row.Each/1024)
+		}
+	}
 	return targets
 }
 
@@ -151,6 +204,7 @@ func times(s measure.Spread) string { return fmt.Sprintf("%.2fx (%.2f..%.2f)", s
 var page = template.Must(template.New("shared").Funcs(template.FuncMap{
 	"x": times, "protocol": protocol,
 	"n":   func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
+	"kib": func(f float64) string { return fmt.Sprintf("%.1f", f/1024) },
 	"two": func(f float64) string { return fmt.Sprintf("%.2f", f) },
 	"yes": func(b bool) string { return map[bool]string{true: "yes", false: "**no**"}[b] },
 }).Parse(`# Shared reads
@@ -187,5 +241,24 @@ nginx was not installed on the machine.
 |---|---|---|---|---|---|---|---|---|
 {{- range .R.Polls}}
 | {{.Who}} | {{n .Requests}} | {{n .AtBackend}} | {{two .PerMaxAge.Median}} | {{.CPU}} | {{x .CPURatio}} | {{.BackendCPU}} | {{.P50}} | {{.P99}} |
+{{- end}}
+
+## Watches
+
+{{.R.Settings.Streams}} watches over HTTP/2, 50 on a connection, with an event of about 400 bytes a second each. What a server uses in the same time by itself
+is left out: an idle front door is a whole API server with an etcd.
+
+| | CPU us of an event | to watches that are not shared | backend CPU us | p50 ms | p99 ms |
+|---|---|---|---|---|---|
+{{- range .R.Watches}}
+| {{.Who}} | {{.CPU}} | {{x .CPURatio}} | {{.BackendCPU}} | {{.P50}} | {{.P99}} |
+{{- end}}
+
+Events of shared watches come for all clients at once, those of others spread over the second: their delays are not comparable.
+
+| idle watches | | KiB each |
+|---|---|---|
+{{- range .R.Idle}}
+| {{.Streams}} | {{.Who}} | {{kib .Each}} |
 {{- end}}
 `))

@@ -28,6 +28,13 @@ type Settings struct {
 	Every      time.Duration `json:"everyNanoseconds"` // between two requests of one poller
 	PollFor    time.Duration `json:"pollNanoseconds"`
 	PollRounds int           `json:"pollRounds"`
+	// Streams are watches with events, and IdleStreams watches without.
+	Streams     int           `json:"streams"`
+	Watch       time.Duration `json:"watchNanoseconds"`
+	WatchRounds int           `json:"watchRounds"`
+	IdleStreams int           `json:"idleStreams"`
+	// Rest is how long a front door is left alone before its memory is read.
+	Rest time.Duration `json:"-"`
 	// MaxAge is that of the APIRoute and of nginx.
 	MaxAge time.Duration `json:"maxAgeNanoseconds"`
 }
@@ -37,6 +44,7 @@ func Full() Settings {
 	return Settings{
 		Rounds: 5, Warm: 100 * time.Millisecond, Cell: 500 * time.Millisecond, Settle: 3 * time.Second,
 		Pollers: 40, Every: time.Second, PollFor: 12 * time.Second, PollRounds: 2, MaxAge: 2 * time.Second,
+		Streams: 1000, Watch: 4 * time.Second, WatchRounds: 3, IdleStreams: 10_000, Rest: 20 * time.Second,
 	}
 }
 
@@ -45,6 +53,7 @@ func Quick() Settings {
 	return Settings{
 		Rounds: 1, Warm: 20 * time.Millisecond, Cell: 100 * time.Millisecond,
 		Pollers: 10, Every: 200 * time.Millisecond, PollFor: 3 * time.Second, PollRounds: 1, MaxAge: time.Second,
+		Streams: 100, Watch: 2 * time.Second, WatchRounds: 1, IdleStreams: 300, Rest: time.Second,
 	}
 }
 
@@ -107,7 +116,13 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings
 	if err := r.requests(ctx, subjects, backend, s, say); err != nil {
 		return err
 	}
-	return r.pollers(ctx, subjects, backend, s, say)
+	if err := r.pollers(ctx, subjects, backend, s, say); err != nil {
+		return err
+	}
+	if err := r.watches(ctx, subjects, backend, s, say); err != nil {
+		return err
+	}
+	return r.idleWatches(ctx, y, s, say)
 }
 
 // start starts those who are compared, the bare proxy first.
@@ -127,7 +142,17 @@ func start(ctx context.Context, y *environment.Environment, s Settings) ([]subje
 		}
 		slices.SortFunc(subjects[1:], func(a, b subject) int { return len(a.name) - len(b.name) })
 	}
-	front, err := y.Front("front")
+	front, err := openFront(ctx, y, "front", s)
+	if err != nil {
+		return nil, err
+	}
+	user := func(name string, group int) subject { return subject{name, front.Server, environment.UserToken, group} }
+	return append(subjects, user(alone, groupAlone), user(same, groupSame), user(all, groupAll)), nil
+}
+
+// openFront starts a front door with the groups.
+func openFront(ctx context.Context, y *environment.Environment, name string, s Settings) (*environment.Front, error) {
+	front, err := y.Front(name)
 	if err != nil {
 		return nil, err
 	}
@@ -142,8 +167,7 @@ func start(ctx context.Context, y *environment.Environment, s Settings) ([]subje
 			return nil, err
 		}
 	}
-	user := func(name string, group int) subject { return subject{name, front.Server, environment.UserToken, group} }
-	return append(subjects, user(alone, groupAlone), user(same, groupSame), user(all, groupAll)), nil
+	return front, nil
 }
 
 // share gives a group an APIRoute with shared reads.
@@ -156,7 +180,7 @@ func share(ctx context.Context, client kubernetes.Interface, group int, callers 
 			Rules: []v1alpha1.APIRouteRule{{
 				Name: "reads", Matches: []v1alpha1.APIRouteMatch{{Access: v1alpha1.AccessRead}},
 				BackendRefs: []v1alpha1.BackendRef{{Name: "backend"}},
-				SharedReads: &v1alpha1.SharedReads{MaxAge: metav1.Duration{Duration: maxAge}, Callers: callers},
+				SharedReads: &v1alpha1.SharedReads{MaxAge: metav1.Duration{Duration: maxAge}, Callers: callers, Watches: callers == v1alpha1.CallersAll},
 			}},
 		},
 	}

@@ -1,0 +1,133 @@
+package shared
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/bench/measure"
+)
+
+// everySecond is the interval of the events of one stream. Streams that the backend serves itself begin at different moments of it.
+const everySecond = "1s"
+
+// watches opens watches of one resource, and looks at what an event costs.
+func (r *Report) watches(ctx context.Context, subjects []subject, backend *environment.Server, s Settings, say func(string, ...any)) error {
+	watched := watchers(subjects)
+	rows := make([]WatchRow, len(watched))
+	for i, w := range watched {
+		rows[i].Who = w.name
+	}
+	say("all of them are left alone")
+	quiet, err := quietCPU(ctx, watched, s)
+	if err != nil {
+		return err
+	}
+	for round := range s.WatchRounds {
+		for _, k := range order(len(watched), round) {
+			say("round %d of %d: %d watches, %s", round+1, s.WatchRounds, s.Streams, watched[k].name)
+			got, err := listen(ctx, watched[k], backend, s)
+			if err != nil {
+				return fmt.Errorf("%d watches, %s: %w", s.Streams, watched[k].name, err)
+			}
+			rows[k].deliveries = append(rows[k].deliveries, got)
+		}
+	}
+	summarizeWatches(rows, quiet, s)
+	r.Watches = rows
+	return nil
+}
+
+// quietCPU is what the servers use in a second in which nobody asks them anything: an idle front door is a whole API server with an etcd.
+func quietCPU(ctx context.Context, watched []subject, s Settings) ([]time.Duration, error) {
+	used := make([]time.Duration, len(watched))
+	for i, w := range watched {
+		before, err := measure.CPU(w.server.PID)
+		if err != nil {
+			return nil, err
+		}
+		used[i] = before
+	}
+	if err := environment.Pause(ctx, s.Watch); err != nil {
+		return nil, err
+	}
+	for i, w := range watched {
+		after, err := measure.CPU(w.server.PID)
+		if err != nil {
+			return nil, err
+		}
+		used[i] = time.Duration(float64(after-used[i]) / s.Watch.Seconds())
+	}
+	return used, nil
+}
+
+// watchers are those whose watches are compared: the bare proxy, and the front door without and with shared watches.
+func watchers(subjects []subject) []subject {
+	var out []subject
+	for _, w := range subjects {
+		if w.name == bare || w.name == alone || w.name == all {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func watchAsk(w subject, query string) environment.Ask {
+	return environment.Ask{Method: http.MethodGet, Path: environment.Path(w.group) + "?watch=true" + query, Token: w.token, HTTP2: true}
+}
+
+func listen(ctx context.Context, w subject, backend *environment.Server, s Settings) (environment.Delivery, error) {
+	streams, err := environment.Open(ctx, w.server, watchAsk(w, "&every="+everySecond), s.Streams)
+	if err != nil {
+		return environment.Delivery{}, err
+	}
+	defer streams.Close()
+	return streams.Measure(ctx, backend, s.Watch/4, s.Watch)
+}
+
+// idleWatches opens many watches that say nothing, each through a front door of its own, and looks at the memory that each takes.
+func (r *Report) idleWatches(ctx context.Context, y *environment.Environment, s Settings, say func(string, ...any)) error {
+	for i, name := range []string{alone, all} {
+		say("%d idle watches: %s", s.IdleStreams, name)
+		front, err := openFront(ctx, y, fmt.Sprintf("idle-%d", i), s)
+		if err != nil {
+			return err
+		}
+		w := subject{name, front.Server, environment.UserToken, []int{groupAlone, groupAll}[i]}
+		each, err := idle(ctx, w, s)
+		if err != nil {
+			return fmt.Errorf("%d idle watches, %s: %w", s.IdleStreams, name, err)
+		}
+		r.Idle = append(r.Idle, IdleRow{Who: name, Streams: s.IdleStreams, Each: each})
+		if err := front.Stop(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idle returns the bytes that each watch takes.
+func idle(ctx context.Context, w subject, s Settings) (float64, error) {
+	if err := environment.Pause(ctx, s.Rest); err != nil {
+		return 0, err
+	}
+	before, err := measure.RSS(w.server.PID)
+	if err != nil {
+		return 0, err
+	}
+	streams, err := environment.Open(ctx, w.server, watchAsk(w, ""), s.IdleStreams)
+	if err != nil {
+		return 0, err
+	}
+	defer streams.Close()
+	if err := environment.Pause(ctx, s.Rest); err != nil { // until what opening took is given back
+		return 0, err
+	}
+	after, err := measure.RSS(w.server.PID)
+	if err != nil {
+		return 0, err
+	}
+	return float64(after-before) / float64(s.IdleStreams), streams.Broken()
+}
