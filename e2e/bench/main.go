@@ -23,7 +23,7 @@ import (
 )
 
 // limit is how long a run may take, whatever is measured.
-const limit = 15 * time.Minute
+const limit = 20 * time.Minute
 
 // report is what one of the benchmarks found.
 type report interface {
