@@ -241,6 +241,7 @@ func sameExceptTime(a, b apiregistrationv1.APIServiceCondition) bool {
 func (c *Controller) report(before, after *Route) {
 	if after.UID != "" && after.Of == "" {
 		c.cfg.Metrics.Set(after.Name, after.Available())
+		c.cfg.Metrics.SetRolledBack(after.Name, rolledBackOf(after))
 		if before != nil && before.Available() && !after.Available() {
 			c.cfg.Metrics.Lost(after.Name, after.Condition.Reason)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/routing/v1alpha1"
 )
@@ -144,4 +146,16 @@ func onlyRollbacks(o *v1alpha1.APIRoute) []v1alpha1.RuleStatus {
 		}
 	}
 	return rules
+}
+
+// rolledBackOf is what is rolled back in the APIRoute of a route, for metrics.
+func rolledBackOf(r *Route) (all []metrics.RolledBack) {
+	if r.Routing == nil {
+		return nil
+	}
+	for name := range strings.FieldsSeq(r.Routing.RolledBack) {
+		rule, backend, _ := strings.Cut(name, "/")
+		all = append(all, metrics.RolledBack{Rule: rule, Backend: backend})
+	}
+	return all
 }

@@ -5,9 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"portico.dev/internal/routing"
 	"portico.dev/internal/routing/v1alpha1"
@@ -125,6 +127,7 @@ func TestEveryReplicaObeysARollback(t *testing.T) {
 	routes.add(text)
 	h.RollBack(h.goesTo("other"), "all", 1, routing.Errors{Failed: 3, Requests: 4, Interval: time.Minute})
 	h.goesTo("own")
+	h.countsRolledBack(`portico_apiroute_rolled_back{apiroute="v1.example.com",backend="other",rule="all"} 1`)
 
 	second := h.another(withAPIRoutes(t, &others))
 	second.run()
@@ -140,6 +143,20 @@ func TestEveryReplicaObeysARollback(t *testing.T) {
 	others.store(stored, others.source.Modify)
 	others.mu.Unlock()
 	second.goesTo("own")
+	second.countsRolledBack(`portico_apiroute_rolled_back{apiroute="v1.example.com",backend="other",rule="all"} 1`)
+	routes.change("v1.example.com", func(o *v1alpha1.APIRoute) { o.Spec.Rules[0].BackendRefs[1].Weight = ptr.To[int32](2) })
+	h.goesTo("other")
+	h.countsRolledBack("")
+}
+
+// countsRolledBack waits until the metric of rollbacks has these series.
+func (h *env) countsRolledBack(series string) {
+	h.t.Helper()
+	const name = "portico_apiroute_rolled_back"
+	if series != "" {
+		series = "# HELP " + name + " 1 for each backend of a rule of an APIRoute whose requests go to the first backend of the rule, because it failed too many.\n# TYPE " + name + " gauge\n" + series + "\n"
+	}
+	eventually(h.t, "rollbacks are counted", func() bool { return testutil.GatherAndCompare(h.registry, strings.NewReader(series), name) == nil })
 }
 
 func TestWhatIsAddedToTheStatus(t *testing.T) {

@@ -237,7 +237,7 @@ func (d *durations) read() (count uint64, sum float64, buckets map[float64]uint6
 // is the name of an existing APIService, and its series go when the object goes. As for Backends, counts are kept, and
 // become series at a scrape.
 type Availability struct {
-	unavailable, lost *prometheus.Desc
+	unavailable, lost, rolledBack *prometheus.Desc
 
 	mu sync.Mutex // protects of
 	of map[string]*availability
@@ -247,7 +247,11 @@ type Availability struct {
 type availability struct {
 	seen, unavailable bool
 	lost              map[string]int // by reason; nil: never
+	rolledBack        []RolledBack
 }
+
+// RolledBack is a backend of a rule of an APIRoute that gets no requests because it failed too many.
+type RolledBack struct{ Rule, Backend string }
 
 // NewAvailability registers the metrics of availability on reg.
 func NewAvailability(reg prometheus.Registerer) *Availability {
@@ -256,6 +260,8 @@ func NewAvailability(reg prometheus.Registerer) *Availability {
 			"1 for each APIService that this replica finds unavailable, 0 for the others.", []string{"name"}, nil),
 		lost: prometheus.NewDesc("aggregator_unavailable_apiservice_total",
 			"Times that this replica saw an APIService become unavailable, by reason.", []string{"name", "reason"}, nil),
+		rolledBack: prometheus.NewDesc("portico_apiroute_rolled_back",
+			"1 for each backend of a rule of an APIRoute whose requests go to the first backend of the rule, because it failed too many.", []string{"apiroute", "rule", "backend"}, nil),
 		of: make(map[string]*availability),
 	})
 }
@@ -266,6 +272,13 @@ func (a *Availability) Set(name string, available bool) {
 	defer a.mu.Unlock()
 	one := a.one(name)
 	one.seen, one.unavailable = true, !available
+}
+
+// SetRolledBack records which backends of an APIService's APIRoute are rolled back now.
+func (a *Availability) SetRolledBack(name string, all []RolledBack) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.one(name).rolledBack = all
 }
 
 // Lost counts an APIService that was available and no longer is.
@@ -298,6 +311,7 @@ func (a *Availability) Forget(name string) {
 func (a *Availability) Describe(to chan<- *prometheus.Desc) {
 	to <- a.unavailable
 	to <- a.lost
+	to <- a.rolledBack
 }
 
 // Collect implements prometheus.Collector.
@@ -314,6 +328,9 @@ func (a *Availability) Collect(to chan<- prometheus.Metric) {
 		}
 		for reason, n := range one.lost {
 			to <- prometheus.MustNewConstMetric(a.lost, prometheus.CounterValue, float64(n), name, reason)
+		}
+		for _, r := range one.rolledBack {
+			to <- prometheus.MustNewConstMetric(a.rolledBack, prometheus.GaugeValue, 1, name, r.Rule, r.Backend)
 		}
 	}
 }
