@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,18 +157,18 @@ func TestWhatBecomesOfACopy(t *testing.T) {
 func TestCopiesAreBounded(t *testing.T) {
 	during(t, Config{MaxInFlight: 2, MaxWaiting: 3, Timeout: time.Hour}, func(h *env) {
 		hang := make(chan struct{})
-		under := 0
+		var under atomic.Int64
 		for range 20 {
 			h.read(func(ctx context.Context, w http.ResponseWriter) error {
-				under++
-				defer func() { under-- }()
+				under.Add(1)
+				defer under.Add(-1)
 				<-hang
 				return answering(200, `{"a":1,"b":2}`)(ctx, w)
 			})
 			synctest.Wait()
 		}
-		if under != 2 || len(h.queue) != 3 {
-			t.Errorf("%d are under way, and %d wait", under, len(h.queue))
+		if n := under.Load(); n != 2 || len(h.queue) != 3 {
+			t.Errorf("%d are under way, and %d wait", n, len(h.queue))
 		}
 		h.counts(metrics.MirrorDropped, 15)
 		close(hang)
