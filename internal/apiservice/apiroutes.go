@@ -6,9 +6,12 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -17,6 +20,7 @@ import (
 	"portico.dev/internal/routing"
 	routingclient "portico.dev/internal/routing/client"
 	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/transport"
 )
 
 // APIRoutes is what a Controller needs to follow APIRoutes.
@@ -83,11 +87,42 @@ func (c *Controller) partObject(apiService, backend string) *apiregistrationv1.A
 		Spec:       parent.object.Spec,
 	}
 	part.Spec.Group, part.Spec.Version = gv.Group, gv.Version
+	if b.CustomResources != nil {
+		part.Spec.Service, part.Spec.CABundle, part.Spec.InsecureSkipTLSVerify = nil, nil, false
+	}
 	if b.Service != nil {
 		part.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: b.Service.Namespace, Name: b.Service.Name, Port: b.Service.Port}
 		part.Spec.CABundle, part.Spec.InsecureSkipTLSVerify = b.CABundle, b.InsecureSkipTLSVerify
 	}
 	return part
+}
+
+// customResourcesProblem is why the backend that is the custom resources of a group-version is not available, nil if it is.
+func (c *Controller) customResourcesProblem(gv schema.GroupVersion) *problem {
+	unavailable := func(why string) *problem {
+		return &problem{apiregistrationv1.ConditionFalse, v1alpha1.ReasonNoCustomResources, why}
+	}
+	if c.local.crds == nil {
+		return unavailable("custom resources are not served here")
+	}
+	crds, err := c.local.crds.List(labels.Everything())
+	if err != nil {
+		return unavailable("custom resource definitions cannot be listed: " + err.Error())
+	}
+	waiting := ""
+	for _, crd := range crds {
+		if !slices.Contains(servedVersions(crd), gv) {
+			continue
+		}
+		if apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+			return nil
+		}
+		waiting = crd.Name
+	}
+	if waiting != "" {
+		return unavailable("CustomResourceDefinition " + waiting + " is not established yet")
+	}
+	return unavailable(fmt.Sprintf("no CustomResourceDefinition of group %s serves version %s: create one", gv.Group, gv.Version))
 }
 
 // expand returns the entries of backends that are affected when those of names are, and adds to names the APIServices of backends
@@ -129,11 +164,21 @@ func (c *Controller) partsOf(e *entry) []*Route {
 		if part := c.entries[partName(e.object.Name, b.Name)]; part != nil && part.route != nil {
 			parts[i] = part.route
 		} else {
-			parts[i] = &Route{Name: partName(e.object.Name, b.Name), GroupVersion: e.routing.Version(i), Of: e.object.Name,
+			parts[i] = &Route{Name: partName(e.object.Name, b.Name), GroupVersion: e.routing.Version(i), Of: e.object.Name, Local: b.CustomResources != nil,
 				Condition: condition(apiregistrationv1.ConditionUnknown, reasonNotChecked, "the backend has not answered yet")}
 		}
 	}
 	return parts
+}
+
+// firstBackend is that of the first part which has one; custom resources have none.
+func firstBackend(parts []*Route) *transport.Backend {
+	for _, part := range parts {
+		if part.Backend != nil {
+			return part.Backend
+		}
+	}
+	return nil
 }
 
 // derive is the verdict on an APIService by those on the backends that get requests: it is available as long as one of them is.

@@ -9,8 +9,10 @@ import (
 	"sync"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -272,4 +274,59 @@ func TestAPIRoutesWithoutEffectSayWhy(t *testing.T) {
 func itoa(n int32) string {
 	text, _ := json.Marshal(n)
 	return string(text)
+}
+
+const customBackend = `
+metadata: {name: v1.example.com}
+spec:
+  backends: [{name: own}, {name: custom, customResources: {}}]
+  rules:
+  - {name: ponds, matches: [{resources: [ponds]}], backendRefs: [{name: custom}]}
+`
+
+func TestABackendOfCustomResourcesIsAvailableOnceOneIsDefined(t *testing.T) {
+	var routes *apiRoutes
+	h := open(t, nil, withAPIRoutes(t, &routes))
+	own := h.serve("own")
+	h.add(external("own"))
+	h.add(h.remote("example.com", "v1", "own", own.port()))
+	h.is("v1.example.com", "True", "Passed")
+	routes.add(customBackend)
+	const head = "Accepted=True(Accepted) "
+	routes.is("v1.example.com", head+"Available=False(BackendsUnavailable) backend own=True(Passed) backend custom=False(NoCustomResources) "+
+		"rule ponds Accepted=True(Accepted) rule ponds Available=False(BackendsUnavailable)")
+	h.is("v1.example.com", "True", "SomeBackendsAvailable")
+
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "ponds.example.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true}},
+		},
+	}
+	h.add(crd)
+	eventually(t, "it is not established", func() bool {
+		r, _ := h.Table().Lookup(gvExample)
+		return len(r.Parts) == 2 && strings.Contains(r.Parts[1].Condition.Message, "ponds.example.com is not established yet")
+	})
+	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
+	if _, err := h.crds.ApiextensionsV1().CustomResourceDefinitions().UpdateStatus(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	routes.is("v1.example.com", head+"Available=True(BackendsAvailable) backend own=True(Passed) backend custom=True(CustomResources) "+
+		"rule ponds Accepted=True(Accepted) rule ponds Available=True(BackendsAvailable)")
+	r, _ := h.Table().Lookup(gvExample)
+	if part := r.Parts[1]; !part.Local || part.Backend != nil || part.Service != nil || r.Backend != r.Parts[0].Backend {
+		t.Errorf("the part is %+v", part)
+	}
+	for _, c := range r.extra {
+		if c.Type == hidesLocal {
+			t.Errorf("%s: %s, and the APIRoute serves them", c.Type, c.Message)
+		}
+	}
+	if err := h.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.is("v1.example.com", "True", "SomeBackendsAvailable")
+	routes.remove("v1.example.com")
+	h.is("v1.example.com", "True", "Passed")
 }

@@ -89,6 +89,9 @@ func (c *Controller) refresh(name string) (gone bool) {
 	}
 	if object.Spec.Service == nil {
 		e.input, e.backend, e.endpoints = verdictInput{local: true}, nil, nil
+		if isPart {
+			e.input = verdictInput{customResources: true, problem: c.customResourcesProblem(e.groupVersion())}
+		}
 		return false
 	}
 	if e.routing != nil {
@@ -104,7 +107,7 @@ func (c *Controller) refresh(name string) (gone bool) {
 	if err != nil {
 		c.log.Error("look for local resources", zap.String("apiservice", name), zap.Error(err))
 	}
-	e.input.hidesLocal = hidden != nil
+	e.input.hidesLocal = hidden != nil && (e.routing == nil || e.routing.CustomResources() < 0)
 	return false
 }
 
@@ -194,7 +197,7 @@ func (c *Controller) updateRoute(name string, e *entry) bool {
 	}
 	parts, backend := c.partsOf(e), e.backend
 	if e.routing != nil {
-		e.input.derived, backend = derive(e.routing, parts, e.input.previous), parts[0].Backend
+		e.input.derived, backend = derive(e.routing, parts, e.input.previous), firstBackend(parts)
 	}
 	after := &Route{
 		Of:              apiService,
@@ -202,7 +205,7 @@ func (c *Controller) updateRoute(name string, e *entry) bool {
 		Parts:           parts,
 		GroupVersion:    e.groupVersion(),
 		Name:            name,
-		Local:           e.input.local,
+		Local:           e.input.local || e.input.customResources,
 		Backend:         backend,
 		Condition:       verdict(e.input, now),
 		GroupPriority:   e.object.Spec.GroupPriorityMinimum,

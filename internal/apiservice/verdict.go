@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/routing/v1alpha1"
 )
 
 // The first nine reasons are kube-aggregator's.
@@ -88,6 +90,8 @@ const expiryWarning = 7 * 24 * time.Hour
 type verdictInput struct {
 	// local is an APIService without a Service; the rest does not matter then.
 	local bool
+	// customResources is a backend of an APIRoute that is the custom resources of the group-version.
+	customResources bool
 	// derived is the verdict by the backends of an APIRoute, nil for an APIService without one.
 	derived *apiregistrationv1.APIServiceCondition
 	// problem is why the backend cannot be probed, nil when it can.
@@ -135,6 +139,8 @@ func availableCondition(e verdictInput) apiregistrationv1.APIServiceCondition {
 		return *e.derived
 	case e.problem != nil:
 		return condition(e.problem.status, e.problem.reason, e.problem.message)
+	case e.customResources:
+		return condition(apiregistrationv1.ConditionTrue, v1alpha1.ReasonCustomResources, "a CustomResourceDefinition serves the version")
 	case e.bundleError != nil:
 		return condition(apiregistrationv1.ConditionFalse, reasonInvalidCABundle, CABundleMessage(e.bundleError))
 	case !e.probes.probed() && e.previous != nil:
@@ -160,7 +166,7 @@ func extraConditions(spec *apiregistrationv1.APIServiceSpec, e verdictInput, now
 		c.Type, c.LastTransitionTime = t, metav1.NewTime(now)
 		out = append(out, c)
 	}
-	if e.local {
+	if e.local || e.customResources {
 		return nil
 	}
 	if len(spec.CABundle) > 0 {

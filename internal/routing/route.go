@@ -32,6 +32,8 @@ type Route struct {
 
 	rules      []rule
 	namespaces Namespaces
+	// customResources is the place of that backend, -1 if there is none.
+	customResources int
 }
 
 type rule struct {
@@ -41,6 +43,7 @@ type rule struct {
 	total    uint32
 	fallback int // -1: none
 	useful   bool
+	readOnly bool
 	shared   *SharedReads // nil: each read is sent
 	mirror   *Mirror      // nil: no copies are sent
 }
@@ -70,11 +73,12 @@ func Compile(o *v1alpha1.APIRoute, namespaces Namespaces) (*Route, error) {
 	}
 	r := &Route{
 		GroupVersion: GroupVersionOf(o.Name), UID: o.UID, Generation: o.Generation, RolledBack: RolledBack(o), Backends: o.Spec.Backends,
-		namespaces: namespaces,
+		namespaces:      namespaces,
+		customResources: slices.IndexFunc(o.Spec.Backends, func(b v1alpha1.APIRouteBackend) bool { return b.CustomResources != nil }),
 	}
 	for i := range o.Spec.Rules {
 		from := &o.Spec.Rules[i]
-		made := rule{name: from.Name, fallback: -1, useful: shadowedBy(o.Spec.Rules, i) == ""}
+		made := rule{name: from.Name, fallback: -1, readOnly: from.ReadOnly, useful: shadowedBy(o.Spec.Rules, i) == ""}
 		for _, m := range from.Matches {
 			c := condition{APIRouteMatch: m}
 			if m.NamespaceSelector != nil {
@@ -119,6 +123,9 @@ func (r *Route) backend(name string) int {
 	return slices.IndexFunc(r.Backends, func(b v1alpha1.APIRouteBackend) bool { return b.Name == name })
 }
 
+// CustomResources is the place of the backend that is the custom resources of the group-version, -1 if there is none.
+func (r *Route) CustomResources() int { return r.customResources }
+
 // Version returns the version in which a backend serves the group.
 func (r *Route) Version(backend int) schema.GroupVersion {
 	gv := r.GroupVersion
@@ -134,6 +141,8 @@ type Choice struct {
 	Rule string
 	// Backend and Fallback are places in Route.Backends. Fallback is -1 if there is none.
 	Backend, Fallback int
+	// ReadOnly is set if writes are refused.
+	ReadOnly bool
 	// Shared says how a read may share a response with equal ones. Nil: it may not.
 	Shared *SharedReads
 	// Mirror says where a copy of a read goes. Nil: nowhere.
@@ -176,7 +185,7 @@ func (r *Route) Choose(q *Request, choices []Choice) []Choice {
 		if does == no {
 			continue
 		}
-		c := Choice{Rule: rule.name, Fallback: rule.fallback, Shared: rule.shared, Mirror: rule.mirror}
+		c := Choice{Rule: rule.name, Fallback: rule.fallback, ReadOnly: rule.readOnly, Shared: rule.shared, Mirror: rule.mirror}
 		c.Backend, c.ErrorRate = rule.pick(q)
 		if c.Mirror != nil && c.Mirror.Backend == c.Backend {
 			c.Mirror = nil

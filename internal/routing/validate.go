@@ -39,6 +39,9 @@ func Validate(o *v1alpha1.APIRoute) field.ErrorList {
 	v := validator{group: GroupVersionOf(o.Name).Group, version: GroupVersionOf(o.Name).Version, backends: sets.New[string]()}
 	spec := field.NewPath("spec")
 	v.checkBackends(o.Spec.Backends, spec.Child("backends"))
+	if StoresCustomResources(&o.Spec) {
+		v.checkOneOwner(o, spec)
+	}
 	v.checkRules(o.Spec.Rules, spec.Child("rules"))
 	return v.errs
 }
@@ -102,7 +105,76 @@ func (v *validator) checkBackends(backends []v1alpha1.APIRouteBackend, at *field
 	}
 }
 
+// StoresCustomResources reports whether one of the backends is the custom resources of the group-version.
+func StoresCustomResources(spec *v1alpha1.APIRouteSpec) bool {
+	return slices.ContainsFunc(spec.Backends, func(b v1alpha1.APIRouteBackend) bool { return b.CustomResources != nil })
+}
+
+// checkOneOwner refuses what would store an object of an APIRoute with custom resources at two places, or make who stores it depend on more than
+// the resource and the namespace.
+func (v *validator) checkOneOwner(o *v1alpha1.APIRoute, spec *field.Path) {
+	const why = "is not possible where one of the backends is customResources: each object is stored in one place"
+	if HasMetrics(v.group) {
+		v.add(field.Forbidden(spec.Child("backends"), "metrics are no custom resources: "+v.group+" is served by extension servers"))
+	}
+	found := false
+	for i, b := range o.Spec.Backends {
+		at := spec.Child("backends").Index(i)
+		if b.Version != "" {
+			v.add(field.Forbidden(at.Child("version"), "another version "+why))
+		}
+		if b.CustomResources == nil {
+			continue
+		}
+		if found {
+			v.add(field.Forbidden(at.Child("customResources"), "another backend is the custom resources of the group-version already"))
+		}
+		found = true
+	}
+	for i := range o.Spec.Rules {
+		rule, at := &o.Spec.Rules[i], spec.Child("rules").Index(i)
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{
+			{"fallback", rule.Fallback != ""}, {"sharedReads", rule.SharedReads != nil}, {"mirror", rule.Mirror != nil}, {"rollback", rule.Rollback != nil},
+		} {
+			if f.set {
+				v.add(field.Forbidden(at.Child(f.name), why))
+			}
+		}
+		if len(rule.BackendRefs) > 1 {
+			v.add(field.Forbidden(at.Child("backendRefs"), "more than one backend "+why))
+		}
+		for j := range rule.Matches {
+			m, at := &rule.Matches[j], at.Child("matches").Index(j)
+			for _, f := range []struct {
+				name string
+				set  bool
+			}{
+				{"access", m.Access != ""}, {"namespaceSelector", m.NamespaceSelector != nil}, {"names", len(m.Names) > 0}, {"headers", len(m.Headers) > 0},
+				{"resources", slices.ContainsFunc(m.Resources, func(p string) bool { return strings.Contains(p, "/") })},
+			} {
+				if f.set {
+					v.add(field.Forbidden(at.Child(f.name), "rules select by resources, without subresources, and by namespaces where one of the backends is customResources: each object is stored in one place"))
+				}
+			}
+		}
+	}
+}
+
 func (v *validator) checkService(b *v1alpha1.APIRouteBackend, at *field.Path) {
+	if b.CustomResources != nil {
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{{"service", b.Service != nil}, {"caBundle", len(b.CABundle) > 0}, {"insecureSkipTLSVerify", b.InsecureSkipTLSVerify}} {
+			if f.set {
+				v.add(field.Forbidden(at.Child(f.name), "custom resources are served by the front door itself: a backend is a service or customResources"))
+			}
+		}
+		return
+	}
 	if b.Service == nil {
 		if len(b.CABundle) > 0 {
 			v.add(field.Forbidden(at.Child("caBundle"), "a backend without a service is the Service of the APIService, whose spec.caBundle is used"))

@@ -687,6 +687,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.APIRouteSpec{}.OpenAPIModelName():                                   schema_porticodev_internal_routing_v1alpha1_APIRouteSpec(ref),
 		v1alpha1.APIRouteStatus{}.OpenAPIModelName():                                 schema_porticodev_internal_routing_v1alpha1_APIRouteStatus(ref),
 		v1alpha1.BackendRef{}.OpenAPIModelName():                                     schema_porticodev_internal_routing_v1alpha1_BackendRef(ref),
+		v1alpha1.CustomResources{}.OpenAPIModelName():                                schema_porticodev_internal_routing_v1alpha1_CustomResources(ref),
 		v1alpha1.HeaderMatch{}.OpenAPIModelName():                                    schema_porticodev_internal_routing_v1alpha1_HeaderMatch(ref),
 		v1alpha1.Mirror{}.OpenAPIModelName():                                         schema_porticodev_internal_routing_v1alpha1_Mirror(ref),
 		v1alpha1.NamedConditions{}.OpenAPIModelName():                                schema_porticodev_internal_routing_v1alpha1_NamedConditions(ref),
@@ -33932,7 +33933,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteBackend(ref common.Refe
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "APIRouteBackend is an extension server.",
+				Description: "APIRouteBackend is an extension server, or the custom resources of the group-version.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -33947,6 +33948,12 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteBackend(ref common.Refe
 						SchemaProps: spec.SchemaProps{
 							Description: "service is where the backend is reached. Without it, the backend is the Service of the APIService, with the caBundle and the insecureSkipTLSVerify of the APIService.",
 							Ref:         ref(v1alpha1.ServiceReference{}.OpenAPIModelName()),
+						},
+					},
+					"customResources": {
+						SchemaProps: spec.SchemaProps{
+							Description: "customResources makes the backend the custom resources that CustomResourceDefinitions of the group define in this version, in place of a Service. It is available once one of them serves the version. Rules of an APIRoute with such a backend select by resources and namespaces only, and one backend: each object is stored in one place.",
+							Ref:         ref(v1alpha1.CustomResources{}.OpenAPIModelName()),
 						},
 					},
 					"caBundle": {
@@ -33980,7 +33987,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteBackend(ref common.Refe
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.ServiceReference{}.OpenAPIModelName()},
+			v1alpha1.CustomResources{}.OpenAPIModelName(), v1alpha1.ServiceReference{}.OpenAPIModelName()},
 	}
 }
 
@@ -34190,6 +34197,13 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteRule(ref common.Referen
 							},
 						},
 					},
+					"readOnly": {
+						SchemaProps: spec.SchemaProps{
+							Description: "readOnly refuses writes that match with 503 and Retry-After, while objects are copied from one backend to another. Default false.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 					"backendRefs": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -34396,6 +34410,17 @@ func schema_porticodev_internal_routing_v1alpha1_BackendRef(ref common.Reference
 					},
 				},
 				Required: []string{"name"},
+			},
+		},
+	}
+}
+
+func schema_porticodev_internal_routing_v1alpha1_CustomResources(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "CustomResources are the custom resources of a group-version. It has no fields.",
+				Type:        []string{"object"},
 			},
 		},
 	}

@@ -47,7 +47,7 @@ type APIRouteSpec struct {
 	Rules []APIRouteRule `json:"rules,omitempty"`
 }
 
-// APIRouteBackend is an extension server.
+// APIRouteBackend is an extension server, or the custom resources of the group-version.
 type APIRouteBackend struct {
 	// name is how rules, conditions and messages refer to the backend. It is a DNS label.
 	Name string `json:"name"`
@@ -56,6 +56,12 @@ type APIRouteBackend struct {
 	// insecureSkipTLSVerify of the APIService.
 	// +optional
 	Service *ServiceReference `json:"service,omitempty"`
+
+	// customResources makes the backend the custom resources that CustomResourceDefinitions of the group define in this version, in
+	// place of a Service. It is available once one of them serves the version. Rules of an APIRoute with such a backend select by resources and
+	// namespaces only, and one backend: each object is stored in one place.
+	// +optional
+	CustomResources *CustomResources `json:"customResources,omitempty"`
 
 	// caBundle is the PEM certificates that sign the serving certificate of the backend, which must be valid for
 	// "<name>.<namespace>.svc" of the service. If it is empty, the certificates that the system trusts are used.
@@ -72,6 +78,9 @@ type APIRouteBackend struct {
 	// +optional
 	Version string `json:"version,omitempty"`
 }
+
+// CustomResources are the custom resources of a group-version. It has no fields.
+type CustomResources struct{}
 
 // ServiceReference refers to a port of a Service.
 type ServiceReference struct {
@@ -93,6 +102,10 @@ type APIRouteRule struct {
 	// +optional
 	// +listType=atomic
 	Matches []APIRouteMatch `json:"matches,omitempty"`
+
+	// readOnly refuses writes that match with 503 and Retry-After, while objects are copied from one backend to another. Default false.
+	// +optional
+	ReadOnly bool `json:"readOnly,omitempty"`
 
 	// backendRefs are the backends of the requests that match. With several, each gets a share of the users for reads, and
 	// of the objects for writes, in proportion to its weight: a user stays with a backend for as long as the weights stay.
@@ -335,6 +348,10 @@ const (
 	ReasonBackendsUnavailable = "BackendsUnavailable"
 	// ReasonFallback is a rule whose backends are not all available, but whose fallback is.
 	ReasonFallback = "Fallback"
+	// ReasonNoCustomResources is a backend of custom resources while no CustomResourceDefinition of the group serves the version.
+	ReasonNoCustomResources = "NoCustomResources"
+	// ReasonCustomResources is a backend of custom resources that serves some.
+	ReasonCustomResources = "CustomResources"
 	// ReasonErrorRate is a rule of which a backend failed more requests than rollback allows. The message names it, with the numbers.
 	ReasonErrorRate = "ErrorRate"
 )

@@ -46,6 +46,11 @@ func (in BackendRef) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in CustomResources) OpenAPIModelName() string {
+	return "dev.portico.routing.v1alpha1.CustomResources"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in HeaderMatch) OpenAPIModelName() string {
 	return "dev.portico.routing.v1alpha1.HeaderMatch"
 }
