@@ -183,20 +183,30 @@ func (h *parts) settleDiscovery(ctx context.Context, gv schema.GroupVersion) {
 // settled compares the names of the resources.
 func (h *parts) settled(snapshot *discovery.Snapshot, gv schema.GroupVersion) bool {
 	merged, has := snapshot.Lookup(gv)
+	united := false
 	if has && !merged.Local {
-		return true // of a backend
+		if route, ok := h.apiservices.Table().Lookup(gv); !ok || route.Routing == nil || route.Routing.CustomResources() < 0 {
+			return true // of a backend
+		}
+		united = true
 	}
 	for _, g := range h.core.Discovery().Groups {
 		if g.Name != gv.Group {
 			continue
 		}
 		for _, v := range g.Versions {
-			if v.Version == gv.Version {
-				return has && slices.EqualFunc(v.Resources, merged.Resources, func(a, b apidiscoveryv2.APIResourceDiscovery) bool { return a.Resource == b.Resource })
+			if v.Version != gv.Version {
+				continue
 			}
+			if united {
+				return !slices.ContainsFunc(v.Resources, func(r apidiscoveryv2.APIResourceDiscovery) bool {
+					return !slices.ContainsFunc(merged.Resources, func(m apidiscoveryv2.APIResourceDiscovery) bool { return m.Resource == r.Resource })
+				})
+			}
+			return has && slices.EqualFunc(v.Resources, merged.Resources, func(a, b apidiscoveryv2.APIResourceDiscovery) bool { return a.Resource == b.Resource })
 		}
 	}
-	return !has
+	return united || !has
 }
 
 func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []namespaces.Resource {

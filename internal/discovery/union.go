@@ -18,13 +18,19 @@ var computed = []string{"metrics.k8s.io", "custom.metrics.k8s.io", "external.met
 // never answered leaves the metrics of the others as they are.
 //
 // Until each backend of a new APIRoute has been asked once, what the Service of the APIService answered before stands with the rest:
-// clients never see a group-version empty because it got an APIRoute.
-func (g *GroupVersion) uniteParts(whole remote.Route, routes map[string]remote.Route, records map[string]*record) {
+// clients never see a group-version empty because it got an APIRoute. custom is what this server has of the group-version itself, for a
+// backend that is its custom resources.
+func (g *GroupVersion) uniteParts(whole remote.Route, routes map[string]remote.Route, records map[string]*record, custom []apidiscoveryv2.APIResourceDiscovery) {
 	g.united, g.Freshness = true, apidiscoveryv2.DiscoveryFreshnessCurrent
 	answered, before := false, records[whole.APIService]
 	known := before != nil && before.last != nil && before.last.UID == whole.UID
 	for _, name := range whole.Parts {
 		r, ok := routes[name]
+		if ok && r.Local {
+			answered = true
+			g.Resources = unite(g.Resources, custom)
+			continue
+		}
 		rec := records[name]
 		if !ok || rec == nil {
 			continue

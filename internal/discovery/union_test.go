@@ -175,3 +175,26 @@ func TestAStaleBackendMakesTheGroupVersionStale(t *testing.T) {
 		t.Errorf("it is %s because of %q: a namespace controller would miss the widgets", g.Freshness, g.Reason)
 	}
 }
+
+func TestCustomResourcesAreDiscoveredWithTheRest(t *testing.T) {
+	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	kind := func(name string) apidiscoveryv2.APIResourceDiscovery {
+		return apidiscoveryv2.APIResourceDiscovery{Resource: name, Scope: apidiscoveryv2.ScopeNamespace, Verbs: []string{"list"}, ResponseKind: &metav1.GroupVersionKind{Kind: name}}
+	}
+	local := Local{Groups: []apidiscoveryv2.APIGroupDiscovery{{
+		ObjectMeta: metav1.ObjectMeta{Name: gv.Group}, Versions: []apidiscoveryv2.APIVersionDiscovery{{Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{kind("ponds"), kind("widgets")}}},
+	}}}
+	table := remote.Table{Synced: true, Routes: []remote.Route{
+		{GroupVersion: gv, APIService: "v1.example.com", Available: true, Parts: []string{"v1.example.com/a", "v1.example.com/b"}},
+		{GroupVersion: gv, APIService: "v1.example.com/a", PartOf: "v1.example.com", Available: true, UID: "u"},
+		{GroupVersion: gv, APIService: "v1.example.com/b", PartOf: "v1.example.com", Available: true, Local: true},
+	}}
+	records := map[string]*record{"v1.example.com": {}, "v1.example.com/a": {}}
+	found := mergeGroupVersions(local, table, records)
+	if len(found) != 1 || allNames(found[0].Resources) != "ponds[list] widgets[list]" || found[0].Local {
+		t.Errorf("while the server has never answered: %+v", found)
+	}
+	if found[0].Freshness != apidiscoveryv2.DiscoveryFreshnessStale {
+		t.Errorf("it is %s, and what the server has is not known", found[0].Freshness)
+	}
+}

@@ -193,6 +193,10 @@ func (p *Publisher) publish() time.Duration {
 func (p *Publisher) collect() (documents []Document, bytes int) {
 	remotes := map[string]bool{}
 	var several []union
+	locals := map[string]*Document{}
+	for _, d := range p.cfg.Local() {
+		locals[d.Path] = &d
+	}
 	p.records.Read(func(table remote.Table, records map[string]*record) {
 		p.v2.follow(table)
 		for _, r := range table.Routes {
@@ -201,7 +205,7 @@ func (p *Publisher) collect() (documents []Document, bytes int) {
 			}
 			remotes[indexPath(r.GroupVersion)] = true
 			if len(r.Parts) > 0 {
-				several = append(several, unionOf(r, table, records))
+				several = append(several, unionOf(r, table, records, locals[indexPath(r.GroupVersion)]))
 				continue
 			}
 			if d := records[r.APIService].document; d != nil {
@@ -214,9 +218,9 @@ func (p *Publisher) collect() (documents []Document, bytes int) {
 		documents = append(documents, d)
 		bytes += len(d.Packed)
 	}
-	for _, d := range p.cfg.Local() {
-		if !remotes[d.Path] {
-			documents = append(documents, d)
+	for path, d := range locals {
+		if !remotes[path] {
+			documents = append(documents, *d)
 		}
 	}
 	return documents, bytes

@@ -28,12 +28,19 @@ type union struct {
 }
 
 // unionOf returns the documents of the backends of a route. Until each has been asked once, that of the APIService from before it had an
-// APIRoute is one of them. The caller holds the lock of the collector.
-func unionOf(r remote.Route, table remote.Table, records map[string]*record) union {
+// APIRoute is one of them. custom is the document of what this server has of the group-version itself, nil for none. The caller holds the
+// lock of the collector.
+func unionOf(r remote.Route, table remote.Table, records map[string]*record, custom *Document) union {
 	u := union{of: r.GroupVersion}
 	unasked := false
 	for _, name := range r.Parts {
 		at := slices.IndexFunc(table.Routes, func(p remote.Route) bool { return p.APIService == name })
+		if at >= 0 && table.Routes[at].Local {
+			if custom != nil {
+				u.parts = append(u.parts, part{*custom, r.GroupVersion})
+			}
+			continue
+		}
 		if rec := records[name]; at >= 0 && rec != nil && rec.document != nil {
 			u.parts = append(u.parts, part{*rec.document, table.Routes[at].GroupVersion})
 		} else if at >= 0 && rec != nil && rec.problem == "" {

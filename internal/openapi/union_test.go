@@ -88,7 +88,7 @@ func TestADocumentStaysUntilTheBackendsOfAnAPIRouteHaveBeenAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.part.GroupVersion, c.part.APIService, c.part.PartOf = gv, whole.Parts[0], whole.APIService
-			u := unionOf(whole, remote.Table{Routes: []remote.Route{whole, c.part}}, map[string]*record{whole.APIService: &c.own, c.part.APIService: &c.record})
+			u := unionOf(whole, remote.Table{Routes: []remote.Route{whole, c.part}}, map[string]*record{whole.APIService: &c.own, c.part.APIService: &c.record}, nil)
 			var got []string
 			for _, p := range u.parts {
 				got = append(got, p.Hash)
@@ -97,5 +97,28 @@ func TestADocumentStaysUntilTheBackendsOfAnAPIRouteHaveBeenAsked(t *testing.T) {
 				t.Errorf("the union is of %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+func TestCustomResourcesAreDescribedWithTheRest(t *testing.T) {
+	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	theirs, custom := documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/a":{}}}`).Document, documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/b":{}}}`).Document
+	whole := remote.Route{GroupVersion: gv, APIService: "v1.example.com", UID: "u", Parts: []string{"v1.example.com/a", "v1.example.com/b"}}
+	table := remote.Table{Routes: []remote.Route{
+		whole, {GroupVersion: gv, APIService: "v1.example.com/a", PartOf: whole.APIService, Available: true},
+		{GroupVersion: gv, APIService: "v1.example.com/b", PartOf: whole.APIService, Available: true, Local: true},
+	}}
+	records := map[string]*record{"v1.example.com": {}, "v1.example.com/a": {document: &theirs}}
+	u := unionOf(whole, table, records, &custom)
+	d, err := u.merge()
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := d.unpacked()
+	if err != nil || string(body) != `{"components":{},"openapi":"3.0.0","paths":{"/a":{},"/b":{}}}` {
+		t.Errorf("%s, %v", body, err)
+	}
+	if u := unionOf(whole, table, records, nil); len(u.parts) != 1 {
+		t.Errorf("without a definition it is of %v", u.parts)
 	}
 }

@@ -169,7 +169,7 @@ func (e *mergedV2) idleSince(t time.Time) bool {
 
 // haveAll reports whether each of some backends has a document. The caller holds the lock.
 func (s *v2Publisher) haveAll(parts []string) bool {
-	return !slices.ContainsFunc(parts, func(name string) bool { return s.held[name].document == nil })
+	return !slices.ContainsFunc(parts, func(name string) bool { return s.held[name] != nil && s.held[name].document == nil })
 }
 
 // merge makes a document and replaces the current one by it.
@@ -179,10 +179,18 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 	revision, remotePaths := s.revision, map[string]bool{}
 	var remotes []remoteSwagger
 	served := map[string]schema.GroupVersion{}
+	customFirst, customLast := map[string]bool{}, map[string]bool{} // group-versions of which custom resources are a part
 	for _, r := range s.table.Routes {
 		served[r.APIService] = r.GroupVersion
 	}
 	for _, r := range s.table.Routes {
+		if r.Local && r.PartOf != "" {
+			of := customLast
+			if slices.ContainsFunc(s.table.Routes, func(whole remote.Route) bool { return len(whole.Parts) > 0 && whole.Parts[0] == r.APIService }) {
+				of = customFirst
+			}
+			of[indexPath(r.GroupVersion)] = true
+		}
 		if r.Local || len(r.Parts) > 0 && s.haveAll(r.Parts) {
 			continue // what an APIService had before it got an APIRoute is not served any more
 		}
@@ -202,7 +210,7 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 		d, err := from.Document()
 		if err == nil {
 			size += d.size()
-			err = m.addLocal(d, remotePaths)
+			err = m.addLocal(d, func(path string) bool { return !remotePaths[path] || customFirst[path] })
 		}
 		if err != nil {
 			s.log.Error("leaving local groups out of the OpenAPI v2 document", zap.Error(err))
@@ -215,6 +223,18 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 		}
 		if err := m.addServed(d); err != nil {
 			s.log.Error("leaving a member of the OpenAPI v2 document out", zap.String("member", d.Path), zap.Error(err))
+		}
+	}
+	for _, from := range local {
+		if len(customLast) == 0 {
+			break
+		}
+		d, err := from.Document()
+		if err == nil {
+			err = m.addLocal(d, func(path string) bool { return customLast[path] })
+		}
+		if err != nil {
+			s.log.Error("leaving custom resources out of the OpenAPI v2 document", zap.Error(err))
 		}
 	}
 	d, err := m.pack()
@@ -230,13 +250,13 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 	return e, nil
 }
 
-// addLocal leaves out the paths of group-versions that a backend serves.
-func (m *swaggerMerger) addLocal(d Document, remotePaths map[string]bool) error {
+// addLocal adds the paths of the group-versions for which keep holds.
+func (m *swaggerMerger) addLocal(d Document, keep func(groupVersion string) bool) error {
 	s, err := d.open()
 	if err != nil {
 		return err
 	}
-	s.retain(func(path string) bool { return !remotePaths[ownerOf(path)] })
+	s.retain(func(path string) bool { return keep(ownerOf(path)) })
 	m.add(s)
 	return nil
 }
