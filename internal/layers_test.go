@@ -16,9 +16,9 @@ import (
 var layers = map[string]int{
 	"http1": 0, "http2": 0, "httpmsg": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "logging": 0, "clients": 0, "apiclient": 0,
 	"engine": 0,
-	"pki":    1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "adoption": 1, "routing": 1, "sharedreads": 1, "sharedwatch": 1, "mirror": 1,
+	"pki":    1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "adoption": 1, "routing": 1, "sharedreads": 1, "sharedwatch": 1, "mirror": 1, "merge": 1,
 	"auth": 2, "coreapi": 2, "apiservice": 2, "peers": 2, "cluster": 2, "proxy": 2, "discovery": 2, "openapi": 2, "fairness": 2, "lifecycle": 2,
-	"server": 3, "extension": 3, "doctor": 3, "conformance": 3, "drill": 3,
+	"server": 3, "extension": 3, "doctor": 3, "conformance": 3, "drill": 3, "migrate": 3,
 	"aggregator": 4, "gateway": 4,
 	// What others import.
 	"pkg/extension": 3, "pkg/frontdoor": 5, "pkg/apitest": 6,

@@ -1,0 +1,479 @@
+package merge
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	kjson "sigs.k8s.io/json"
+
+	"portico.dev/internal/respond"
+	"portico.dev/internal/run"
+)
+
+const (
+	// maxWrite is about how much is written at once.
+	maxWrite = 512 << 10
+	// firstRetry and maxRetry are the pauses before the watch of a source that broke off is begun again, and giveUp is for how long that is
+	// tried. Then the client's watch ends, and it goes on from its last bookmark.
+	firstRetry = 100 * time.Millisecond
+	maxRetry   = 2 * time.Second
+	giveUp     = 10 * time.Second
+	// waiting is how many events wait for a client.
+	waiting = 64
+)
+
+// event is a line of a watch.
+type event struct {
+	source int
+	kind   watch.EventType
+	object json.RawMessage
+	// version is the resource version after the event, and owned whether the client gets it.
+	version string
+	owned   bool
+	line    []byte
+	err     error // the watch of the source is over
+}
+
+// watch answers a watch. An error means that nothing was written.
+func (m *Merger) watch(w http.ResponseWriter, r *http.Request, c *Collection, q *query) error {
+	ctx, cancel := context.WithTimeout(r.Context(), q.lifetime)
+	defer cancel()
+	s := &stream{writer: w, collection: c, query: q, versions: q.versions}
+	if q.initial || q.newest {
+		if err := s.start(ctx, m); err != nil {
+			return err
+		}
+	}
+	return s.follow(ctx)
+}
+
+// stream is the watch of one client.
+type stream struct {
+	writer     http.ResponseWriter
+	collection *Collection
+	query      *query
+	versions   []string
+	columns    columns
+	begun      bool
+	out        bytes.Buffer
+	// kind and apiVersion are those of the last object, for bookmarks.
+	kind, apiVersion string
+}
+
+// start lists what there is, and sends it unless the watch begins from now on.
+func (s *stream) start(ctx context.Context, m *Merger) error {
+	select {
+	case m.lists <- struct{}{}:
+		defer func() { <-m.lists }()
+	case <-ctx.Done():
+		return apierrors.NewTimeoutError("too many lists are being merged", 1)
+	}
+	q := *s.query
+	q.limit = m.initialPart
+	if s.query.newest {
+		q.limit = 1
+	}
+	f := q.form
+	for {
+		p, err := s.collection.part(ctx, &q, f)
+		if errors.Is(err, errMixed) && q.plain && !s.begun {
+			f = q.objects()
+			continue
+		}
+		if err != nil {
+			return s.fail(err)
+		}
+		s.versions, s.apiVersion = p.versions, p.first.APIVersion
+		s.kind = strings.TrimSuffix(p.first.Kind, "List")
+		if s.query.newest {
+			return nil
+		}
+		if err := s.sendObjects(p); err != nil {
+			return err
+		}
+		if q.token = p.token; q.token == "" {
+			break
+		}
+	}
+	if s.query.initialEnd && s.query.bookmarks {
+		s.bookmark(true)
+	}
+	s.flush()
+	return nil
+}
+
+// sendObjects sends what was listed as added.
+func (s *stream) sendObjects(p *page) error {
+	for _, item := range p.items {
+		var about metav1.TypeMeta
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(item, &about); err == nil && about.Kind == "" {
+			item = withKind(item, s.kind, s.apiVersion) // items of lists need not say it, and objects of events must
+		}
+		s.add(watch.Added, item)
+	}
+	for _, r := range p.rows {
+		table, err := encode(tableOf(p.first, &s.columns, p.columns.definitions, r))
+		if err != nil {
+			return s.fail(err)
+		}
+		s.add(watch.Added, bytes.TrimSpace(table))
+	}
+	s.flush()
+	return nil
+}
+
+// withKind adds the kind to an object that does not say it.
+func withKind(object json.RawMessage, kind, apiVersion string) json.RawMessage {
+	head, err := json.Marshal(metav1.TypeMeta{Kind: kind, APIVersion: apiVersion})
+	body := bytes.TrimSpace(object)
+	if err != nil || len(body) < 2 || body[0] != '{' {
+		return object
+	}
+	if rest := bytes.TrimSpace(body[1:]); rest[0] != '}' {
+		return append(append(head[:len(head)-1:len(head)-1], ','), rest...)
+	}
+	return head
+}
+
+type tableObject struct {
+	Kind       string            `json:"kind"`
+	APIVersion string            `json:"apiVersion"`
+	Metadata   listMetadata      `json:"metadata"`
+	Columns    []json.RawMessage `json:"columnDefinitions"`
+	Rows       []row             `json:"rows"`
+}
+
+// tableOf is the Table of an event. The first one of a watch has the columns, as with kube-apiserver.
+func tableOf(like *document, c *columns, definitions []json.RawMessage, rows ...row) tableObject {
+	order := c.adopt(definitions)
+	for i := range rows {
+		rows[i].Cells = reorder(rows[i].Cells, order)
+	}
+	t := tableObject{Kind: like.Kind, APIVersion: like.APIVersion, Metadata: listMetadata{ResourceVersion: like.Metadata.ResourceVersion}, Columns: []json.RawMessage{}, Rows: rows}
+	if !c.sent {
+		t.Columns, c.sent = c.definitions, true
+	}
+	return t
+}
+
+// follow sends the events of all sources until one of them ends the watch, or the client does.
+func (s *stream) follow(ctx context.Context) error {
+	following, cancel := context.WithCancel(ctx)
+	events := make(chan event, waiting)
+	var sources sync.WaitGroup
+	defer sources.Wait()
+	defer cancel()
+	first := make([]*http.Response, len(s.collection.Sources))
+	for i := range first {
+		resp, err := s.open(following, i, s.versions[i])
+		if err != nil {
+			for _, opened := range first[:i] {
+				_ = opened.Body.Close() // nothing was read of it
+			}
+			return s.fail(err)
+		}
+		first[i] = resp
+	}
+	for i := range first {
+		version := s.versions[i]
+		sources.Go(func() { s.read(following, i, version, first[i], events) })
+	}
+	s.begin()
+	s.flush()
+	for {
+		select {
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), ErrMoved) {
+				s.sendError(Expired("resource version"))
+			}
+			return nil
+		case e := <-events:
+			if !s.takeAll(e, events) {
+				return nil
+			}
+		}
+	}
+}
+
+// takeAll sends an event and those that wait behind it, with one bookmark. False: the watch is over.
+func (s *stream) takeAll(e event, events <-chan event) bool {
+	moved := false
+	for {
+		if e.err != nil {
+			s.flushWithBookmark(moved)
+			s.end(e.err)
+			return false
+		}
+		s.versions[e.source] = e.version
+		moved = moved || e.owned || e.kind == watch.Bookmark
+		s.take(e)
+		if s.out.Len() > maxWrite {
+			break
+		}
+		select {
+		case e = <-events:
+			continue
+		default:
+		}
+		break
+	}
+	s.flushWithBookmark(moved)
+	return true
+}
+
+func (s *stream) flushWithBookmark(moved bool) {
+	if moved && s.query.bookmarks && s.kind != "" {
+		s.bookmark(false)
+	}
+	s.flush()
+}
+
+// take sends an event that the client gets, as it came, but for the columns of Tables.
+func (s *stream) take(e event) {
+	d, err := parse(e.object)
+	if err != nil {
+		return // it was parsed before
+	}
+	if !d.isTable() {
+		s.kind, s.apiVersion = d.Kind, d.APIVersion
+	}
+	switch {
+	case !e.owned:
+		return
+	case !d.isTable():
+		s.out.Write(e.line)
+		return
+	}
+	if len(d.Columns) == 0 {
+		d.Columns = s.columns.definitions
+	}
+	table, err := encode(tableOf(d, &s.columns, d.Columns, d.Rows...))
+	if err == nil {
+		s.add(e.kind, bytes.TrimSpace(table))
+	}
+}
+
+func (s *stream) add(kind watch.EventType, object json.RawMessage) {
+	s.out.WriteString(`{"type":"` + string(kind) + `","object":`)
+	s.out.Write(object)
+	s.out.WriteString("}\n")
+}
+
+// bookmark tells the client its position. Tables have none: whoever takes Tables shows them, and does not go on from a position.
+func (s *stream) bookmark(initialEnd bool) {
+	if s.query.table {
+		return
+	}
+	var o struct {
+		metav1.TypeMeta
+		Metadata struct {
+			ResourceVersion string            `json:"resourceVersion"`
+			Annotations     map[string]string `json:"annotations,omitempty"`
+			Created         *metav1.Time      `json:"creationTimestamp"`
+		} `json:"metadata"`
+	}
+	o.Kind, o.APIVersion, o.Metadata.ResourceVersion = s.kind, s.apiVersion, s.collection.position(s.versions)
+	if initialEnd {
+		o.Metadata.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	if object, err := encode(o); err == nil {
+		s.add(watch.Bookmark, bytes.TrimSpace(object))
+	}
+}
+
+func (s *stream) begin() {
+	if !s.begun {
+		s.begun = true
+		s.writer.Header().Set("Content-Type", respond.MediaJSON)
+		s.writer.WriteHeader(http.StatusOK)
+	}
+}
+
+func (s *stream) flush() {
+	s.begin()
+	if s.out.Len() > 0 {
+		_, _ = s.writer.Write(s.out.Bytes()) // the context of a client that is gone ends
+		s.out.Reset()
+	}
+	if f, ok := s.writer.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// fail ends a watch that did not begin, or one that did, with an error.
+func (s *stream) fail(err error) error {
+	if !s.begun {
+		return err
+	}
+	s.end(err)
+	return nil
+}
+
+// end ends a watch. What a source says of its end holds for the whole. One that broke off ends the watch without a word: its client goes on from
+// its position.
+func (s *stream) end(err error) {
+	var refused *refusedError
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &refused):
+		if isJSON(refused.contentType) && json.Valid(refused.body) {
+			s.add(watch.Error, bytes.TrimSpace(refused.body))
+			s.flush()
+		}
+	case errors.As(err, &status):
+		s.sendError(err)
+	}
+}
+
+func (s *stream) sendError(err error) {
+	object, encodeErr := encode(respond.StatusOf(err))
+	if encodeErr == nil {
+		s.add(watch.Error, bytes.TrimSpace(object))
+		s.flush()
+	}
+}
+
+// open begins the watch of a source.
+func (s *stream) open(ctx context.Context, source int, version string) (*http.Response, error) {
+	seconds := ""
+	if until, ok := ctx.Deadline(); ok { // and a little longer, so that the client's ends first
+		seconds = fmt.Sprint(int(time.Until(until)/time.Second) + 5)
+	}
+	return s.collection.Sources[source].get(ctx, true, s.query.accept, s.query.with("watch", "true", "allowWatchBookmarks", "true",
+		"resourceVersion", version, "timeoutSeconds", seconds))
+}
+
+// read reads the watch of a source, and begins it again when it breaks off.
+func (s *stream) read(ctx context.Context, source int, version string, resp *http.Response, events chan<- event) {
+	failing, pause := time.Time{}, firstRetry
+	for {
+		began, more := time.Now(), false
+		var err error
+		if resp != nil {
+			version, more, err = s.readOnce(ctx, source, version, resp, events)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				s.over(ctx, source, err, events)
+				return
+			}
+		}
+		if more || resp != nil && time.Since(began) > maxRetry {
+			failing, pause = time.Time{}, firstRetry
+		} else if failing.IsZero() {
+			failing = began
+		}
+		if !failing.IsZero() && time.Since(failing) > giveUp || !run.Pause(ctx, pause) {
+			s.over(ctx, source, io.ErrUnexpectedEOF, events)
+			return
+		}
+		pause = min(2*pause, maxRetry)
+		resp, err = s.open(ctx, source, version)
+		var refused *refusedError
+		if errors.As(err, &refused) && refused.code < http.StatusInternalServerError && refused.code != http.StatusTooManyRequests {
+			s.over(ctx, source, err, events)
+			return
+		}
+	}
+}
+
+func (s *stream) over(ctx context.Context, source int, err error, events chan<- event) {
+	select {
+	case events <- event{source: source, err: err}:
+	case <-ctx.Done():
+	}
+}
+
+// readOnce reads a watch to its end. An error is about the whole watch of the client.
+func (s *stream) readOnce(ctx context.Context, source int, version string, resp *http.Response, events chan<- event) (latest string, more bool, err error) {
+	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	lines := bufio.NewReaderSize(resp.Body, 4<<10)
+	for {
+		line, err := readLine(lines)
+		if errors.Is(err, errTooLarge) {
+			return version, more, apierrors.NewInternalError(fmt.Errorf("backend %s sent an event of more than %d MiB", s.collection.Sources[source].Name, maxEvent>>20))
+		}
+		if err != nil {
+			return version, more, nil
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		e, err := s.parse(source, line)
+		if err != nil {
+			return version, more, err
+		}
+		version, more = e.version, true
+		select {
+		case events <- e:
+		case <-ctx.Done():
+			return version, more, nil
+		}
+	}
+}
+
+// readLine reads a line of its own memory.
+func readLine(from *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := from.ReadSlice('\n')
+		if len(line)+len(part) > maxEvent {
+			return nil, errTooLarge
+		}
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+// parse reads an event. An event about an error is an error.
+func (s *stream) parse(source int, line []byte) (event, error) {
+	from := &s.collection.Sources[source]
+	var w struct {
+		Type   watch.EventType `json:"type"`
+		Object json.RawMessage `json:"object"`
+	}
+	bad := func(why string) error {
+		return apierrors.NewInternalError(fmt.Errorf("backend %s sent %s in a watch", from.Name, why))
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(line, &w); err != nil {
+		return event{}, bad("what is no event")
+	}
+	e := event{source: source, kind: w.Type, object: w.Object, line: line}
+	switch w.Type {
+	case watch.Error:
+		return e, &refusedError{source: from.Name, contentType: respond.MediaJSON, body: w.Object}
+	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
+	default:
+		return e, bad("an event of an unknown type")
+	}
+	d, err := parse(w.Object)
+	if err != nil {
+		return e, bad("an event without an object")
+	}
+	about := d.Metadata
+	if d.isTable() && len(d.Rows) > 0 {
+		if about, err = metadataOf(d.Rows[0].Object); err != nil {
+			return e, bad("a row without an object")
+		}
+	}
+	if e.version = about.ResourceVersion; e.version == "" {
+		return e, bad("an object without a resource version")
+	}
+	e.owned = w.Type != watch.Bookmark && from.Owns(about.Namespace)
+	return e, nil
+}
