@@ -10,11 +10,15 @@ import (
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/audit"
+	"portico.dev/internal/coreapi"
 	"portico.dev/internal/fairness"
+	"portico.dev/internal/merge"
 	"portico.dev/internal/mirror"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
@@ -42,6 +46,7 @@ func (h *parts) wireFront() error {
 	}
 	h.mirror = mirror.New(mirror.Config{Metrics: h.metrics.Mirror, Logger: h.log.Named("mirror")})
 	h.sharedWatches = sharedwatch.New(sharedwatch.Config{Metrics: h.metrics.SharedWatches, Logger: h.log.Named("sharedwatch")})
+	builtIn := sets.New(h.core.BuiltIn()...)
 	h.router = &server.Router{
 		Routes:             h.apiservices.Table,
 		LocalGroupVersions: h.localGroupVersions,
@@ -51,6 +56,10 @@ func (h *parts) wireFront() error {
 		Mirror:             h.mirror,
 		RollBack:           h.apiservices.RollBack,
 		SharedWatches:      h.sharedWatches,
+		Merger:             merge.New(),
+		InProcess:          coreapi.InProcess,
+		CustomResource:     func(r schema.GroupVersionResource) bool { return !builtIn.Has(r.GroupVersion()) && h.core.Serves(r) },
+		Authorizer:         h.authz,
 		Unknown:            func(route *apiservice.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
 		InitialEvents:      h.watchLists,
 		Discovery:          h.discovery,

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -31,6 +32,24 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apis
 	q := routing.NewRequest(info, user, r.Header)
 	var room [4]routing.Choice
 	choices := route.Routing.Choose(&q, room[:0])
+	chosen, ok := s.chosenBackend(w, r, route)
+	if !ok {
+		return
+	}
+	stored := slices.ContainsFunc(choices, func(c routing.Choice) bool { return custom(route, c) })
+	switch {
+	case chosen >= 0:
+		s.serveChoice(w, r, route, routing.Choice{Backend: chosen, Fallback: -1})
+		return
+	case stored && isCollection(r, info):
+		s.serveCollection(w, r, info, route, &q, choices)
+		return
+	case choices[0].ReadOnly && !q.Reads() && len(choices) == 1:
+		refuseWrite(w, r, route, choices[0])
+		return
+	case route.Routing.CustomResources() >= 0 && isCollection(r, info) && isOfElsewhere(w, r):
+		return
+	}
 	if len(choices) > 1 {
 		s.serveMerged(w, r, route, &q, choices)
 		return
@@ -50,6 +69,10 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apis
 
 // serveChoice sends a request where it goes for a choice.
 func (s *Router) serveChoice(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice) {
+	if part := route.Parts[c.Backend]; part.Local && part.Available() {
+		s.serveCustom(w, r, part)
+		return
+	}
 	part, target, ok := s.partDestination(r, route, c)
 	NoteServedBy(r.Context(), part.Name)
 	if !ok {
@@ -64,6 +87,14 @@ func (s *Router) serveChoice(w http.ResponseWriter, r *http.Request, route *apis
 		return
 	}
 	s.serveRemote(w, r, part, target) // who gets it counts it, and sends the copy
+}
+
+// serveCustom serves a request for custom resources.
+func (s *Router) serveCustom(w http.ResponseWriter, r *http.Request, part *apiservice.Route) {
+	if info, ok := requestInfo(r.Context()); ok && s.CatchUp != nil && !s.Serves(part.GroupVersion.WithResource(info.Resource)) {
+		s.CatchUp(r.Context(), part.GroupVersion, info.Resource) // another replica may serve it already
+	}
+	s.serveLocal(w, r, part.GroupVersion)
 }
 
 // partDestination is where a request goes for a choice: to the backend, to a replica that reaches it, or to the fallback. False: to
@@ -87,6 +118,9 @@ func (s *Router) partDestination(r *http.Request, route *apiservice.Route, c rou
 // reach is how a backend of an APIRoute is reached, by this replica or through another one. A backend that has not been probed yet is
 // tried.
 func (s *Router) reach(r *http.Request, route, part *apiservice.Route) (proxy.Destination, bool) {
+	if part.Local {
+		return proxy.Destination{}, false // not available, or it would be served here
+	}
 	if part.Available() || part.Untested() {
 		return s.directly(route, part), true
 	}

@@ -11,10 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/filters"
+	"portico.dev/internal/merge"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/mirror"
 	"portico.dev/internal/proxy"
@@ -69,6 +71,13 @@ type Router struct {
 	RollBack func(route *apiservice.Route, rule string, backend int, found routing.Errors)
 	// SharedWatches feed several clients from one watch of an extension server where an APIRoute allows it. Nil: each watch is sent.
 	SharedWatches *sharedwatch.Watches
+	// Merger answers lists and watches of objects some of which are custom resources, and InProcess sends a request to a handler. CustomResource
+	// reports whether a CustomResourceDefinition defines a resource that is served. All are needed for APIRoutes with custom resources.
+	Merger         *merge.Merger
+	InProcess      func(http.Handler) http.RoundTripper
+	CustomResource func(schema.GroupVersionResource) bool
+	// Authorizer decides who may name the backend of a request by BackendHeader. Nil: nobody may.
+	Authorizer authorizer.UnconditionalAuthorizer
 	// PeerMetrics counts what is handed on. May be nil.
 	PeerMetrics *metrics.Peers
 	// Discovery serves /api, /apis and /apis/<group>.
@@ -88,6 +97,8 @@ type Router struct {
 	Warning func() string
 	// Static serves everything outside the API.
 	Static http.Handler
+
+	watches watches
 }
 
 func (s *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -118,8 +129,24 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 		table = s.Routes()
 		route, ok = table.Lookup(gv)
 	}
-	if s.Settle != nil && (!ok || route.Local) && isDocument(r) {
+	if s.Settle != nil && (!ok || route.Local || route.Routing != nil && route.Routing.CustomResources() >= 0) && isDocument(r) {
 		s.Settle(r.Context(), gv)
+	}
+	if info, is := requestInfo(r.Context()); ok && is && info.IsResourceRequest && (info.Verb == "watch" || info.Verb == "list") {
+		if (route.Routing == nil || route.Routing.CustomResources() < 0) && isOfElsewhere(w, r) {
+			return
+		}
+		if info.Verb == "watch" && (!route.Local || s.CustomResource != nil && s.CustomResource(gv.WithResource(info.Resource))) {
+			began := route
+			watching, latest, done := s.watches.begin(r, info, gv, func() *apiservice.Route {
+				if now, ok := s.Routes().Lookup(gv); ok {
+					return now
+				}
+				return began
+			})
+			defer done()
+			r, route = watching, latest
+		}
 	}
 	switch {
 	case ok && route.Routing != nil && (route.Available() || isResource(r)): // each backend has a verdict of its own
