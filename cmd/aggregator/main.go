@@ -16,6 +16,7 @@
 //	debts       what finalized namespaces may have left at dead extension servers
 //	why         which rule lets a user do something, or comes nearest
 //	route       where a request would go, and by which rule
+//	migrate     objects of an extension server become custom resources, or the reverse
 //	version     what this build is
 //
 // Each command has a file of its own; what they start is in internal/aggregator.
@@ -57,7 +58,7 @@ func root() *cobra.Command {
 	}
 	cmd.AddCommand(
 		devCommand(), serveCommand(), kubeconfigCommand(),
-		doctorCommand(), conformanceCommand(), drillCommand(), debtsCommand(), whyCommand(), routeCommand(),
+		doctorCommand(), conformanceCommand(), drillCommand(), debtsCommand(), whyCommand(), routeCommand(), migrateCommand(),
 		gatewayCommand(), adoptCommand(), releaseCommand(),
 		backupCommand(), restoreCommand(), memberCommand(), tokenCommand(), versionCommand(),
 	)

@@ -232,7 +232,11 @@ func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string)
 		}
 		answer.Destinations = append(answer.Destinations, d)
 	}
+	stored := slices.ContainsFunc(choices, func(c routing.Choice) bool { return c.Backend == compiled.CustomResources() })
 	switch {
+	case len(choices) == 1 && !q.Reads() && choices[0].ReadOnly:
+		answer.Refused = "503: the objects can be read only while they are being copied to another backend"
+	case stored && (q.Verb == "list" || q.Verb == "watch"):
 	case len(choices) > 1 && (q.Verb == "watch" || !q.Reads()):
 		answer.Refused = "400: the rules select several backends by namespace or name, and the request is for any: name the namespace or the object"
 	case len(choices) == 1 && !q.Reads() && compiled.Version(choices[0].Backend) != compiled.GroupVersion:
@@ -337,6 +341,9 @@ func rollbackOf(object *v1alpha1.APIRoute, rule *v1alpha1.APIRouteRule) *routeRo
 func describeBackend(object *v1alpha1.APIRoute, r *routing.Route, service *apiregistrationv1.APIService, at int) routeDestination {
 	b := &r.Backends[at]
 	d := routeDestination{Backend: b.Name, Service: addressOf(service.Spec.Service), Version: r.Version(at).Version, Available: string(metav1.ConditionUnknown)}
+	if b.CustomResources != nil {
+		d.Service = "custom resources"
+	}
 	if b.Service != nil {
 		d.Service = addressOf(&apiregistrationv1.ServiceReference{Namespace: b.Service.Namespace, Name: b.Service.Name, Port: b.Service.Port})
 	}
