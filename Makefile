@@ -113,6 +113,7 @@ first-start-kills:
 mutants:
 	go test ./internal/http2 -count 1 -timeout 30m -v -run TestMutants -args -mutants
 	go test ./internal/sharedwatch -count 1 -timeout 10m -v -run TestMutants -args -mutants
+	go test ./internal/merge -count 1 -timeout 20m -v -run TestMutants -args -mutants
 
 # Records what a real kube-apiserver answers users who are no administrators (docs/differential.md).
 # Writes e2e/differential/rights/testdata/recorded.json.gz. Five minutes, and ten more the first time, when the programs are built.

@@ -32,6 +32,8 @@ var recipes = map[string]recipe{
 	"metrics-server":     tool("e2e/thirdparty/metricsserver", "sigs.k8s.io/metrics-server/cmd/metrics-server"),
 	"test-adapter":       tool("e2e/thirdparty/custommetrics", "sigs.k8s.io/custom-metrics-apiserver/test-adapter"),
 	"prometheus-adapter": tool("e2e/thirdparty/prometheusadapter", "sigs.k8s.io/prometheus-adapter/cmd/adapter"),
+	"keda-adapter":       tool("e2e/thirdparty/keda", "github.com/kedacore/keda/v2/cmd/adapter"),
+	"keda-operator":      tool("e2e/thirdparty/keda", "github.com/kedacore/keda/v2/cmd/operator"),
 	"h2spec":             tool("e2e/thirdparty/h2spec", "github.com/summerwind/h2spec/cmd/h2spec"),
 }
 

@@ -61,8 +61,8 @@ func build() error {
 	if err := os.Mkdir(binaries, 0o755); err != nil {
 		return err
 	}
-	return programs.Build(binaries, "aggregator", "kubectl", "prometheus",
-		"sample-apiserver", "metrics-server", "test-adapter", "prometheus-adapter", "h2spec")
+	return programs.Build(binaries, "aggregator", "extserver", "kubectl", "prometheus", "kube-controller-manager",
+		"sample-apiserver", "metrics-server", "test-adapter", "prometheus-adapter", "keda-adapter", "keda-operator", "h2spec")
 }
 
 func failed(err error) int {

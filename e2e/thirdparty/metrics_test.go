@@ -133,14 +133,20 @@ func populate(t *testing.T, d *frontDoor, kubelet int32) {
 // makePod makes the pod shop/web-1, which runs.
 func makePod(t *testing.T, d *frontDoor) {
 	t.Helper()
-	ctx, core := t.Context(), d.typed.CoreV1()
-	if _, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := d.typed.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	runPod(t, d, "web-1")
+}
+
+// runPod makes a pod in the namespace shop, which runs.
+func runPod(t *testing.T, d *frontDoor, name string) {
+	t.Helper()
+	ctx, core := t.Context(), d.typed.CoreV1()
 	var pod *corev1.Pod
 	eventually(t, "a pod is admitted", func() (err error) { // it needs the namespace's service account, which a controller makes
 		pod, err = core.Pods("shop").Create(ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "web-1", Labels: map[string]string{"app": "web"}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web"}},
 			Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "main", Image: "web"}}},
 		}, metav1.CreateOptions{})
 		return err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -81,14 +82,20 @@ func requestRate(ctx context.Context, config *rest.Config) (string, error) {
 	return string(got), err
 }
 
-// startPrometheus starts one that scrapes an application every second.
+// startPrometheus starts one that scrapes an application.
 func startPrometheus(t *testing.T, dir string) string {
 	t.Helper()
 	began := time.Now()
-	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	return scrape(t, dir, func(w io.Writer) {
 		fmt.Fprintf(w, "http_requests_total{namespace=\"shop\",pod=\"web-1\"} %g\n", 3*time.Since(began).Seconds())
 		fmt.Fprintln(w, `queue_depth{namespace="shop",queue="mail"} 12`)
-	}))
+	})
+}
+
+// scrape starts a Prometheus that asks every second what an application has to say, and returns its URL.
+func scrape(t *testing.T, dir string, says func(io.Writer)) string {
+	t.Helper()
+	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { says(w) }))
 	t.Cleanup(application.Close)
 	const configuration = "global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: all\n  honor_labels: true\n  static_configs:\n  - targets: [%q]\n"
 	place(t, filepath.Join(dir, "prometheus.yml"), fmt.Appendf(nil, configuration, application.Listener.Addr()))

@@ -127,12 +127,13 @@ type program struct {
 	*third
 	name    string
 	args    []string
+	env     []string // besides the usual
 	process *programs.Process
 }
 
 func (p *program) start(t *testing.T) {
 	t.Helper()
-	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir}
+	env := append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir}, p.env...)
 	process, err := programs.Start(p.name, p.dir, env, p.log, filepath.Join(binaries, p.name), p.args...)
 	if err != nil {
 		t.Fatal(err)

@@ -215,16 +215,15 @@ func (c *client) list(ctx context.Context) bool {
 func (c *client) run(ctx context.Context) {
 	streamed := c.random.IntN(2) == 0
 	for ctx.Err() == nil {
-		query := "watch=true&allowWatchBookmarks=true&resourceVersion=" + c.version
 		if c.version == "" && streamed {
 			c.relists++
-			query = "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-		} else if c.version == "" && !c.list(ctx) {
-			return
-		} else {
-			query = "watch=true&allowWatchBookmarks=true&resourceVersion=" + c.version
+			c.watch(ctx, "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+			continue
 		}
-		c.watch(ctx, query)
+		if c.version == "" && !c.list(ctx) {
+			return
+		}
+		c.watch(ctx, "watch=true&allowWatchBookmarks=true&resourceVersion="+c.version)
 	}
 }
 
