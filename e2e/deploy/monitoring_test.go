@@ -5,6 +5,7 @@ package deploy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -151,7 +152,7 @@ func (d dashboard) fill(expr string) string {
 }
 
 // monitored starts a front door, an extension server, and a Prometheus that scrapes both with the rights of rbac.yaml. What
-// counts troubles has some to count: audit is on, and the extension server is killed once it was scraped.
+// counts troubles has some to count: audit is on, a backend of an APIRoute is given up, and the extension server is killed once it was scraped.
 func monitored(t *testing.T) *prometheus {
 	t.Helper()
 	dir, kubeconfig := deployFront(t, "--audit-log-path", filepath.Join(t.TempDir(), "audit.log"))
@@ -172,6 +173,7 @@ func monitored(t *testing.T) *prometheus {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	rollBack(t, env, dir)
 	output(t, env, "kubectl", "apply", "--server-side", "-f", "../../deploy/monitoring/rbac.yaml")
 	prometheus := startPrometheus(t, dir, kubeconfig, port)
 	// Both were scraped. Now the extension server goes, so that an APIService which was available is so no more.
@@ -182,6 +184,37 @@ func monitored(t *testing.T) *prometheus {
 		t.Error("a dead extension server answers")
 	}
 	return prometheus
+}
+
+// rollBack has a backend of an APIRoute given up, which has no Service.
+func rollBack(t *testing.T, env []string, dir string) {
+	t.Helper()
+	const route = `
+apiVersion: routing.portico.dev/v1alpha1
+kind: APIRoute
+metadata: {name: v1.metrics.k8s.io}
+spec:
+  backends: [{name: stable}, {name: canary, service: {namespace: kube-system, name: canary}}]
+  rules:
+  - name: canary
+    backendRefs: [{name: stable, weight: 0}, {name: canary}]
+    rollback: {errorPercent: 50, minRequests: 3}
+`
+	file := filepath.Join(dir, "route.yaml")
+	if err := os.WriteFile(file, []byte(route), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	output(t, env, "kubectl", "apply", "-f", file)
+	if err := programs.Poll(nil, func() error {
+		_, _ = try(env, "kubectl", "get", "nodes.metrics.k8s.io") // fails until it is given up
+		metrics, err := try(env, "kubectl", "get", "--raw", "/metrics")
+		if err == nil && !strings.Contains(metrics, `portico_apiroute_rolled_back{apiroute="v1.metrics.k8s.io",backend="canary",rule="canary"} 1`) {
+			err = errors.New("the backend is not given up")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // scrapeConfig is deploy/monitoring/scrape.yaml with places of this test in it.
