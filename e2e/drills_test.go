@@ -55,7 +55,7 @@ func TestEveryDrillPasses(t *testing.T) {
 func TestDrillsOfOneBackendOfAnAPIRoutePass(t *testing.T) {
 	drills := []string{
 		"refuse", "hang", "reset-mid-body", "certificate-rotation", "one-endpoint-of-three-hangs", "garbage-discovery", "vanishing-discovery",
-		"namespace-dead-storageless", "namespace-dead-storage-bearing", "restart-everything-dead", "partial-partition",
+		"namespace-dead-storageless", "namespace-dead-storage-bearing", "namespace-policy", "restart-everything-dead", "partial-partition",
 	}
 	results := passedDrills(t, append([]string{"--apiroute"}, drills...)...)
 	if len(results) != len(drills) {

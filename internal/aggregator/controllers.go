@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -30,6 +33,7 @@ import (
 	"portico.dev/internal/lifecycle/quotas"
 	"portico.dev/internal/lifecycle/trust"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/server"
 )
 
@@ -59,11 +63,21 @@ func (h *parts) wireControllers() error {
 	}
 	c := h.cfg
 	h.warnOfRootCA()
+	at := func(backend string) metadata.Interface {
+		client, err := metadata.NewForConfig(&rest.Config{
+			Host: "https://portico.invalid", Transport: toBackend{jsonDeletions(coreapi.InProcess(inside)), backend}, QPS: -1, WarningHandler: rest.NoWarnings{},
+		})
+		if err != nil { // never: it is configured as the one above
+			h.log.Error("no client of a backend", zap.Error(err))
+			return allGroups
+		}
+		return client
+	}
 	h.controllers = lifecycle.New(lifecycle.Config{
 		Client: h.clients, BootstrapClient: h.bootstrapClients, Namespaces: h.informers.Namespaces(), Election: h.election, Choice: choice,
 		Finalization: namespaces.Config{
 			Delay:    h.cfg.Embedded.NamespaceDeletionDelay,
-			Metadata: allGroups, Served: h.served, Defined: h.core.DefinedResources,
+			Metadata: allGroups, MetadataAt: at, Served: h.served, Defined: h.core.DefinedResources,
 			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.debts,
 		},
 		Quotas: quotas, RootCA: h.publishedRootCA,
@@ -115,12 +129,8 @@ func (h *parts) newDebtCleaner() *debts.Cleaner {
 }
 
 func (h *parts) routeTo(apiService string) (*apiservice.Route, bool) {
-	for _, r := range h.apiservices.Table().Routes() {
-		if r.Name == apiService && !r.Local {
-			return r, true
-		}
-	}
-	return nil, false
+	r, ok := h.apiservices.Table().Named(apiService)
+	return r, ok && !r.Local
 }
 
 func (h *parts) apiServiceState(apiService string) debts.APIServiceState {
@@ -251,6 +261,11 @@ func (h *parts) served() []namespaces.GroupVersion {
 	var out []namespaces.GroupVersion
 	discovered := sets.New[schema.GroupVersion]()
 	for _, gv := range snapshot.GroupVersions() {
+		if route, ok := table.Lookup(gv.GroupVersion); ok && route.Routing != nil && len(gv.Parts) > 0 {
+			out = append(out, h.servedByBackends(gv, route, table)...)
+			discovered.Insert(gv.GroupVersion)
+			continue
+		}
 		resources := deletable(gv.Resources)
 		// An annotation makes the last-known resources of a dead backend Current for clients. A namespace waits for it all the same.
 		current := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent && (gv.Reason == "" || len(resources) == 0)
@@ -280,6 +295,30 @@ func (h *parts) served() []namespaces.GroupVersion {
 	return out
 }
 
+// servedByBackends is what each of several backends of a group-version has: one that is dead keeps nobody from deleting what the others have, and
+// a namespace waits for it as for the only one.
+func (h *parts) servedByBackends(gv discovery.GroupVersion, route *apiservice.Route, table *apiservice.Table) []namespaces.GroupVersion {
+	var out []namespaces.GroupVersion
+	for _, p := range gv.Parts {
+		part, ok := table.Named(p.APIService)
+		if !ok {
+			part = &apiservice.Route{Name: p.APIService} // discovery is a moment behind
+		}
+		resources := deletable(p.Resources)
+		current := p.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent && (p.Reason == "" || len(resources) == 0)
+		served := namespaces.GroupVersion{
+			GroupVersion: gv.GroupVersion, Resources: resources, Known: part.Local || current || len(p.Resources) > 0, Current: current,
+			APIService: p.APIService, Reason: p.Reason,
+		}
+		if !part.Local {
+			h.addAPIService(&served, part)
+		}
+		served.UID, served.NonPersistent, served.FinalizeAfter = route.UID, route.Options.NonPersistent, route.Options.FinalizeAfter
+		out = append(out, served)
+	}
+	return out
+}
+
 // addAPIService adds the options of the APIService, and since when its backend has been unavailable. The shared status, if
 // it says so too, takes precedence: it outlives a restart and is the same for all replicas.
 func (h *parts) addAPIService(served *namespaces.GroupVersion, route *apiservice.Route) {
@@ -301,6 +340,9 @@ func (h *parts) addAPIService(served *namespaces.GroupVersion, route *apiservice
 
 // unreachableSince returns since when no replica has reached an APIService's backend, zero when one has or it is not known.
 func (h *parts) unreachableSince(name string) time.Time {
+	if apiService, backend, several := strings.Cut(name, "/"); several {
+		return h.backendUnreachableSince(apiService, backend)
+	}
 	object, err := h.services.Apiregistration().V1().APIServices().Lister().Get(name)
 	if err != nil {
 		return time.Time{}
@@ -311,6 +353,33 @@ func (h *parts) unreachableSince(name string) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// backendUnreachableSince is unreachableSince of one of the backends of an APIRoute.
+func (h *parts) backendUnreachableSince(apiRoute, backend string) time.Time {
+	object, exists, err := h.apiRoutes.Informer.GetIndexer().GetByKey(apiRoute)
+	if err != nil || !exists {
+		return time.Time{}
+	}
+	for _, b := range object.(*v1alpha1.APIRoute).Status.Backends {
+		c := meta.FindStatusCondition(b.Conditions, v1alpha1.ConditionAvailable)
+		if b.Name == backend && c != nil && c.Status == metav1.ConditionFalse && c.Reason != apiservice.CleanupDebt {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// toBackend names the backend of requests.
+type toBackend struct {
+	next    http.RoundTripper
+	backend string
+}
+
+func (t toBackend) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context()) // a RoundTripper must not change its request
+	r.Header.Set(server.BackendHeader, t.backend)
+	return t.next.RoundTrip(r)
 }
 
 // quotas configures how quotas are counted: with the client of the local groups, so that no extension server is called.

@@ -391,7 +391,7 @@ func (c *Controller) watchDocuments(ctx context.Context) {
 
 // Debts tells which backends have cleanup debts, by APIService.
 type Debts interface {
-	// Message describes the cleanup debts of an APIService's backend; empty when there are none. The text changes only when
+	// Message describes the cleanup debts of an APIService's backend, or of a backend of an APIRoute; empty when there are none. The text changes only when
 	// they do. It must not block.
 	Message(apiService string) string
 	// Changed returns a channel that is closed when Owed may return another text. Take it before calling Owed.
@@ -424,7 +424,7 @@ func (c *Controller) watchDebts(ctx context.Context) {
 	for {
 		changed := c.cfg.Debts.Changed()
 		now := make(map[string]string)
-		for _, r := range c.Table().Routes() {
+		for _, r := range c.Table().all {
 			if text := c.debtOf(r.Name); text != "" && !r.Local {
 				now[r.Name] = text
 			}

@@ -100,6 +100,16 @@ func (t *Table) Lookup(gv schema.GroupVersion) (*Route, bool) {
 	return r, ok
 }
 
+// Named returns the route of an APIService, or of a backend of an APIRoute ("<APIService>/<backend>").
+func (t *Table) Named(name string) (*Route, bool) {
+	for _, r := range t.all {
+		if r.Name == name {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
 // Routes returns every route in the order of legacy discovery: groups by the priority of their best APIService, then
 // by that object's name; within a group by version priority, then newer and more stable first. Callers must not change
 // the slice.

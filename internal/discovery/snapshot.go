@@ -30,6 +30,8 @@ type GroupVersion struct {
 	// in warnings.
 	Reason    string
 	Resources []apidiscoveryv2.APIResourceDiscovery
+	// Parts is what each of several backends has of it, those of another version left out; nil for one backend.
+	Parts []Part
 
 	groupPriority int32
 	// united: Resources are those of several backends.
@@ -37,6 +39,16 @@ type GroupVersion struct {
 	// unavailable: Reason is the reason of the condition, which holds since then.
 	unavailable bool
 	since       time.Time
+}
+
+// Part is what one of the backends of a group-version serves.
+type Part struct {
+	// APIService is the name of the backend, "<APIService>/<backend>".
+	APIService string
+	Freshness  apidiscoveryv2.DiscoveryFreshness
+	// Reason says in a few words what is wrong with the backend.
+	Reason    string
+	Resources []apidiscoveryv2.APIResourceDiscovery
 }
 
 // Snapshot is everything that is served at one moment, with the discovery documents. It is immutable.

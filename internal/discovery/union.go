@@ -29,6 +29,7 @@ func (g *GroupVersion) uniteParts(whole remote.Route, routes map[string]remote.R
 		if ok && r.Local {
 			answered = true
 			g.Resources = unite(g.Resources, custom)
+			g.Parts = append(g.Parts, Part{APIService: name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: custom})
 			continue
 		}
 		rec := records[name]
@@ -38,9 +39,13 @@ func (g *GroupVersion) uniteParts(whole remote.Route, routes map[string]remote.R
 		if known && rec.unasked(r) {
 			answered = true
 			g.Resources = unite(g.Resources, before.resources(whole))
+			g.Parts = append(g.Parts, Part{APIService: name, Freshness: apidiscoveryv2.DiscoveryFreshnessStale, Reason: "NotChecked"})
 			continue
 		}
 		freshness, why := rec.freshness(r)
+		if r.GroupVersion == g.GroupVersion {
+			g.Parts = append(g.Parts, Part{APIService: name, Freshness: freshness, Reason: why, Resources: rec.resources(r)})
+		}
 		answered = answered || rec.last != nil && rec.last.UID == r.UID
 		if r.GroupVersion != g.GroupVersion || slices.Contains(computed, g.Group) {
 			freshness = apidiscoveryv2.DiscoveryFreshnessCurrent

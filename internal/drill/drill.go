@@ -145,9 +145,6 @@ func (t Target) refuses(ctx context.Context, d Drill) string {
 	if t.APIRoute && t.Gateway != nil {
 		return "an APIRoute and a gateway at once are not drilled"
 	}
-	if t.APIRoute && d.Needs == OurAnnotations {
-		return "its annotation is about the APIService, which is available as long as one backend of its APIRoute is"
-	}
 	if d.Endpoints > 1 && !t.endpointAddress().IsValid() {
 		return "endpoints need an IP address that is not a loopback address, and this machine has none: name one with --advertise-address"
 	}

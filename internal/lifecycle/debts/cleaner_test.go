@@ -255,7 +255,7 @@ func TestADebtThatCannotBeRead(t *testing.T) {
 		}
 		return text
 	}
-	id := IDOf("ns-1", shop)
+	id := IDOf("ns-1", shop, service)
 	for _, c := range []struct {
 		situation string
 		value     []byte

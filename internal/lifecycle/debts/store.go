@@ -271,7 +271,8 @@ type Debt struct {
 	Namespace    string    `json:"namespace"`
 	NamespaceUID types.UID `json:"namespaceUID"`
 	GroupVersion string    `json:"groupVersion"`
-	APIService   string    `json:"apiService"`
+	// APIService is the name of an APIService, or "<APIService>/<backend>" for one of several backends of its APIRoute.
+	APIService string `json:"apiService"`
 	// Reason is why the namespace did not wait.
 	Reason string `json:"reason"`
 	// Since is when the debt was recorded, in whole seconds, like creation timestamps.
@@ -291,14 +292,18 @@ const FinalizeDelay = 2 * time.Second
 // NewDebt returns a debt recorded now.
 func NewDebt(namespace string, uid types.UID, gv schema.GroupVersion, apiService, reason string) Debt {
 	return Debt{
-		Version: debtVersion, ID: IDOf(uid, gv), Namespace: namespace, NamespaceUID: uid, GroupVersion: gv.String(), APIService: apiService,
+		Version: debtVersion, ID: IDOf(uid, gv, apiService), Namespace: namespace, NamespaceUID: uid, GroupVersion: gv.String(), APIService: apiService,
 		Reason: reason, Since: time.Now().UTC().Truncate(time.Second),
 	}
 }
 
-// IDOf returns the ID of a namespace's debt in a group-version.
-func IDOf(uid types.UID, gv schema.GroupVersion) string {
-	sum := sha256.Sum256([]byte(string(uid) + "/" + gv.String()))
+// IDOf returns the ID of a namespace's debt in a group-version, at the backend of its APIService or at one of several of its APIRoute.
+func IDOf(uid types.UID, gv schema.GroupVersion, apiService string) string {
+	of := string(uid) + "/" + gv.String()
+	if _, backend, several := strings.Cut(apiService, "/"); several {
+		of += "/" + backend
+	}
+	sum := sha256.Sum256([]byte(of))
 	return hex.EncodeToString(sum[:6])
 }
 

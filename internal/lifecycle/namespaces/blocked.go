@@ -3,6 +3,7 @@ package namespaces
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -42,7 +43,7 @@ func (f *Finalizer) blockedVersions(ns *corev1.Namespace, blocked []GroupVersion
 	out := make([]blockedVersion, 0, len(blocked))
 	for _, gv := range blocked {
 		w := blockedVersion{GroupVersion: gv}
-		if d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, gv.GroupVersion)); ok {
+		if d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, gv.GroupVersion, gv.APIService)); ok {
 			// Decided before, perhaps by another replica. The return of the backend changes nothing: it is unavailable until
 			// the debt is cleaned up, which deletes the objects of this namespace.
 			w.deadline, w.why = d.Since, d.Reason
@@ -97,7 +98,7 @@ func allExpired(blocking []blockedVersion, now time.Time) (all bool, next time.D
 func (f *Finalizer) finalizeWithout(ctx context.Context, ns *corev1.Namespace, blocking []blockedVersion) (time.Duration, error) {
 	var wait time.Duration
 	for _, w := range blocking {
-		d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, w.GroupVersion.GroupVersion))
+		d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, w.GroupVersion.GroupVersion, w.APIService))
 		if !ok {
 			d = debts.NewDebt(ns.Name, ns.UID, w.GroupVersion.GroupVersion, w.APIService, w.why)
 			if err := f.Debts.Record(ctx, d); err != nil {
@@ -120,14 +121,15 @@ func (f *Finalizer) finalizeWithout(ctx context.Context, ns *corev1.Namespace, b
 
 // recordEvent logs the decision and writes an Event about the APIService.
 func (f *Finalizer) recordEvent(ctx context.Context, ns *corev1.Namespace, w blockedVersion) {
-	id := debts.IDOf(ns.UID, w.GroupVersion.GroupVersion)
+	id := debts.IDOf(ns.UID, w.GroupVersion.GroupVersion, w.APIService)
 	f.Logger.Warn("namespace finalized without a backend", zap.String("namespace", ns.Name), zap.String("uid", string(ns.UID)),
 		zap.String("apiservice", w.APIService), zap.String("because", w.why), zap.String("debt", id))
 	now := metav1.Now()
+	apiService, _, _ := strings.Cut(w.APIService, "/")
 	event := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%s", w.APIService, id)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%s", apiService, id)},
 		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService", Name: w.APIService, UID: w.UID,
+			APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService", Name: apiService, UID: w.UID,
 		},
 		Related: &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID},
 		Type:    corev1.EventTypeWarning, Reason: finalizedWithoutBackend, Action: "Finalize",

@@ -40,7 +40,11 @@ func (w *contentDeleter) deleteResource(ctx context.Context, namespace string, t
 }
 
 func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t target) (*deletionResult, error) {
-	client := w.metadata.Resource(t.GroupVersionResource).Namespace(namespace)
+	of := w.metadata
+	if t.backend != "" {
+		of = w.metadataAt(t.backend)
+	}
+	client := of.Resource(t.GroupVersionResource).Namespace(namespace)
 	had, err := w.countObjects(ctx, client, t)
 	if err != nil {
 		return nil, err

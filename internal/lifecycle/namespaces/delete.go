@@ -35,6 +35,7 @@ var errReplaced = errors.New("the namespace was replaced")
 type contentDeleter struct {
 	client         clients.Interface
 	metadata       metadata.Interface
+	metadataAt     func(backend string) metadata.Interface
 	knownResources *knownResources
 	emptyVersions  *emptyVersions
 }

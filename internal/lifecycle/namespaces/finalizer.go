@@ -60,6 +60,8 @@ type Config struct {
 	Client clients.Interface
 	// Metadata deletes and counts objects of kinds that this program does not know.
 	Metadata metadata.Interface
+	// MetadataAt is the same for what one of several backends of a group-version has. Default nil: no group-version has several.
+	MetadataAt func(backend string) metadata.Interface
 	// Namespaces is shared with the rest of the server, which runs it.
 	Namespaces coreinformers.NamespaceInformer
 	// Served returns the group-versions that are served, alive or dead, in order of preference within a group.
@@ -85,7 +87,7 @@ type Config struct {
 func New(cfg Config) *Finalizer {
 	cfg.CycleGrace = cmp.Or(cfg.CycleGrace, DefaultCycleGrace)
 	f := &Finalizer{Config: cfg}
-	f.deleter = &contentDeleter{client: cfg.Client, metadata: cfg.Metadata, knownResources: &f.knownResources, emptyVersions: &f.emptyVersions}
+	f.deleter = &contentDeleter{client: cfg.Client, metadata: cfg.Metadata, metadataAt: cfg.MetadataAt, knownResources: &f.knownResources, emptyVersions: &f.emptyVersions}
 	return f
 }
 

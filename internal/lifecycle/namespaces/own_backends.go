@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 )
@@ -57,11 +56,13 @@ type emptyRecord struct {
 
 // registration is a group-version and the UID of its APIService, because another APIService may mean another backend.
 type registration struct {
-	schema.GroupVersion
+	versionAt
 	registration types.UID
 }
 
-func registrationOf(gv GroupVersion) registration { return registration{gv.GroupVersion, gv.UID} }
+func registrationOf(gv GroupVersion) registration {
+	return registration{versionAt{gv.GroupVersion, gv.backend()}, gv.UID}
+}
 
 // record replaces what is known of the group-versions that are ending now.
 func (c *emptyVersions) record(ns *corev1.Namespace, doomed []GroupVersion, empty bool) {

@@ -32,6 +32,8 @@ type target struct {
 	Resource
 	// apiService is named in errors; empty for local resources.
 	apiService string
+	// backend is the name of one of several backends of the group-version, empty for the only one.
+	backend string
 	// host is the namespace of the backend's Service, empty as well.
 	host string
 }
@@ -39,9 +41,9 @@ type target struct {
 // newPlan chooses one reachable version of every resource. leaving reports whether a namespace is being deleted.
 func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan, error) {
 	s := &plan{}
-	type backendGroup struct{ group, backend string }
+	type backendGroup struct{ group, service, backend string }
 	byGroup := map[backendGroup][]target{}
-	seen := map[schema.GroupResource]bool{}
+	seen := map[schema.GroupResource]schema.GroupVersion{}
 	core := false
 	for _, gv := range served {
 		if gv.blocks() {
@@ -59,16 +61,19 @@ func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan,
 		}
 		core = core || gv.GroupVersion == schema.GroupVersion{Version: "v1"}
 		for _, r := range gv.Resources {
-			t := target{gv.WithResource(r.Name), r, gv.remoteAPIService(), gv.Service.Namespace}
+			t := target{gv.WithResource(r.Name), r, gv.remoteAPIService(), gv.backend(), gv.Service.Namespace}
+			in, before := seen[t.GroupResource()]
 			switch {
-			case seen[t.GroupResource()]:
+			case before && (in != gv.GroupVersion || t.backend == ""): // each of several backends has objects of its own
 			case gv.Group == "" && r.Name == "pods":
 				s.pods = &t
 			default:
-				at := backendGroup{gv.Group, gv.Service.String()}
+				at := backendGroup{gv.Group, gv.Service.String(), t.backend}
 				byGroup[at] = append(byGroup[at], t)
 			}
-			seen[t.GroupResource()] = true
+			if !before {
+				seen[t.GroupResource()] = gv.GroupVersion
+			}
 		}
 	}
 	if !core {
@@ -95,10 +100,18 @@ func (t target) blame(err error) error {
 	if t.apiService == "" {
 		return err
 	}
-	return fmt.Errorf("APIService %s: %w", t.apiService, err)
+	return fmt.Errorf("%s: %w", subject(t.apiService), err)
 }
 
-// GroupVersion is one group-version in discovery, available or not.
+// subject is an APIService, or one of the backends of an APIRoute, in a sentence.
+func subject(apiService string) string {
+	if name, backend, several := strings.Cut(apiService, "/"); several {
+		return "backend " + backend + " of APIRoute " + name
+	}
+	return "APIService " + apiService
+}
+
+// GroupVersion is one group-version in discovery, available or not, or what one of several backends has of it.
 type GroupVersion struct {
 	schema.GroupVersion
 	// Resources are those that are namespaced and have the verb delete; the last-known ones when not Current.
@@ -107,7 +120,8 @@ type GroupVersion struct {
 	Known bool
 	// Current is false when the backend cannot be reached or its list cannot be believed.
 	Current bool
-	// APIService, Reason and Since say why it is not Current. Since may be zero.
+	// APIService, Reason and Since say why it is not Current. Since may be zero. The name of one of several backends is
+	// "<APIService>/<backend>".
 	APIService, Reason string
 	Since              time.Time
 
@@ -132,6 +146,12 @@ func (gv GroupVersion) remoteAPIService() string {
 	return gv.APIService
 }
 
+// backend is the name of one of several backends, empty for the only one.
+func (gv GroupVersion) backend() string {
+	_, backend, _ := strings.Cut(gv.APIService, "/")
+	return backend
+}
+
 // Resource is a namespaced resource that can be deleted, with what else it can do.
 type Resource struct {
 	Name                   string
@@ -150,7 +170,7 @@ func (gv GroupVersion) blocks() bool {
 // problem is a group-version's part of the condition's message: which APIService, since when, and what it may hold.
 func (gv GroupVersion) problem() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: APIService %s is not available (%s", gv.GroupVersion, gv.APIService, gv.Reason)
+	fmt.Fprintf(&b, "%s: %s is not available (%s", gv.GroupVersion, subject(gv.APIService), gv.Reason)
 	if !gv.Since.IsZero() {
 		fmt.Fprintf(&b, " since %s", gv.Since.UTC().Format(time.RFC3339))
 	}
@@ -172,7 +192,13 @@ func (gv GroupVersion) problem() string {
 // once more, and is gone when the backend answers 404.
 type knownResources struct {
 	mu    sync.Mutex // guards known
-	known map[schema.GroupVersion]versionResources
+	known map[versionAt]versionResources
+}
+
+// versionAt is a group-version at one of its backends.
+type versionAt struct {
+	schema.GroupVersion
+	backend string
 }
 
 type versionResources struct {
@@ -184,13 +210,13 @@ type versionResources struct {
 func (m *knownResources) addDropped(served []GroupVersion) []GroupVersion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := map[schema.GroupVersion]versionResources{}
+	now := map[versionAt]versionResources{}
 	out := slices.Clone(served)
 	for i, gv := range served {
 		if gv.remoteAPIService() == "" || gv.NonPersistent {
 			continue
 		}
-		before := m.known[gv.GroupVersion]
+		before := m.known[versionAt{gv.GroupVersion, gv.backend()}]
 		if before.uid != gv.UID {
 			before = versionResources{} // another registration may mean another backend
 		}
@@ -202,7 +228,7 @@ func (m *knownResources) addDropped(served []GroupVersion) []GroupVersion {
 			}
 		}
 		out[i].Resources = resources
-		now[gv.GroupVersion] = versionResources{gv.UID, resources}
+		now[versionAt{gv.GroupVersion, gv.backend()}] = versionResources{gv.UID, resources}
 	}
 	m.known = now
 	return out
@@ -212,7 +238,8 @@ func (m *knownResources) addDropped(served []GroupVersion) []GroupVersion {
 func (m *knownResources) forget(t target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.known[t.GroupVersion()]
+	at := versionAt{t.GroupVersion(), t.backend}
+	r := m.known[at]
 	r.resources = slices.DeleteFunc(slices.Clone(r.resources), func(o Resource) bool { return o.Name == t.Name })
-	m.known[t.GroupVersion()] = r
+	m.known[at] = r
 }

@@ -1,0 +1,88 @@
+package namespaces
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/metadata"
+)
+
+// severalEnv is a namespace that is being deleted, with widgets at two backends of one group-version. The second one is changed.
+func severalEnv(t *testing.T, change func(*GroupVersion)) (w *env, at map[string]*fakeMetadata) {
+	w = blockedEnv(t, func(*GroupVersion) {})
+	at = map[string]*fakeMetadata{"one": newFakeMetadata(), "two": newFakeMetadata()}
+	for _, m := range at {
+		m.put(widgets, "doomed", "w")
+	}
+	w.serve(coreV1(), shop(func(gv *GroupVersion) { gv.APIService += "/one" }), shop(func(gv *GroupVersion) {
+		gv.APIService += "/two"
+		change(gv)
+	}))
+	return w, at
+}
+
+func (w *env) finalizerAt(at map[string]*fakeMetadata) *Finalizer {
+	config := w.config()
+	config.MetadataAt = func(backend string) metadata.Interface { return at[backend] }
+	return New(config)
+}
+
+// Each of several backends has objects of its own, whatever the others have of the same name.
+func TestTheObjectsOfAllBackendsAreDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, at := severalEnv(t, func(*GroupVersion) {})
+		w.after(w.finalizerAt(at), time.Minute)
+		if !w.gone("doomed") || at["one"].count(widgets) > 0 || at["two"].count(widgets) > 0 || len(w.debtStore.All()) > 0 {
+			t.Errorf("gone %v, %d and %d widgets, debts %v", w.gone("doomed"), at["one"].count(widgets), at["two"].count(widgets), w.debtStore.All())
+		}
+	})
+}
+
+// A dead one of several backends is waited for as the only one is, and holds up nothing that the others have.
+func TestADeadBackendOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, at := severalEnv(t, dead)
+		if w.after(w.finalizerAt(at), time.Hour); w.gone("doomed") {
+			t.Fatal("the namespace goes without a backend that is waited for as long as it takes")
+		}
+		if at["one"].count(widgets) > 0 || at["two"].called("list", widgets) > 0 {
+			t.Errorf("%d widgets are left at the other one, and the dead one is asked %d times", at["one"].count(widgets), at["two"].called("list", widgets))
+		}
+		if got := w.condition("doomed", discoveryFailure); !strings.Contains(got, "backend two of APIRoute v1.shop.example.com is not available (FailedDiscoveryCheck since 2026-05-04T03:02:01Z)") {
+			t.Errorf("the condition is %s", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w, at := severalEnv(t, func(gv *GroupVersion) {
+			dead(gv)
+			gv.FinalizeAfter, gv.UnreachableSince = time.Minute, time.Now()
+		})
+		took := w.after(w.finalizerAt(at), time.Hour)
+		if !w.gone("doomed") || took < time.Minute-time.Second || took > 2*time.Minute {
+			t.Fatalf("gone %v after %s, want a minute", w.gone("doomed"), took)
+		}
+		all := w.debtStore.All()
+		if len(all) != 1 || all[0].APIService != "v1.shop.example.com/two" || w.debtStore.Message("v1.shop.example.com/two") == "" || w.debtStore.Message("v1.shop.example.com") != "" ||
+			w.debtStore.Message("v1.shop.example.com/one") != "" {
+			t.Errorf("debts %+v, want one of the dead backend", all)
+		}
+	})
+}
+
+func TestDebtsOfSeveralBackendsAreSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, at := severalEnv(t, func(gv *GroupVersion) {
+			dead(gv)
+			gv.FinalizeAfter, gv.UnreachableSince = time.Minute, time.Now()
+		})
+		served := w.servedNow()
+		dead(&served[1])
+		served[1].FinalizeAfter, served[1].UnreachableSince = time.Minute, time.Now()
+		w.serve(served...)
+		if w.after(w.finalizerAt(at), time.Hour); !w.gone("doomed") || len(w.debtStore.All()) != 2 {
+			t.Errorf("gone %v, debts %+v", w.gone("doomed"), w.debtStore.All())
+		}
+	})
+}
