@@ -58,11 +58,22 @@ func (x *exam) route(route *v1alpha1.APIRoute) finding {
 	}
 	for i := range route.Spec.Backends {
 		b := &route.Spec.Backends[i]
-		if c := backendCondition(route, b.Name); b.Service == nil && c != nil && c.Status == metav1.ConditionFalse {
+		c := backendCondition(route, b.Name)
+		switch {
+		case b.Service != nil || c == nil || c.Status != metav1.ConditionFalse:
+		case b.CustomResources != nil:
+			return flawed(fmt.Sprintf("backend %s, the custom resources of %s, is not available (%s): %s", b.Name, x.gv, c.Reason, c.Message),
+				kubectl("get", "customresourcedefinitions"), describe)
+		default:
 			return flawed(fmt.Sprintf("backend %s, the Service of the APIService, is not available (%s): %s", b.Name, c.Reason, c.Message), describe)
 		}
 	}
 	found := fmt.Sprintf("%d backends, %d rules", len(route.Spec.Backends), len(route.Spec.Rules))
+	for _, rule := range route.Spec.Rules {
+		if rule.ReadOnly {
+			found += fmt.Sprintf("; rule %s refuses writes: if no migration is running, run it again, or delete the rule", rule.Name)
+		}
+	}
 	for i := range route.Status.Rules {
 		rule := &route.Status.Rules[i]
 		if c := routing.RollbackOf(route, rule); c != nil { // its requests are answered, by another backend

@@ -55,6 +55,14 @@ func TestAPIRoutes(t *testing.T) {
 			w.route.Status.Rules[0].Conditions = append(w.route.Status.Rules[0].Conditions,
 				metav1.Condition{Type: v1alpha1.ConditionRolledBack, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonErrorRate, Message: "3 of 4 requests failed"})
 		}},
+		{name: "custom resources that nobody has defined", hop: HopRoute, found: "backend first, the custom resources of shop.example.com/v1, is not available (NoCustomResources): create one", fix: "kubectl get customresourcedefinitions",
+			harm: func(w *testCluster) {
+				w.route.Spec.Backends[0].CustomResources = &v1alpha1.CustomResources{}
+				set(&w.route.Status.Backends[0].Conditions[0], "NoCustomResources", "create one")
+			}},
+		{name: "a migration that was killed", found: "rule some refuses writes: if no migration is running, run it again", harm: func(w *testCluster) {
+			w.route.Spec.Rules[0].ReadOnly = true
+		}},
 		{name: "another API server has none", harm: func(w *testCluster) { w.portico = false }},
 		{name: "without effect", hop: HopRoute, found: "has no effect (Invalid): two rules have one name", fix: "kubectl edit apiroute " + name,
 			harm: func(w *testCluster) { set(&w.route.Status.Conditions[0], "Invalid", "two rules have one name") }},

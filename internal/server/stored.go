@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -156,7 +157,7 @@ func (s *Router) serveSource(w http.ResponseWriter, r *http.Request, route *apis
 // isOfElsewhere reports whether a list or a watch goes on from where a client was when the objects were those of a merged collection, which
 // this one is not. It was answered then.
 func isOfElsewhere(w http.ResponseWriter, r *http.Request) bool {
-	if len(r.URL.RawQuery) < len("continue=")+20 {
+	if raw := r.URL.RawQuery; !strings.Contains(raw, "resourceVersion=1") && !strings.Contains(raw, "=merged.") { // nearly always
 		return false
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
