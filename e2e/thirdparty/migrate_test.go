@@ -241,6 +241,16 @@ func migrationRefuses(t *testing.T, d *frontDoor) {
 	if err := d.typed.CoreV1().ConfigMaps("shop").Delete(t.Context(), "owned", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	hidden := toBackend(t, d, "custom-resources").Resource(flunders).Namespace("shop")
+	if _, err := hidden.Create(t.Context(), flunder("f-03", nil), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := aggregator(d, "migrate", flundersToMigrate, "--to", "custom-resources", "-n", "shop"); err == nil || !strings.Contains(err.Error(), "backend custom-resources has a Flunder f-03 that is no copy of what backend server has") {
+		t.Errorf("over an object that is no copy: %v", err)
+	}
+	if err := hidden.Delete(t.Context(), "f-03", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := aggregator(d, "migrate", flundersToMigrate, "--to", "nowhere", "-n", "shop"); err == nil || !strings.Contains(err.Error(), `has no backend "nowhere"`) {
 		t.Errorf("to a backend that is not there: %v", err)
 	}

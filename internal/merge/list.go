@@ -36,23 +36,7 @@ type page struct {
 func (m *Merger) list(w http.ResponseWriter, r *http.Request, c *Collection, q *query) error {
 	ctx, cancel := context.WithTimeout(r.Context(), listTimeout)
 	defer cancel()
-	select {
-	case m.lists <- struct{}{}:
-		defer func() { <-m.lists }()
-	case <-ctx.Done():
-		return apierrors.NewTimeoutError("too many lists are being merged", 1)
-	}
-	p, err := c.page(ctx, q, q.form)
-	if errors.Is(err, errMixed) {
-		if !q.plain {
-			return respond.NotAcceptable(respond.MediaJSON)
-		}
-		p, err = c.page(ctx, q, q.form.objects())
-	}
-	if err != nil {
-		return err
-	}
-	body, err := p.encode(c)
+	body, err := m.merged(ctx, c, q)
 	if err != nil {
 		return err
 	}
@@ -61,6 +45,26 @@ func (m *Merger) list(w http.ResponseWriter, r *http.Request, c *Collection, q *
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(body) // a client that is gone needs no answer
 	return nil
+}
+
+// merged is the list as it is written.
+func (m *Merger) merged(ctx context.Context, c *Collection, q *query) ([]byte, error) {
+	leave, err := m.enter(ctx, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	p, err := c.page(ctx, q, q.form)
+	if errors.Is(err, errMixed) {
+		if !q.plain {
+			return nil, respond.NotAcceptable(respond.MediaJSON)
+		}
+		p, err = c.page(ctx, q, q.form.objects())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.encode(c)
 }
 
 // page lists what the query asks for.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +19,8 @@ import (
 )
 
 const (
-	// maxLists bounds the lists that are merged at once, and maxBytes what one of them may take.
+	// maxLists bounds the lists of one collection that are merged at once, so that a source that hangs keeps nobody else waiting. maxBytes is
+	// what one of them may take.
 	maxLists = 16
 	maxBytes = 64 << 20
 	// maxEvent bounds an event.
@@ -53,13 +55,47 @@ var ErrMoved = errors.New("the objects are stored elsewhere now")
 
 // Merger serves collections. It is safe for concurrent use.
 type Merger struct {
-	lists chan struct{}
 	// initialPart is how many objects are listed at once for a watch that begins with those that there are.
 	initialPart int64
+
+	mu    sync.Mutex // guards lists
+	lists map[string]*slots
+}
+
+// slots are those of the lists of one ID, while somebody uses or awaits one.
+type slots struct {
+	taken chan struct{}
+	users int
+}
+
+// enter waits until another list may be merged, and leave ends it.
+func (m *Merger) enter(ctx context.Context, id string) (leave func(), err error) {
+	m.mu.Lock()
+	s := m.lists[id]
+	if s == nil {
+		s = &slots{taken: make(chan struct{}, maxLists)}
+		m.lists[id] = s
+	}
+	s.users++
+	m.mu.Unlock()
+	forget := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if s.users--; s.users == 0 {
+			delete(m.lists, id)
+		}
+	}
+	select {
+	case s.taken <- struct{}{}:
+		return func() { <-s.taken; forget() }, nil
+	case <-ctx.Done():
+		forget()
+		return nil, apierrors.NewTimeoutError(fmt.Sprintf("%d lists of the same are being merged", maxLists), 1)
+	}
 }
 
 // New returns a Merger.
-func New() *Merger { return &Merger{lists: make(chan struct{}, maxLists), initialPart: 500} }
+func New() *Merger { return &Merger{lists: map[string]*slots{}, initialPart: 500} }
 
 // Serve answers a list or a watch. The request is authorized already; sources may authorize it once more.
 func (m *Merger) Serve(w http.ResponseWriter, r *http.Request, c *Collection, watch bool) {

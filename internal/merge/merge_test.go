@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -604,6 +605,38 @@ func FuzzPositions(f *testing.F) {
 		}
 		if at, err := c.decodeContinue(text); err == nil && (at.Source > 1 || len(at.Versions) != 2) {
 			t.Errorf("%q continues at %+v", text, at)
+		}
+	})
+}
+
+// Lists of one collection wait for each other when a source hangs, and nobody else does.
+func TestAServerThatHangsKeepsNoOtherCollectionWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newEnv()
+		hung := w.collection()
+		hung.ID = "hung"
+		hung.Sources[0].Get = func(ctx context.Context, _ bool, _ []string, _ url.Values) (*http.Response, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		var lists sync.WaitGroup
+		for range 2 * maxLists {
+			lists.Go(func() {
+				answer := httptest.NewRecorder()
+				w.merger.Serve(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/widgets", nil), hung, false)
+				if answer.Code != http.StatusServiceUnavailable {
+					t.Errorf("a list of a server that hangs is answered %d %s", answer.Code, answer.Body)
+				}
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		if code, body := w.get(t, "", false, ""); code != http.StatusOK || time.Since(began) > 0 {
+			t.Errorf("another list is answered %d %s after %s", code, body, time.Since(began))
+		}
+		lists.Wait()
+		if len(w.merger.lists) != 0 {
+			t.Errorf("what is known of %d collections is kept for nobody", len(w.merger.lists))
 		}
 	})
 }

@@ -74,12 +74,6 @@ type stream struct {
 
 // start lists what there is, and sends it unless the watch begins from now on.
 func (s *stream) start(ctx context.Context, m *Merger) error {
-	select {
-	case m.lists <- struct{}{}:
-		defer func() { <-m.lists }()
-	case <-ctx.Done():
-		return apierrors.NewTimeoutError("too many lists are being merged", 1)
-	}
 	q := *s.query
 	q.limit = m.initialPart
 	if s.query.newest {
@@ -87,7 +81,12 @@ func (s *stream) start(ctx context.Context, m *Merger) error {
 	}
 	f := q.form
 	for {
+		leave, err := m.enter(ctx, s.collection.ID)
+		if err != nil {
+			return s.fail(err)
+		}
 		p, err := s.collection.part(ctx, &q, f)
+		leave() // the client may be slow
 		if errors.Is(err, errMixed) && q.plain && !s.begun {
 			f = q.objects()
 			continue

@@ -82,8 +82,8 @@ func (m *Migration) look(ctx context.Context, r *Report) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(there)) {
-		if objects[name] == nil && !isLeftover(there[name]) {
-			r.add("backend %s has a %s %s that backend %s has not, and that is no copy: delete it", r.To, m.resource.Kind, name, r.From)
+		if !isLeftover(there[name]) {
+			r.add("backend %s has a %s %s that is no copy of what backend %s has: delete it", r.To, m.resource.Kind, name, r.From)
 		}
 	}
 	if err := m.findDependents(ctx, r, uids); err != nil {
