@@ -106,8 +106,8 @@ func (s *stream) start(ctx context.Context, m *Merger) error {
 			break
 		}
 	}
-	if s.query.initialEnd && s.query.bookmarks {
-		s.bookmark(true)
+	if s.query.bookmarks {
+		s.bookmark(s.query.initialEnd)
 	}
 	s.flush()
 	return nil
