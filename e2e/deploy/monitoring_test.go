@@ -206,7 +206,7 @@ spec:
 	}
 	output(t, env, "kubectl", "apply", "-f", file)
 	if err := programs.Poll(nil, func() error {
-		_, _ = try(env, "kubectl", "get", "nodes.metrics.k8s.io") // fails until it is given up
+		_, _ = try(env, "kubectl", "get", "--raw", "/apis/metrics.k8s.io/v1/nodes") // fails until it is given up
 		metrics, err := try(env, "kubectl", "get", "--raw", "/metrics")
 		if err == nil && !strings.Contains(metrics, `portico_apiroute_rolled_back{apiroute="v1.metrics.k8s.io",backend="canary",rule="canary"} 1`) {
 			err = errors.New("the backend is not given up")
