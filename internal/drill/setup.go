@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -196,6 +197,15 @@ func (s *Stage) createAPIRoute(ctx context.Context) error {
 	}
 	if err := s.create(ctx, apiRoutes, string(body)); err != nil {
 		return fmt.Errorf("apiroute %s: %w", route.Name, err)
+	}
+	// Before it is in effect, the subject gets what is meant for the other backend.
+	if _, inEffect, err := s.until(ctx, openWithin, func(ctx context.Context) bool {
+		var seen v1alpha1.APIRoute
+		return s.get(ctx, apiRoutes+"/"+route.Name, &seen) == nil && meta.IsStatusConditionTrue(seen.Status.Conditions, v1alpha1.ConditionAccepted)
+	}); err != nil {
+		return err
+	} else if !inEffect {
+		return fmt.Errorf("the front door did not accept APIRoute %s within %s", route.Name, openWithin)
 	}
 	collection := s.other.collection(s.Namespace)
 	if err := s.awaitOther(ctx, s.other.read("list", collection)); err != nil || !s.other.stores {
