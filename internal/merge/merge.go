@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
 
@@ -159,7 +160,7 @@ func newQuery(r *http.Request, c *Collection) (*query, error) {
 	}
 	q := &query{
 		form: f, token: values.Get("continue"), version: values.Get("resourceVersion"), match: values.Get("resourceVersionMatch"),
-		bookmarks: isTrue(values, "allowWatchBookmarks"), lifetime: c.Lifetime, rest: url.Values{},
+		bookmarks: request.IsTrue(values, "allowWatchBookmarks"), lifetime: c.Lifetime, rest: url.Values{},
 	}
 	for name, value := range values {
 		q.rest[name] = value
@@ -184,7 +185,7 @@ func newQuery(r *http.Request, c *Collection) (*query, error) {
 		}
 	}
 	initial, told := values["sendInitialEvents"]
-	q.initialEnd = isTrue(values, "sendInitialEvents")
+	q.initialEnd = request.IsTrue(values, "sendInitialEvents")
 	q.initial = q.initialEnd || !told && q.versions == nil
 	q.newest = told && len(initial) > 0 && !q.initialEnd && q.versions == nil
 	switch {
@@ -194,12 +195,6 @@ func newQuery(r *http.Request, c *Collection) (*query, error) {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	return q, nil
-}
-
-// isTrue reads a parameter as the Kubernetes libraries do: all but "0" and "false" is true.
-func isTrue(query url.Values, name string) bool {
-	values, ok := query[name]
-	return ok && values[0] != "0" && !strings.EqualFold(values[0], "false")
 }
 
 // with returns the parameters for a source, with these beside what the client said. Those without a value are left out.

@@ -3,6 +3,7 @@ package request
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -62,4 +63,10 @@ func LongRunning(info *apirequest.RequestInfo) bool {
 		return info.IsResourceRequest
 	}
 	return false
+}
+
+// IsTrue reads a parameter of a query as the Kubernetes libraries do: all but "0" and "false" is true.
+func IsTrue(query url.Values, name string) bool {
+	values, ok := query[name]
+	return ok && values[0] != "0" && !strings.EqualFold(values[0], "false")
 }

@@ -15,6 +15,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/sharedwatch"
@@ -60,12 +61,12 @@ func sharedWatchOf(r *http.Request, info *apirequest.RequestInfo) (q sharedwatch
 	if err != nil || !query.Has("watch") || query.Has("limit") || query.Has("continue") {
 		return q, false
 	}
-	q.InitialEvents = isTrue(query, "sendInitialEvents")
+	q.InitialEvents = request.IsTrue(query, "sendInitialEvents")
 	if match := query.Get("resourceVersionMatch"); q.InitialEvents != (match == string(metav1.ResourceVersionMatchNotOlderThan)) || !q.InitialEvents && match != "" {
 		return q, false // its server says what is wrong with it
 	}
 	q.Lifetime = lifetimeOf(query.Get("timeoutSeconds"))
-	q.Version, q.Bookmarks, q.Path = query.Get("resourceVersion"), isTrue(query, "allowWatchBookmarks"), r.URL.Path
+	q.Version, q.Bookmarks, q.Path = query.Get("resourceVersion"), request.IsTrue(query, "allowWatchBookmarks"), r.URL.Path
 	var kept []string
 	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
 		name, _, _ := strings.Cut(part, "=")
@@ -75,12 +76,6 @@ func sharedWatchOf(r *http.Request, info *apirequest.RequestInfo) (q sharedwatch
 	}
 	q.Query = strings.Join(kept, "&")
 	return q, true
-}
-
-// isTrue reads a parameter as the Kubernetes libraries do: all but "0" and "false" is true.
-func isTrue(query url.Values, name string) bool {
-	values, ok := query[name]
-	return ok && values[0] != "0" && !strings.EqualFold(values[0], "false")
 }
 
 // minWatchLifetime is that of watches that do not say theirs: up to twice as long, so that they do not all end at the same time, as with

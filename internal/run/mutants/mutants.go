@@ -1,0 +1,68 @@
+// Package mutants runs the tests of a package against defects that are put into it one at a time. Only tests import it.
+package mutants
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var run = flag.Bool("mutants", false, "run the tests against mutants of the package")
+
+// Mutant is a defect: Old, which stands once in File, becomes New.
+type Mutant struct{ Name, File, Old, New string }
+
+// Of returns a Mutant.
+func Of(name, file, before, after string) Mutant {
+	return Mutant{Name: name, File: file, Old: before, New: after}
+}
+
+// Test looks whether the mutants can be made, and with -mutants whether the tests of the package in the working directory find each. The
+// test that calls it must be named TestMutants.
+func Test(t *testing.T, all []Mutant) {
+	for _, m := range all {
+		t.Run(m.Name, func(t *testing.T) {
+			source, err := os.ReadFile(m.File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.Count(source, []byte(m.Old)) != 1 {
+				t.Fatalf("%s does not have it once: %s", m.File, m.Old)
+			}
+			if !*run {
+				return
+			}
+			dir := t.TempDir()
+			at, err := filepath.Abs(m.File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mutant, overlay := filepath.Join(dir, m.File), filepath.Join(dir, "overlay.json")
+			replace, err := json.Marshal(map[string]any{"Replace": map[string]string{at: mutant}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, data := range map[string][]byte{mutant: bytes.Replace(source, []byte(m.Old), []byte(m.New), 1), overlay: replace} {
+				if err := os.WriteFile(name, data, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			out, err := exec.CommandContext(ctx, "go", "test", "-count", "1", "-timeout", "2m", "-vet", "off", "-overlay", overlay, "-skip", "^TestMutants$", ".").CombinedOutput()
+			switch {
+			case err == nil:
+				t.Error("the tests do not find it")
+			case !strings.Contains(string(out), "--- FAIL") && !strings.Contains(string(out), "panic: deadlock") && !strings.Contains(string(out), "test timed out"):
+				t.Errorf("the tests fail for another reason: %v\n%.2000s", err, out)
+			}
+		})
+	}
+}
