@@ -103,9 +103,11 @@ func (w *env) truth() map[string]int {
 // serve sends a request, and returns the response as it comes.
 func (w *env) serve(ctx context.Context, query string, watch bool, accept string) *http.Response {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w.mu.Lock()
-	w.watching[&cancel] = true
-	w.mu.Unlock()
+	if watch {
+		w.mu.Lock()
+		w.watching[&cancel] = true
+		w.mu.Unlock()
+	}
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil)
 	if accept != "" {
 		r.Header.Set("Accept", accept)
@@ -639,4 +641,29 @@ func TestAServerThatHangsKeepsNoOtherCollectionWaiting(t *testing.T) {
 			t.Errorf("what is known of %d collections is kept for nobody", len(w.merger.lists))
 		}
 	})
+}
+
+// TestAWatchThatBeginsWhileItsObjectsMove: its client is told to list again, not that a server is dead.
+func TestAWatchThatBeginsWhileItsObjectsMove(t *testing.T) {
+	for _, query := range []string{"watch=true", "watch=true&resourceVersion="} {
+		asked := make(chan struct{}, 2)
+		waits := func(ctx context.Context, _ bool, _ []string, _ url.Values) (*http.Response, error) {
+			asked <- struct{}{}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		own := func(namespace string) bool { return namespace == "a" }
+		c := &Collection{ID: "uid", Epoch: 1, Lifetime: time.Hour, Sources: []Source{
+			{Name: "one", Owns: own, Get: waits}, {Name: "two", Owns: func(namespace string) bool { return !own(namespace) }, Get: waits}}}
+		if strings.HasSuffix(query, "=") {
+			query += c.position([]string{"1", "2"})
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() { <-asked; cancel(ErrMoved) }()
+		answer := httptest.NewRecorder()
+		New().Serve(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil), c, true)
+		if answer.Code != http.StatusGone || !strings.Contains(answer.Body.String(), `"reason":"Expired"`) {
+			t.Errorf("%s: %d %s", query, answer.Code, answer.Body)
+		}
+	}
 }

@@ -83,7 +83,7 @@ func (s *stream) start(ctx context.Context, m *Merger) error {
 	for {
 		leave, err := m.enter(ctx, s.collection.ID)
 		if err != nil {
-			return s.fail(err)
+			return s.fail(ctx, err)
 		}
 		p, err := s.collection.part(ctx, &q, f)
 		leave() // the client may be slow
@@ -92,14 +92,14 @@ func (s *stream) start(ctx context.Context, m *Merger) error {
 			continue
 		}
 		if err != nil {
-			return s.fail(err)
+			return s.fail(ctx, err)
 		}
 		s.versions, s.apiVersion = p.versions, p.first.APIVersion
 		s.kind = strings.TrimSuffix(p.first.Kind, "List")
 		if s.query.newest {
 			return nil
 		}
-		if err := s.sendObjects(p); err != nil {
+		if err := s.sendObjects(ctx, p); err != nil {
 			return err
 		}
 		if q.token = p.token; q.token == "" {
@@ -114,7 +114,7 @@ func (s *stream) start(ctx context.Context, m *Merger) error {
 }
 
 // sendObjects sends what was listed as added.
-func (s *stream) sendObjects(p *page) error {
+func (s *stream) sendObjects(ctx context.Context, p *page) error {
 	for _, item := range p.items {
 		var about metav1.TypeMeta
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(item, &about); err == nil && about.Kind == "" {
@@ -125,7 +125,7 @@ func (s *stream) sendObjects(p *page) error {
 	for _, r := range p.rows {
 		table, err := encode(tableOf(p.first, &s.columns, p.columns.definitions, r))
 		if err != nil {
-			return s.fail(err)
+			return s.fail(ctx, err)
 		}
 		s.add(watch.Added, bytes.TrimSpace(table))
 	}
@@ -181,7 +181,7 @@ func (s *stream) follow(ctx context.Context) error {
 			for _, opened := range first[:i] {
 				_ = opened.Body.Close() // nothing was read of it
 			}
-			return s.fail(err)
+			return s.fail(ctx, err)
 		}
 		first[i] = resp
 	}
@@ -311,8 +311,11 @@ func (s *stream) flush() {
 	}
 }
 
-// fail ends a watch that did not begin, or one that did, with an error.
-func (s *stream) fail(err error) error {
+// fail ends a watch that did not begin, or one that did, with an error. Whatever went wrong, the client lists again if the objects moved.
+func (s *stream) fail(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), ErrMoved) {
+		err = Expired("resource version")
+	}
 	if !s.begun {
 		return err
 	}
