@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -39,9 +38,6 @@ spec:
   - {name: spared, matches: [{resources: [spareds]}], backendRefs: [{name: spare}], fallback: first, mirror: {backend: second}}
   - {name: all, backendRefs: [{name: first}], mirror: {backend: second, ignore: [spec.seen]}}
 `
-
-// patience is how long a test waits for something that should take milliseconds.
-const patience = 30 * time.Second
 
 // copies is a Mirror that runs until the test ends, and what its copies came to.
 type copies struct {
@@ -79,7 +75,7 @@ func (c *copies) are(t *testing.T, want map[string]int) {
 		total += n
 	}
 	got := map[string]int{}
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	eventually(t, "the copies came to something", func() bool {
 		clear(got)
 		sum := 0
 		for _, result := range []string{metrics.MirrorSame, metrics.MirrorStatus, metrics.MirrorBody, metrics.MirrorFailed, metrics.MirrorDropped} {
@@ -87,10 +83,8 @@ func (c *copies) are(t *testing.T, want map[string]int) {
 				got[result], sum = n, sum+n
 			}
 		}
-		if sum >= total {
-			break
-		}
-	}
+		return sum >= total
+	})
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the copies are %v, want %v", got, want)
 	}
@@ -303,9 +297,7 @@ func TestA46ACopyOfARead(t *testing.T) {
 		}
 	}
 	route, _ := table.Lookup(routing.GroupVersionOf("v1.example.com"))
-	for deadline := time.Now().Add(patience); len(second.list()) < clients && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the copies are sent", func() bool { return len(second.list()) >= clients })
 	if n := route.Parts[1].Backend.Report().InFlight; n != clients {
 		t.Errorf("%d copies count against the limit of their backend", n)
 	}
@@ -362,9 +354,7 @@ func TestACopyOfAnEarlierSpecIsNotSent(t *testing.T) {
 	for range inFlight + 1 {
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
 	}
-	for deadline := time.Now().Add(patience); len(second.list()) < inFlight && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the copies are sent", func() bool { return len(second.list()) >= inFlight })
 	mu.Lock()
 	table = after
 	mu.Unlock()
