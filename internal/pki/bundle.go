@@ -3,6 +3,7 @@ package pki
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"go.uber.org/zap"
 )
 
@@ -24,7 +26,12 @@ type bundleState struct {
 	pem   []byte
 	certs []*x509.Certificate
 	pool  *x509.CertPool
+	// verified is until when chains are valid, by their digests. A verification costs as much as a request.
+	verified *lru.Cache[[sha256.Size]byte, time.Time]
 }
+
+// rememberVerified bounds the chains of clients that are remembered.
+const rememberVerified = 1024
 
 // LoadBundle reads a bundle from a file, which Run follows.
 func LoadBundle(file string) (*Bundle, error) {
@@ -54,7 +61,11 @@ func (b *Bundle) Set(pem []byte) error {
 	for _, c := range certs {
 		pool.AddCert(c)
 	}
-	b.current.Store(&bundleState{pem: bytes.Clone(pem), certs: certs, pool: pool})
+	verified, err := lru.New[[sha256.Size]byte, time.Time](rememberVerified)
+	if err != nil {
+		return err // of a size that is not positive
+	}
+	b.current.Store(&bundleState{pem: bytes.Clone(pem), certs: certs, pool: pool, verified: verified})
 	return nil
 }
 
@@ -70,10 +81,15 @@ func (b *Bundle) Certificates() []*x509.Certificate { return b.current.Load().ce
 // Stale is why the last reload was refused, nil when the bundle is what its file says.
 func (b *Bundle) Stale() error { return loadError(&b.stale) }
 
-// VerifyClient reports why a client's chain, leaf first, is not one of this bundle's clients, or nil.
+// VerifyClient reports why a client's chain, leaf first, is not one of this bundle's clients, or nil. That a chain is valid is remembered
+// until it expires or the bundle is replaced.
 func (b *Bundle) VerifyClient(chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return errors.New("no client certificate was presented")
+	}
+	now, state, key := time.Now(), b.current.Load(), digest(chain)
+	if until, ok := state.verified.Get(key); ok && now.Before(until) {
+		return nil
 	}
 	var intermediates *x509.CertPool
 	if len(chain) > 1 {
@@ -82,15 +98,46 @@ func (b *Bundle) VerifyClient(chain []*x509.Certificate) error {
 			intermediates.AddCert(c)
 		}
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{
-		Roots:         b.Pool(),
+	chains, err := chain[0].Verify(x509.VerifyOptions{
+		Roots:         state.pool,
 		Intermediates: intermediates,
+		CurrentTime:   now,
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
 		return fmt.Errorf("verify client certificate of %q (serial %s): %w", chain[0].Subject.CommonName, chain[0].SerialNumber, err)
 	}
+	state.verified.Add(key, validUntil(chains))
 	return nil
+}
+
+// digest tells chains apart: certificates say in DER how long they are.
+func digest(chain []*x509.Certificate) (key [sha256.Size]byte) {
+	if len(chain) == 1 {
+		return sha256.Sum256(chain[0].Raw)
+	}
+	h := sha256.New()
+	for _, c := range chain {
+		h.Write(c.Raw)
+	}
+	h.Sum(key[:0])
+	return key
+}
+
+// validUntil is when the last of the chains expires: each when its first certificate does.
+func validUntil(chains [][]*x509.Certificate) (until time.Time) {
+	for _, chain := range chains {
+		ends := chain[0].NotAfter
+		for _, c := range chain[1:] {
+			if c.NotAfter.Before(ends) {
+				ends = c.NotAfter
+			}
+		}
+		if ends.After(until) {
+			until = ends
+		}
+	}
+	return until
 }
 
 // Run follows the file until ctx ends. A static bundle has nothing to follow and just waits.

@@ -8,8 +8,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -138,6 +140,83 @@ func TestVerifyClient(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What was verified once is valid until it expires, or the authority is not believed any more; another chain is looked at by itself.
+func TestVerifiedClientsAreRememberedWhileTheyAreValid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, other := authority(t, "clients"), authority(t, "other")
+		bundle, err := StaticBundle(clients.PEM())
+		if err != nil {
+			t.Fatal(err)
+		}
+		alice := []*x509.Certificate{issue(t, clients, Leaf{CommonName: "alice", Client: true, TTL: time.Hour}).Leaf()}
+		mallory := []*x509.Certificate{issue(t, other, Leaf{CommonName: "alice", Client: true, TTL: time.Hour}).Leaf()}
+		verify := func(chain []*x509.Certificate, refused string) {
+			t.Helper()
+			err := bundle.VerifyClient(chain)
+			if refused == "" && err != nil || refused != "" && (err == nil || !strings.Contains(err.Error(), refused)) {
+				t.Errorf("got %v, want %q", err, refused)
+			}
+		}
+		for range 2 {
+			verify(alice, "")
+			verify(mallory, "unknown authority")
+			verify(append(slices.Clone(mallory), alice...), "unknown authority")
+		}
+		time.Sleep(time.Hour - time.Second)
+		verify(alice, "")
+		if err := bundle.Set(other.PEM()); err != nil {
+			t.Fatal(err)
+		}
+		verify(alice, "unknown authority")
+		verify(mallory, "")
+		if err := bundle.Set(append(clients.PEM(), other.PEM()...)); err != nil {
+			t.Fatal(err)
+		}
+		verify(alice, "")
+		time.Sleep(2 * time.Second)
+		verify(alice, "expired")
+		verify(mallory, "expired")
+	})
+}
+
+// A verification costs as much as the rest of a request; one that is remembered, nothing of note.
+func BenchmarkVerifyClient(b *testing.B) {
+	clients, err := NewAuthority("clients")
+	if err != nil {
+		b.Fatal(err)
+	}
+	bundle, err := StaticBundle(clients.PEM())
+	if err != nil {
+		b.Fatal(err)
+	}
+	cert, key, err := clients.Issue(Leaf{CommonName: "alice", Client: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	pair, err := StaticKeyPair(cert, key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	chain := []*x509.Certificate{pair.Leaf()}
+	b.Run("remembered", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := bundle.VerifyClient(chain); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("new", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			bundle.current.Load().verified.Purge()
+			if err := bundle.VerifyClient(chain); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 func TestBadBundlesAreRefusedAndTheLastGoodStays(t *testing.T) {
