@@ -44,6 +44,41 @@ func TestAPausingAnswerIsHandedOn(t *testing.T) {
 	}
 }
 
+// The beginning of a body that has a length is handed on too, when the rest does not come. A client that is an API server would answer 504
+// by itself if it did not know of any response.
+func TestTheBeginningOfAnAnswerIsHandedOn(t *testing.T) {
+	for _, proto := range []string{"h2", "http/1.1"} {
+		t.Run(proto, func(t *testing.T) {
+			w := newTestEnv(t, Config{}, transport.Options{})
+			rest := make(chan struct{})
+			w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				if !strings.HasSuffix(r.URL.Path, "/pause") {
+					return
+				}
+				rw.Header().Set("Content-Length", "8")
+				_, _ = io.WriteString(rw, "half")
+				_ = http.NewResponseController(rw).Flush()
+				<-rest
+				_, _ = io.WriteString(rw, "rest")
+			}), proto))
+			defer close(rest)
+			resp, err := w.client().Do(w.request(http.MethodGet, resource+"/pause", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			half := make([]byte, 4)
+			if _, err := io.ReadFull(resp.Body, half); err != nil || string(half) != "half" || resp.ContentLength != 8 {
+				t.Fatalf("%q of %d, %v", half, resp.ContentLength, err)
+			}
+			rest <- struct{}{}
+			if all, err := io.ReadAll(resp.Body); string(all) != "rest" || err != nil {
+				t.Errorf("%q, %v", all, err)
+			}
+		})
+	}
+}
+
 func TestUpstreamContextCallsAfterFunc(t *testing.T) {
 	l := &upstreamContext{Context: t.Context(), client: t.Context()}
 	called := make(chan string, 3)

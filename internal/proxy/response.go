@@ -83,7 +83,7 @@ func (x *exchange) relay(resp *http.Response, up *upstreamContext) {
 	if streaming {
 		flush = flusher(x.w)
 	}
-	if err := x.copyBody(resp.Body, bufferPool(resp.ContentLength), flush, up, idle); err != nil {
+	if err := x.copyBody(resp.Body, resp.ContentLength, flush, up, idle); err != nil {
 		x.abort(err, up)
 		return
 	}
@@ -152,10 +152,11 @@ func (s *source) fill(b []byte) (n int, waits bool, err error) {
 	return n, waits, err
 }
 
-// copyBody copies the body through a buffer from room. flush, unless nil, sends what the client's side holds back,
-// whenever there is nothing more to add to it.
-func (x *exchange) copyBody(body io.Reader, room *sync.Pool, flush func(), up *upstreamContext, idle time.Duration) error {
-	from := x.sourceOf(body)
+// copyBody copies the body. flush, unless nil, sends what the client's side holds back, whenever there is nothing more to add to it. Without,
+// that is done once, if the rest of the length keeps it waiting: a client that is a proxy must know that there is a response before its
+// patience ends.
+func (x *exchange) copyBody(body io.Reader, length int64, flush func(), up *upstreamContext, idle time.Duration) error {
+	from, room, begun := x.sourceOf(body), bufferPool(length), false
 	if flush != nil && from.waits() {
 		flush()
 	}
@@ -170,8 +171,14 @@ func (x *exchange) copyBody(body io.Reader, room *sync.Pool, flush func(), up *u
 		if n > 0 {
 			up.writing(limit)
 			_, err := x.w.Write((*b)[:n])
-			if flush != nil && waits {
+			length -= int64(n)
+			switch {
+			case !waits:
+			case flush != nil:
 				flush()
+			case !begun && length > 0:
+				begun = true
+				flusher(x.w)()
 			}
 			up.wrote(limit)
 			if err != nil {
