@@ -33957,11 +33957,6 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteBackend(ref common.Refe
 						},
 					},
 					"caBundle": {
-						VendorExtensible: spec.VendorExtensible{
-							Extensions: spec.Extensions{
-								"x-kubernetes-list-type": "atomic",
-							},
-						},
 						SchemaProps: spec.SchemaProps{
 							Description: "caBundle is the PEM certificates that sign the serving certificate of the backend, which must be valid for \"<name>.<namespace>.svc\" of the service. If it is empty, the certificates that the system trusts are used.",
 							Type:        []string{"string"},

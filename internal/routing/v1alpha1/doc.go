@@ -9,3 +9,4 @@ package v1alpha1
 //go:generate go tool deepcopy-gen --output-file zz_generated.deepcopy.go --go-header-file /dev/null .
 //go:generate go tool openapi-gen --output-dir unused --output-pkg unused --output-file unused.go --report-filename /dev/null --output-model-name-file zz_generated.model_name.go --go-header-file /dev/null portico.dev/internal/routing/v1alpha1
 //go:generate rm -r unused
+//go:generate go tool controller-gen crd paths=. output:crd:dir=../../../deploy/gateway

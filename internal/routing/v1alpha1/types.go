@@ -3,6 +3,12 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name=Default,type=string,JSONPath=`.spec.backends[0].name`,description="The first backend, which gets the requests that no rule matches"
+// +kubebuilder:printcolumn:name=Accepted,type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`,description="Whether the route is in effect"
+// +kubebuilder:printcolumn:name=Available,type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`,description="Whether all backends are available"
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 
 // APIRoute distributes the requests for one group-version over several extension servers, or over one that serves the group in
 // another version. Its name is that of the APIService of the group-version, "<version>.<group>". The APIService registers the
@@ -38,6 +44,7 @@ type APIRouteSpec struct {
 	// backends are the extension servers of the group-version. Requests that no rule matches go to the first one. Discovery and
 	// OpenAPI show what all of them serve; where two serve the same resource, the document of the first one counts.
 	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
 	Backends []APIRouteBackend `json:"backends"`
 
 	// rules select the backend of a request. The first one that matches counts. Rules never change what a user is authorized
@@ -66,7 +73,6 @@ type APIRouteBackend struct {
 	// caBundle is the PEM certificates that sign the serving certificate of the backend, which must be valid for
 	// "<name>.<namespace>.svc" of the service. If it is empty, the certificates that the system trusts are used.
 	// +optional
-	// +listType=atomic
 	CABundle []byte `json:"caBundle,omitempty"`
 
 	// insecureSkipTLSVerify accepts whoever answers at the address of the service. Use caBundle instead.
@@ -110,6 +116,7 @@ type APIRouteRule struct {
 	// backendRefs are the backends of the requests that match. With several, each gets a share of the users for reads, and
 	// of the objects for writes, in proportion to its weight: a user stays with a backend for as long as the weights stay.
 	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
 	BackendRefs []BackendRef `json:"backendRefs"`
 
 	// fallback is the name of the backend that gets the requests while the selected one is unavailable.
@@ -138,6 +145,8 @@ type Mirror struct {
 
 	// percent is the share of the reads that are copied, from 0 to 100. Default 100.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
 	Percent *int32 `json:"percent,omitempty"`
 
 	// ignore are fields that may differ, such as "status.lastSeen": names of fields, joined by dots, from the object, and for a list from
@@ -154,10 +163,14 @@ type Mirror struct {
 type Rollback struct {
 	// errorPercent is the share of failed requests, in percent, from which on a backend fails, from 1 to 100. A request has failed that got
 	// no response of the backend, or 500, 502, 503 or 504.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
 	ErrorPercent int32 `json:"errorPercent"`
 
 	// minRequests is how many requests there must have been within interval, from 1 to 100000. Default 20.
 	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
 	MinRequests *int32 `json:"minRequests,omitempty"`
 
 	// interval is the time over which requests are counted, from 1s to 1h. Default 1m.
@@ -190,6 +203,7 @@ type SharedReads struct {
 
 // Callers are those whose requests share a response.
 // +enum
+// +kubebuilder:validation:Enum=Same;All
 type Callers string
 
 const (
@@ -238,6 +252,7 @@ type APIRouteMatch struct {
 
 // Access is a kind of request.
 // +enum
+// +kubebuilder:validation:Enum=Read;Write
 type Access string
 
 const (
@@ -261,6 +276,8 @@ type BackendRef struct {
 	Name string `json:"name"`
 	// weight is the share of the backend in proportion to the sum of all weights of the rule, from 0 to 1000000. Default 1.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
 	Weight *int32 `json:"weight,omitempty"`
 }
 
