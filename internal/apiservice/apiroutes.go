@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/adoption"
 	"portico.dev/internal/routing"
 	routingclient "portico.dev/internal/routing/client"
 	"portico.dev/internal/routing/v1alpha1"
@@ -31,6 +32,16 @@ type APIRoutes struct {
 	Informer cache.SharedIndexInformer
 	// Namespaces are read for rules that select namespaces by labels.
 	Namespaces corelisters.NamespaceLister
+	// Missing is what the status of an APIRoute says while there is no APIService of its name. Default: that there is none.
+	Missing func(apiService string) string
+}
+
+// missing is what is said of an APIRoute without an APIService.
+func (a *APIRoutes) missing(apiService string) string {
+	if a.Missing != nil {
+		return a.Missing(apiService)
+	}
+	return "there is no APIService " + apiService + ": create one, which refers to a Service"
 }
 
 // An APIRoute has the name of an APIService. Its backends are entries like those of APIServices, with all that these have:
@@ -43,9 +54,10 @@ func partName(apiService, backend string) string { return apiService + "/" + bac
 // cutPart is the reverse of partName.
 func cutPart(name string) (apiService, backend string, isPart bool) { return strings.Cut(name, "/") }
 
-// routingOf returns the compiled APIRoute of an APIService, nil if there is none in effect. before is what it was last.
+// routingOf returns the compiled APIRoute of an APIService, nil if there is none in effect. before is what it was last. The APIRoute of
+// an APIService that leads to a gateway is that gateway's, which would otherwise not get the requests that it routes.
 func (c *Controller) routingOf(object *apiregistrationv1.APIService, before *routing.Route) *routing.Route {
-	if c.cfg.APIRoutes == nil || object.Spec.Service == nil {
+	if c.cfg.APIRoutes == nil || object.Spec.Service == nil || leadsToGateway(object) {
 		return nil
 	}
 	o, err := c.apiRoutes.Get(object.Name)
@@ -61,6 +73,11 @@ func (c *Controller) routingOf(object *apiregistrationv1.APIService, before *rou
 		return nil
 	}
 	return compiled
+}
+
+func leadsToGateway(o *apiregistrationv1.APIService) bool {
+	original, err := adoption.OriginalOf(o)
+	return err == nil && adoption.ServiceOf(o.Spec.Service) != original.Service
 }
 
 func (c *Controller) namespaceLabels(name string) (labels.Set, bool) {

@@ -90,7 +90,7 @@ func (s *apiRouteStatusWriter) desired(object *v1alpha1.APIRoute) (*v1alpha1.API
 	}
 	route, ok := s.c.Table().Lookup(routing.GroupVersionOf(object.Name))
 	if _, err := s.c.lister.Get(object.Name); apierrors.IsNotFound(err) && (!ok || !route.Local) {
-		return refuse(v1alpha1.ReasonNoAPIService, "there is no APIService "+object.Name+": create one, which refers to a Service")
+		return refuse(v1alpha1.ReasonNoAPIService, s.c.cfg.APIRoutes.missing(object.Name))
 	}
 	switch {
 	case !ok:

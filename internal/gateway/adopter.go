@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -210,22 +212,48 @@ func (a *Adopter) compare(ctx context.Context, o *apiregistrationv1.APIService) 
 		available, _ := adoption.Condition(o, apiregistrationv1.Available)
 		return fmt.Errorf("the API server does not get the discovery document of %s itself (Available=%s: %s): %w", gv, available.Status, available.Message, err)
 	}
-	cm, err := a.client.CoreV1().ConfigMaps(a.gateway.Namespace).Get(ctx, documentsName(o.Name), metav1.GetOptions{})
+	known, routed, err := a.known(ctx, o.Name, gv)
 	if err != nil {
-		return fmt.Errorf("the gateway has stored no discovery document of %s: %w", gv, err)
+		return err
 	}
-	_, value, ok := storage{key: discoveryKey}.read(cm)
-	var stored struct {
-		Resources []apidiscoveryv2.APIResourceDiscovery `json:"resources"`
+	if routed { // its other backends may have more
+		known = slices.DeleteFunc(known, func(r metav1.APIResource) bool {
+			return !slices.ContainsFunc(direct.APIResources, func(d metav1.APIResource) bool { return d.Name == r.Name })
+		})
 	}
-	if !ok || json.Unmarshal(value, &stored) != nil {
-		return fmt.Errorf("the gateway has stored no discovery document of %s", gv)
-	}
-	known := resourceList(discovery.GroupVersion{GroupVersion: gv, Resources: stored.Resources})
-	if differ := differences(direct.APIResources, known.APIResources); len(differ) > 0 {
+	if differ := differences(direct.APIResources, known); len(differ) > 0 {
 		return fmt.Errorf("the extension server tells the gateway other resources than the API server: %s", strings.Join(differ, ", "))
 	}
 	return nil
+}
+
+// known is what the gateway has stored of the discovery of an APIService, or, with an APIRoute, of its backends.
+func (a *Adopter) known(ctx context.Context, apiService string, gv schema.GroupVersion) (resources []metav1.APIResource, routed bool, err error) {
+	stored, err := storage{client: a.client.CoreV1().ConfigMaps(a.gateway.Namespace), key: discoveryKey}.Load(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	names := sets.New[string]()
+	for _, name := range slices.Sorted(maps.Keys(stored)) {
+		of, _, isBackend := strings.Cut(name, "/")
+		var document struct {
+			Resources []apidiscoveryv2.APIResourceDiscovery `json:"resources"`
+		}
+		if of != apiService || json.Unmarshal(stored[name], &document) != nil {
+			continue
+		}
+		routed = routed || isBackend
+		for _, r := range resourceList(discovery.GroupVersion{GroupVersion: gv, Resources: document.Resources}).APIResources {
+			if !names.Has(r.Name) {
+				names.Insert(r.Name)
+				resources = append(resources, r)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil, false, fmt.Errorf("the gateway has stored no discovery document of %s", gv)
+	}
+	return resources, routed, nil
 }
 
 // differences names the resources that are not the same in both.

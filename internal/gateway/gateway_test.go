@@ -223,9 +223,15 @@ func TestAdoptAndRelease(t *testing.T) {
 	if backend.Stored(namespace) != 1 {
 		t.Error("the object is not at the extension server")
 	}
-	if text := gateway.scrape(t); !strings.Contains(text, `portico_gateway_apiservices{state="adopted"} 1`) {
-		t.Error("no metric says that an APIService is adopted")
-	}
+	eventually(t, "metrics say that it is adopted, and that its server believes the gateway", func() error {
+		text := gateway.scrape(t)
+		for _, want := range []string{`portico_gateway_apiservices{state="adopted"} 1`, `portico_gateway_front_proxy_trusted{name="` + backend.APIService + `"} 1`} {
+			if !strings.Contains(text, want) {
+				return fmt.Errorf("there is no %s", want)
+			}
+		}
+		return nil
+	})
 
 	backend.Refuse()
 	eventually(t, "the gateway says that the server is dead", func() error {

@@ -17,8 +17,24 @@ func (g *Gateway) routes() remote.Table {
 	table := g.apiservices.Table()
 	out := remote.Table{Synced: table.Synced()}
 	for _, r := range table.Routes() {
-		if !r.Local {
-			out.Routes = append(out.Routes, remoteRoute(r))
+		if r.Local {
+			continue
+		}
+		whole := remoteRoute(r)
+		if r.Routing != nil {
+			whole.Backend = nil // its parts are asked
+			used := r.Routing.InUse()
+			for i, part := range r.Parts {
+				if used[i] {
+					whole.Parts = append(whole.Parts, part.Name)
+				}
+			}
+		}
+		out.Routes = append(out.Routes, whole)
+		for _, part := range r.Parts {
+			of := remoteRoute(part)
+			of.PartOf = r.Name
+			out.Routes = append(out.Routes, of)
 		}
 	}
 	return out
@@ -46,7 +62,7 @@ func (g *Gateway) watchListRoutes() []watchlist.Route {
 	snapshot := g.discovery.Current()
 	var out []watchlist.Route
 	for _, r := range g.apiservices.Table().Routes() {
-		if r.Local || r.Options.InitialEvents != apiservice.InitialEventsAuto {
+		if r.Local || r.Routing != nil || r.Options.InitialEvents != apiservice.InitialEventsAuto {
 			continue
 		}
 		route := watchlist.Route{Route: remoteRoute(r)}

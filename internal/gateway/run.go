@@ -34,6 +34,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	add("informers", synced, follow)
 	add("transport", nil, g.closeTransport)
 	add("apiservices", g.apiservices.Ready(), g.apiservices.Run)
+	add("mirror", nil, g.mirror.Run)
+	add("shared watches", nil, g.watches.Run)
+	add("moved watches", nil, func(ctx context.Context) error { return g.router.FollowRoutes(ctx, g.apiservices.Changed) })
 	add("discovery", g.discovery.Ready(), g.discovery.Run)
 	add("watch list probes", nil, g.watchLists.Run)
 	add("openapi", g.openapi.Ready(), g.openapi.Run)
@@ -49,6 +52,7 @@ func (g *Gateway) runInformers() (<-chan struct{}, func(context.Context) error) 
 	synced := make(chan struct{})
 	return synced, func(ctx context.Context) error {
 		g.registered.Apiregistration().V1().APIServices().Informer()
+		g.informers.Namespaces().Informer()
 		viewed := make(chan struct{})
 		go func() {
 			defer close(viewed)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -44,10 +45,11 @@ const (
 	maxStored = 1000 << 10
 )
 
-// documentsName is the name of the ConfigMap of an APIService. Names of APIServices that are too long for a prefix are hashed.
+// documentsName is the name of the ConfigMap of an APIService, or of "<APIService>/<backend>" of an APIRoute. Names that are too long for a
+// prefix, or cannot be those of objects, are hashed.
 func documentsName(apiService string) string {
 	const prefix = "last-known."
-	if name := prefix + apiService; len(name) <= 253 {
+	if name := prefix + apiService; len(name) <= 253 && !strings.Contains(apiService, "/") {
 		return name
 	}
 	sum := sha256.Sum256([]byte(apiService))

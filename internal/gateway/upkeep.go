@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/retry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -154,8 +156,11 @@ func (u *upkeep) finish(published [][]byte, problem error) {
 
 // count sets the metrics.
 func (u *upkeep) count(all []*apiregistrationv1.APIService) {
-	adopted, prepared := 0, 0
+	adopted, prepared, trusted := 0, 0, map[string]bool{}
 	for _, o := range all {
+		if c, _ := adoption.Condition(o, adoption.FrontProxyTrusted); c.Status == apiregistrationv1.ConditionTrue || c.Status == apiregistrationv1.ConditionFalse {
+			trusted[o.Name] = c.Status == apiregistrationv1.ConditionTrue
+		}
 		switch {
 		case u.gateway.Fronts(o):
 			adopted++
@@ -163,12 +168,47 @@ func (u *upkeep) count(all []*apiregistrationv1.APIService) {
 			prepared++
 		}
 	}
-	u.metrics.Set(adopted, prepared, u.leads())
+	u.metrics.Set(adopted, prepared, u.leads(), trusted)
 }
 
-// remote is the routes of extension servers.
-func (u *upkeep) remote() []*apiservice.Route {
-	return slices.DeleteFunc(slices.Clone(u.routes().Routes()), func(r *apiservice.Route) bool { return r.Local })
+// remote is the routes of extension servers: with an APIRoute, those of its backends.
+func (u *upkeep) remote() (all []*apiservice.Route) {
+	for _, r := range u.routes().Routes() {
+		if !r.Local {
+			all = append(all, serversOf(r)...)
+		}
+	}
+	return all
+}
+
+func serversOf(r *apiservice.Route) []*apiservice.Route {
+	if r.Routing == nil {
+		return []*apiservice.Route{r}
+	}
+	return slices.DeleteFunc(slices.Clone(r.Parts), func(part *apiservice.Route) bool { return part.Local })
+}
+
+// trusted is whether the extension servers of an APIService believe the gateway; false: that is not known yet.
+func (u *upkeep) trusted(o *apiregistrationv1.APIService) (apiregistrationv1.APIServiceCondition, bool) {
+	route, ok := u.routes().Lookup(schema.GroupVersion{Group: o.Spec.Group, Version: o.Spec.Version})
+	if !ok || route.Name != o.Name {
+		return u.checks.condition(o.Name)
+	}
+	var all apiregistrationv1.APIServiceCondition
+	known := false
+	for _, server := range serversOf(route) {
+		c, ok := u.checks.condition(server.Name)
+		if !ok {
+			continue
+		}
+		if _, backend, isPart := strings.Cut(server.Name, "/"); isPart && c.Message != "" {
+			c.Message = "backend " + backend + ": " + c.Message
+		}
+		if !known || all.Status == apiregistrationv1.ConditionTrue || c.Status == apiregistrationv1.ConditionFalse && all.Status != c.Status {
+			all, known = c, true
+		}
+	}
+	return all, known
 }
 
 // publishHere writes the authorities where those who adopt APIServices find them.
@@ -268,7 +308,7 @@ func (u *upkeep) keepConditions(ctx context.Context, o *apiregistrationv1.APISer
 			Type: adoption.BackendAvailable, Status: apiregistrationv1.ConditionFalse, Reason: reasonInvalidOriginal, Message: apiservice.SingleLine(invalid.Error()),
 		})
 	default:
-		if c, ok := u.checks.condition(o.Name); ok {
+		if c, ok := u.trusted(o); ok {
 			setCondition(changed, c)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -17,8 +18,10 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
@@ -30,11 +33,16 @@ import (
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/mirror"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
+	routingclient "portico.dev/internal/routing/client"
+	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/server"
+	"portico.dev/internal/sharedreads"
+	"portico.dev/internal/sharedwatch"
 	"portico.dev/internal/transport"
 	"portico.dev/internal/version"
 )
@@ -55,6 +63,7 @@ type Gateway struct {
 	informers    *clients.Informers
 	view         apiServices // adopted APIServices, with their original servers
 	registered   aggregatorinformers.SharedInformerFactory
+	apiRoutes    apiservice.APIRoutes
 	trust        *delegated.Delegated
 	election     *election
 	peers        *peers
@@ -67,6 +76,9 @@ type Gateway struct {
 	watchLists   *watchlist.Prober
 	openapi      *openapi.Publisher
 	proxy        *proxy.Proxy
+	mirror       *mirror.Mirror
+	watches      *sharedwatch.Watches
+	router       *server.Router
 	health       *server.Health
 	drainer      *server.Drainer
 	server       *server.Server
@@ -169,11 +181,23 @@ func (g *Gateway) wireClients(config *rest.Config) (err error) {
 	g.peers = newPeers(g.election, leases.Leases(g.cfg.Namespace), defaultPeerTimes, g.log.Named("peers"))
 	g.informers = clients.NewInformers(g.client, nil)
 	g.registered = aggregatorinformers.NewSharedInformerFactory(g.aggregator, 0)
+	if g.apiRoutes.Client, err = routingclient.New(config); err != nil {
+		return err
+	}
+	g.apiRoutes.Namespaces, g.apiRoutes.Missing = g.informers.Namespaces().Lister(), notAdoptedYet
+	g.apiRoutes.Informer = g.informers.InformerFor(&v1alpha1.APIRoute{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+		return apiRoutes{g.apiRoutes.Client, kindInterval}.informer()
+	})
 	g.view = view{g.cfg.gateway(), g.aggregator.ApiregistrationV1().APIServices()}.informer()
 	g.trust, err = delegated.New(delegated.Config{
 		Client: config, FrontProxyOnly: true, Distrust: g.cfg.gateway().IsFrontProxyAuthority, StartTimeout: startTimeout, Logger: g.log.Named("authentication"),
 	})
 	return err
+}
+
+// notAdoptedYet is what the status of an APIRoute says while no adopted APIService has its name.
+func notAdoptedYet(apiService string) string {
+	return "the gateway has not adopted APIService " + apiService + ": `aggregator adopt " + apiService + "`, or, if no server has this version, write an adopted APIService yourself"
 }
 
 // replicaName differs after a restart. It is part of the name of an object.
@@ -214,7 +238,7 @@ func (g *Gateway) wireRoutes() (err error) {
 	g.apiservices = apiservice.New(apiservice.Config{
 		Client: statusClient{g.aggregator}, APIServices: g.view,
 		Services: g.informers.Services(), EndpointSlices: g.informers.EndpointSlices(),
-		Transport: g.transport, EndpointRouting: c.EndpointRouting, Peers: g.peers, Replica: g.election.identity, Events: g.client.CoreV1(),
+		APIRoutes: &g.apiRoutes, Transport: g.transport, EndpointRouting: c.EndpointRouting, Peers: g.peers, Replica: g.election.identity, Events: g.client.CoreV1(),
 		DocumentProblem: func(apiService string) string { return g.openapi.Problem(apiService) },
 		BackendEvents:   &g.backendEvent, Metrics: g.metrics.Availability, Logger: g.log.Named("apiservice"),
 	})
@@ -249,10 +273,16 @@ func (g *Gateway) wireFront() error {
 	g.proxy = proxy.New(proxy.Config{Logger: g.log.Named("proxy"), Requests: g.metrics.Requests, Pseudonym: "portico-gateway"})
 	g.drainer = server.NewDrainer()
 	g.health = server.NewHealth(g.log.Named("health"), g.checks()...)
-	router := &server.Router{
+	g.mirror = mirror.New(mirror.Config{Metrics: g.metrics.Mirror, Logger: g.log.Named("mirror")})
+	g.watches = sharedwatch.New(sharedwatch.Config{Metrics: g.metrics.SharedWatches, Logger: g.log.Named("sharedwatch")})
+	g.router = &server.Router{
 		Routes:             g.apiservices.Table,
 		LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return nil },
 		Proxy:              g.proxy,
+		SharedReads:        sharedreads.New(sharedreads.Config{Metrics: g.metrics.SharedReads}),
+		Mirror:             g.mirror,
+		RollBack:           g.apiservices.RollBack,
+		SharedWatches:      g.watches,
 		Unknown:            func(route *apiservice.Route) { g.backendEvent.DocumentsMayDiffer(route.Backend) },
 		InitialEvents:      g.watchLists,
 		Discovery:          g.discovery,
@@ -260,11 +290,11 @@ func (g *Gateway) wireFront() error {
 		Static:             server.NewStatic(server.StaticConfig{Health: g.health, Version: version.Get(), Gatherer: g.registry, Aggregation: func() any { return nil }}),
 	}
 	chain, err := server.NewChain(server.ChainConfig{
-		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, RequestTimeout: c.RequestTimeout,
+		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, RequestTimeout: c.RequestTimeout, EndBeforeClient: true,
 		MaxInFlight: c.MaxInFlight, MaxMutatingInFlight: c.MaxMutatingInFlight, GoawayChance: c.GoawayChance, AccessLog: g.accessLog(),
 		Overload: g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory,
 		Metrics: g.metrics.Requests, Logger: g.log.Named("server"), Drainer: g.drainer,
-	}, &handler{routes: g.apiservices.Table, discovery: g.discovery.Current, router: router})
+	}, &handler{routes: g.apiservices.Table, discovery: g.discovery.Current, router: g.router})
 	if err != nil {
 		return err
 	}

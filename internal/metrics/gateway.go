@@ -1,11 +1,19 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Gateway is the metrics of a gateway that only a gateway has. A nil *Gateway counts nothing.
 type Gateway struct {
 	apiServices *prometheus.GaugeVec
 	leads       prometheus.Gauge
+	trusted     *prometheus.GaugeVec
+
+	mu    sync.Mutex
+	known map[string]bool // the APIServices that trusted has
 }
 
 // NewGateway registers them on reg.
@@ -19,11 +27,16 @@ func NewGateway(reg prometheus.Registerer) *Gateway {
 			Name: "portico_gateway_leads",
 			Help: "Whether this replica of the gateway writes conditions, caBundles and the front-proxy authority.",
 		})),
+		trusted: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "portico_gateway_front_proxy_trusted",
+			Help: "Whether the extension servers of an APIService, by name, believe the gateway's front-proxy certificate. Absent while that is not known.",
+		}, []string{"name"})),
+		known: map[string]bool{},
 	}
 }
 
-// Set sets all of them.
-func (g *Gateway) Set(adopted, prepared int, leads bool) {
+// Set sets all of them. trusted has the APIServices of which it is known whether their extension servers believe the gateway.
+func (g *Gateway) Set(adopted, prepared int, leads bool, trusted map[string]bool) {
 	if g == nil {
 		return
 	}
@@ -33,4 +46,19 @@ func (g *Gateway) Set(adopted, prepared int, leads bool) {
 	if leads {
 		g.leads.Set(1)
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name := range g.known {
+		if _, ok := trusted[name]; !ok {
+			g.trusted.DeleteLabelValues(name)
+		}
+	}
+	for name, believed := range trusted {
+		value := 0.0
+		if believed {
+			value = 1
+		}
+		g.trusted.WithLabelValues(name).Set(value)
+	}
+	g.known = trusted
 }

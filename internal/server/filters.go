@@ -112,7 +112,7 @@ func readyFilter(ready func() error) func(http.Handler) http.Handler {
 
 // deadlineFilter ends requests that are not long-running. The `timeout` parameter can only lower the limit, as
 // upstream.
-func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
+func deadlineFilter(limit time.Duration, beforeClient bool) func(http.Handler) http.Handler {
 	limit = requestLimit(limit)
 	longRunning := func(r *http.Request) bool {
 		info, _ := requestInfo(r.Context())
@@ -124,7 +124,13 @@ func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
 		}
 		return true
 	}
-	return filters.Deadline(longRunning, func(r *http.Request) (time.Duration, error) { return requestTimeout(r, limit) })
+	return filters.Deadline(longRunning, func(r *http.Request) (time.Duration, error) {
+		timeout, err := requestTimeout(r, limit)
+		if beforeClient {
+			timeout -= min(timeout/10, time.Second)
+		}
+		return timeout, err
+	})
 }
 
 // requestLimit is a limit, or the default of it.

@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/routing/client"
+	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/run"
+)
+
+// apiRoutes reads the APIRoutes of the API server. There, they are custom resources: while their definition is not applied, there are none.
+type apiRoutes struct {
+	client *client.APIRoutes
+	// interval is how often the API server is asked whether it has the kind by now.
+	interval time.Duration
+}
+
+func (a apiRoutes) informer() cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(&cache.ListWatch{ListWithContextFunc: a.list, WatchFuncWithContext: a.watch}, &v1alpha1.APIRoute{}, 0, cache.Indexers{})
+}
+
+const kindInterval = 10 * time.Second
+
+// undefined is the resource version of the list of a kind that is not there.
+const undefined = "0"
+
+func (a apiRoutes) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	list, err := a.client.List(ctx, o)
+	if apierrors.IsNotFound(err) {
+		return &v1alpha1.APIRouteList{ListMeta: metav1.ListMeta{ResourceVersion: undefined}}, nil
+	}
+	return list, err
+}
+
+// watch follows a list. That of a kind that is not there ends when it is.
+func (a apiRoutes) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if o.ResourceVersion != undefined {
+		return a.client.Watch(ctx, o)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	events := make(chan watch.Event)
+	w := &awaited{events, cancel}
+	go func() {
+		defer close(events)
+		defer cancel()
+		for run.Pause(ctx, a.interval) {
+			if _, err := a.client.List(ctx, metav1.ListOptions{Limit: 1}); apierrors.IsNotFound(err) {
+				continue
+			}
+			expired := apierrors.NewResourceExpired("the kind may be there now").Status()
+			select {
+			case events <- watch.Event{Type: watch.Error, Object: &expired}: // have it listed again
+			case <-ctx.Done():
+			}
+			return
+		}
+	}()
+	return w, nil
+}
+
+// awaited is the watch of a kind that is not there.
+type awaited struct {
+	events chan watch.Event
+	cancel context.CancelFunc
+}
+
+func (a *awaited) ResultChan() <-chan watch.Event { return a.events }
+func (a *awaited) Stop()                          { a.cancel() }
