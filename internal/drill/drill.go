@@ -37,6 +37,8 @@ type Drill struct {
 	Kubectl bool
 	// Replicas is how many servers the target must have besides the first (Target.Replicas).
 	Replicas int
+	// Partition: the subject is cut off from one of the servers.
+	Partition bool
 	// Needs is what the front door must let us do.
 	Needs Capability
 	// Unregisters: the subject's APIService is deleted and created again, so that its APIRoute is without effect meanwhile.
@@ -144,6 +146,9 @@ type Seconds time.Duration
 func (t Target) refuses(ctx context.Context, d Drill) string {
 	if t.APIRoute && t.Gateway != nil {
 		return "an APIRoute and a gateway at once are not drilled"
+	}
+	if d.Partition && t.Gateway != nil {
+		return "all servers reach the extension server by way of the gateway, so that it cannot be cut off from one of them"
 	}
 	if d.Endpoints > 1 && !t.endpointAddress().IsValid() {
 		return "endpoints need an IP address that is not a loopback address, and this machine has none: name one with --advertise-address"

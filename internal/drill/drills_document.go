@@ -23,7 +23,7 @@ func documentDrills() []Drill {
 			script: vanish,
 			Expect: []Expectation{
 				keepsItsKinds,
-				stays(namespaceGoneAnyway, "a namespace with objects there is not finalized meanwhile"),
+				stays(namespaceGoneBefore, "a namespace is not finalized before its objects there are deleted"),
 				within(20*time.Second, namespaceGone, "when it tells the truth again the namespace goes"),
 				within(time.Second, objectsGone, "and its objects there with it"),
 				namesTheFailed(), recoversWithin(10 * time.Second),
@@ -76,7 +76,8 @@ func vanish(ctx context.Context, s *Stage) error {
 	if err := s.deleteNamespace(ctx, doomed); err != nil {
 		return err
 	}
-	if err := s.measure(ctx, namespaceGoneAnyway, wrongDocuments, s.namespaceGone(doomed)); err != nil {
+	gone, deleted := s.namespaceGone(doomed), s.nothingStored(doomed)
+	if err := s.measure(ctx, namespaceGoneBefore, wrongDocuments, func(ctx context.Context) bool { return gone(ctx) && !deleted(ctx) }); err != nil {
 		return err
 	}
 	return s.mendAndAwait(ctx, doomed, 45*time.Second)

@@ -14,6 +14,7 @@ const (
 	namespaceGoneAlive  = "namespace gone, all being well"
 	namespaceGoneDead   = "namespace gone, with a dead server"
 	namespaceGoneAnyway = "namespace gone in spite of what may be left"
+	namespaceGoneBefore = "namespace gone before its objects"
 	namespaceGone       = "namespace gone after the return"
 	objectsGone         = "its objects gone after that"
 	conditionNames      = "a condition of the namespace names the APIService"
@@ -43,7 +44,8 @@ func namespaceDrills() []Drill {
 			About: 25 * time.Second, Limit: 2 * time.Minute, Stores: true,
 			script: deleteBesideTheStoring,
 			Expect: []Expectation{
-				within(5*time.Second, conditionNames, "the namespace says which APIService holds it up"),
+				// kube-controller-manager begins five seconds after the deletion.
+				within(10*time.Second, conditionNames, "the namespace says which APIService holds it up"),
 				within(10*time.Second, restGone, "everything that can be reached is deleted"),
 				stays(namespaceGoneAnyway, "the namespace stays while it may have objects there"),
 				within(10*time.Second, namespaceGone, "when the server is back the namespace goes"),

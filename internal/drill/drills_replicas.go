@@ -35,7 +35,7 @@ func replicaDrills() []Drill {
 	return []Drill{
 		{
 			Name: "partial-partition", Title: "one of several front doors cannot reach the extension server any more, the others can",
-			About: partitionLength + 8*time.Second, Limit: 90 * time.Second, Stores: true, Replicas: 1,
+			About: partitionLength + 8*time.Second, Limit: 90 * time.Second, Stores: true, Replicas: 1, Partition: true,
 			script: partition,
 			Expect: []Expectation{
 				servedAgainIn(settledIn, "get", "list", "create", "delete", "watch"), staysAvailable(),
@@ -44,7 +44,7 @@ func replicaDrills() []Drill {
 		},
 		{
 			Name: "partial-partition-namespace", Title: "namespaces are deleted while each of two front doors in turn cannot reach the extension server",
-			About: 30 * time.Second, Limit: 3 * time.Minute, Stores: true, Replicas: 1,
+			About: 30 * time.Second, Limit: 3 * time.Minute, Stores: true, Replicas: 1, Partition: true,
 			script: deleteDuringPartitions,
 			Expect: []Expectation{
 				within(20*time.Second, goneWhileFirstIsCut, "a namespace with objects there goes while one server is cut off"),
