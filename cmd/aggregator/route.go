@@ -21,6 +21,7 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	"sigs.k8s.io/yaml"
 
+	"portico.dev/internal/adoption"
 	"portico.dev/internal/clients"
 	"portico.dev/internal/request"
 	"portico.dev/internal/routing"
@@ -41,6 +42,8 @@ type routeAnswer struct {
 	// APIRoute is the name of the APIRoute, empty if there is none in effect.
 	APIRoute   string `json:"apiRoute,omitempty"`
 	APIService string `json:"apiService"`
+	// Gateway is the Service of the gateway that the request goes through.
+	Gateway string `json:"gateway,omitempty"`
 	// Destinations are where the request goes: one, or several whose answers are merged.
 	Destinations []routeDestination `json:"destinations"`
 	// Refused says why the request is not sent to any backend.
@@ -198,6 +201,11 @@ func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string)
 		answer.Destinations = append(answer.Destinations, routeDestination{Service: "Local", Version: service.Spec.Version, Available: string(metav1.ConditionTrue)})
 		return answer, nil
 	}
+	if adoption.Adopted(service) {
+		if answer.Gateway, err = throughGateway(service); err != nil {
+			return nil, fmt.Errorf("APIService %s: %w", name, err)
+		}
+	}
 	object, err := o.apiRoute(ctx, name)
 	if err != nil {
 		return nil, err
@@ -243,6 +251,26 @@ func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string)
 		answer.Refused = "405: a backend of another version gets reads only"
 	}
 	return answer, nil
+}
+
+// throughGateway gives an APIService its original server, and the gateway's verdict about that. It returns the gateway, "" if there is none
+// on the way.
+func throughGateway(service *apiregistrationv1.APIService) (gateway string, err error) {
+	original, err := adoption.OriginalOf(service)
+	if err != nil {
+		return "", err
+	}
+	front := adoption.ServiceOf(service.Spec.Service)
+	if front == original.Service { // the gateway gets to know it only
+		return "", nil
+	}
+	service.Spec.Service = original.Service.Reference()
+	verdict, known := adoption.Condition(service, adoption.BackendAvailable)
+	verdict.Type, service.Status.Conditions = apiregistrationv1.Available, nil
+	if known {
+		service.Status.Conditions = []apiregistrationv1.APIServiceCondition{verdict}
+	}
+	return front.String(), nil
 }
 
 // apiRoute returns the APIRoute that counts, nil for none.
@@ -382,6 +410,9 @@ func (a *routeAnswer) print(out io.Writer) error {
 		fmt.Fprintf(&b, "no APIRoute %s: the APIService decides\n", a.APIService)
 	} else {
 		fmt.Fprintf(&b, "APIRoute %s\n", a.APIRoute)
+	}
+	if a.Gateway != "" {
+		fmt.Fprintf(&b, "gateway   %s\n", a.Gateway)
 	}
 	if a.Refused != "" {
 		fmt.Fprintf(&b, "refused with %s\n", a.Refused)
