@@ -174,8 +174,10 @@ func monitored(t *testing.T) *prometheus {
 		t.Fatal(err)
 	}
 	rollBack(t, env, dir)
+	gateway := unusedPort(t)
+	adoptOne(t, env, dir, gateway)
 	output(t, env, "kubectl", "apply", "--server-side", "-f", "../../deploy/monitoring/rbac.yaml")
-	prometheus := startPrometheus(t, dir, kubeconfig, port)
+	prometheus := startPrometheus(t, dir, kubeconfig, port, gateway)
 	// Both were scraped. Now the extension server goes, so that an APIService which was available is so no more.
 	if err := p.Kill(); err != nil {
 		t.Fatal(err)
@@ -217,8 +219,32 @@ spec:
 	}
 }
 
+// adoptOne has a gateway adopt an APIService. Its metrics are at a port.
+func adoptOne(t *testing.T, env []string, dir, metrics string) {
+	t.Helper()
+	port := unusedPort(t)
+	output(t, env, "kubectl", "create", "namespace", "portico-gateway")
+	output(t, env, "kubectl", "-n", "portico-gateway", "create", "service", "externalname", "portico-gateway", "--external-name=localhost")
+	p, err := startProcess("gateway", dir, append(env, "PATH="+os.Getenv("PATH"), "HOME="+dir), "aggregator", "gateway", "--kubeconfig", strings.TrimPrefix(env[0], "KUBECONFIG="),
+		"--namespace=portico-gateway", "--bind-address=127.0.0.1", "--secure-port="+port, "--service-port="+port, "--metrics-bind-address=127.0.0.1:"+metrics, "--shutdown-delay-duration=0s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Finish(t)
+		p.Show(t)
+	})
+	where := "--gateway=portico-gateway/portico-gateway:" + port
+	if err := programs.Poll(p.Exited(), func() error {
+		_, err := try(env, "aggregator", "adopt", "v1beta1.metrics.k8s.io", where)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // scrapeConfig is deploy/monitoring/scrape.yaml with places of this test in it.
-func scrapeConfig(t *testing.T, dir, kubeconfig, extensionPort string) string {
+func scrapeConfig(t *testing.T, dir, kubeconfig, extensionPort, gatewayPort string) string {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -246,7 +272,7 @@ func scrapeConfig(t *testing.T, dir, kubeconfig, extensionPort string) string {
 		t.Fatal(err)
 	}
 	text := strings.NewReplacer("/etc/prometheus/portico", dir, "127.0.0.1:6443", strings.TrimPrefix(config.Host, "https://"),
-		"127.0.0.1:4443", "127.0.0.1:"+extensionPort, "- alerts.yaml", "- "+rules).
+		"127.0.0.1:4443", "127.0.0.1:"+extensionPort, "127.0.0.1:9090", "127.0.0.1:"+gatewayPort, "- alerts.yaml", "- "+rules).
 		Replace(readFile(t, "../../deploy/monitoring/scrape.yaml"))
 	return fmt.Sprintf("global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n%s", text)
 }

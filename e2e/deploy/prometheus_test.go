@@ -33,13 +33,13 @@ type prometheus struct {
 	settled bool
 }
 
-func startPrometheus(t *testing.T, dir, kubeconfig, extensionPort string) *prometheus {
+func startPrometheus(t *testing.T, dir, kubeconfig, extensionPort, gatewayPort string) *prometheus {
 	t.Helper()
 	if err := programs.Build(binaries, "prometheus"); err != nil {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(config, []byte(scrapeConfig(t, dir, kubeconfig, extensionPort)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(scrapeConfig(t, dir, kubeconfig, extensionPort, gatewayPort)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	address := "127.0.0.1:" + unusedPort(t)
@@ -90,7 +90,7 @@ func (p *prometheus) ask(path string, query url.Values, into any) error {
 	return json.Unmarshal(answer.Data, into)
 }
 
-// targetsAreUp says nil when both jobs were scraped, so that what we configure is enough to be let in.
+// targetsAreUp says nil when all jobs were scraped, so that what we configure is enough to be let in.
 func (p *prometheus) targetsAreUp() error {
 	var targets struct {
 		ActiveTargets []struct{ ScrapePool, Health, LastError string }
@@ -105,8 +105,8 @@ func (p *prometheus) targetsAreUp() error {
 		}
 		up++
 	}
-	if up != 2 {
-		return fmt.Errorf("%d targets are up, want 2", up)
+	if up != 3 {
+		return fmt.Errorf("%d targets are up, want 3", up)
 	}
 	return nil
 }
