@@ -4,7 +4,6 @@ package behind
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,32 +11,6 @@ import (
 	"testing"
 
 	"portico.dev/e2e/behind/cluster"
-	"portico.dev/e2e/programs"
-)
-
-const (
-	wardle = "wardle.example.com"
-	// sampleRights are what its own manifests grant sample-apiserver, which runs as the user of its kubeconfig here.
-	sampleRights = `apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: sample}
-rules:
-- {apiGroups: [""], resources: [namespaces], verbs: [get, list, watch]}
-- {apiGroups: [admissionregistration.k8s.io], resources: ["*"], verbs: [get, list, watch]}
-- {apiGroups: [flowcontrol.apiserver.k8s.io], resources: [prioritylevelconfigurations, flowschemas], verbs: [get, list, watch]}
-`
-	sampleObjects = `apiVersion: wardle.example.com/v1alpha1
-kind: Flunder
-metadata: {name: one, namespace: default, labels: {a: b}}
----
-apiVersion: wardle.example.com/v1alpha1
-kind: Flunder
-metadata: {name: two, namespace: default}
----
-apiVersion: wardle.example.com/v1alpha1
-kind: Fischer
-metadata: {name: three}
-`
 )
 
 // An examination is the same whoever stands before the extension server: the card of sample-apiserver that was recorded
@@ -72,81 +45,8 @@ func TestConformance(t *testing.T) {
 // sample starts sample-apiserver with its defaults behind a kube-apiserver, and returns where it listens.
 func sample(t *testing.T, k *cluster.Cluster) int {
 	t.Helper()
-	port, _ := sampleAt(t, k, "localhost")
+	port, _ := sampleAt(t, k.Kubeconfig, "localhost")
 	return port
-}
-
-// sampleAt is sample on an address of this machine, or by a name that leads to it, and returns what starts it anew too.
-func sampleAt(t *testing.T, k *cluster.Cluster, address string) (port int, restart func()) {
-	t.Helper()
-	dir, port := t.TempDir(), freePort(t)
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	if err := k.WriteKubeconfig(kubeconfig, "sample"); err != nil {
-		t.Fatal(err)
-	}
-	kubectl(t, k.Kubeconfig, sampleRights, "create", "-f", "-")
-	for role, args := range map[string][]string{
-		"sample": {"clusterrolebinding", "sample", "--clusterrole=sample"},
-		"review": {"clusterrolebinding", "sample-review", "--clusterrole=system:auth-delegator"},
-		"reader": {"rolebinding", "-n", "kube-system", "sample", "--role=extension-apiserver-authentication-reader"},
-	} {
-		t.Log(role, kubectl(t, k.Kubeconfig, "", append([]string{"create", "--user=sample"}, args...)...))
-	}
-	bind := "127.0.0.1"
-	if net.ParseIP(address) != nil {
-		bind = address
-	}
-	var p *programs.Process
-	kill := func() {
-		// Asked to end, it waits for a minute while controllers watch its objects.
-		if p != nil {
-			if err := p.Kill(); err != nil {
-				t.Error(err)
-			}
-			p.Show(t)
-		}
-	}
-	restart = func() {
-		kill()
-		var err error
-		p, err = programs.Start("sample-apiserver", dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, nil, filepath.Join(binaries, "sample-apiserver"),
-			"--etcd-servers", k.Etcd(), "--bind-address", bind, "--secure-port", fmt.Sprint(port), "--cert-dir", dir,
-			"--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig)
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(kill)
-	restart()
-	kubectl(t, k.Kubeconfig, sampleRegistration(port, address), "apply", "-f", "-")
-	eventually(t, "sample-apiserver serves", func() error {
-		if out := runProgram(t, k.Kubeconfig, sampleObjects, "kubectl", "apply", "-f", "-"); out.code != 0 {
-			return fmt.Errorf("%s", out)
-		}
-		return nil
-	})
-	return port, restart
-}
-
-// sampleRegistration verifies no certificate, as its own manifests do not.
-func sampleRegistration(port int, address string) string {
-	r := registration{namespace: "default", service: "sample", address: address, port: int32(port)}
-	text := r.serviceYAML()
-	for _, version := range []string{"v1alpha1", "v1beta1"} {
-		text += fmt.Sprintf(`
-apiVersion: apiregistration.k8s.io/v1
-kind: APIService
-metadata: {name: %[1]s.wardle.example.com}
-spec:
-  group: wardle.example.com
-  version: %[1]s
-  groupPriorityMinimum: 1000
-  versionPriority: 15
-  service: {namespace: default, name: sample, port: %[2]d}
-  insecureSkipTLSVerify: true
----`, version, r.servicePort())
-	}
-	return text
 }
 
 // marks is what a card gives for each check.

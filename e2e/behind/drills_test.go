@@ -10,20 +10,23 @@ import (
 	"maps"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"portico.dev/e2e/behind/cluster"
+	"portico.dev/internal/adoption"
 	"portico.dev/internal/drill"
 )
 
 var onlyDrills = flag.String("drills", "", "drills to hold, separated by commas; what is recorded of the others stays. Empty: all")
 
-// drilled is what came of a drill at both front doors.
+// drilled is what came of a drill at both front doors, and at a kube-apiserver with a gateway between it and the extension servers.
 type drilled struct {
 	Drill         string `json:"drill"`
 	KubeAPIServer held   `json:"kubeAPIServer"`
 	Portico       held   `json:"portico"`
+	Gateway       held   `json:"gateway"`
 }
 
 type held struct {
@@ -41,33 +44,10 @@ type held struct {
 // Ours must pass. What kube-apiserver does not pass is recorded; that a drill cannot be held there is a mistake, but for
 // those that say why.
 func TestDrills(t *testing.T) {
-	toHold := drill.All()
-	if *onlyDrills != "" {
-		var err error
-		if toHold, err = drill.Find(strings.Split(*onlyDrills, ",")...); err != nil {
-			t.Fatal(err)
-		}
-	}
+	toHold := chosenDrills(t)
 	t.Run("kube-apiserver", func(t *testing.T) {
 		k := control(t, true) // there is no kube-proxy, and some drills have several endpoints
-		// Where it dials endpoints itself, it reaches no ExternalName: it is given the address of this machine.
-		address := machineAddress(t)
-		const restart = "restart-everything-dead" // the command cannot restart what it did not start; this test can
-		var together []string
-		all := map[string]held{}
-		for _, d := range toHold {
-			switch {
-			case d.Replicas > 0: // of several servers, which only run for them: the others are of one
-				all[d.Name] = holdWithReplica(t, k, d.Name, address)
-			case d.Name == restart:
-				all[d.Name] = holdRestart(t, k, restart, address)
-			default:
-				together = append(together, d.Name)
-			}
-		}
-		if len(together) > 0 {
-			maps.Copy(all, hold(t, append([]string{"drill", "run", "-o", "json", "--kubeconfig", k.Kubeconfig, "--advertise-address", address}, together...)...))
-		}
+		all := holdAtKubeAPIServer(t, k, toHold, nil)
 		for _, d := range toHold {
 			h := all[d.Name]
 			t.Logf("%s: %+v", d.Name, h)
@@ -95,6 +75,47 @@ func TestDrills(t *testing.T) {
 	})
 }
 
+// chosenDrills are those of the flag.
+func chosenDrills(t *testing.T) []drill.Drill {
+	t.Helper()
+	if *onlyDrills == "" {
+		return drill.All()
+	}
+	chosen, err := drill.Find(strings.Split(*onlyDrills, ",")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chosen
+}
+
+// holdAtKubeAPIServer holds drills, with a gateway if there is one.
+func holdAtKubeAPIServer(t *testing.T, k *cluster.Cluster, toHold []drill.Drill, gateway *adoption.Service) map[string]held {
+	t.Helper()
+	// Where it dials endpoints itself, it reaches no ExternalName: it is given the address of this machine.
+	address := machineAddress(t)
+	args := []string{"drill", "run", "-o", "json", "--kubeconfig", k.Kubeconfig, "--advertise-address", address}
+	if gateway != nil {
+		args = append(args, "--gateway", gateway.String())
+	}
+	const restart = "restart-everything-dead" // the command cannot restart what it did not start; this test can
+	together := slices.Clone(args)
+	all := map[string]held{}
+	for _, d := range toHold {
+		switch {
+		case d.Replicas > 0: // of several servers, which only run for them: the others are of one
+			all[d.Name] = holdWithReplica(t, k, d.Name, args)
+		case d.Name == restart:
+			all[d.Name] = holdRestart(t, k, restart, address, gateway)
+		default:
+			together = append(together, d.Name)
+		}
+	}
+	if len(together) > len(args) {
+		maps.Copy(all, hold(t, together...))
+	}
+	return all
+}
+
 // machineAddress is an address of this machine that endpoints may have.
 func machineAddress(t *testing.T) string {
 	t.Helper()
@@ -116,7 +137,7 @@ func (r *record) drilled(frontDoor string, d drilled) {
 	r.add(drillsAt+frontDoor, func() { r.insert(d) })
 }
 
-// insert adds a drill, or its other side.
+// insert adds a drill, or another side of it.
 func (r *record) insert(d drilled) {
 	for i := range r.Drills {
 		if r.Drills[i].Drill == d.Drill {
@@ -134,6 +155,9 @@ func (d drilled) and(other drilled) drilled {
 	}
 	if d.Portico.Verdict == "" {
 		d.Portico = other.Portico
+	}
+	if d.Gateway.Verdict == "" {
+		d.Gateway = other.Gateway
 	}
 	return d
 }
@@ -189,13 +213,13 @@ func (r *result) held() held {
 }
 
 // holdWithReplica holds a drill of several kube-apiservers over one etcd.
-func holdWithReplica(t *testing.T, k *cluster.Cluster, name, address string) held {
+func holdWithReplica(t *testing.T, k *cluster.Cluster, name string, args []string) held {
 	t.Helper()
 	other, stop, err := k.AddReplica(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := hold(t, "drill", "run", name, "-o", "json", "--kubeconfig", k.Kubeconfig, "--advertise-address", address, "--replica", other.Host)[name]
+	h := hold(t, append(slices.Clone(args), "--replica", other.Host, name)...)[name]
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
@@ -203,13 +227,13 @@ func holdWithReplica(t *testing.T, k *cluster.Cluster, name, address string) hel
 }
 
 // holdRestart holds the drill that restarts the front door, by killing kube-apiserver and starting it anew.
-func holdRestart(t *testing.T, k *cluster.Cluster, name, address string) held {
+func holdRestart(t *testing.T, k *cluster.Cluster, name, address string, gateway *adoption.Service) held {
 	t.Helper()
 	drills, err := drill.Find(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := drill.Run(t.Context(), drills[0], drill.Target{Name: "kube-apiserver", Config: k.Admin, Advertise: address, Bind: "0.0.0.0", Restart: func(ctx context.Context) error {
+	r := drill.Run(t.Context(), drills[0], drill.Target{Name: "kube-apiserver", Config: k.Admin, Advertise: address, Bind: "0.0.0.0", Gateway: gateway, Restart: func(ctx context.Context) error {
 		if err := k.StopAPIServer(); err != nil {
 			return err
 		}

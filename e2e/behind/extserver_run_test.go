@@ -58,7 +58,7 @@ func (s *installed) metrics(t *testing.T) {
 		"/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue_depth?labelSelector=queue%3Dmail": `"value":"12"`,
 		"/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/metrics/tickets":                          `"value":"5"`,
 		"/apis/custom.metrics.k8s.io/v1beta1/namespaces/shop/metrics/tickets":                          `"metricName":"tickets"`,
-		"/apis/custom.metrics.k8s.io/v1beta2":                                                          `"name":"namespaces/tickets"`,
+		"/apis/custom.metrics.k8s.io/v1beta2":                                                          `"namespaces/tickets"`,
 	} {
 		eventually(t, path, func() error { return s.says(t, path, want) })
 	}

@@ -114,7 +114,7 @@ type installed struct {
 	process *programs.Process
 }
 
-func install(t *testing.T, k *cluster.Cluster) *installed {
+func install(t *testing.T, k *cluster.Cluster, flags ...string) *installed {
 	t.Helper()
 	s := &installed{Cluster: k, t: t, dir: t.TempDir(), port: freePort(t)}
 	s.write("queues.json", `{"data": [{"id": "orders", "team": "shop", "depth": 3}]}`)
@@ -125,6 +125,7 @@ func install(t *testing.T, k *cluster.Cluster) *installed {
 		"--prometheus-url", prometheus(t), "--custom-metrics-rules", s.file("adapter.yaml"), "--metrics-relist-interval", "1s",
 		"--node-name", "n1", "--metric-resolution", "1s", "--cert-dir", s.file("certs"),
 	}
+	s.flags = append(s.flags, flags...)
 	out := runProgram(t, "", "", "extserver", append([]string{"manifests"}, s.flags...)...)
 	if out.code != 0 {
 		t.Fatal(out)
@@ -134,9 +135,7 @@ func install(t *testing.T, k *cluster.Cluster) *installed {
 	kubectl(t, k.Kubeconfig, "", "patch", "node", "n1", "--subresource=status", "--type=merge", "-p", `{"status":{"allocatable":{"cpu":"64","memory":"64Gi"}}}`)
 	kubectl(t, k.Kubeconfig, "", "create", "namespace", "shop")
 	kubectl(t, k.Kubeconfig, roles, "create", "-f", "-")
-	if err := k.WriteTokenKubeconfig(s.file("own.kubeconfig"), serverAccount, s.token(serverNamespace, serverAccount)); err != nil {
-		t.Fatal(err)
-	}
+	tokenKubeconfig(t, k.Kubeconfig, s.file("own.kubeconfig"), s.token(serverNamespace, serverAccount))
 	t.Cleanup(func() {
 		if s.process != nil {
 			s.process.Finish(t)

@@ -1,39 +1,33 @@
-//go:build incumbent
-
 package behind
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
-	"portico.dev/e2e/behind/cluster"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/drill"
 	"portico.dev/internal/drill/faulty"
 )
 
-const (
-	gatewayNamespace = "portico-gateway"
-	gatewayAccount   = "system:serviceaccount:portico-gateway:portico-gateway"
-	// drillRights let a gateway write APIServices whose names nobody knows before: those of drills.
-	drillRights = `apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: portico-gateway-adopted}
-rules:
-- {apiGroups: [apiregistration.k8s.io], resources: [apiservices, apiservices/status], verbs: [update]}
-`
-)
+const gatewayNamespace = "portico-gateway"
 
 // gateways are the replicas of a gateway, installed from deploy/gateway. Its pods would run elsewhere: here processes do what they would,
 // as the service account, and the test has the part of the endpoint controller.
 type gateways struct {
-	*cluster.Cluster
+	*apiServer
 	t          *testing.T
 	kubeconfig string
 	address    string
@@ -45,25 +39,22 @@ type replica struct {
 	process *programs.Process
 }
 
-func installGateway(t *testing.T, k *cluster.Cluster) *gateways {
+func installGateway(t *testing.T, s *apiServer) *gateways {
 	t.Helper()
 	manifests, err := filepath.Abs("../../deploy/gateway")
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, k.Kubeconfig, "", "apply", "-k", manifests)
-	g := &gateways{Cluster: k, t: t, kubeconfig: filepath.Join(t.TempDir(), "gateway.kubeconfig"), address: reachable(t), replicas: map[string]*replica{}}
-	token := strings.TrimSpace(kubectl(t, k.Kubeconfig, "", "-n", gatewayNamespace, "create", "token", "portico-gateway", "--duration=12h"))
-	if err := k.WriteTokenKubeconfig(g.kubeconfig, gatewayAccount, token); err != nil {
-		t.Fatal(err)
-	}
-	g.start("a")
-	g.start("b")
+	kubectl(t, s.Kubeconfig, "", "apply", "-k", manifests)
+	g := &gateways{apiServer: s, t: t, kubeconfig: filepath.Join(t.TempDir(), "gateway.kubeconfig"), address: reachable(t), replicas: map[string]*replica{}}
+	accountKubeconfig(t, s.Kubeconfig, g.kubeconfig, gatewayNamespace, "portico-gateway")
+	g.run("a")
+	g.run("b")
 	return g
 }
 
-// start starts a replica, and makes it an endpoint of the Service when it is ready.
-func (g *gateways) start(name string) {
+// run starts a replica, and makes it an endpoint of the Service when it is ready.
+func (g *gateways) run(name string) {
 	g.t.Helper()
 	r := g.replicas[name]
 	if r == nil {
@@ -78,7 +69,7 @@ func (g *gateways) start(name string) {
 	}
 	g.t.Cleanup(func() { _ = log.Close() })
 	r.process, err = programs.Start("gateway "+name, dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, log, filepath.Join(binaries, "aggregator"),
-		"gateway", "--kubeconfig="+g.kubeconfig, "--namespace="+gatewayNamespace, "--bind-address="+g.address, fmt.Sprintf("--secure-port=%d", r.port), "--shutdown-delay-duration=0s")
+		"gateway", "--kubeconfig="+g.kubeconfig, "--namespace="+gatewayNamespace, "--bind-address="+g.address, fmt.Sprintf("--secure-port=%d", r.port), "--shutdown-delay-duration=2s")
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -140,13 +131,16 @@ func (g *gateways) works(args ...string) error {
 	return nil
 }
 
-// A gateway is installed in a cluster, adopts servers, and bears what it is there to bear; everything is killed in turn; then it is
-// removed, and nothing is left of it.
-func TestGateway(t *testing.T) {
-	k := control(t, true)
+// The story of a gateway, with a front door of ours in the place of the kube-apiserver, which runs in CI. TestGateway is the same with a
+// kube-apiserver.
+func TestGatewayBehindPortico(t *testing.T) { tellOfGateway(t, portico(t)) }
+
+// tellOfGateway installs a gateway in a cluster. It adopts servers, and bears what it is there to bear; everything is killed in turn; its
+// replicas are replaced under traffic; then it is removed, and nothing is left of it.
+func tellOfGateway(t *testing.T, k *apiServer) {
 	address := reachable(t)
 	flunders, fischers := "v1alpha1."+wardle, "v1beta1."+wardle
-	_, restartSample := sampleAt(t, k, address)
+	_, restartSample := sampleAt(t, k.Kubeconfig, address)
 	readings := registration{group: "readings.example.com", namespace: "default", service: "readings", address: address}
 	meter, err := faulty.New(faulty.Config{Group: readings.group, ServerName: "readings.default.svc", Address: net.JoinHostPort(address, "0")})
 	if err != nil {
@@ -163,9 +157,10 @@ func TestGateway(t *testing.T) {
 	before := kubectl(t, k.Kubeconfig, "", "get", "apiservices", flunders, fischers, readings.apiService(), "-o", `jsonpath={range .items[*]}{.spec}{"\n"}{end}`)
 	trusted := kubectl(t, k.Kubeconfig, "", "-n", "kube-system", "get", "configmap", "extension-apiserver-authentication", "-o", "jsonpath={.data}")
 
+	remote := strings.Fields(kubectl(t, k.Kubeconfig, "", "get", "apiservices", "-o", "jsonpath={.items[?(@.spec.service.name)].metadata.name}"))
 	g := installGateway(t, k)
 	out := runProgram(t, k.Kubeconfig, "", "aggregator", "adopt", "--all")
-	if out.code != 0 || strings.Count(out.stdout, " adopted\n") != 3 {
+	if out.code != 0 || strings.Count(out.stdout, " adopted\n") != len(remote) || len(remote) < 3 {
 		t.Fatalf("adopt: %s", out)
 	}
 	t.Log(out.stdout)
@@ -256,14 +251,14 @@ func TestGateway(t *testing.T) {
 		eventually(t, "one replica is enough", func() error { return g.works(get...) })
 		restartSample()
 		eventually(t, "the extension server is back", func() error { return g.works(get...) })
-		if err := g.StopAPIServer(); err != nil {
+		if err := g.stop(); err != nil {
 			t.Fatal(err)
 		}
-		if err := g.StartAPIServer(t.Context()); err != nil {
+		if err := g.start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "kube-apiserver is back", func() error { return g.works(get...) })
-		g.start("a")
+		g.run("a")
 		g.kill("b")
 		g.publish("b", false)
 		eventually(t, "the other replica is enough", func() error { return g.works(get...) })
@@ -272,18 +267,20 @@ func TestGateway(t *testing.T) {
 		if out := runProgram(t, k.Kubeconfig, "", "kubectl", get...); out.code == 0 {
 			t.Errorf("without a gateway: %s", out)
 		}
-		g.start("a")
+		g.run("a")
 		eventually(t, "a gateway is back", func() error { return g.works(get...) })
-		g.start("b")
+		g.run("b")
 		for _, name := range []string{flunders, fischers, readings.apiService()} {
 			g.conditionIs(name, "Available", "True")
 			g.conditionIs(name, "BackendAvailable", "True")
 		}
 	})
 
-	g.kill("b") // a release does not need it
+	t.Run("the replicas are replaced, and no request is lost", func(t *testing.T) { g.replaced(t) })
+
+	g.kill("d") // a release does not need it
 	out = runProgram(t, k.Kubeconfig, "", "aggregator", "release", "--all")
-	if out.code != 0 || strings.Count(out.stdout, " released\n") != 3 {
+	if out.code != 0 || strings.Count(out.stdout, " released\n") != len(remote) {
 		t.Fatalf("release: %s", out)
 	}
 	after := kubectl(t, k.Kubeconfig, "", "get", "apiservices", flunders, fischers, readings.apiService(), "-o", `jsonpath={range .items[*]}{.spec}{"\n"}{end}`)
@@ -300,30 +297,97 @@ func TestGateway(t *testing.T) {
 	eventually(t, "the server is served directly", func() error { return g.works(get...) })
 }
 
-// The drills of the front door, behind a kube-apiserver with a gateway. What each came to is logged for docs/gateway.md.
-func TestGatewayDrills(t *testing.T) {
-	k := control(t, true)
-	g := installGateway(t, k)
-	kubectl(t, k.Kubeconfig, drillRights, "apply", "-f", "-")
-	all := hold(t, "drill", "run", "--all", "-o", "json", "--kubeconfig", k.Kubeconfig, "--advertise-address", g.address, "--gateway", gatewayNamespace+"/portico-gateway")
-	passed := 0
-	for _, d := range drill.All() {
-		h, ok := all[d.Name]
-		if !ok {
-			t.Errorf("%s was not held", d.Name)
-			continue
-		}
-		if h.Verdict == string(drill.Passed) {
-			passed++
-		}
-		line, err := json.Marshal(h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%s: %s", d.Name, line)
+// replaced has other replicas take over from the first ones, as an upgrade or the drain of a node does, while clients read and write.
+func (g *gateways) replaced(t *testing.T) {
+	config, err := clientcmd.BuildConfigFromFlags("", g.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("passed: %d of %d", passed, len(drill.All()))
-	if passed < 17 {
-		t.Errorf("%d drills passed, want 17 at least", passed)
+	client, err := rest.HTTPClientFor(config) // which tries nothing again
+	if err != nil {
+		t.Fatal(err)
 	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var traffic sync.WaitGroup
+	var sent atomic.Int64
+	failures := make(chan error, 1)
+	for n := range 8 {
+		traffic.Go(func() {
+			for ctx.Err() == nil {
+				if err := readOrWrite(t.Context(), client, config.Host, n%2 == 0); err != nil {
+					select {
+					case failures <- err:
+					default:
+					}
+					return
+				}
+				sent.Add(1)
+			}
+		})
+	}
+	for _, names := range [][2]string{{"c", "a"}, {"d", "b"}} {
+		g.run(names[0])
+		before := sent.Load()
+		g.end(names[1])
+		eventually(t, "requests go on without "+names[1], func() error {
+			if now := sent.Load(); now < before+100 {
+				return fmt.Errorf("%d were sent", now-before)
+			}
+			return nil
+		})
+	}
+	stop()
+	traffic.Wait()
+	select {
+	case err := <-failures:
+		t.Errorf("after %d requests: %v", sent.Load(), err)
+	default:
+		t.Logf("%d requests, all of them answered", sent.Load())
+	}
+}
+
+// readOrWrite sends one request for an object behind the gateway.
+func readOrWrite(ctx context.Context, client *http.Client, host string, write bool) error {
+	ctx, cancel := context.WithTimeout(ctx, programs.Patience)
+	defer cancel()
+	method, body := http.MethodGet, ""
+	if write {
+		method, body = http.MethodPatch, fmt.Sprintf(`{"metadata":{"annotations":{"at":"%d"}}}`, time.Now().UnixNano())
+	}
+	r, err := http.NewRequestWithContext(ctx, method, host+"/apis/"+wardle+"/v1alpha1/namespaces/default/flunders/behind", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/merge-patch+json")
+	response, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }() // it is read
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, text)
+	}
+	return err
+}
+
+// end asks a replica to end, while it stops being an endpoint, as the kubelet and the endpoint controller do.
+func (g *gateways) end(name string) {
+	g.t.Helper()
+	p := g.replicas[name].process
+	g.replicas[name].process = nil
+	ended := make(chan error, 1)
+	go func() {
+		code, err := p.Stop(syscall.SIGTERM)
+		if err == nil && code != 0 {
+			err = fmt.Errorf("it ended with exit status %d", code)
+		}
+		ended <- err
+	}()
+	g.publish(name, false)
+	if err := <-ended; err != nil {
+		g.t.Errorf("gateway %s: %v", name, err)
+	}
+	p.Show(g.t)
 }

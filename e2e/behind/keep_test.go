@@ -14,7 +14,7 @@ func TestAPartialRunKeepsTheRest(t *testing.T) {
 	old := &record{
 		Parts:           map[string]made{serverPart: was, marksOf + "a": was, marksOf + "b": was, drillsAt + theirs: was, drillsAt + ours: {Date: was.Date}},
 		ExtensionServer: []string{"serves"}, Scores: []scored{{"a", "v1.a", "1/2"}, {"a", "v1.gone", "2/2"}, {"b", "v1.b", "1/1"}},
-		Drills: []drilled{{"refuse", held{Verdict: "failed"}, held{Verdict: "passed"}}, {"gone", held{}, held{Verdict: "passed"}}},
+		Drills: []drilled{{"refuse", held{Verdict: "failed"}, held{Verdict: "passed"}, held{}}, {"gone", held{}, held{Verdict: "passed"}, held{}}},
 	}
 	r := &record{Parts: map[string]made{}}
 	r.version("v1.37.1")
@@ -24,7 +24,7 @@ func TestAPartialRunKeepsTheRest(t *testing.T) {
 	if want := []scored{{"a", "v1.a", "2/2"}, {"b", "v1.b", "1/1"}}; !reflect.DeepEqual(r.Scores, want) {
 		t.Errorf("scores %v, want %v", r.Scores, want)
 	}
-	if want := []drilled{{"refuse", held{Verdict: "failed"}, held{Verdict: "skipped"}}}; !reflect.DeepEqual(r.Drills, want) {
+	if want := []drilled{{"refuse", held{Verdict: "failed"}, held{Verdict: "skipped"}, held{}}}; !reflect.DeepEqual(r.Drills, want) {
 		t.Errorf("drills %v, want %v", r.Drills, want)
 	}
 	if len(r.ExtensionServer) != 1 || r.Parts[serverPart] != was || r.Parts[marksOf+"b"] != was || r.Parts[drillsAt+theirs] != was {
@@ -42,12 +42,12 @@ func TestAPartialRunKeepsTheRest(t *testing.T) {
 func TestARunOfSomeDrillsKeepsTheOthers(t *testing.T) {
 	was := made{Date: "2026-01-02", KubeAPIServer: "v1.37.0"}
 	failed, passed := held{Verdict: "failed"}, held{Verdict: "passed"}
-	old := &record{Parts: map[string]made{drillsAt + theirs: was}, Drills: []drilled{{"refuse", failed, passed}, {"hang", failed, passed}}}
+	old := &record{Parts: map[string]made{drillsAt + theirs: was}, Drills: []drilled{{"refuse", failed, passed, passed}, {"hang", failed, passed, passed}}}
 	r := &record{Parts: map[string]made{}}
 	onlyDrillsAre(t, "hang")
 	r.drilled(theirs, drilled{Drill: "hang", KubeAPIServer: passed})
 	r.keep(old)
-	if want := []drilled{{"refuse", failed, passed}, {"hang", passed, passed}}; !reflect.DeepEqual(r.Drills, want) {
+	if want := []drilled{{"refuse", failed, passed, passed}, {"hang", passed, passed, passed}}; !reflect.DeepEqual(r.Drills, want) {
 		t.Errorf("drills %v, want %v", r.Drills, want)
 	}
 	if got := r.Parts[drillsAt+theirs]; got != was {

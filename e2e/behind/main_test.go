@@ -1,12 +1,9 @@
-//go:build incumbent
-
 package behind
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,11 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/e2e/behind/cluster"
 	"portico.dev/e2e/programs"
 )
-
-var update = flag.Bool("update", false, "write result.yaml")
 
 // binaries is the directory of the programs; it is set before any test runs.
 var binaries string
@@ -26,45 +20,13 @@ var binaries string
 // ports are of servers that keep theirs over restarts.
 var ports programs.Ports
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+// needed are the programs that are built. With the tag incumbent they are more, and a run is recorded afterwards.
+var (
+	needed     = []string{"aggregator", "kubectl", "sample-apiserver"}
+	afterwards = func(code int) int { return code }
+)
 
-func run(m *testing.M) int {
-	code := programs.Main(m, &binaries, "aggregator", "extserver", "kubectl", "sample-apiserver", "kube-apiserver", "kube-controller-manager")
-	if *update && code == 0 {
-		if err := book.write(); err != nil {
-			return failed(err)
-		}
-	}
-	return code
-}
-
-func failed(err error) int {
-	fmt.Fprintln(os.Stderr, err)
-	return 1
-}
-
-// control starts a control plane for one test.
-func control(t *testing.T, routing bool) *cluster.Cluster {
-	t.Helper()
-	k, err := cluster.New(cluster.Config{Programs: binaries, Dir: t.TempDir(), AggregatorRouting: routing, Ports: &ports})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := k.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := k.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	version, err := k.Version(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	book.version(version)
-	return k
-}
+func TestMain(m *testing.M) { os.Exit(afterwards(programs.Main(m, &binaries, needed...))) }
 
 // patience bounds one program that is run to its end. All drills take less than twenty minutes.
 const patience = 40 * time.Minute
@@ -115,4 +77,14 @@ func eventually(t *testing.T, what string, try func() error) {
 		t.Fatalf("%s: %v", what, err)
 	}
 	t.Logf("%s: after %s", what, time.Since(began).Round(10*time.Millisecond))
+}
+
+// freePort is a port of this machine that nobody listens on: the extension server keeps its own over restarts.
+func freePort(t *testing.T) int {
+	t.Helper()
+	port, err := ports.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }

@@ -28,7 +28,7 @@ type record struct {
 	Doctor []diagnosed `json:"doctor"`
 	// Scores are marks of aggregator conformance.
 	Scores []scored `json:"scores"`
-	// Drills are held at both front doors.
+	// Drills are held at both front doors, and with a gateway.
 	Drills []drilled `json:"drills"`
 	// Story is the deletion of a namespace while an extension server is dead.
 	Story []told `json:"story"`
@@ -53,7 +53,7 @@ const (
 	drillsAt   = "drills at "
 	storyAt    = "story at "
 
-	theirs, ours = "kube-apiserver", "portico"
+	theirs, ours, withGateway = "kube-apiserver", "portico", "gateway"
 )
 
 type diagnosed struct {
@@ -145,7 +145,10 @@ func (r *record) keepDrills(old []drilled, fresh func(part string) bool) {
 		if fresh(drillsAt + ours) {
 			d.Portico = held{}
 		}
-		if d.KubeAPIServer.Verdict != "" || d.Portico.Verdict != "" {
+		if fresh(drillsAt + withGateway) {
+			d.Gateway = held{}
+		}
+		if d.KubeAPIServer.Verdict != "" || d.Portico.Verdict != "" || d.Gateway.Verdict != "" {
 			r.insert(d)
 		}
 	}

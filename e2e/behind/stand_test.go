@@ -37,16 +37,6 @@ func prometheus(t *testing.T) string {
 	return server.URL
 }
 
-// freePort is a port of this machine that nobody listens on: the extension server keeps its own over restarts.
-func freePort(t *testing.T) int {
-	t.Helper()
-	port, err := ports.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
 // readAll reads an answer, of which nothing here is longer than this.
 func readAll(r io.Reader) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, 4<<20))

@@ -108,14 +108,3 @@ func tell(t *testing.T, kubeconfig string) told {
 	}
 	return story
 }
-
-// gone is how many seconds it took until the namespace was gone, 0 when it was not in time.
-func gone(t *testing.T, kubeconfig string, within time.Duration) float64 {
-	t.Helper()
-	began := time.Now()
-	out := runProgram(t, kubeconfig, "", "kubectl", "wait", "--for=delete", "namespace/doomed", fmt.Sprintf("--timeout=%s", within))
-	if out.code != 0 {
-		return 0
-	}
-	return float64(time.Since(began).Round(10*time.Millisecond)) / float64(time.Second)
-}

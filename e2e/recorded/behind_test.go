@@ -48,6 +48,7 @@ type drilled struct {
 	Drill         string `json:"drill"`
 	KubeAPIServer held   `json:"kubeAPIServer"`
 	Portico       held   `json:"portico"`
+	Gateway       held   `json:"gateway"`
 }
 
 type held struct {
@@ -78,7 +79,8 @@ func TestBehindKubeAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(file(t, "../../docs/incumbent.md"))
-	checkParts(t, r, page)
+	gateway := string(file(t, "../../docs/gateway.md"))
+	checkParts(t, r, page, gateway)
 	for _, told := range r.ExtensionServer {
 		if !strings.Contains(page, "\n- "+told+"\n") {
 			t.Errorf("docs/incumbent.md does not say %q", told)
@@ -90,18 +92,19 @@ func TestBehindKubeAPIServer(t *testing.T) {
 	checkDoctor(t, r, page)
 	checkScores(t, r, page)
 	checkDrills(t, r.Drills, page)
+	checkGateway(t, r.Drills, gateway)
 	checkStory(t, r, page)
 }
 
 // parts are all that there are to record. Those of the front door alone are of no kube-apiserver.
 var parts = []string{
-	"doctor over an external name", "doctor over endpoints", "doctor to an extserver without rights", "drills at kube-apiserver",
-	"drills at portico", "extension server", "marks of extserver", "marks of sample-apiserver v0.37.2", "story at kube-apiserver",
+	"doctor over an external name", "doctor over endpoints", "doctor to an extserver without rights", "drills at gateway",
+	"drills at kube-apiserver", "drills at portico", "extension server", "marks of extserver", "marks of sample-apiserver v0.37.2", "story at kube-apiserver",
 	"story at portico",
 }
 
 // checkParts: all are there, of a day that the page names, and of the version that is pinned and that the page names.
-func checkParts(t *testing.T, r behind, page string) {
+func checkParts(t *testing.T, r behind, page, gateway string) {
 	t.Helper()
 	if got := slices.Sorted(maps.Keys(r.Parts)); !slices.Equal(got, parts) {
 		t.Errorf("the parts are %q, want %q", got, parts)
@@ -115,8 +118,12 @@ func checkParts(t *testing.T, r behind, page string) {
 		t.Errorf("docs/incumbent.md does not name %s", version)
 	}
 	for name, part := range r.Parts {
-		if _, err := time.Parse(time.DateOnly, part.Date); err != nil || !strings.Contains(page, part.Date) {
-			t.Errorf("%s: made on %q, which docs/incumbent.md does not say", name, part.Date)
+		where := page
+		if name == "drills at gateway" {
+			where = gateway
+		}
+		if _, err := time.Parse(time.DateOnly, part.Date); err != nil || !strings.Contains(where, part.Date) {
+			t.Errorf("%s: made on %q, which the page does not say", name, part.Date)
 		}
 		if want := map[bool]string{false: version}[strings.HasSuffix(name, " portico")]; part.KubeAPIServer != want {
 			t.Errorf("%s: made with kube-apiserver %q, want %q", name, part.KubeAPIServer, want)
@@ -227,6 +234,39 @@ func checkDrills(t *testing.T, all []drilled, page string) {
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("the drills are %q, want %q", names, want)
+	}
+}
+
+// checkGateway: all drills were held with a gateway, none that passes without it fails with it, what did not pass is explained, and the
+// page has the same.
+func checkGateway(t *testing.T, all []drilled, page string) {
+	t.Helper()
+	alone, with := 0, 0
+	for _, d := range all {
+		if d.KubeAPIServer.Verdict == string(drill.Passed) {
+			alone++
+		}
+		switch drill.Verdict(d.Gateway.Verdict) {
+		case drill.Passed:
+			with++
+		case drill.Failed:
+			if len(d.Gateway.DidNotHold) == 0 || d.KubeAPIServer.Verdict == string(drill.Passed) {
+				t.Errorf("%s: kube-apiserver %s, with a gateway it failed: %q", d.Drill, d.KubeAPIServer.Verdict, d.Gateway.DidNotHold)
+			}
+		case drill.Skipped:
+			if d.Gateway.Why == "" {
+				t.Errorf("%s: skipped without a reason", d.Drill)
+			}
+		default:
+			t.Errorf("%s: with a gateway %q", d.Drill, d.Gateway.Verdict)
+		}
+		row := fmt.Sprintf("| `%s` | %s | %s | %s | %s |", d.Drill, d.KubeAPIServer.Verdict, d.Gateway.Verdict, d.KubeAPIServer.times(), d.Gateway.times())
+		if !strings.Contains(page, row) {
+			t.Errorf("docs/gateway.md has no row that begins %q", row)
+		}
+	}
+	if line := fmt.Sprintf("kube-apiserver passes %d of %d drills alone, and %d with a gateway.", alone, len(all), with); !strings.Contains(page, line) {
+		t.Errorf("docs/gateway.md does not say %q", line)
 	}
 }
 

@@ -46,7 +46,7 @@ type Cluster struct {
 	config    Config
 	port      int
 	keys      *pki.Directory
-	etcd      *member
+	etcd      *Etcd
 	apiserver *programs.Process
 	manager   *programs.Process
 	logs      []*os.File
@@ -104,7 +104,7 @@ func (k *Cluster) file(name string) string { return filepath.Join(k.config.Dir, 
 func (k *Cluster) Log(program string) string { return k.file(program + ".log") }
 
 // Etcd is the URL of its etcd, once started: extension servers may keep things of their own there.
-func (k *Cluster) Etcd() string { return k.etcd.url }
+func (k *Cluster) Etcd() string { return k.etcd.URL }
 
 // Version is what kube-apiserver says of itself.
 func (k *Cluster) Version(ctx context.Context) (string, error) {
@@ -145,19 +145,10 @@ func (k *Cluster) WriteKubeconfig(file, user string, groups ...string) error {
 	if err != nil {
 		return err
 	}
-	return k.writeKubeconfig(file, user, &clientcmdapi.AuthInfo{ClientCertificateData: c.CertData, ClientKeyData: c.KeyData})
-}
-
-// WriteTokenKubeconfig writes one for the bearer of a token.
-func (k *Cluster) WriteTokenKubeconfig(file, user, token string) error {
-	return k.writeKubeconfig(file, user, &clientcmdapi.AuthInfo{Token: token})
-}
-
-func (k *Cluster) writeKubeconfig(file, user string, who *clientcmdapi.AuthInfo) error {
 	const name = "incumbent"
 	return clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: k.URL(), CertificateAuthorityData: k.keys.Cluster.PEM()}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: who},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {ClientCertificateData: c.CertData, ClientKeyData: c.KeyData}},
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: user}},
 		CurrentContext: name,
 	}, file)
@@ -165,7 +156,7 @@ func (k *Cluster) writeKubeconfig(file, user string, who *clientcmdapi.AuthInfo)
 
 // Start returns when everything is ready. Whoever calls it calls Stop, also after an error.
 func (k *Cluster) Start(ctx context.Context) (err error) {
-	if k.etcd, err = startEtcd(k.file("etcd"), k.Log("etcd")); err != nil {
+	if k.etcd, err = StartEtcd(k.file("etcd"), k.Log("etcd")); err != nil {
 		return err
 	}
 	if err := k.StartAPIServer(ctx); err != nil {
@@ -177,7 +168,7 @@ func (k *Cluster) Start(ctx context.Context) (err error) {
 
 // StartAPIServer starts kube-apiserver anew, at the same address, and returns when it is ready.
 func (k *Cluster) StartAPIServer(ctx context.Context) error {
-	process, err := k.start("kube-apiserver", k.apiserverFlags(k.etcd.url, k.port, "front-proxy-client"))
+	process, err := k.start("kube-apiserver", k.apiserverFlags(k.etcd.URL, k.port, "front-proxy-client"))
 	if err != nil {
 		return err
 	}
@@ -200,7 +191,7 @@ func (k *Cluster) AddReplica(ctx context.Context) (*rest.Config, func() error, e
 	if err := errors.Join(os.WriteFile(k.keys.Path(proxyClient+".crt"), certPEM, 0o600), os.WriteFile(k.keys.Path(proxyClient+".key"), keyPEM, 0o600)); err != nil {
 		return nil, nil, err
 	}
-	process, err := k.start("kube-apiserver", k.apiserverFlags(k.etcd.url, port, proxyClient))
+	process, err := k.start("kube-apiserver", k.apiserverFlags(k.etcd.URL, port, proxyClient))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -247,7 +238,7 @@ func (k *Cluster) Stop() error {
 	}
 	errs = append(errs, k.StopAPIServer())
 	if k.etcd != nil {
-		k.etcd.close()
+		k.etcd.Close()
 	}
 	for _, f := range k.logs {
 		errs = append(errs, f.Close())

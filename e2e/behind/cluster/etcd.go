@@ -10,13 +10,15 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// member is an etcd in this process, on a free port of this machine.
-type member struct {
+// Etcd is an etcd in this process, on a free port of this machine.
+type Etcd struct {
+	// URL is where it serves clients.
+	URL    string
 	server *embed.Etcd
-	url    string
 }
 
-func startEtcd(dir, log string) (*member, error) {
+// StartEtcd starts one with an empty directory, and the file for its log.
+func StartEtcd(dir, log string) (*Etcd, error) {
 	anywhere := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	c := embed.NewConfig()
 	c.Dir, c.LogOutputs = dir, []string{log}
@@ -32,7 +34,8 @@ func startEtcd(dir, log string) (*member, error) {
 		server.Close()
 		return nil, fmt.Errorf("etcd is not ready after %s; its log is %s", programs.Patience, log)
 	}
-	return &member{server: server, url: "http://" + server.Clients[0].Addr().String()}, nil
+	return &Etcd{URL: "http://" + server.Clients[0].Addr().String(), server: server}, nil
 }
 
-func (m *member) close() { m.server.Close() }
+// Close stops it.
+func (e *Etcd) Close() { e.server.Close() }
