@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/bench/gateway"
 	"portico.dev/e2e/bench/incumbent"
 	"portico.dev/e2e/bench/local"
 	"portico.dev/e2e/bench/measure"
@@ -67,15 +68,24 @@ var benchmarks = []benchmark{
 	}},
 }
 
-// besides is the benchmark that needs somebody else's programs; it is made only when it is asked for.
-func besides(theirs environment.Kubernetes) benchmark {
-	return benchmark{"incumbent", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
-		settings := incumbent.Full()
-		if quick {
-			settings = incumbent.Quick()
-		}
-		return incumbent.Run(ctx, program, theirs, settings, say)
-	}}
+// besides are the benchmarks that need somebody else's programs; they are made only when those are given.
+func besides(theirs environment.Kubernetes) []benchmark {
+	return []benchmark{
+		{"incumbent", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+			settings := incumbent.Full()
+			if quick {
+				settings = incumbent.Quick()
+			}
+			return incumbent.Run(ctx, program, theirs, settings, say)
+		}},
+		{"gateway", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+			settings := gateway.Full()
+			if quick {
+				settings = gateway.Quick()
+			}
+			return gateway.Run(ctx, program, theirs, settings, say)
+		}},
+	}
 }
 
 // builds is the benchmark that needs another build; it is made only when it is asked for.
@@ -106,12 +116,12 @@ func run() error {
 	program := flag.String("aggregator", "", "measure this program; default one built from the tree")
 	before := flag.String("before", "", "another build of the aggregator, which \"builds\" compares with")
 	var theirs environment.Kubernetes
-	flag.StringVar(&theirs.APIServer, "kube-apiserver", "", "measure this program beside the aggregator, and nothing else")
+	flag.StringVar(&theirs.APIServer, "kube-apiserver", "", "measure the aggregator beside, and behind, this program, and nothing else")
 	flag.StringVar(&theirs.ControllerManager, "kube-controller-manager", "", "of the same version, for what needs its controllers")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared]\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -before FILE builds\n"+
-			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE")
+			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE [incumbent] [gateway]")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -161,22 +171,23 @@ func choose(names []string, before string, theirs environment.Kubernetes) ([]ben
 		return nil, errors.New("-kube-apiserver is measured by itself; leave builds for another run")
 	case both:
 		return []benchmark{builds(before)}, nil
-	case theirs != environment.Kubernetes{} && len(names) > 0:
-		return nil, fmt.Errorf("-kube-apiserver is measured by itself; leave %s for another run", names[0])
 	case theirs != environment.Kubernetes{} && (theirs.APIServer == "" || theirs.ControllerManager == ""):
 		return nil, errors.New("-kube-apiserver and -kube-controller-manager need each other")
-	case theirs != environment.Kubernetes{}:
-		return []benchmark{besides(theirs)}, nil
-	case len(names) == 0:
-		return benchmarks, nil
+	}
+	known := benchmarks
+	if theirs != (environment.Kubernetes{}) {
+		known = besides(theirs)
+	}
+	if len(names) == 0 {
+		return known, nil
 	}
 	var chosen []benchmark
 	for _, name := range names {
-		i := slices.IndexFunc(benchmarks, func(b benchmark) bool { return b.name == name })
+		i := slices.IndexFunc(known, func(b benchmark) bool { return b.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale, local and shared", name)
+			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale, local and shared, and with -kube-apiserver incumbent and gateway", name)
 		}
-		chosen = append(chosen, benchmarks[i])
+		chosen = append(chosen, known[i])
 	}
 	return chosen, nil
 }

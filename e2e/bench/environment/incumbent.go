@@ -81,15 +81,8 @@ func (y *Environment) Incumbent(ctx context.Context, name string, theirs Kuberne
 
 // Manage starts the controllers: without them nobody deletes a namespace.
 func (i *Incumbent) Manage() error {
-	file := filepath.Join(i.dir, "kubeconfig")
-	config := fmt.Sprintf(`apiVersion: v1
-kind: Config
-clusters: [{name: it, cluster: {server: "https://%s", certificate-authority: ca.crt}}]
-users: [{name: it, user: {token: %s}}]
-contexts: [{name: it, context: {cluster: it, user: it}}]
-current-context: it
-`, i.Address, AdminToken)
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	file, err := i.kubeconfig()
+	if err != nil {
 		return err
 	}
 	p, err := programs.Start(i.Name+"-controllers", i.dir, []string{"HOME=" + i.dir, "PATH=" + os.Getenv("PATH")}, nil, i.theirs.ControllerManager,
@@ -100,6 +93,19 @@ current-context: it
 	i.endsWith(p)
 	i.Manager = &Server{Name: i.Name + "-controllers", PID: p.PID()}
 	return nil
+}
+
+// kubeconfig writes one of an administrator.
+func (i *Incumbent) kubeconfig() (file string, err error) {
+	file = filepath.Join(i.dir, "kubeconfig")
+	config := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: it, cluster: {server: "https://%s", certificate-authority: ca.crt}}]
+users: [{name: it, user: {token: %s}}]
+contexts: [{name: it, context: {cluster: it, user: it}}]
+current-context: it
+`, i.Address, AdminToken)
+	return file, os.WriteFile(file, []byte(config), 0o600)
 }
 
 // endsWith kills a process when the incumbent is stopped: what it would still write is thrown away.

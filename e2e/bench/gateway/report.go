@@ -1,0 +1,188 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"text/template"
+	"time"
+
+	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/bench/measure"
+)
+
+// Report is what was measured.
+type Report struct {
+	Machine measure.Machine `json:"machine"`
+	// Version is of kube-apiserver.
+	Version  string        `json:"kubeAPIServer"`
+	Settings Settings      `json:"settings"`
+	Took     time.Duration `json:"tookNanoseconds"`
+	Requests []Row         `json:"requests"`
+	Watches  []WatchRow    `json:"watches"`
+	Idle     []IdleRow     `json:"idle"`
+}
+
+// Row is one way in one cell. CPU is microseconds of one request, times are milliseconds. The hop is the process between kube-apiserver and
+// the backend; without one, its numbers are zero.
+type Row struct {
+	Cell
+	Way           string         `json:"through"`
+	HopCPU        measure.Spread `json:"hopCPUus"`
+	KubeAPIServer measure.Spread `json:"kubeAPIServerCPUus"`
+	PerSecond     measure.Spread `json:"requestsPerSecond"`
+	P50           measure.Spread `json:"p50ms"`
+	P99           measure.Spread `json:"p99ms"`
+	// HopToBare is the hop's CPU to that of the bare proxy. The others are to the way without a hop.
+	HopToBare      measure.Spread `json:"hopCPUToBare"`
+	KubeToDirectly measure.Spread `json:"kubeAPIServerCPUToNoHop"`
+	P50ToDirectly  measure.Spread `json:"p50ToNoHop"`
+	P99ToDirectly  measure.Spread `json:"p99ToNoHop"`
+
+	intervals []environment.Interval
+}
+
+// WatchRow is one way with watches. CPU is microseconds of one event to one client.
+type WatchRow struct {
+	Way            string         `json:"through"`
+	Streams        int            `json:"watches"`
+	HopCPU         measure.Spread `json:"hopCPUus"`
+	KubeAPIServer  measure.Spread `json:"kubeAPIServerCPUus"`
+	P50            measure.Spread `json:"p50ms"`
+	P99            measure.Spread `json:"p99ms"`
+	HopRSS         measure.Spread `json:"hopRSSMiB"`
+	HopToBare      measure.Spread `json:"hopCPUToBare"`
+	KubeToDirectly measure.Spread `json:"kubeAPIServerCPUToNoHop"`
+
+	deliveries []heard
+}
+
+// IdleRow is CPU in milliseconds of one second, and the gateway's memory in MiB, while nobody asks anything.
+type IdleRow struct {
+	Who           string  `json:"who"`
+	KubeAPIServer float64 `json:"kubeAPIServerCPUmsPerSecond"`
+	Gateway       float64 `json:"gatewayCPUmsPerSecond"`
+	RSS           float64 `json:"gatewayRSSMiB"`
+}
+
+func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func mib(n int64) float64        { return float64(n) / (1 << 20) }
+
+// summarize fills the rows of a cell, one for each way.
+func summarize(rows []Row) {
+	hop := func(i environment.Interval) float64 { return us(i.Backend) }
+	kube := func(i environment.Interval) float64 { return us(i.Server) }
+	p50 := func(i environment.Interval) float64 { return ms(i.P50) }
+	p99 := func(i environment.Interval) float64 { return ms(i.P99) }
+	for way := range rows {
+		row := &rows[way]
+		row.KubeAPIServer, row.P50, row.P99 = measure.Of(row.intervals, kube), measure.Of(row.intervals, p50), measure.Of(row.intervals, p99)
+		row.PerSecond = measure.Of(row.intervals, func(i environment.Interval) float64 { return i.PerSecond })
+		if way == directly {
+			continue
+		}
+		row.HopCPU, row.HopToBare = measure.Of(row.intervals, hop), measure.Ratio(row.intervals, rows[throughBare].intervals, hop)
+		row.KubeToDirectly = measure.Ratio(row.intervals, rows[directly].intervals, kube)
+		row.P50ToDirectly = measure.Ratio(row.intervals, rows[directly].intervals, p50)
+		row.P99ToDirectly = measure.Ratio(row.intervals, rows[directly].intervals, p99)
+	}
+}
+
+func summarizeWatches(rows []WatchRow) {
+	hop := func(h heard) float64 { return us(h.Backend) }
+	kube := func(h heard) float64 { return us(h.Server) }
+	for way := range rows {
+		row := &rows[way]
+		row.KubeAPIServer = measure.Of(row.deliveries, kube)
+		row.P50 = measure.Of(row.deliveries, func(h heard) float64 { return ms(h.P50) })
+		row.P99 = measure.Of(row.deliveries, func(h heard) float64 { return ms(h.P99) })
+		if way == directly {
+			continue
+		}
+		row.HopCPU, row.HopToBare = measure.Of(row.deliveries, hop), measure.Ratio(row.deliveries, rows[throughBare].deliveries, hop)
+		row.KubeToDirectly = measure.Ratio(row.deliveries, rows[directly].deliveries, kube)
+		row.HopRSS = measure.Of(row.deliveries, func(h heard) float64 { return mib(h.hopRSS) })
+	}
+}
+
+// Target is a promise about the gateway's CPU, and how it was kept.
+type Target struct {
+	What       string
+	Limit, Got float64
+}
+
+// Kept reports whether the promise was kept.
+func (t Target) Kept() bool { return t.Got <= t.Limit }
+
+// Targets judges the gateway by a bare proxy in its place: the worst cell counts.
+func (r *Report) Targets() []Target {
+	worst := 0.0
+	for _, row := range r.Requests {
+		if row.Way == names[throughGateway] {
+			worst = max(worst, row.HopToBare.Median)
+		}
+	}
+	all := []Target{{"CPU of the hop for a request, in any cell", 0.6, worst}}
+	if i := slices.IndexFunc(r.Watches, func(w WatchRow) bool { return w.Way == names[throughGateway] }); i >= 0 {
+		all = append(all, Target{"CPU of the hop for a watch event", 0.6, r.Watches[i].HopToBare.Median})
+	}
+	return all
+}
+
+// Markdown is the page of the report.
+func (r *Report) Markdown() ([]byte, error) {
+	var b bytes.Buffer
+	err := page.Execute(&b, r)
+	return b.Bytes(), err
+}
+
+func times(s measure.Spread) string {
+	if s == (measure.Spread{}) {
+		return ""
+	}
+	return fmt.Sprintf("%.2fx (%.2f..%.2f)", s.Median, s.Min, s.Max)
+}
+
+var page = template.Must(template.New("gateway").Funcs(template.FuncMap{"x": times}).Parse(`# The cost of a gateway
+
+Made on {{.Machine}}
+kube-apiserver and kube-controller-manager are {{.Version}}. The run took {{printf "%.0f" .Took.Seconds}} s.
+
+    make bench-gateway
+
+Requests of a user with rights by RBAC go through kube-apiserver to an extension server in three ways: with no hop between them, with a
+bare ` + "`httputil.ReverseProxy`" + ` between them, which has the same TLS and the same pools and does nothing else, and with the gateway. Every server is a
+separate process on one machine; the clients, which speak HTTP/2, run there too. Requests per second and delays describe all processes
+together.
+
+Numbers are medians; the minimum and the maximum are in brackets. CPU is microseconds per request. Ratios are computed within each round.
+
+## Requests
+
+| request | through | CPU of the hop | to the bare proxy | CPU of kube-apiserver | to no hop | requests/s | p50 ms | to no hop | p99 ms | to no hop |
+|---|---|---|---|---|---|---|---|---|---|---|
+{{range .Requests}}| {{.Cell}} | {{.Way}} | {{.HopCPU}} | {{x .HopToBare}} | {{.KubeAPIServer}} | {{x .KubeToDirectly}} | {{printf "%.0f" .PerSecond.Median}} | {{.P50}} | {{x .P50ToDirectly}} | {{.P99}} | {{x .P99ToDirectly}} |
+{{end}}
+## Watches
+
+Each watch has one event in a second. CPU is microseconds per event and client.
+
+| watches | through | CPU of the hop | to the bare proxy | CPU of kube-apiserver | to no hop | p50 ms | p99 ms | memory of the hop, MiB |
+|---|---|---|---|---|---|---|---|---|
+{{range .Watches}}| {{.Streams}} | {{.Way}} | {{.HopCPU}} | {{x .HopToBare}} | {{.KubeAPIServer}} | {{x .KubeToDirectly}} | {{.P50}} | {{.P99}} | {{.HopRSS}} |
+{{end}}
+## Nobody asks anything
+
+| | CPU of kube-apiserver, ms per second | CPU of the gateway, ms per second | memory of the gateway, MiB |
+|---|---|---|---|
+{{range .Idle}}| {{.Who}} | {{printf "%.1f" .KubeAPIServer}} | {{if .RSS}}{{printf "%.1f" .Gateway}}{{end}} | {{if .RSS}}{{printf "%.0f" .RSS}}{{end}} |
+{{end}}
+With a gateway there are three APIServices, without it one.
+
+## Targets
+
+| | target | result |
+|---|---|---|
+{{range .Targets}}| {{.What}}, compared with the bare proxy | {{printf "%.2f" .Limit}}x | {{printf "%.2f" .Got}}x{{if not .Kept}}: **not met**{{end}} |
+{{end}}`))
