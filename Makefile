@@ -20,7 +20,7 @@ quick:
 
 # Builds small, reproducible programs in bin.
 build:
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/aggregator ./cmd/extserver
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/aggregator ./cmd/extserver ./cmd/kubectl-portico
 
 # Runs the test command of README.md: unit tests, and stories with a real kubectl.
 test:

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 
+	"portico.dev/internal/cli"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/request"
 	"portico.dev/internal/store"
@@ -23,7 +24,7 @@ import (
 )
 
 type backupOptions struct {
-	clientFlags
+	cli.ClientFlags
 	includeKeys                bool
 	recipients, recipientFiles []string
 	passphraseFile             string
@@ -34,7 +35,7 @@ type backupOptions struct {
 }
 
 func backupCommand() *cobra.Command {
-	o := backupOptions{clientFlags: clientFlags{timeout: time.Minute}}
+	o := backupOptions{ClientFlags: cli.ClientFlags{Timeout: time.Minute}}
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Write everything that a front door has stored to a file",
@@ -57,7 +58,7 @@ it with aggregator restore.`,
 		},
 	}
 	fs := cmd.Flags()
-	o.add(fs)
+	o.Add(fs)
 	fs.BoolVar(&o.includeKeys, "include-keys", false, "include the front door's CA certificates, certificates and keys, and the key files that its flags name")
 	fs.StringArrayVar(&o.recipients, "recipient", nil, "encrypt for this age public key; may be repeated")
 	fs.StringArrayVar(&o.recipientFiles, "recipients-file", nil, "encrypt for the age public keys in this file, one a line; may be repeated")
@@ -77,7 +78,7 @@ func (o *backupOptions) check() error {
 	switch {
 	case o.output != "" && o.output != "json":
 		return fmt.Errorf("--output: %q is not json", o.output)
-	case o.timeout <= 0:
+	case o.Timeout <= 0:
 		return errors.New("--timeout: a time is needed")
 	case o.dataDir != "" && len(o.etcd.Servers) > 0:
 		return errors.New("--data-dir and --etcd-servers: give one of them")
@@ -169,7 +170,7 @@ func (o *backupOptions) write(ctx context.Context, file string, recipients []age
 
 // ask begins a backup through the API.
 func (o *backupOptions) ask(ctx context.Context) (io.ReadCloser, error) {
-	config, err := o.config()
+	config, err := o.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +181,7 @@ func (o *backupOptions) ask(ctx context.Context) (io.ReadCloser, error) {
 	}
 	path := either(o.includeKeys, request.BackupKeysPath, request.BackupPath)
 	ctx, cancel := context.WithCancelCause(ctx)
-	silent := time.AfterFunc(o.timeout, func() { cancel(fmt.Errorf("the front door sent nothing for %s (--timeout)", o.timeout)) })
+	silent := time.AfterFunc(o.Timeout, func() { cancel(fmt.Errorf("the front door sent nothing for %s (--timeout)", o.Timeout)) })
 	body, err := client.RESTClient().Post().AbsPath(path).MaxRetries(0).Stream(ctx)
 	if err != nil {
 		silent.Stop()
@@ -193,7 +194,7 @@ func (o *backupOptions) ask(ctx context.Context) (io.ReadCloser, error) {
 		}
 		return nil, err
 	}
-	return &streamed{body: body, ctx: ctx, cancel: cancel, silent: silent, timeout: o.timeout}, nil
+	return &streamed{body: body, ctx: ctx, cancel: cancel, silent: silent, timeout: o.Timeout}, nil
 }
 
 // streamed is an answer that may take long and must not fall silent.
@@ -256,7 +257,7 @@ func (o *backupOptions) withoutFrontDoor(ctx context.Context) (contents backup.C
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- etcd.Run(ctx) }()
-	timer := time.NewTimer(o.timeout)
+	timer := time.NewTimer(o.Timeout)
 	defer timer.Stop()
 	select {
 	case <-etcd.Ready():
@@ -268,7 +269,7 @@ func (o *backupOptions) withoutFrontDoor(ctx context.Context) (contents backup.C
 		return contents, nil, err
 	case <-timer.C:
 		cancel()
-		return contents, nil, errors.Join(fmt.Errorf("etcd is not ready after %s (--timeout)", o.timeout), <-ended)
+		return contents, nil, errors.Join(fmt.Errorf("etcd is not ready after %s (--timeout)", o.Timeout), <-ended)
 	}
 	if contents.Snapshot, err = etcd.Snapshot(ctx); err != nil {
 		cancel()

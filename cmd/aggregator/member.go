@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/aggregator"
+	"portico.dev/internal/cli"
 	"portico.dev/internal/cluster"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/store"
@@ -24,7 +25,7 @@ import (
 
 // clusterFlags say how a command reaches a front door and the members of its etcd.
 type clusterFlags struct {
-	clientFlags
+	cli.ClientFlags
 	output string
 }
 
@@ -32,14 +33,14 @@ func (o *clusterFlags) check() error {
 	switch {
 	case o.output != "" && o.output != "json":
 		return fmt.Errorf("--output: %q is not json", o.output)
-	case o.timeout <= 0:
+	case o.Timeout <= 0:
 		return errors.New("--timeout: a time is needed")
 	}
 	return nil
 }
 
 func (o *clusterFlags) client() (rest.Interface, error) {
-	config, err := o.config()
+	config, err := o.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ type memberOptions struct {
 }
 
 func memberCommand() *cobra.Command {
-	o := memberOptions{clusterFlags: clusterFlags{clientFlags: clientFlags{timeout: 20 * time.Second}}}
+	o := memberOptions{clusterFlags: clusterFlags{ClientFlags: cli.ClientFlags{Timeout: 20 * time.Second}}}
 	cmd := &cobra.Command{
 		Use:   "member",
 		Short: "List, remove and promote the members of an embedded etcd of several",
@@ -107,7 +108,7 @@ non-resource paths /cluster/members and /cluster/members/*. With --data-dir, on 
 etcd themselves, also while that front door does not run, or no front door answers.`,
 		Args: cobra.NoArgs,
 	}
-	o.add(cmd.PersistentFlags())
+	o.Add(cmd.PersistentFlags())
 	cmd.PersistentFlags().StringVar(&o.dataDir, "data-dir", "", "data directory of a member: ask the members of etcd instead of a front door")
 	list := &cobra.Command{
 		Use:   "list",
@@ -190,7 +191,7 @@ func (o *memberOptions) list(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer end()
-	bounded, cancel := context.WithTimeout(ctx, o.timeout)
+	bounded, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	all, err := from.Members(bounded)
 	if err != nil {
@@ -222,7 +223,7 @@ func (o *memberOptions) change(ctx context.Context, out io.Writer, which, done s
 		return err
 	}
 	defer end()
-	bounded, cancel := context.WithTimeout(ctx, o.timeout)
+	bounded, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	if err := change(from, bounded, which); err != nil {
 		return fmt.Errorf("member %s was not %s: %w", which, done, err)

@@ -7,13 +7,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"go.uber.org/zap"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
 	"portico.dev/internal/aggregator"
+	"portico.dev/internal/cli"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/pki"
 )
@@ -107,7 +105,7 @@ func runEphemeral(cmd *cobra.Command, config aggregator.Config, command []string
 	stdio := aggregator.Stdio{Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
 	status, err := aggregator.Ephemeral(cmd.Context(), config, command, stdio, ready, log)
 	if err == nil && status != 0 {
-		return &exitError{code: status, err: fmt.Errorf("%s ended with status %d", command[0], status)}
+		return &cli.ExitError{Code: status, Err: fmt.Errorf("%s ended with status %d", command[0], status)}
 	}
 	return err
 }
@@ -143,31 +141,4 @@ func kubeconfigCommand() *cobra.Command {
 	fs.StringVarP(&file, "output", "o", "", "")
 	_ = fs.MarkDeprecated("output", "use --file: -o is an output format everywhere else") // the flag is there
 	return cmd
-}
-
-// clientFlags say which API server a command speaks to, in the words of kubectl.
-type clientFlags struct {
-	kubeconfig, context string
-	timeout             time.Duration
-}
-
-func (f *clientFlags) add(fs *pflag.FlagSet) {
-	if f.timeout == 0 {
-		f.timeout = 10 * time.Second
-	}
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the API server; default $KUBECONFIG, then ~/.kube/config")
-	fs.StringVar(&f.context, "context", "", "context of the kubeconfig; default its current one")
-	fs.DurationVar(&f.timeout, "timeout", f.timeout, "timeout of each request")
-}
-
-func (f *clientFlags) config() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig (--kubeconfig or $KUBECONFIG): %w", err)
-	}
-	config.Timeout = f.timeout
-	config.UserAgent = "aggregator"
-	return config, nil
 }

@@ -11,11 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portico.dev/internal/cli"
 	"portico.dev/internal/cluster"
 )
 
 func tokenCommand() *cobra.Command {
-	o := clusterFlags{clientFlags: clientFlags{timeout: 10 * time.Second}}
+	o := clusterFlags{ClientFlags: cli.ClientFlags{Timeout: 10 * time.Second}}
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Create, list and delete the tokens by which other front doors join this one",
@@ -26,7 +27,7 @@ The request goes to a running front door. The caller needs the group system:mast
 non-resource paths /cluster/tokens and /cluster/tokens/*.`,
 		Args: cobra.NoArgs,
 	}
-	o.add(cmd.PersistentFlags())
+	o.Add(cmd.PersistentFlags())
 	var ttl time.Duration
 	var description string
 	var printCommand bool

@@ -14,11 +14,12 @@ type recipe func(root, to string) error
 
 // recipes are all programs by name.
 var recipes = map[string]recipe{
-	"aggregator": ours("./cmd/aggregator"),
-	"extserver":  ours("./cmd/extserver"),
-	"kubectl":    kubectl,
-	"mappers":    nested("e2e/mappers", "."),
-	"prometheus": prometheus,
+	"aggregator":      ours("./cmd/aggregator"),
+	"extserver":       ours("./cmd/extserver"),
+	"kubectl-portico": ours("./cmd/kubectl-portico"),
+	"kubectl":         kubectl,
+	"mappers":         nested("e2e/mappers", "."),
+	"prometheus":      prometheus,
 
 	"kube-apiserver":          kubernetes("kube-apiserver"),
 	"kube-controller-manager": kubernetes("kube-controller-manager"),

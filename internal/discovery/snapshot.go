@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientdiscovery "k8s.io/client-go/discovery"
 
 	"portico.dev/internal/discovery/remote"
 )
@@ -262,4 +263,24 @@ func (s *Snapshot) stale() int {
 		}
 	}
 	return n
+}
+
+// ResourceList is the document of the group-version, as servers had it before aggregated discovery.
+func (g *GroupVersion) ResourceList() *metav1.APIResourceList {
+	version := apidiscoveryv2.APIVersionDiscovery{
+		Version: g.Version, Resources: g.Resources, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+	}
+	group := apidiscoveryv2.APIGroupDiscovery{
+		ObjectMeta: metav1.ObjectMeta{Name: g.Group}, Versions: []apidiscoveryv2.APIVersionDiscovery{version},
+	}
+	_, lists, _ := clientdiscovery.SplitGroupsAndResources(apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{group}})
+	list := lists[g.GroupVersion]
+	if list == nil {
+		list = &metav1.APIResourceList{GroupVersion: g.GroupVersion.String()}
+	}
+	list.TypeMeta = metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}
+	if list.APIResources == nil {
+		list.APIResources = []metav1.APIResource{}
+	}
+	return list
 }

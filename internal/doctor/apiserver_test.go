@@ -84,7 +84,7 @@ func (k *kubeAPIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // aggregated says Current when the backend gives its document, with what that says.
 func (k *kubeAPIServer) aggregated(w http.ResponseWriter, r *http.Request) {
-	v := apidiscoveryv2.APIVersionDiscovery{Version: version, Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
+	v := apidiscoveryv2.APIVersionDiscovery{Version: served, Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
 	if resp, err := k.ask(r, discoveryPath); err == nil {
 		defer func() { _ = resp.Body.Close() }()
 		var list metav1.APIResourceList

@@ -56,9 +56,9 @@ type testCluster struct {
 }
 
 const (
-	group   = "shop.example.com"
-	version = "v1"
-	name    = version + "." + group
+	group  = "shop.example.com"
+	served = "v1"
+	name   = served + "." + group
 )
 
 func newTestCluster(t *testing.T) *testCluster {
@@ -71,7 +71,7 @@ func newTestCluster(t *testing.T) *testCluster {
 	w.apiService = &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid"},
 		Spec: apiregistrationv1.APIServiceSpec{
-			Group: group, Version: version, GroupPriorityMinimum: 100, VersionPriority: 100, CABundle: w.authority.pem,
+			Group: group, Version: served, GroupPriorityMinimum: 100, VersionPriority: 100, CABundle: w.authority.pem,
 			Service: &apiregistrationv1.ServiceReference{Namespace: "shop", Name: "orders", Port: new(int32(443))},
 		},
 	}

@@ -66,7 +66,7 @@ func TestNoFalseFaults(t *testing.T) {
 // offer makes discovery offer these verbs.
 func (w *testCluster) offer(verbs ...string) {
 	w.server.discovery = answering(http.StatusOK, metav1.APIResourceList{
-		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/" + version,
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/" + served,
 		APIResources: []metav1.APIResource{{Name: "orders", Kind: "Order", Verbs: verbs}},
 	})
 }

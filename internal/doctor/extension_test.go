@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const discoveryPath = "/apis/" + group + "/" + version
+const discoveryPath = "/apis/" + group + "/" + served
 
 // extensionServer is what an extension server answers to each kind of question.
 type extensionServer struct {
@@ -38,15 +38,15 @@ func working() extensionServer {
 	return extensionServer{
 		gate: func(next http.HandlerFunc) http.HandlerFunc { return next },
 		discovery: answering(http.StatusOK, metav1.APIResourceList{
-			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/" + version,
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/" + served,
 			APIResources: []metav1.APIResource{{Name: "orders", Namespaced: true, Kind: "Order", Verbs: metav1.Verbs{"get", "list", "watch"}}},
 		}),
 		openAPI: answering(http.StatusOK, map[string]any{"openapi": "3.0.0", "paths": map[string]any{discoveryPath + "/orders": map[string]any{}}}),
-		list:    answering(http.StatusOK, map[string]any{"kind": "OrderList", "apiVersion": group + "/" + version, "metadata": map[string]any{"resourceVersion": "7"}, "items": []any{}}),
+		list:    answering(http.StatusOK, map[string]any{"kind": "OrderList", "apiVersion": group + "/" + served, "metadata": map[string]any{"resourceVersion": "7"}, "items": []any{}}),
 		watch: func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Query().Get("sendInitialEvents") == "true" {
 				fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"Order","apiVersion":"%s/%s","metadata":{"resourceVersion":"7","annotations":{%q:"true"}}}}`,
-					group, version, metav1.InitialEventsAnnotationKey)
+					group, served, metav1.InitialEventsAnnotationKey)
 			}
 			slowHandler(w, r)
 		},

@@ -16,6 +16,7 @@ import (
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/version"
 )
 
 // FrontDoor is what a backend turned out to be when it is no extension server but another API server with APIServices of
@@ -159,7 +160,7 @@ func (x *exam) examineThere(f *FrontDoor, certain bool) []string {
 		at, where = "the backend at "+f.Address, "https://"+f.Address
 	}
 	out := []string{"# " + at + " " + is + "; the APIService behind is examined there. KUBECONFIG is a kubeconfig for " + where + ":",
-		"aggregator doctor apiservice " + quote(f.APIService) + " --kubeconfig=KUBECONFIG"}
+		version.Program + " doctor apiservice " + quote(f.APIService) + " --kubeconfig=KUBECONFIG"}
 	if s := x.fromFrontDoor; s != nil && s.Code == http.StatusLoopDetected {
 		out = append(out, "# a front door forwards no request that a front door has forwarded already; register here the server that the APIService there leads to")
 	}

@@ -6,6 +6,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/adoption"
+	"portico.dev/internal/version"
 )
 
 // Gateway is what stands before the extension server of an APIService that was adopted.
@@ -69,7 +70,7 @@ func (d *Doctor) examineBehindGateway(ctx context.Context, o *apiregistrationv1.
 	r.Hops = append(front.report.Hops, r.Hops...)
 	if b := front.report.Broken; b != nil {
 		b.Mend = append(b.Mend, "# the way to the gateway is broken; until it is repaired, the API server can reach the extension server directly:",
-			"aggregator release "+quote(o.Name))
+			version.Program+" release "+quote(o.Name))
 		r.Broken = b
 	}
 	return r

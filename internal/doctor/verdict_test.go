@@ -60,7 +60,7 @@ func (w *testCluster) verdict() apiregistrationv1.APIServiceCondition {
 	}()
 	for {
 		changed := controller.Changed()
-		if route, ok := controller.Table().Lookup(schema.GroupVersion{Group: group, Version: version}); ok && route.Condition.Reason != "NotChecked" {
+		if route, ok := controller.Table().Lookup(schema.GroupVersion{Group: group, Version: served}); ok && route.Condition.Reason != "NotChecked" {
 			return route.Condition
 		}
 		select {

@@ -21,6 +21,7 @@ import (
 
 	"portico.dev/internal/adoption"
 	"portico.dev/internal/drill/faulty"
+	"portico.dev/internal/gateway/lastknown"
 	routingclient "portico.dev/internal/routing/client"
 	"portico.dev/internal/routing/v1alpha1"
 )
@@ -211,7 +212,7 @@ func (c *cluster) storedDocuments(names ...string) {
 	c.t.Helper()
 	for _, name := range names {
 		eventually(c.t, "the documents of "+name+" are stored", func() error {
-			_, err := c.client.CoreV1().ConfigMaps(c.gateway.Namespace).Get(c.t.Context(), documentsName(name), metav1.GetOptions{})
+			_, err := c.client.CoreV1().ConfigMaps(c.gateway.Namespace).Get(c.t.Context(), lastknown.Name(name), metav1.GetOptions{})
 			return err
 		})
 	}
@@ -224,7 +225,7 @@ func TestAlias(t *testing.T) {
 	c.start()
 	original := c.apiService(backend.APIService)
 	alias := "v2.aliased.example.com"
-	ca, err := c.adopter.publishedCA(t.Context())
+	ca, err := c.adopter.PublishedCA(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +268,7 @@ func TestG10ABackendThatLeadsBack(t *testing.T) {
 	backend := c.Backend("round.example.com")
 	c.start()
 	c.adopt(backend.APIService)
-	ca, err := c.adopter.publishedCA(t.Context())
+	ca, err := c.adopter.PublishedCA(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

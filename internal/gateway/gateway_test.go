@@ -30,6 +30,7 @@ import (
 	"portico.dev/internal/adoption"
 	"portico.dev/internal/clients"
 	"portico.dev/internal/doctor"
+	"portico.dev/internal/gateway/adopter"
 	"portico.dev/pkg/apitest"
 )
 
@@ -40,7 +41,7 @@ type cluster struct {
 	client     *clients.Client
 	aggregator *aggregatorclient.Clientset
 	gateway    adoption.Service
-	adopter    *Adopter
+	adopter    *adopter.Adopter
 }
 
 const testTimeout = time.Minute
@@ -83,7 +84,7 @@ func (c *cluster) start(change ...func(*Config)) *running {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if c.adopter, err = NewAdopter(c.Config, c.gateway, 30*time.Second); err != nil {
+		if c.adopter, err = adopter.New(c.Config, c.gateway, 30*time.Second); err != nil {
 			c.t.Fatal(err)
 		}
 	}
@@ -120,7 +121,7 @@ func (c *cluster) start(change ...func(*Config)) *running {
 		c.t.Fatal("the gateway is not ready")
 	}
 	eventually(c.t, "the gateway leads and has published its authorities", func() error {
-		_, err := c.adopter.publishedCA(c.t.Context())
+		_, err := c.adopter.PublishedCA(c.t.Context())
 		return err
 	})
 	return r
@@ -332,7 +333,7 @@ func TestAdoptRefuses(t *testing.T) {
 	backend.Refuse()
 	backend.WaitUnavailable()
 	var err error
-	if c.adopter, err = NewAdopter(c.Config, c.gateway, 3*time.Second); err != nil {
+	if c.adopter, err = adopter.New(c.Config, c.gateway, 3*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	changed, err := c.adopter.Adopt(t.Context(), backend.APIService)

@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clientdiscovery "k8s.io/client-go/discovery"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/discovery"
@@ -92,8 +91,7 @@ func (h *handler) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv s
 		respond.Error(w, r, h.unavailable(gv))
 		return
 	}
-	list := resourceList(known)
-	respond.JSON(w, http.StatusOK, list)
+	respond.JSON(w, http.StatusOK, known.ResourceList())
 }
 
 // unavailable says why nothing is known of a group-version.
@@ -131,26 +129,6 @@ func (h *handler) allKnown() bool {
 		}
 	}
 	return true
-}
-
-// resourceList is the document of one group-version, as servers had it before aggregated discovery.
-func resourceList(known discovery.GroupVersion) *metav1.APIResourceList {
-	version := apidiscoveryv2.APIVersionDiscovery{
-		Version: known.Version, Resources: known.Resources, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
-	}
-	group := apidiscoveryv2.APIGroupDiscovery{
-		ObjectMeta: metav1.ObjectMeta{Name: known.Group}, Versions: []apidiscoveryv2.APIVersionDiscovery{version},
-	}
-	_, lists, _ := clientdiscovery.SplitGroupsAndResources(apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{group}})
-	list := lists[known.GroupVersion]
-	if list == nil {
-		list = &metav1.APIResourceList{GroupVersion: known.GroupVersion.String()}
-	}
-	list.TypeMeta = metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}
-	if list.APIResources == nil {
-		list.APIResources = []metav1.APIResource{}
-	}
-	return list
 }
 
 func notAdopted(gv schema.GroupVersion) error {

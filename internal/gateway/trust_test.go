@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -19,8 +18,6 @@ import (
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/request"
 )
-
-type runtimeObject = runtime.Object
 
 func TestG1WhatIsServedToWhom(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -26,6 +26,8 @@ import (
 
 	"portico.dev/internal/adoption"
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/gateway/adopter"
+	"portico.dev/internal/gateway/lastknown"
 	"portico.dev/internal/metrics"
 )
 
@@ -216,7 +218,7 @@ func (u *upkeep) publishHere(ctx context.Context, serving, client []byte) error 
 	want := map[string]string{adoption.PublishedServingCA: string(serving), adoption.PublishedFrontProxyCA: string(client)}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	err := retry.OnError(retry.DefaultRetry, conflicts, func() error {
+	err := retry.OnError(retry.DefaultRetry, lastknown.Conflicts, func() error {
 		cm, err := u.own.Get(ctx, adoption.PublishedConfigMap, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -240,7 +242,7 @@ func (u *upkeep) publishHere(ctx context.Context, serving, client []byte) error 
 func (u *upkeep) publishTrust(ctx context.Context, client []byte, needed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	err := RewriteTrust(ctx, u.trust, func(data map[string]string) (map[string]string, error) {
+	err := adopter.RewriteTrust(ctx, u.trust, func(data map[string]string) (map[string]string, error) {
 		if !needed {
 			return u.gateway.Withdraw(data)
 		}
@@ -250,25 +252,6 @@ func (u *upkeep) publishTrust(ctx context.Context, client []byte, needed bool) e
 		return fmt.Errorf("publish the front-proxy authority in ConfigMap %s/%s: %w", adoption.TrustNamespace, adoption.TrustConfigMap, err)
 	}
 	return nil
-}
-
-// RewriteTrust changes the ConfigMap by which extension servers know front proxies, if a change is needed. It never writes over what
-// somebody else has written in between.
-func RewriteTrust(ctx context.Context, client typedcorev1.ConfigMapInterface, rewrite func(map[string]string) (map[string]string, error)) error {
-	return retry.OnError(retry.DefaultRetry, apierrors.IsConflict, func() error {
-		cm, err := client.Get(ctx, adoption.TrustConfigMap, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		data, err := rewrite(cm.Data)
-		if err != nil || maps.Equal(data, cm.Data) {
-			return err
-		}
-		cm = cm.DeepCopy()
-		cm.Data = data
-		_, err = client.Update(ctx, cm, metav1.UpdateOptions{})
-		return err
-	})
 }
 
 // keepBundle writes the caBundle of an APIService that leads here, unless that asks not to verify the gateway.

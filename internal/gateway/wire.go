@@ -32,6 +32,7 @@ import (
 	"portico.dev/internal/clients"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/watchlist"
+	"portico.dev/internal/gateway/lastknown"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/mirror"
 	"portico.dev/internal/openapi"
@@ -244,7 +245,7 @@ func (g *Gateway) wireRoutes() (err error) {
 	})
 	g.discovery, err = discovery.New(discovery.Config{
 		Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: never, Routes: g.routes, Changed: g.apiservices.Changed,
-		Storage: g.storage(discoveryKey), BackendEvents: &g.backendEvent, Metrics: g.metrics.Discovery, Logger: g.log.Named("discovery"),
+		Storage: g.storage(lastknown.Discovery), BackendEvents: &g.backendEvent, Metrics: g.metrics.Discovery, Logger: g.log.Named("discovery"),
 	})
 	if err != nil {
 		return err
@@ -255,13 +256,13 @@ func (g *Gateway) wireRoutes() (err error) {
 	})
 	g.openapi, err = openapi.New(openapi.Config{
 		Local: func() []openapi.Document { return nil }, LocalChanged: never, Routes: g.routes, Changed: g.apiservices.Changed,
-		Storage: g.storage(openAPIKey), BackendEvents: &g.backendEvent, Metrics: g.metrics.OpenAPI, Logger: g.log.Named("openapi"),
+		Storage: g.storage(lastknown.OpenAPI), BackendEvents: &g.backendEvent, Metrics: g.metrics.OpenAPI, Logger: g.log.Named("openapi"),
 	})
 	return err
 }
 
-func (g *Gateway) storage(key string) storage {
-	return storage{client: g.client.CoreV1().ConfigMaps(g.cfg.Namespace), key: key, packed: key == openAPIKey, log: g.log.Named("storage")}
+func (g *Gateway) storage(key string) lastknown.Storage {
+	return lastknown.Storage{Client: g.client.CoreV1().ConfigMaps(g.cfg.Namespace), Key: key, Packed: key == lastknown.OpenAPI, Logger: g.log.Named("storage")}
 }
 
 // never is never closed: a gateway serves nothing itself.

@@ -12,6 +12,9 @@ import (
 // Portico is this project's version. Releases set it with -ldflags "-X portico.dev/internal/version.Portico=v1.2.3".
 var Portico = "v0.1.0-dev"
 
+// Program is how people call the program whose commands they are told of: "aggregator", or "kubectl portico".
+var Program = "aggregator"
+
 // The Kubernetes version whose API is served. It moves together with the k8s.io modules in go.mod: v0.37.2 there is
 // v1.37.2 here. Clients compare it with their own to warn of skew.
 const (

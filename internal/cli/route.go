@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"cmp"
@@ -30,7 +30,7 @@ import (
 )
 
 type routeOptions struct {
-	clientFlags
+	ClientFlags
 	user    string
 	headers []string
 	file    string
@@ -113,14 +113,14 @@ Exit status: 0 the request would be served, 1 it would not, 2 nothing could be a
 		RunE: func(cmd *cobra.Command, args []string) error {
 			served, err := o.run(cmd.Context(), cmd.OutOrStdout(), args)
 			if err == nil && !served {
-				return &exitError{code: exitNo} // the answer is printed
+				return &ExitError{Code: exitNo} // the answer is printed
 			}
 			return notAsked(err)
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notAsked(err) })
 	fs := cmd.Flags()
-	o.add(fs)
+	o.Add(fs)
 	fs.StringVar(&o.user, "as", "", "user of the request; needed where users are distributed by weight")
 	fs.StringArrayVarP(&o.headers, "header", "H", nil, "header of the request, as 'Name: value'; may be repeated")
 	fs.StringVarP(&o.file, "filename", "f", "", "manifest of the APIRoute, in place of the one that the server has")
@@ -180,7 +180,7 @@ func (o *routeOptions) request(args []string) (*routing.Request, string, error) 
 
 // ask finds out what the front door would do.
 func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string) (*routeAnswer, error) {
-	config, err := o.config()
+	config, err := o.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +289,7 @@ func (o *routeOptions) apiRoute(ctx context.Context, name string) (*v1alpha1.API
 		}
 		return object, nil
 	}
-	config, err := o.config()
+	config, err := o.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +310,7 @@ func (o *routeOptions) apiRoute(ctx context.Context, name string) (*v1alpha1.API
 // namespaces asks the server for the labels of namespaces that rules select by labels.
 func (o *routeOptions) namespaces(ctx context.Context, failed *error) routing.Namespaces {
 	return func(name string) (labels.Set, bool) {
-		config, err := o.config()
+		config, err := o.Config()
 		if err != nil {
 			*failed = err
 			return nil, false

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -16,12 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/lifecycle/debts"
+	"portico.dev/internal/version"
 )
 
 const debtsPath = "/debug/debts"
 
 type debtsOptions struct {
-	clientFlags
+	ClientFlags
 	output string
 }
 
@@ -36,7 +37,7 @@ the server has returned and the objects left there are deleted. Until then the g
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), cmd.OutOrStdout()) },
 	}
-	o.add(cmd.PersistentFlags())
+	o.Add(cmd.PersistentFlags())
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
 	cmd.AddCommand(&cobra.Command{
 		Use:   "forget ID",
@@ -50,7 +51,7 @@ the server has returned and the objects left there are deleted. Until then the g
 }
 
 func (o *debtsOptions) client() (rest.Interface, error) {
-	config, err := o.config()
+	config, err := o.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -114,11 +115,11 @@ func (o *debtsOptions) forget(ctx context.Context, out io.Writer, id string) err
 		return err
 	}
 	if strings.Contains(id, "/") {
-		return fmt.Errorf("%q is not the ID of a debt; see `aggregator debts`", id)
+		return fmt.Errorf("%q is not the ID of a debt; see `%s debts`", id, version.Program)
 	}
 	err = client.Delete().AbsPath(debtsPath, id).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no debt %s; see `aggregator debts`", id)
+		return fmt.Errorf("there is no debt %s; see `%s debts`", id, version.Program)
 	}
 	if err != nil {
 		return fmt.Errorf("forget debt %s: %w", id, err)

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"portico.dev/internal/adoption"
-	"portico.dev/internal/gateway"
+	"portico.dev/internal/gateway/adopter"
 )
 
 // adoptOptions are those of adopt and of release.
 type adoptOptions struct {
-	clientFlags
+	ClientFlags
 	gateway string
 	wait    time.Duration
 	all     bool
@@ -51,11 +51,11 @@ Exit status: 0 all are adopted, 1 one was refused.`,
   aggregator adopt --all --dry-run`,
 		Args: o.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, args, (*gateway.Adopter).Candidates, o.adopt)
+			return o.run(cmd, args, (*adopter.Adopter).Candidates, o.adopt)
 		},
 	}
 	o.add(cmd)
-	cmd.Flags().DurationVar(&o.wait, "wait", gateway.DefaultPatience, "how long each APIService may take until the gateway reaches its server and is believed by it")
+	cmd.Flags().DurationVar(&o.wait, "wait", adopter.DefaultPatience, "how long each APIService may take until the gateway reaches its server and is believed by it")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "change nothing; print the kubectl commands that adopt and release")
 	return cmd
 }
@@ -72,7 +72,7 @@ extension servers believe.`,
   aggregator release --all`,
 		Args: o.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, args, (*gateway.Adopter).Adopted, o.release)
+			return o.run(cmd, args, (*adopter.Adopter).Adopted, o.release)
 		},
 	}
 	o.add(cmd)
@@ -81,7 +81,7 @@ extension servers believe.`,
 
 func (o *adoptOptions) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	o.clientFlags.add(fs)
+	o.ClientFlags.Add(fs)
 	fs.StringVar(&o.gateway, "gateway", "portico-gateway/portico-gateway", "Service of the gateway, as namespace/name or namespace/name:port")
 	fs.BoolVar(&o.all, "all", false, "all APIServices that this can be done with")
 	fs.StringVarP(&o.output, "output", "o", "text", "output format: text or json")
@@ -100,16 +100,16 @@ func (o *adoptOptions) args(_ *cobra.Command, args []string) error {
 }
 
 // run does something with each APIService, in order, and prints what became of it.
-func (o *adoptOptions) run(cmd *cobra.Command, names []string, all func(*gateway.Adopter, context.Context) ([]string, error), do func(context.Context, *gateway.Adopter, string) adoptResult) error {
+func (o *adoptOptions) run(cmd *cobra.Command, names []string, all func(*adopter.Adopter, context.Context) ([]string, error), do func(context.Context, *adopter.Adopter, string) adoptResult) error {
 	at, err := adoption.ParseService(o.gateway)
 	if err != nil {
 		return fmt.Errorf("--gateway: %w", err)
 	}
-	config, err := o.config()
+	config, err := o.Config()
 	if err != nil {
 		return err
 	}
-	a, err := gateway.NewAdopter(config, at, o.wait)
+	a, err := adopter.New(config, at, o.wait)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (o *adoptOptions) run(cmd *cobra.Command, names []string, all func(*gateway
 	return nil
 }
 
-func (o *adoptOptions) adopt(ctx context.Context, a *gateway.Adopter, name string) adoptResult {
+func (o *adoptOptions) adopt(ctx context.Context, a *adopter.Adopter, name string) adoptResult {
 	if o.dryRun {
 		recipe, err := a.Recipe(ctx, name)
 		if err != nil {
@@ -158,7 +158,7 @@ func (o *adoptOptions) adopt(ctx context.Context, a *gateway.Adopter, name strin
 	return result(name, "adopted", changed, err)
 }
 
-func (o *adoptOptions) release(ctx context.Context, a *gateway.Adopter, name string) adoptResult {
+func (o *adoptOptions) release(ctx context.Context, a *adopter.Adopter, name string) adoptResult {
 	changed, err := a.Release(ctx, name)
 	return result(name, "released", changed, err)
 }

@@ -1,4 +1,5 @@
-package gateway
+// Package adopter puts APIServices behind a gateway and takes them out again, as an administrator does.
+package adopter
 
 import (
 	"context"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -25,7 +27,9 @@ import (
 	"portico.dev/internal/adoption"
 	"portico.dev/internal/clients"
 	"portico.dev/internal/discovery"
+	"portico.dev/internal/gateway/lastknown"
 	"portico.dev/internal/run"
+	"portico.dev/internal/version"
 )
 
 const (
@@ -49,8 +53,8 @@ type Adopter struct {
 	objects  typedclient.APIServiceInterface
 }
 
-// NewAdopter returns an Adopter for a gateway. patience is 0 for DefaultPatience.
-func NewAdopter(config *rest.Config, gateway adoption.Service, patience time.Duration) (*Adopter, error) {
+// New returns an Adopter for a gateway. patience is 0 for DefaultPatience.
+func New(config *rest.Config, gateway adoption.Service, patience time.Duration) (*Adopter, error) {
 	client, err := clients.New(config)
 	if err != nil {
 		return nil, err
@@ -94,13 +98,14 @@ func (a *Adopter) names(ctx context.Context, want func(*apiregistrationv1.APISer
 // servingCA is the authority of the gateway's serving certificate. It waits for a gateway that is starting.
 func (a *Adopter) servingCA(ctx context.Context) (ca []byte, err error) {
 	err = a.poll(ctx, gatewayStart, func() error {
-		ca, err = a.publishedCA(ctx)
+		ca, err = a.PublishedCA(ctx)
 		return err
 	})
 	return ca, err
 }
 
-func (a *Adopter) publishedCA(ctx context.Context) ([]byte, error) {
+// PublishedCA is the authority of the gateway's serving certificate, which the gateway publishes.
+func (a *Adopter) PublishedCA(ctx context.Context) ([]byte, error) {
 	cm, err := a.client.CoreV1().ConfigMaps(a.gateway.Namespace).Get(ctx, adoption.PublishedConfigMap, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -158,7 +163,7 @@ func (a *Adopter) Adopt(ctx context.Context, name string) (changed bool, err err
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), arrival)
 	defer cancel()
 	if _, undone := a.Release(undoing, name); undone != nil {
-		err = errors.Join(err, fmt.Errorf("and it could not be undone; `aggregator release %s` does it: %w", name, undone))
+		err = errors.Join(err, fmt.Errorf("and it could not be undone; `%s release %s` does it: %w", version.Program, name, undone))
 	}
 	return false, err
 }
@@ -229,7 +234,7 @@ func (a *Adopter) compare(ctx context.Context, o *apiregistrationv1.APIService) 
 
 // known is what the gateway has stored of the discovery of an APIService, or, with an APIRoute, of its backends.
 func (a *Adopter) known(ctx context.Context, apiService string, gv schema.GroupVersion) (resources []metav1.APIResource, routed bool, err error) {
-	stored, err := storage{client: a.client.CoreV1().ConfigMaps(a.gateway.Namespace), key: discoveryKey}.Load(ctx)
+	stored, err := lastknown.Storage{Client: a.client.CoreV1().ConfigMaps(a.gateway.Namespace), Key: lastknown.Discovery}.Load(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -243,7 +248,8 @@ func (a *Adopter) known(ctx context.Context, apiService string, gv schema.GroupV
 			continue
 		}
 		routed = routed || isBackend
-		for _, r := range resourceList(discovery.GroupVersion{GroupVersion: gv, Resources: document.Resources}).APIResources {
+		served := discovery.GroupVersion{GroupVersion: gv, Resources: document.Resources}
+		for _, r := range served.ResourceList().APIResources {
 			if !names.Has(r.Name) {
 				names.Insert(r.Name)
 				resources = append(resources, r)
@@ -359,7 +365,7 @@ func (a *Adopter) removeConditions(ctx context.Context, name string) error {
 // grant lets the gateway write exactly those APIServices that are adopted: by a ClusterRole that names them.
 func (a *Adopter) grant(ctx context.Context, name string, may bool) error {
 	roles, role := a.client.RbacV1().ClusterRoles(), a.gateway.Name+"-adopted"
-	err := retry.OnError(retry.DefaultBackoff, conflicts, func() error {
+	err := retry.OnError(retry.DefaultBackoff, lastknown.Conflicts, func() error {
 		have, err := roles.Get(ctx, role, metav1.GetOptions{})
 		absent := apierrors.IsNotFound(err)
 		if err != nil && !absent {
@@ -393,4 +399,23 @@ func (a *Adopter) grant(ctx context.Context, name string, may bool) error {
 		return fmt.Errorf("write ClusterRole %s, by which the gateway may write APIService %s: %w", role, name, err)
 	}
 	return nil
+}
+
+// RewriteTrust changes the ConfigMap by which extension servers know front proxies, if a change is needed. It never writes over what
+// somebody else has written in between.
+func RewriteTrust(ctx context.Context, client typedcorev1.ConfigMapInterface, rewrite func(map[string]string) (map[string]string, error)) error {
+	return retry.OnError(retry.DefaultRetry, apierrors.IsConflict, func() error {
+		cm, err := client.Get(ctx, adoption.TrustConfigMap, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		data, err := rewrite(cm.Data)
+		if err != nil || maps.Equal(data, cm.Data) {
+			return err
+		}
+		cm = cm.DeepCopy()
+		cm.Data = data
+		_, err = client.Update(ctx, cm, metav1.UpdateOptions{})
+		return err
+	})
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 )
 
 type conformanceOptions struct {
-	clientFlags
+	ClientFlags
 	output        string
 	only          []string
 	write, rotate bool
@@ -41,18 +41,18 @@ Without --write and --rotate the command changes nothing.
 
 Exit status: 0 no check failed, 1 a check failed, 2 the server could not be checked.`,
 		Args: func(_ *cobra.Command, args []string) error {
-			return &exitError{exitUnexamined, fmt.Errorf("expected `apiservice NAME` or `url URL`, got %q", args)}
+			return &ExitError{exitUnexamined, fmt.Errorf("expected `apiservice NAME` or `url URL`, got %q", args)}
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o.common(cmd.PersistentFlags())
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUnexamined, err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &ExitError{exitUnexamined, err} })
 	cmd.AddCommand(o.apiService(), o.url())
 	return cmd
 }
 
 func (o *conformanceOptions) common(fs *pflag.FlagSet) {
-	o.add(fs)
+	o.Add(fs)
 	fs.StringVarP(&o.output, "output", "o", "text", "output format: text, json or junit")
 	fs.StringSliceVar(&o.only, "only", nil, "topic or TOPIC/CHECK to run; may be repeated; default all")
 	fs.BoolVar(&o.write, "write", false, "create and delete an object in namespace default, if the server supports it")
@@ -69,7 +69,7 @@ func (o *conformanceOptions) apiService() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), func(c *conformance.Config) (err error) {
 				c.APIService = args[0]
-				c.Client, err = o.config()
+				c.Client, err = o.Config()
 				return err
 			})
 		},
@@ -103,7 +103,7 @@ func oneArgument(what string) cobra.PositionalArgs {
 		if len(args) == 1 {
 			return nil
 		}
-		return &exitError{exitUnexamined, fmt.Errorf("expected %s, got %q", what, args)}
+		return &ExitError{exitUnexamined, fmt.Errorf("expected %s, got %q", what, args)}
 	}
 }
 
@@ -128,7 +128,7 @@ func (o *conformanceOptions) server(c *conformance.Config, url string) (err erro
 		c.GroupVersions = append(c.GroupVersions, gv)
 	}
 	if o.rotate {
-		c.Client, err = o.config()
+		c.Client, err = o.Config()
 	}
 	return err
 }
@@ -136,7 +136,7 @@ func (o *conformanceOptions) server(c *conformance.Config, url string) (err erro
 func (o *conformanceOptions) run(ctx context.Context, out io.Writer, target func(*conformance.Config) error) error {
 	cards, err := o.examine(ctx, target)
 	if err != nil {
-		return &exitError{exitUnexamined, err}
+		return &ExitError{exitUnexamined, err}
 	}
 	write := map[string]func(io.Writer, []*conformance.Report) error{
 		"text": conformance.WriteText, "json": conformance.WriteJSON, "junit": conformance.WriteJUnit,
@@ -154,7 +154,7 @@ func (o *conformanceOptions) examine(ctx context.Context, target func(*conforman
 	if !slices.Contains([]string{"text", "json", "junit"}, o.output) {
 		return nil, fmt.Errorf("--output: %q is neither text nor json nor junit", o.output)
 	}
-	c := conformance.Config{Only: o.only, Timeout: o.timeout, Write: o.write, Rotate: o.rotate, RotateTimeout: o.rotateTimeout}
+	c := conformance.Config{Only: o.only, Timeout: o.Timeout, Write: o.write, Rotate: o.rotate, RotateTimeout: o.rotateTimeout}
 	if err := target(&c); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,5 @@
-package gateway
+// Package lastknown keeps what extension servers last served in the namespace of a gateway.
+package lastknown
 
 import (
 	"compress/gzip"
@@ -24,30 +25,36 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// storage keeps what extension servers last served in ConfigMaps of the gateway's namespace, one for each APIService: its discovery
+// Storage keeps what extension servers last served in ConfigMaps of the gateway's namespace, one for each APIService: its discovery
 // under one key, its OpenAPI document under another. Replicas write what differs from what is stored, so that of several replicas that
 // poll the same document one writes it.
-type storage struct {
-	client typedcorev1.ConfigMapInterface
-	// key is the key in binaryData.
-	key string
-	// packed: values are compressed already.
-	packed bool
-	log    *zap.Logger
+type Storage struct {
+	// Client is of the namespace of the gateway.
+	Client typedcorev1.ConfigMapInterface
+	// Key is Discovery or OpenAPI, the key in binaryData.
+	Key string
+	// Packed: values are compressed already.
+	Packed bool
+	// Logger is told what is too large to be stored. Only Save needs it.
+	Logger *zap.Logger
 }
+
+// The documents of an APIService.
+const (
+	Discovery = "discovery"
+	OpenAPI   = "openapi"
+)
 
 const (
 	documentsLabel       = "gateway.portico.dev/documents"
 	apiServiceAnnotation = "gateway.portico.dev/apiservice"
-	discoveryKey         = "discovery"
-	openAPIKey           = "openapi"
 	// maxStored bounds the data of one ConfigMap, of which the API server takes a mebibyte.
 	maxStored = 1000 << 10
 )
 
-// documentsName is the name of the ConfigMap of an APIService, or of "<APIService>/<backend>" of an APIRoute. Names that are too long for a
+// Name is the name of the ConfigMap of an APIService, or of "<APIService>/<backend>" of an APIRoute. Names that are too long for a
 // prefix, or cannot be those of objects, are hashed.
-func documentsName(apiService string) string {
+func Name(apiService string) string {
 	const prefix = "last-known."
 	if name := prefix + apiService; len(name) <= 253 && !strings.Contains(apiService, "/") {
 		return name
@@ -57,8 +64,8 @@ func documentsName(apiService string) string {
 }
 
 // Load returns everything that is stored.
-func (s storage) Load(ctx context.Context) (map[string][]byte, error) {
-	list, err := s.client.List(ctx, metav1.ListOptions{LabelSelector: documentsLabel})
+func (s Storage) Load(ctx context.Context) (map[string][]byte, error) {
+	list, err := s.Client.List(ctx, metav1.ListOptions{LabelSelector: documentsLabel})
 	if err != nil {
 		return nil, fmt.Errorf("list last-known documents: %w", err)
 	}
@@ -72,12 +79,12 @@ func (s storage) Load(ctx context.Context) (map[string][]byte, error) {
 }
 
 // read returns what a ConfigMap holds under the key. What cannot be unpacked does not count.
-func (s storage) read(cm *corev1.ConfigMap) (apiService string, value []byte, ok bool) {
-	stored, ok := cm.BinaryData[s.key]
+func (s Storage) read(cm *corev1.ConfigMap) (apiService string, value []byte, ok bool) {
+	stored, ok := cm.BinaryData[s.Key]
 	if !ok || cm.Annotations[apiServiceAnnotation] == "" {
 		return "", nil, false
 	}
-	if !s.packed {
+	if !s.Packed {
 		var err error
 		if stored, err = unpack(stored); err != nil {
 			return "", nil, false
@@ -87,17 +94,17 @@ func (s storage) read(cm *corev1.ConfigMap) (apiService string, value []byte, ok
 }
 
 // Save stores a value if it differs from what is stored.
-func (s storage) Save(ctx context.Context, apiService string, value []byte) error {
-	if !s.packed {
+func (s Storage) Save(ctx context.Context, apiService string, value []byte) error {
+	if !s.Packed {
 		var err error
 		if value, err = pack(value); err != nil {
 			return err
 		}
 	}
 	err := s.change(ctx, apiService, func(cm *corev1.ConfigMap) error {
-		cm.BinaryData[s.key] = value
-		if size(cm) > maxStored && s.key == discoveryKey {
-			delete(cm.BinaryData, openAPIKey) // which fewer clients need
+		cm.BinaryData[s.Key] = value
+		if size(cm) > maxStored && s.Key == Discovery {
+			delete(cm.BinaryData, OpenAPI) // which fewer clients need
 		}
 		if size(cm) > maxStored {
 			return fmt.Errorf("%w: they have %d bytes, and a ConfigMap holds %d", errTooLarge, size(cm), maxStored)
@@ -105,7 +112,7 @@ func (s storage) Save(ctx context.Context, apiService string, value []byte) erro
 		return nil
 	})
 	if errors.Is(err, errTooLarge) { // now and later
-		s.log.Warn("last-known documents will not outlive this process", zap.String("apiservice", apiService), zap.String("document", s.key), zap.Error(err))
+		s.Logger.Warn("last-known documents will not outlive this process", zap.String("apiservice", apiService), zap.String("document", s.Key), zap.Error(err))
 		return nil
 	}
 	return err
@@ -122,18 +129,18 @@ func size(cm *corev1.ConfigMap) int {
 }
 
 // Delete removes a value, and the ConfigMap with the last one.
-func (s storage) Delete(ctx context.Context, apiService string) error {
+func (s Storage) Delete(ctx context.Context, apiService string) error {
 	return s.change(ctx, apiService, func(cm *corev1.ConfigMap) error {
-		delete(cm.BinaryData, s.key)
+		delete(cm.BinaryData, s.Key)
 		return nil
 	})
 }
 
 // change writes what is different after a change, if anything is.
-func (s storage) change(ctx context.Context, apiService string, change func(*corev1.ConfigMap) error) error {
-	name := documentsName(apiService)
-	return retry.OnError(retry.DefaultRetry, conflicts, func() error {
-		before, err := s.client.Get(ctx, name, metav1.GetOptions{})
+func (s Storage) change(ctx context.Context, apiService string, change func(*corev1.ConfigMap) error) error {
+	name := Name(apiService)
+	return retry.OnError(retry.DefaultRetry, Conflicts, func() error {
+		before, err := s.Client.Get(ctx, name, metav1.GetOptions{})
 		absent := apierrors.IsNotFound(err)
 		if err != nil && !absent {
 			return err
@@ -154,31 +161,32 @@ func (s storage) change(ctx context.Context, apiService string, change func(*cor
 		case absent && len(after.BinaryData) == 0:
 			return nil
 		case absent:
-			_, err = s.client.Create(ctx, after, metav1.CreateOptions{})
+			_, err = s.Client.Create(ctx, after, metav1.CreateOptions{})
 		case len(after.BinaryData) == 0:
-			err = s.client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewRVDeletionPrecondition(before.ResourceVersion).Preconditions})
+			err = s.Client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewRVDeletionPrecondition(before.ResourceVersion).Preconditions})
 			if apierrors.IsNotFound(err) {
 				err = nil
 			}
 		case !equality.Semantic.DeepEqual(before.BinaryData, after.BinaryData):
-			_, err = s.client.Update(ctx, after, metav1.UpdateOptions{})
+			_, err = s.Client.Update(ctx, after, metav1.UpdateOptions{})
 		}
 		return err
 	})
 }
 
-func conflicts(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+// Conflicts reports whether somebody else has written the same object in between.
+func Conflicts(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
 // Follow calls saved with what any replica stores, until ctx ends.
-func (s storage) Follow(ctx context.Context, saved func(name string, value []byte)) {
+func (s Storage) Follow(ctx context.Context, saved func(name string, value []byte)) {
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = documentsLabel
-			return s.client.List(ctx, o)
+			return s.Client.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = documentsLabel
-			return s.client.Watch(ctx, o)
+			return s.Client.Watch(ctx, o)
 		},
 	}, &corev1.ConfigMap{}, 0, cache.Indexers{})
 	heard := func(o any) {

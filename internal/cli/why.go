@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 )
 
 type whyOptions struct {
-	clientFlags
+	ClientFlags
 	question rbac.Query
 	groups   []string
 	output   string
@@ -54,14 +54,14 @@ Exit status: 0 the answer is yes, 1 the answer is no, 2 nothing could be asked.`
 		RunE: func(cmd *cobra.Command, args []string) error {
 			allowed, err := o.run(cmd.Context(), cmd.OutOrStdout(), args)
 			if err == nil && !allowed {
-				return &exitError{code: exitNo} // the answer is printed
+				return &ExitError{Code: exitNo} // the answer is printed
 			}
 			return notAsked(err)
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notAsked(err) })
 	fs := cmd.Flags()
-	o.add(fs)
+	o.Add(fs)
 	fs.StringVarP(&o.question.Namespace, "namespace", "n", "", "namespace of the request; default cluster scope")
 	fs.StringSliceVar(&o.groups, "as-group", nil, "group of the user; may be repeated; system:authenticated is always added")
 	fs.StringVarP(&o.output, "output", "o", "", "output format: json; default text")
@@ -79,7 +79,7 @@ func notAsked(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &exitError{exitNotAsked, err}
+	return &ExitError{exitNotAsked, err}
 }
 
 // run asks, prints the answer, and returns it.
@@ -87,7 +87,7 @@ func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) (all
 	if o.output != "" && o.output != "json" {
 		return false, fmt.Errorf("--output: %q is not json", o.output)
 	}
-	config, err := o.config()
+	config, err := o.Config()
 	if err != nil {
 		return false, err
 	}

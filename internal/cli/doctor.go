@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 const exitUnexamined = 2
 
 type doctorOptions struct {
-	clientFlags
+	ClientFlags
 	output            string
 	certFile, keyFile string
 }
@@ -38,9 +38,9 @@ Exit status: 0 nothing is broken, 1 a hop is broken, 2 nothing could be checked.
 		Args: doctorArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), cmd.OutOrStdout(), args) },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUnexamined, err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &ExitError{exitUnexamined, err} })
 	fs := cmd.Flags()
-	o.add(fs)
+	o.Add(fs)
 	fs.StringVarP(&o.output, "output", "o", "text", "output format: text or json")
 	fs.StringVar(&o.certFile, "proxy-client-cert-file", "", "client certificate of the front proxy, to call extension servers directly from here as the API server does")
 	fs.StringVar(&o.keyFile, "proxy-client-key-file", "", "key of --proxy-client-cert-file")
@@ -52,13 +52,13 @@ func doctorArgs(_ *cobra.Command, args []string) error {
 	if len(args) == 0 || (len(args) == 2 && slices.Contains(kinds, args[0])) {
 		return nil
 	}
-	return &exitError{exitUnexamined, fmt.Errorf("expected nothing or `apiservice NAME`, got %q", args)}
+	return &ExitError{exitUnexamined, fmt.Errorf("expected nothing or `apiservice NAME`, got %q", args)}
 }
 
 func (o *doctorOptions) run(ctx context.Context, out io.Writer, args []string) error {
 	reports, err := o.examine(ctx, args)
 	if err != nil {
-		return &exitError{exitUnexamined, err}
+		return &ExitError{exitUnexamined, err}
 	}
 	if err := o.print(out, reports, len(args) == 0); err != nil {
 		return err
@@ -73,12 +73,12 @@ func (o *doctorOptions) examine(ctx context.Context, args []string) ([]*doctor.R
 	if o.output != "text" && o.output != "json" {
 		return nil, fmt.Errorf("--output: %q is neither text nor json", o.output)
 	}
-	client, err := o.config()
+	client, err := o.Config()
 	if err != nil {
 		return nil, err
 	}
 	client.Timeout = 0 // each question has its own
-	config := doctor.Config{Client: client, Timeout: o.timeout}
+	config := doctor.Config{Client: client, Timeout: o.Timeout}
 	if o.certFile != "" || o.keyFile != "" {
 		if config.FrontProxy, err = pki.LoadKeyPair(o.certFile, o.keyFile); err != nil {
 			return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)

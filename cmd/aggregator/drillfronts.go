@@ -10,83 +10,16 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"portico.dev/internal/adoption"
 	"portico.dev/internal/aggregator"
 	"portico.dev/internal/drill"
 	"portico.dev/internal/pki"
 )
-
-// targets are what is drilled, and what to do when that is over.
-func (o *drillOptions) targets(ctx context.Context, log *zap.Logger) ([]drill.Target, func() error, error) {
-	if o.kubeconfig == "" {
-		if o.context != "" || o.iKnow != "" || o.advertise != "" || o.bind != "" || o.gateway != "" || len(o.replicas) > 0 {
-			return nil, nil, errors.New("--context, --i-know-this-is, --advertise-address, --bind-address, --gateway and --replica belong to --kubeconfig")
-		}
-		return ownTargets(ctx, o.own, o.atOnce, o.apiRoute, log)
-	}
-	if o.atOnce > 1 {
-		return nil, nil, errors.New("--parallel is for front doors of our own: drills on one server disturb each other")
-	}
-	t, err := o.foreignTarget()
-	if err == nil {
-		err = t.Check(ctx)
-	}
-	return []drill.Target{t}, func() error { return nil }, err
-}
-
-// foreignTarget is the API server of a kubeconfig, unless it looks like one that somebody depends on.
-func (o *drillOptions) foreignTarget() (drill.Target, error) {
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
-	raw, err := loader.RawConfig()
-	if err != nil {
-		return drill.Target{}, fmt.Errorf("read --kubeconfig: %w", err)
-	}
-	name := o.context
-	if name == "" {
-		name = raw.CurrentContext
-	}
-	config, err := loader.ClientConfig()
-	if err != nil {
-		return drill.Target{}, fmt.Errorf("read --kubeconfig: %w", err)
-	}
-	names := []string{name, config.Host}
-	if c := raw.Contexts[name]; c != nil {
-		names = append(names, c.Cluster, c.AuthInfo, c.Namespace)
-	}
-	if why := drill.LooksLikeProduction(names...); why != "" && o.iKnow != name {
-		return drill.Target{}, fmt.Errorf("%s: drills break things on purpose; if that is meant, say --i-know-this-is %q", why, name)
-	}
-	t := drill.Target{
-		Name: name, Config: config, Advertise: o.advertise, Bind: o.bind, Command: backendCommand(), Kubeconfig: o.kubeconfig, Context: name,
-		APIRoute: o.apiRoute,
-	}
-	if t.Bind == "" && t.Advertise != "" {
-		t.Bind = "0.0.0.0"
-	}
-	if o.gateway != "" {
-		gateway, err := adoption.ParseService(o.gateway)
-		if err != nil {
-			return drill.Target{}, fmt.Errorf("--gateway: %w", err)
-		}
-		t.Gateway = &gateway
-	}
-	for _, address := range o.replicas {
-		at, err := url.Parse(address)
-		if err != nil || at.Scheme != "https" || at.Host == "" {
-			return drill.Target{}, fmt.Errorf("--replica %q: an address such as https://10.0.0.2:6443 is wanted", address)
-		}
-		further := rest.CopyConfig(config)
-		further.Host = address
-		t.Replicas = append(t.Replicas, further)
-	}
-	return t, nil
-}
 
 // ownFront is a front door in a directory of its own, in this process.
 type ownFront struct {
@@ -99,8 +32,14 @@ type ownFront struct {
 // openWithin bounds the start of a front door of our own.
 const openWithin = time.Minute
 
-// ownTargets starts so many front doors.
-func ownTargets(ctx context.Context, config aggregator.Config, n int, apiRoute bool, log *zap.Logger) ([]drill.Target, func() error, error) {
+// ownFronts starts front doors for drills to break.
+type ownFronts struct{ config aggregator.Config }
+
+// AddFlags implements cli.Fronts.
+func (o *ownFronts) AddFlags(fs *pflag.FlagSet) { o.config.AddEngineFlags(fs) }
+
+// Start implements cli.Fronts.
+func (o *ownFronts) Start(ctx context.Context, n int, log *zap.Logger) ([]drill.Target, func() error, error) {
 	dir, err := os.MkdirTemp("", "portico-drill-")
 	if err != nil {
 		return nil, nil, fmt.Errorf("directory of a front door to drill: %w", err)
@@ -116,14 +55,13 @@ func ownTargets(ctx context.Context, config aggregator.Config, n int, apiRoute b
 	}
 	var starting errgroup.Group
 	for i := range fronts {
-		f := &ownFront{config: config, log: log.Named("front")}
+		f := &ownFront{config: o.config, log: log.Named("front")}
 		f.config.DataDir, f.config.SecurePort, f.config.AccessLog = filepath.Join(dir, strconv.Itoa(i)), 0, false
 		f.config.ShutdownGrace = 2 * time.Second
 		f.config.EtcdUnixSocket = filepath.Join(dir, strconv.Itoa(i)+".etcd") // for further ones
 		fronts[i] = f
 		starting.Go(func() (err error) {
 			targets[i], err = f.target(ctx)
-			targets[i].APIRoute = apiRoute
 			return err
 		})
 	}
@@ -142,7 +80,7 @@ func (f *ownFront) target(ctx context.Context) (drill.Target, error) {
 		return drill.Target{}, fmt.Errorf("read the administrator's kubeconfig: %w", err)
 	}
 	return drill.Target{
-		Name: "a front door of our own", Config: config, Restart: f.restart, Command: backendCommand(), Kubeconfig: f.config.AdminKubeconfig(),
+		Name: "a front door of our own", Config: config, Restart: f.restart, Kubeconfig: f.config.AdminKubeconfig(),
 		Grow: f.grow,
 	}, nil
 }
@@ -172,15 +110,6 @@ func (f *ownFront) grow(ctx context.Context, n int) (replicas []*rest.Config, st
 		replicas = append(replicas, t.Config)
 	}
 	return replicas, stop, nil
-}
-
-// backendCommand starts this program as an extension server. Nil: it is not known where the program is.
-func backendCommand() []string {
-	program, err := os.Executable()
-	if err != nil {
-		return nil
-	}
-	return []string{program, "drill", "backend"}
 }
 
 // start returns when the front door is ready. It goes on when ctx ends: drills clean up through it.

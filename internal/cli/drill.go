@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portico.dev/internal/aggregator"
 	"portico.dev/internal/drill"
 	"portico.dev/internal/drill/faulty"
 	"portico.dev/internal/drill/report"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/version"
 )
 
 // exitDrillUsage is the status of a command line that asks for nothing that can be done.
@@ -24,12 +24,12 @@ const exitDrillUsage = 2
 // maxAtOnce bounds the front doors of our own: each takes 100 MiB.
 const maxAtOnce = 16
 
-func drillCommand() *cobra.Command {
+func drillCommand(with Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drill",
 		Short: "Rehearse failures of extension servers and report what clients see",
 	}
-	cmd.AddCommand(drillListCommand(), drillRunCommand(), drillBackendCommand())
+	cmd.AddCommand(drillListCommand(), drillRunCommand(with), drillBackendCommand())
 	return cmd
 }
 
@@ -78,12 +78,12 @@ type drillOptions struct {
 	apiRoute            bool
 	atOnce              int
 	output, html        string
-	own                 aggregator.Config // of front doors of our own
-	logs                logging.Options
+	Options
+	logs logging.Options
 }
 
-func drillRunCommand() *cobra.Command {
-	o := drillOptions{own: aggregator.Default(), logs: logging.Default()}
+func drillRunCommand(with Options) *cobra.Command {
+	o := drillOptions{Options: with, logs: logging.Default()}
 	o.logs.Level = "fatal" // a front door that is drilled has much to complain of
 	cmd := &cobra.Command{
 		Use:   "run NAME... | --all",
@@ -92,22 +92,18 @@ func drillRunCommand() *cobra.Command {
 the servers while clients use both, repairs it, reports what the clients of each saw, and
 cleans up, also on Ctrl-C.
 
-Without --kubeconfig it runs against a front door of its own in a temporary directory. With
---kubeconfig it runs against any API server that can reach this process; one that looks like
-production is refused.
+` + where(with.Fronts) + `
 
 Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
-		Example: `  aggregator drill run refuse hang
-  aggregator drill run --all --parallel 4 --html drills.html
-  aggregator drill run --all --kubeconfig ~/.kube/config --context kind-test --advertise-address 172.18.0.1`,
+		Example: "  aggregator drill run refuse hang --context kind-test --advertise-address 172.18.0.1\n  aggregator drill run --all --context kind-test --advertise-address 172.18.0.1 -o junit",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitDrillUsage, err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &ExitError{exitDrillUsage, err} })
 	fs := cmd.Flags()
 	fs.BoolVar(&o.all, "all", false, "run every drill")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the API server to run the drills against; default a front door that is started for them")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the API server to run the drills against")
 	fs.StringVar(&o.context, "context", "", "context of the kubeconfig; default its current one")
 	fs.StringVar(&o.iKnow, "i-know-this-is", "", "name of the context, to confirm that drills may run although the context, cluster, user or server looks like production")
 	fs.StringVar(&o.advertise, "advertise-address", "", "host or IP address by which the API server reaches this process; default localhost")
@@ -115,33 +111,47 @@ Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
 	fs.StringSliceVar(&o.replicas, "replica", nil, "address of a further server of the same cluster, with the certificate authority and credentials of the kubeconfig; may be repeated")
 	fs.StringVar(&o.gateway, "gateway", "", "Service of a gateway, as namespace/name:port, to put the servers of the drills behind; the gateway must be allowed to write their APIServices")
 	fs.BoolVar(&o.apiRoute, "apiroute", false, "make the server that fails the first of two backends of an APIRoute, and expect that the other one's clients notice nothing")
-	fs.IntVar(&o.atOnce, "parallel", 1, "number of drills to run in parallel, each on its own front door")
 	fs.StringVarP(&o.output, "output", "o", "text", "output format: text, json or junit")
-	fs.StringVar(&o.html, "html", "", "write a report with timelines to this file")
-	o.own.AddEngineFlags(fs)
-	o.logs.AddFlags(fs)
+	if with.Page != nil {
+		fs.StringVar(&o.html, "html", "", "write a report with timelines to this file")
+	}
+	if o.atOnce = 1; with.Fronts != nil {
+		cmd.Example = "  aggregator drill run refuse hang\n  aggregator drill run --all --parallel 4 --html drills.html\n" + cmd.Example
+		fs.IntVar(&o.atOnce, "parallel", 1, "number of drills to run in parallel, each on its own front door")
+		with.Fronts.AddFlags(fs)
+		o.logs.AddFlags(fs)
+	}
 	return cmd
+}
+
+// where says what drills are run against.
+func where(fronts Fronts) string {
+	any := "any API server that can reach this process; one that looks like\nproduction is refused."
+	if fronts == nil {
+		return "It runs against " + any
+	}
+	return "Without --kubeconfig and --context it runs against a front door of its own in a temporary\ndirectory. With either it runs against " + any
 }
 
 func (o *drillOptions) run(ctx context.Context, names []string, out, terminal io.Writer) error {
 	drills, write, err := o.choose(names)
 	if err != nil {
-		return &exitError{exitDrillUsage, err}
+		return &ExitError{exitDrillUsage, err}
 	}
 	log, err := o.logs.New()
 	if err != nil {
-		return &exitError{exitDrillUsage, err}
+		return &ExitError{exitDrillUsage, err}
 	}
 	targets, closeTargets, err := o.targets(ctx, log)
 	if err != nil {
-		return &exitError{exitDrillUsage, err}
+		return &ExitError{exitDrillUsage, err}
 	}
 	results := drill.Series(ctx, drills, targets, observer(terminal))
 	if err := errors.Join(o.report(results, write, out), closeTargets()); err != nil {
 		return err
 	}
 	if len(results) < len(drills) || ctx.Err() != nil {
-		return &exitError{1, fmt.Errorf("interrupted after %d of %d drills", len(results), len(drills))}
+		return &ExitError{1, fmt.Errorf("interrupted after %d of %d drills", len(results), len(drills))}
 	}
 	return judgement(results)
 }
@@ -156,7 +166,7 @@ func (o *drillOptions) choose(names []string) ([]drill.Drill, func(io.Writer, []
 	case o.atOnce < 1 || o.atOnce > maxAtOnce:
 		return nil, nil, fmt.Errorf("--parallel: %d is not a number from 1 to %d", o.atOnce, maxAtOnce)
 	case o.all == (len(names) > 0):
-		return nil, nil, errors.New("name some drills, or say --all; `aggregator drill list` shows them")
+		return nil, nil, fmt.Errorf("name some drills, or say --all; `%s drill list` shows them", version.Program)
 	case o.all:
 		return drill.All(), write, nil
 	}
@@ -171,7 +181,7 @@ func (o *drillOptions) report(results []*drill.Result, write func(io.Writer, []*
 	if o.html == "" {
 		return nil
 	}
-	page, err := report.HTML(results)
+	page, err := o.Page(results)
 	if err != nil {
 		return err
 	}
@@ -189,7 +199,7 @@ func judgement(results []*drill.Result) error {
 		}
 	}
 	if bad > 0 {
-		return &exitError{1, fmt.Errorf("%d of %d drills did not pass", bad, len(results))}
+		return &ExitError{1, fmt.Errorf("%d of %d drills did not pass", bad, len(results))}
 	}
 	return nil
 }

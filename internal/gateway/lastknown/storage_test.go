@@ -1,4 +1,4 @@
-package gateway
+package lastknown
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -15,8 +16,8 @@ import (
 func TestDocumentsAreStoredOnChange(t *testing.T) {
 	client := fake.NewClientset()
 	configMaps := client.CoreV1().ConfigMaps("portico-gateway")
-	discovery := storage{client: configMaps, key: discoveryKey, log: zap.NewNop()}
-	openAPI := storage{client: configMaps, key: openAPIKey, packed: true, log: zap.NewNop()}
+	discovery := Storage{Client: configMaps, Key: Discovery, Logger: zap.NewNop()}
+	openAPI := Storage{Client: configMaps, Key: OpenAPI, Packed: true, Logger: zap.NewNop()}
 	writes := func() int {
 		n := 0
 		for _, a := range client.Actions() {
@@ -26,13 +27,13 @@ func TestDocumentsAreStoredOnChange(t *testing.T) {
 		}
 		return n
 	}
-	save := func(s storage, name, value string) {
+	save := func(s Storage, name, value string) {
 		t.Helper()
 		if err := s.Save(t.Context(), name, []byte(value)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	load := func(s storage) map[string][]byte {
+	load := func(s Storage) map[string][]byte {
 		t.Helper()
 		all, err := s.Load(t.Context())
 		if err != nil {
@@ -70,7 +71,7 @@ func TestDocumentsAreStoredOnChange(t *testing.T) {
 		t.Error("discovery has to have room, and OpenAPI has to make it")
 	}
 
-	for _, s := range []storage{openAPI, discovery, discovery} {
+	for _, s := range []Storage{openAPI, discovery, discovery} {
 		if err := s.Delete(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
@@ -82,8 +83,8 @@ func TestDocumentsAreStoredOnChange(t *testing.T) {
 
 func TestOtherConfigMapsAreNoDocuments(t *testing.T) {
 	client := fake.NewClientset()
-	s := storage{client: client.CoreV1().ConfigMaps("ns"), key: discoveryKey, log: zap.NewNop()}
-	client.PrependReactor("list", "configmaps", func(a clienttesting.Action) (bool, runtimeObject, error) {
+	s := Storage{Client: client.CoreV1().ConfigMaps("ns"), Key: Discovery, Logger: zap.NewNop()}
+	client.PrependReactor("list", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if got := a.(clienttesting.ListAction).GetListRestrictions().Labels.String(); got != documentsLabel {
 			t.Errorf("lists %q", got)
 		}
@@ -93,7 +94,7 @@ func TestOtherConfigMapsAreNoDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := "v1." + strings.Repeat("a", 250)
-	if name := documentsName(long); len(name) > 253 || name == documentsName(long+"b") {
+	if name := Name(long); len(name) > 253 || name == Name(long+"b") {
 		t.Errorf("name of a long APIService: %s", name)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ import (
 )
 
 type migrateOptions struct {
-	clientFlags
+	ClientFlags
 	namespaces   []string
 	all          bool
 	to           string
@@ -28,7 +28,7 @@ type migrateOptions struct {
 }
 
 func migrateCommand() *cobra.Command {
-	o := migrateOptions{clientFlags: clientFlags{timeout: time.Minute}}
+	o := migrateOptions{ClientFlags: ClientFlags{Timeout: time.Minute}}
 	cmd := &cobra.Command{
 		Use:   "migrate RESOURCE.VERSION.GROUP --to BACKEND (-n NAMESPACE... | --all-namespaces)",
 		Short: "Move objects from an extension server to custom resources, or back",
@@ -53,7 +53,7 @@ Exit status: 0 all namespaces have moved, 1 one has not, or needs attention.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	fs := cmd.Flags()
-	o.add(fs)
+	o.Add(fs)
 	fs.StringSliceVarP(&o.namespaces, "namespace", "n", nil, "namespaces whose objects move")
 	fs.BoolVarP(&o.all, "all-namespaces", "A", false, "the objects of all namespaces move, one namespace after another; for a resource that is in no namespace, all objects")
 	fs.StringVar(&o.to, "to", "", "backend of the APIRoute that is to store the objects")
@@ -85,7 +85,7 @@ func (o *migrateOptions) run(cmd *cobra.Command, name string) error {
 	if resource == nil {
 		return fmt.Errorf("%q is not of the form RESOURCE.VERSION.GROUP, such as widgets.v1.example.com", name)
 	}
-	config, err := o.config()
+	config, err := o.Config()
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (o *migrateOptions) run(cmd *cobra.Command, name string) error {
 		}
 	}
 	if failed {
-		return &exitError{code: exitNo} // the reports say why
+		return &ExitError{Code: exitNo} // the reports say why
 	}
 	return nil
 }

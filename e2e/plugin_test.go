@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"portico.dev/e2e/programs"
+)
+
+// kubectl finds the plugin by its name, and completes it. The plugin speaks to the cluster of the kubeconfig.
+func TestKubectlPlugin(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	dev, kubeconfig, err := programs.StartDev(binaries, dir, nil)
+	if dev != nil {
+		t.Cleanup(func() {
+			dev.Finish(t)
+			dev.Show(t)
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	completion, err := filepath.Abs("../deploy/kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl := func(args ...string) (string, error) {
+		cmd := exec.Command(filepath.Join(binaries, "kubectl"), args...)
+		cmd.Env = []string{"PATH=" + strings.Join([]string{binaries, completion, os.Getenv("PATH")}, string(os.PathListSeparator)), "HOME=" + dir, "KUBECONFIG=" + kubeconfig}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("kubectl %q: %w: %s", args, err, out)
+		}
+		return string(out), err
+	}
+	const name = "v1.metrics.k8s.io"
+	if err := programs.Poll(dev.Exited(), func() error {
+		_, err := kubectl("portico", "doctor", "apiservice", name)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	context, err := kubectl("config", "current-context")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"a list of nodes is of kind NodeMetricsList": {"portico", "doctor", "apiservice", name},
+		"kube-system/portico-extserver:":             {"portico", "route", "/apis/metrics.k8s.io/v1/nodes"},
+		"score 37/37":                                {"portico", "conformance", "apiservice", name},
+		"yes: system:serviceaccount:kube-system:deployment-controller get pods": {"portico", "why", "system:serviceaccount:kube-system:deployment-controller", "get", "pods"},
+		"doctor\tFind":    {"__complete", "portico", "do"},
+		"1 passed":        {"portico", "drill", "run", "refuse", "--context", strings.TrimSpace(context)},
+		"kubectl-portico": {"plugin", "list"},
+	} {
+		if out, err := kubectl(args...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%q: %v: %s\nwant %q in it", args, err, out, want)
+		}
+	}
+	out, err := kubectl("portico", "doctor", "-o", "yaml")
+	var reports struct {
+		APIServices []struct {
+			APIService string `json:"apiService"`
+		} `json:"apiServices"`
+	}
+	if err != nil || yaml.Unmarshal([]byte(out), &reports) != nil || len(reports.APIServices) < 2 || reports.APIServices[0].APIService != name {
+		t.Errorf("the doctor in YAML: %v: %s", err, out)
+	}
+	if out, err := kubectl("portico", "adopt", name); err == nil || !strings.Contains(out, "is a gateway running?") {
+		t.Errorf("adopt without a gateway: %v: %s", err, out)
+	}
+}
+
+// The plugin is what somebody downloads who has a broken cluster: it is small, and has no API server.
+func TestPluginIsSmall(t *testing.T) {
+	t.Parallel()
+	const largest, largestPacked = 34_500_000, 12_000_000
+	binary := filepath.Join(t.TempDir(), "kubectl-portico")
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", binary, "./cmd/kubectl-portico")
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := z.Write(program); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("stripped: %.1f MB, compressed %.1f MB", float64(len(program))/1e6, float64(packed.Len())/1e6)
+	if len(program) >= largest || packed.Len() >= largestPacked {
+		t.Errorf("it has %d bytes, %d compressed; want less than %d, %d", len(program), packed.Len(), largest, largestPacked)
+	}
+	list := exec.Command("go", "list", "-deps", "./cmd/kubectl-portico")
+	list.Dir = ".."
+	deps, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pkg := range []string{"k8s.io/apiserver/pkg/server", "go.etcd.io/etcd/client/v3", "portico.dev/internal/aggregator"} {
+		if strings.Contains(string(deps), pkg+"\n") {
+			t.Errorf("it has %s", pkg)
+		}
+	}
+}

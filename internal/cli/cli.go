@@ -1,0 +1,144 @@
+// Package cli has the commands that work with any API server by its kubeconfig. The programs aggregator and kubectl-portico have all of them.
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"portico.dev/internal/drill"
+	"portico.dev/internal/version"
+)
+
+// Options are what only some programs have.
+type Options struct {
+	// Fronts starts front doors for drills to break. Nil: drills need a kubeconfig.
+	Fronts Fronts
+	// Page writes the results of drills as HTML. Nil: there is no such report. Templates of HTML call methods by name, so that the linker
+	// keeps all methods of all types: a third of a small program.
+	Page func([]*drill.Result) ([]byte, error)
+}
+
+// Commands are all commands.
+func Commands(o Options) []*cobra.Command {
+	all := []*cobra.Command{
+		doctorCommand(), conformanceCommand(), drillCommand(o), debtsCommand(), whyCommand(), routeCommand(), migrateCommand(), adoptCommand(), releaseCommand(),
+		versionCommand(),
+	}
+	for _, c := range all {
+		callAs(c, version.Program)
+		addYAML(c)
+	}
+	return all
+}
+
+// addYAML gives a command, and those below it, the output format yaml beside json.
+func addYAML(c *cobra.Command) {
+	for _, below := range c.Commands() {
+		addYAML(below)
+	}
+	if f := c.PersistentFlags().Lookup("output"); f != nil {
+		f.Usage = outputUsage.Replace(f.Usage)
+	} else if f := c.LocalFlags().Lookup("output"); f != nil {
+		f.Usage = outputUsage.Replace(f.Usage)
+	}
+	if c.RunE == nil {
+		return
+	}
+	wanted, args, run := false, c.Args, c.RunE
+	c.Args = func(c *cobra.Command, given []string) error { // flags are parsed, and commands look at them from here on
+		if f := c.Flags().Lookup("output"); f != nil && f.Value.String() == "yaml" {
+			wanted = true
+			if err := f.Value.Set("json"); err != nil {
+				return err
+			}
+		}
+		if args == nil {
+			return nil
+		}
+		return args(c, given)
+	}
+	c.RunE = func(c *cobra.Command, given []string) error {
+		if !wanted {
+			return run(c, given)
+		}
+		out := c.OutOrStdout()
+		var text bytes.Buffer
+		c.SetOut(&text)
+		err := run(c, given)
+		c.SetOut(out)
+		if text.Len() == 0 {
+			return err
+		}
+		converted, failed := yaml.JSONToYAML(text.Bytes())
+		if failed == nil {
+			_, failed = out.Write(converted)
+		}
+		if failed != nil {
+			return errors.Join(err, fmt.Errorf("write YAML: %w", failed))
+		}
+		return err
+	}
+}
+
+var outputUsage = strings.NewReplacer("text or json", "text, json or yaml", "text, json or junit", "text, json, yaml or junit", "format: json;", "format: json or yaml;")
+
+// callAs has the help of a command, and of those below it, say how people call the program.
+func callAs(c *cobra.Command, name string) {
+	c.Long, c.Example = strings.ReplaceAll(c.Long, "aggregator ", name+" "), strings.ReplaceAll(c.Example, "aggregator ", name+" ")
+	for _, below := range c.Commands() {
+		callAs(below, name)
+	}
+}
+
+// Main runs a program until it has ended or is told to, and exits with its status.
+func Main(root *cobra.Command) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// After the first signal the next one kills: a drain that hangs must not hold a terminal.
+	context.AfterFunc(ctx, stop)
+	if err := root.ExecuteContext(ctx); err != nil && exitCode(err) != 0 {
+		if text := err.Error(); text != "" {
+			fmt.Fprintf(os.Stderr, "%s: %s\n", version.Program, text)
+		}
+		os.Exit(exitCode(err))
+	}
+}
+
+// ExitError ends the program with a status of its own, for commands whose status scripts read. Without err the status is all
+// that there is to say.
+type ExitError struct {
+	// Code is the status, and Err what is printed.
+	Code int
+	Err  error
+}
+
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return ""
+	}
+	return e.Err.Error()
+}
+
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// exitCode is the status that an error ends the program with: 1 unless it says otherwise, and 0 for a program that was told
+// to end. A command whose status is an answer gives one of its own then too: an interrupted question is no yes.
+func exitCode(err error) int {
+	var e *ExitError
+	switch {
+	case errors.As(err, &e):
+		return e.Code
+	case errors.Is(err, context.Canceled):
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// ClientFlags say which API server a command speaks to, in the words of kubectl.
+type ClientFlags struct {
+	Kubeconfig, Context string
+	// Timeout is of each request. Default 10 s.
+	Timeout time.Duration
+}
+
+// Add adds the flags.
+func (f *ClientFlags) Add(fs *pflag.FlagSet) {
+	if f.Timeout == 0 {
+		f.Timeout = 10 * time.Second
+	}
+	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig of the API server; default $KUBECONFIG, then ~/.kube/config")
+	fs.StringVar(&f.Context, "context", "", "context of the kubeconfig; default its current one")
+	fs.DurationVar(&f.Timeout, "timeout", f.Timeout, "timeout of each request")
+}
+
+// Config is a client of the API server.
+func (f *ClientFlags) Config() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.Kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.Context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig (--kubeconfig or $KUBECONFIG): %w", err)
+	}
+	config.Timeout = f.Timeout
+	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	return config, nil
+}
