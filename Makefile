@@ -4,7 +4,7 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
-.PHONY: all help quick golden build test release-checks race lint generate bench bench-incumbent bench-gateway microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants fuzz library-engines library-engines-reduced attacks
+.PHONY: all help quick golden build release test release-checks race lint generate bench bench-incumbent bench-gateway microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants fuzz library-engines library-engines-reduced attacks
 
 # The same as build.
 all: build
@@ -21,6 +21,10 @@ quick:
 # Builds small, reproducible programs in bin.
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/aggregator ./cmd/extserver ./cmd/kubectl-portico
+
+# Builds the files of a release into dist, which must be empty (docs/releasing.md): make release VERSION=v0.2.0.
+release:
+	go run ./internal/release -version $(VERSION) -out dist $(RELEASE_FLAGS)
 
 # Runs the test command of README.md: unit tests, and stories with a real kubectl.
 test:

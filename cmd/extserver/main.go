@@ -37,6 +37,7 @@ func command() *cobra.Command {
 		Short:         "Host storage-less Kubernetes-style APIs behind any front door",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       version.Portico, // for --version
 	}
 	root.DisableSuggestions = true // an error is one line
 	root.AddCommand(serveCommand(), manifestsCommand(), initCommand(), validateCommand(), convertRulesCommand(), versionCommand())

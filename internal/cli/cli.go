@@ -101,6 +101,7 @@ func callAs(c *cobra.Command, name string) {
 
 // Main runs a program until it has ended or is told to, and exits with its status.
 func Main(root *cobra.Command) {
+	root.Version = version.Portico // for --version
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// After the first signal the next one kills: a drain that hangs must not hold a terminal.

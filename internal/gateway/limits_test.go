@@ -26,7 +26,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// slowServer is an extension server whose object "slow" is answered after release. waiting is how many requests there are for it.
+// slowServer is an extension server whose object "slow" is answered after release. waiting is how many requests there are for it. The object
+// "fast" has the audit id of the request.
 func slowServer(t *testing.T, group string) (port string, ca []byte, waiting *atomic.Int64, release func()) {
 	t.Helper()
 	authority, err := pki.NewAuthority("slow")
@@ -58,7 +59,7 @@ func slowServer(t *testing.T, group string) (port string, ca []byte, waiting *at
 			}
 			_, _ = io.WriteString(w, "{}")
 		case widgets + "fast":
-			_, _ = io.WriteString(w, "{}")
+			_, _ = fmt.Fprintf(w, `{"auditID":%q}`, r.Header.Get("Audit-Id"))
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}
@@ -115,7 +116,10 @@ type slowEnv struct {
 	release func()
 }
 
-const slowAPIService = "v1.slow.example.com"
+const (
+	slowAPIService = "v1.slow.example.com"
+	testAuditID    = "9a1d51e5-3b1c-4b0e-8a55-3d6c0f6f2f11"
+)
 
 func newSlowEnv(t *testing.T, annotations map[string]string) *slowEnv {
 	t.Helper()
@@ -157,6 +161,7 @@ func (e *slowEnv) get(ctx context.Context, user, object string) (int, string, er
 	}
 	r.Header.Set("X-Remote-User", user)
 	r.Header.Set("X-Remote-Group", "system:authenticated")
+	r.Header.Set("Audit-Id", testAuditID)
 	response, err := e.client.Do(r)
 	if err != nil {
 		return 0, "", err
@@ -173,7 +178,11 @@ func TestARequestEndsBeforeTheAPIServersTimeout(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	code, text, err := e.get(ctx, "bob", "slow?timeout=4s")
-	if err != nil || code != http.StatusGatewayTimeout || !strings.Contains(text, "APIService "+slowAPIService) {
+	if err != nil || code != http.StatusGatewayTimeout || !strings.Contains(text, "APIService "+slowAPIService) || !strings.Contains(text, testAuditID) {
+		t.Errorf("%d: %s, %v", code, text, err)
+	}
+	// The audit id of the API server is in what the gateway says, and in what the extension server is asked.
+	if code, text, err := e.get(t.Context(), "bob", "fast"); err != nil || code != http.StatusOK || !strings.Contains(text, testAuditID) {
 		t.Errorf("%d: %s, %v", code, text, err)
 	}
 }

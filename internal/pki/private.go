@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 )
 
 const (
@@ -31,6 +30,9 @@ func CheckPrivate(file string) error {
 
 // others is what users who are neither the owner nor in the group can do with a file, of these bits. Empty: nothing.
 func others(info fs.FileInfo, bits fs.FileMode) string {
+	if !hasModes {
+		return ""
+	}
 	switch has := info.Mode().Perm() & bits; {
 	case has == 0:
 		return ""
@@ -109,17 +111,17 @@ func checkInside(path string) error {
 
 // volumeOfOurs reports whether a directory was prepared for our group by root, as kubelets do.
 func volumeOfOurs(info fs.FileInfo) bool {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || stat.Uid != 0 || os.Geteuid() == 0 || info.Mode()&fs.ModeSetgid == 0 {
+	user, group, ok := owner(info)
+	if !ok || user != 0 || os.Geteuid() == 0 || info.Mode()&fs.ModeSetgid == 0 {
 		return false
 	}
 	groups, err := os.Getgroups()
-	return err == nil && slices.Contains(append(groups, os.Getegid()), int(stat.Gid))
+	return err == nil && slices.Contains(append(groups, os.Getegid()), group)
 }
 
 func emptyAndOurs(dir string, info fs.FileInfo) bool {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || int(stat.Uid) != os.Geteuid() {
+	user, _, ok := owner(info)
+	if !ok || user != os.Geteuid() {
 		return false
 	}
 	entries, err := os.ReadDir(dir)

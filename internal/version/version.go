@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	apiversion "k8s.io/apimachinery/pkg/version"
 )
 
 // Portico is this project's version. Releases set it with -ldflags "-X portico.dev/internal/version.Portico=v1.2.3".
 var Portico = "v0.1.0-dev"
+
+// Commit and Date are set by releases as Portico is. Empty, what the go command has recorded counts.
+var Commit, Date string
 
 // Program is how people call the program whose commands they are told of: "aggregator", or "kubectl portico".
 var Program = "aggregator"
@@ -46,6 +50,10 @@ func Get() apiversion.Info {
 		case "vcs.modified":
 			info.GitTreeState = map[string]string{"true": "dirty", "false": "clean"}[s.Value]
 		}
+	}
+	if Commit != "" {
+		commit, dirty := strings.CutSuffix(Commit, "-dirty")
+		info.GitCommit, info.BuildDate, info.GitTreeState = commit, Date, map[bool]string{true: "dirty", false: "clean"}[dirty]
 	}
 	return info
 }

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clone copies the last commit of this repository to a place of its own.
+func clone(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("git", "clone", "-q", "../..", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+func newKey(t *testing.T) (private ed25519.PrivateKey, publicFile string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publicFile = filepath.Join(t.TempDir(), "key.pub")
+	if err := os.WriteFile(publicFile, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return private, publicFile
+}
+
+// contents are the files of a directory.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[e.Name()] = string(data)
+	}
+	return all
+}
+
+// Two people build one commit in two directories, with other settings of their own, and get the same bytes; what they get is verified with
+// nothing but the key.
+func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
+	key, publicFile := newKey(t)
+	here := target{"kubectl-portico", runtime.GOOS, runtime.GOARCH}
+	var made [2]string
+	for i := range made {
+		if i == 1 {
+			t.Setenv("GOFLAGS", "-buildvcs=true")
+			t.Setenv("GOAMD64", "v3")
+			t.Setenv("TZ", "Asia/Kathmandu")
+		}
+		made[i] = filepath.Join(t.TempDir(), "dist")
+		r := release{version: "v9.8.7", out: made[i], dir: clone(t), baseURL: "https://example.com/releases/", targets: []target{here}, key: key, say: t.Logf}
+		if err := r.make(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := contents(t, made[0]), contents(t, made[1])
+	base := "kubectl-portico_v9.8.7_" + runtime.GOOS + "_" + runtime.GOARCH
+	for _, name := range []string{base + ".tar.gz", base + ".cdx.json", "NOTES.md", "portico.yaml", sumsName, provenanceName} {
+		if first[name] == "" || first[name] != second[name] {
+			t.Errorf("%s: %d and %d bytes, which differ or are not there", name, len(first[name]), len(second[name]))
+		}
+	}
+	if len(first) != 6 {
+		t.Errorf("%d files", len(first))
+	}
+
+	program := unpack(t, first[base+".tar.gz"])
+	commit, err := output(t.Context(), "../..", nil, "git", "rev-parse", "HEAD")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{"kubectl portico version v9.8.7": {"--version"}, `"gitCommit": "` + commit + `"`: {"version", "-o", "json"}} {
+		if out, err := exec.Command(program, args...).Output(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%q: %v: %s", args, err, out)
+		}
+	}
+	var list bom
+	if err := json.Unmarshal([]byte(first[base+".cdx.json"]), &list); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(first[base+".cdx.json"], `"pkg:golang/github.com/spf13/cobra@v`) || list.Components[0].Name != "std" || len(list.Components) < 30 || len(list.Dependencies) != len(list.Components)+1 {
+		t.Errorf("the list of modules is %s", first[base+".cdx.json"])
+	}
+	if !strings.Contains(first["portico.yaml"], "uri: https://example.com/releases/"+base+".tar.gz\n") {
+		t.Errorf("the manifest for krew is %s", first["portico.yaml"])
+	}
+
+	public, err := readPublicKey(publicFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, n, err := verify(made[0], public, nil); err != nil || n != 5 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != commit {
+		t.Errorf("%d files, %v: %+v", n, err, s)
+	}
+	if _, n, err := verify(made[0], public, []string{base + ".tar.gz"}); err != nil || n != 1 {
+		t.Errorf("one file: %d, %v", n, err)
+	}
+	refused := func(what, dir string, key ed25519.PublicKey) {
+		t.Helper()
+		_, _, err := verify(dir, key, nil)
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want %q", err, what)
+		}
+	}
+	_, otherFile := newKey(t)
+	other, err := readPublicKey(otherFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("is not signed by this key", made[0], other)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(made[1], name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("virus.exe", "x")
+	refused("virus.exe is no file of the release", made[1], public)
+	write("NOTES.md", second["NOTES.md"]+"x")
+	refused("NOTES.md is not as it was signed", made[1], public)
+	if err := os.Remove(filepath.Join(made[1], sumsName)); err != nil {
+		t.Fatal(err)
+	}
+	refused("no such file", made[1], public)
+	write(provenanceName, strings.Replace(second[provenanceName], `"payload": "`, `"payload": "AAAA`, 1))
+	refused("is not signed by this key", made[1], public)
+}
+
+// unpack returns the program in an archive.
+func unpack(t *testing.T, archive string) string {
+	t.Helper()
+	z, err := gzip.NewReader(strings.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	program := filepath.Join(t.TempDir(), "program")
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, h.FileInfo().Mode().String()+" "+h.Name)
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(names) == 1 {
+			if err := os.WriteFile(program, data, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got, want := strings.Join(names, ", "), "-rwxr-xr-x kubectl-portico, -rw-r--r-- LICENSE, -rwxr-xr-x kubectl_complete-portico"; got != want {
+		t.Errorf("the archive has %s, want %s", got, want)
+	}
+	return program
+}
+
+func TestWhatCannotBeReleased(t *testing.T) {
+	dir := clone(t)
+	if err := os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := release{version: "v1.0.0", out: filepath.Join(t.TempDir(), "dist"), dir: dir, say: t.Logf}
+	if err := r.make(t.Context()); err == nil || !strings.Contains(err.Error(), "new.go") {
+		t.Errorf("with a file that is not committed: %v", err)
+	}
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "something"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = release{version: "v1.0.0", out: full, dir: dir, dirty: true, say: t.Logf}
+	if err := r.make(t.Context()); err == nil || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("into a directory with something in it: %v", err)
+	}
+	for want, args := range map[string][]string{
+		`"1.0" is not a version`: {"-version", "1.0"}, `there is no "extserver/windows/amd64"`: {"-version", "v1.0.0", "-only", "extserver/windows/amd64"},
+		"usage: release verify": {"verify", "dist"}, "has no PEM block": {"-version", "v1.0.0", "-sign-key", "main.go"},
+	} {
+		if err := run(context.Background(), args); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", args, err, want)
+		}
+	}
+}
+
+func TestNotes(t *testing.T) {
+	const log = "# Changelog\n\n## Unreleased\n\n- new\n\n## [1.2.0] - 2026-01-02\n\n### Added\n- a\n\n## 1.1.0\n- b\n"
+	for name, want := range map[string]string{"1.2.0": "### Added\n- a\n", "1.1.0": "- b\n", "Unreleased": "- new\n"} {
+		if got, ok := section(log, name); !ok || got != want {
+			t.Errorf("%s: %q, %t", name, got, ok)
+		}
+	}
+	if got, ok := section(log, "1.0.0"); ok {
+		t.Errorf("a version that there is not: %q", got)
+	}
+}
+
+func TestZip(t *testing.T) {
+	members := []member{{"a.exe", true, []byte("program")}, {"LICENSE", false, []byte("text")}}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	packed, err := zipOf(members, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := zip.NewReader(bytes.NewReader(packed), int64(len(packed)))
+	if err != nil || len(r.File) != 2 || r.File[0].Name != "a.exe" || !r.File[1].Modified.Equal(at) {
+		t.Errorf("%v, %+v", err, r)
+	}
+}
