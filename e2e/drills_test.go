@@ -166,7 +166,7 @@ func TestDrillsThatAreNotHeld(t *testing.T) {
 		"nothing asked for":                    {nil, "drill list"},
 		"a drill that is not there":            {[]string{"earthquake"}, "earthquake"},
 		"everything and something":             {[]string{"--all", "refuse"}, "--all"},
-		"an unknown form":                      {[]string{"refuse", "-o", "yaml"}, "junit"},
+		"an unknown form":                      {[]string{"refuse", "-o", "xml"}, "junit"},
 		"two at a time on one server":          {[]string{"refuse", "hang", "--kubeconfig", kubeconfig, "--parallel", "2"}, "--parallel"},
 	} {
 		t.Run(name, func(t *testing.T) {
