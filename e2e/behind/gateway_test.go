@@ -2,6 +2,7 @@ package behind
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/adoption"
 	"portico.dev/internal/drill/faulty"
 )
 
@@ -244,6 +246,10 @@ func tellOfGateway(t *testing.T, k *apiServer) {
 		kubectl(t, k.Kubeconfig, "", "delete", "apiservice", widgets.apiService())
 	})
 
+	firstAuthority := base64.StdEncoding.EncodeToString(meter.CABundle())
+	t.Run("the authority of a server changes, and no request is lost", func(t *testing.T) { g.newAuthority(t, meter, readings) })
+	t.Run("a new authority in spec.caBundle is taken over", func(t *testing.T) { g.authorityInSpec(t, meter, readings) })
+
 	get := []string{"get", "flunders", "behind", "-o", "name"}
 	t.Run("everything is killed in turn", func(t *testing.T) {
 		g.publish("a", false)
@@ -284,6 +290,7 @@ func tellOfGateway(t *testing.T, k *apiServer) {
 		t.Fatalf("release: %s", out)
 	}
 	after := kubectl(t, k.Kubeconfig, "", "get", "apiservices", flunders, fischers, readings.apiService(), "-o", `jsonpath={range .items[*]}{.spec}{"\n"}{end}`)
+	before = strings.ReplaceAll(before, firstAuthority, base64.StdEncoding.EncodeToString(meter.CABundle()))
 	if after != before {
 		t.Errorf("released:\n%s\nwere:\n%s", after, before)
 	}
@@ -299,6 +306,62 @@ func tellOfGateway(t *testing.T, k *apiServer) {
 
 // replaced has other replicas take over from the first ones, as an upgrade or the drain of a node does, while clients read and write.
 func (g *gateways) replaced(t *testing.T) {
+	flunder := "/apis/" + wardle + "/v1alpha1/namespaces/default/flunders/behind"
+	g.whileRequested(t, flunder, true, func(goOn func(what string)) {
+		for _, names := range [][2]string{{"c", "a"}, {"d", "b"}} {
+			g.run(names[0])
+			g.end(names[1])
+			goOn("without " + names[1])
+		}
+	})
+}
+
+// newAuthority has the certificate of a server come from another authority: both are trusted, then the new certificate is shown, then the
+// old authority is not trusted any more. Clients see nothing of it.
+func (g *gateways) newAuthority(t *testing.T, server *faulty.Server, r registration) {
+	trust := func() {
+		kubectl(t, g.Kubeconfig, "", "annotate", "--overwrite", "apiservice", r.apiService(), adoption.OriginalCABundleAnnotation+"="+base64.StdEncoding.EncodeToString(server.CABundle()))
+	}
+	g.whileRequested(t, "/apis/"+r.group+"/v1/namespaces/default/readings", false, func(goOn func(what string)) {
+		for _, step := range []struct {
+			what string
+			does func() error
+		}{
+			{"with both authorities", func() error { err := server.RotateAuthority(); trust(); return err }},
+			{"with the new certificate", server.ShowRotated},
+			{"with the new authority", func() error { trust(); return nil }},
+		} {
+			if err := step.does(); err != nil {
+				t.Fatal(err)
+			}
+			goOn(step.what)
+		}
+	})
+	g.conditionIs(r.apiService(), "BackendAvailable", "True")
+}
+
+// authorityInSpec has the next authority of a server written into spec.caBundle, where it belongs without a gateway.
+func (g *gateways) authorityInSpec(t *testing.T, server *faulty.Server, r registration) {
+	for _, change := range []func() error{server.RotateAuthority, server.ShowRotated} {
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		bundle := base64.StdEncoding.EncodeToString(server.CABundle())
+		kubectl(t, g.Kubeconfig, "", "patch", "apiservice", r.apiService(), "--type=merge", "-p", `{"spec":{"caBundle":"`+bundle+`"}}`)
+		eventually(t, "it is the authority of the server, and the gateway's is back", func() error {
+			got := kubectl(t, g.Kubeconfig, "", "get", "apiservice", r.apiService(), "-o", `jsonpath={.spec.caBundle}{"\n"}{.metadata.annotations.gateway\.portico\.dev/original-ca-bundle}`)
+			if spec, original, _ := strings.Cut(got, "\n"); original != bundle || spec == "" || spec == bundle {
+				return fmt.Errorf("%s", got)
+			}
+			return g.works("get", "readings")
+		})
+	}
+	g.conditionIs(r.apiService(), "BackendAvailable", "True")
+	g.conditionIs(r.apiService(), "Available", "True")
+}
+
+// whileRequested does something while clients read an object, or write it too, and fails the test if a request fails.
+func (g *gateways) whileRequested(t *testing.T, path string, write bool, does func(goOn func(what string))) {
 	config, err := clientcmd.BuildConfigFromFlags("", g.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +378,7 @@ func (g *gateways) replaced(t *testing.T) {
 	for n := range 8 {
 		traffic.Go(func() {
 			for ctx.Err() == nil {
-				if err := readOrWrite(t.Context(), client, config.Host, n%2 == 0); err != nil {
+				if err := readOrWrite(t.Context(), client, config.Host+path, write && n%2 == 0); err != nil {
 					select {
 					case failures <- err:
 					default:
@@ -326,17 +389,15 @@ func (g *gateways) replaced(t *testing.T) {
 			}
 		})
 	}
-	for _, names := range [][2]string{{"c", "a"}, {"d", "b"}} {
-		g.run(names[0])
+	does(func(what string) {
 		before := sent.Load()
-		g.end(names[1])
-		eventually(t, "requests go on without "+names[1], func() error {
+		eventually(t, "requests go on "+what, func() error {
 			if now := sent.Load(); now < before+100 {
 				return fmt.Errorf("%d were sent", now-before)
 			}
 			return nil
 		})
-	}
+	})
 	stop()
 	traffic.Wait()
 	select {
@@ -348,14 +409,14 @@ func (g *gateways) replaced(t *testing.T) {
 }
 
 // readOrWrite sends one request for an object behind the gateway.
-func readOrWrite(ctx context.Context, client *http.Client, host string, write bool) error {
+func readOrWrite(ctx context.Context, client *http.Client, url string, write bool) error {
 	ctx, cancel := context.WithTimeout(ctx, programs.Patience)
 	defer cancel()
 	method, body := http.MethodGet, ""
 	if write {
 		method, body = http.MethodPatch, fmt.Sprintf(`{"metadata":{"annotations":{"at":"%d"}}}`, time.Now().UnixNano())
 	}
-	r, err := http.NewRequestWithContext(ctx, method, host+"/apis/"+wardle+"/v1alpha1/namespaces/default/flunders/behind", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return err
 	}

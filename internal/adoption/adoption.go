@@ -1,6 +1,8 @@
 package adoption
 
 import (
+	"bytes"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -200,6 +202,25 @@ func (g Service) Adopt(o *apiregistrationv1.APIService, caBundle []byte) error {
 	}
 	o.Spec.Service, o.Spec.CABundle, o.Spec.InsecureSkipTLSVerify = g.Reference(), caBundle, false
 	return nil
+}
+
+// KeepBundle gives an APIService that leads to this gateway the bundle that verifies the gateway. A bundle of others is the new authority of
+// the server, written where it is written without a gateway: it goes into the annotation. KeepBundle reports whether it changed anything.
+func (g Service) KeepBundle(o *apiregistrationv1.APIService, bundle []byte) (changed bool) {
+	if !g.Fronts(o) || !Adopted(o) || o.Spec.InsecureSkipTLSVerify || bytes.Equal(o.Spec.CABundle, bundle) {
+		return false
+	}
+	if certs, err := pki.ParseBundle(o.Spec.CABundle); err == nil && !slices.ContainsFunc(certs, g.isServingAuthority) {
+		o.Annotations[OriginalCABundleAnnotation] = base64.StdEncoding.EncodeToString(o.Spec.CABundle)
+		delete(o.Annotations, OriginalInsecureAnnotation)
+	}
+	o.Spec.CABundle = bundle
+	return true
+}
+
+// isServingAuthority recognises this gateway's own authorities, those of former years too.
+func (g Service) isServingAuthority(c *x509.Certificate) bool {
+	return c.Subject.CommonName == g.ServingAuthorityName()
 }
 
 // Release undoes Prepare and Adopt, by whatever gateway, and removes the gateway's conditions. Those are in the status, which is written

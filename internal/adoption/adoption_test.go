@@ -2,6 +2,8 @@ package adoption
 
 import (
 	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,6 +74,51 @@ func TestAReleaseRestoresExactly(t *testing.T) {
 				t.Fatalf("released twice: %t, %v", released, err)
 			}
 		})
+	}
+}
+
+// Whoever writes spec.caBundle of an adopted APIService means its server, as they do without a gateway.
+func TestABundleOfOthersIsTheServers(t *testing.T) {
+	ours, former, next := authority(t, gateway.ServingAuthorityName()), authority(t, gateway.ServingAuthorityName()), authority(t, "server")
+	for name, tt := range map[string]struct {
+		insecure      bool
+		written       []byte
+		wantsOriginal []byte
+	}{
+		"none":                            {written: nil, wantsOriginal: []byte("before")},
+		"a former one of the gateway":     {written: former, wantsOriginal: []byte("before")},
+		"both of the gateway":             {written: append(slices.Clone(former), ours...), wantsOriginal: []byte("before")},
+		"one that is no certificate":      {written: []byte("nothing"), wantsOriginal: []byte("before")},
+		"of the server":                   {written: next, wantsOriginal: next},
+		"of a server that was not proved": {insecure: true, written: next, wantsOriginal: next},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := authority(t, "before")
+			if tt.insecure {
+				before = nil
+			}
+			o := metricsServer(443, before)
+			if err := errors.Join(gateway.Prepare(o), gateway.Adopt(o, ours)); err != nil {
+				t.Fatal(err)
+			}
+			if gateway.KeepBundle(o, ours) {
+				t.Error("what is right is changed")
+			}
+			o.Spec.CABundle = tt.written
+			want := tt.wantsOriginal
+			if string(want) == "before" {
+				want = before
+			}
+			changed := gateway.KeepBundle(o, ours)
+			original, err := gateway.OriginalOf(o)
+			if !changed || err != nil || string(o.Spec.CABundle) != string(ours) || string(original.CABundle) != string(want) || original.InsecureSkipTLSVerify {
+				t.Errorf("changed=%t, %v, original %q", changed, err, original.CABundle)
+			}
+		})
+	}
+	direct := metricsServer(443, next)
+	if gateway.KeepBundle(direct, ours) {
+		t.Error("an APIService that does not lead here is changed")
 	}
 }
 

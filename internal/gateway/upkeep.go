@@ -256,13 +256,12 @@ func (u *upkeep) publishTrust(ctx context.Context, client []byte, needed bool) e
 
 // keepBundle writes the caBundle of an APIService that leads here, unless that asks not to verify the gateway.
 func (u *upkeep) keepBundle(ctx context.Context, o *apiregistrationv1.APIService, bundle []byte) error {
-	if !u.gateway.Fronts(o) || !adoption.Adopted(o) || o.Spec.InsecureSkipTLSVerify || bytes.Equal(o.Spec.CABundle, bundle) {
+	changed := o.DeepCopy()
+	if !u.gateway.KeepBundle(changed, bundle) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	changed := o.DeepCopy()
-	changed.Spec.CABundle = bundle
 	_, err := u.client.Update(ctx, changed, metav1.UpdateOptions{}) // of the version that was looked at
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		u.Wake()
