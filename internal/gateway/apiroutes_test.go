@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,10 +13,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -294,5 +298,97 @@ func TestG10ABackendThatLeadsBack(t *testing.T) {
 	})
 	if _, err := widgets.Namespace("default").List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("the other backend: %v", err)
+	}
+}
+
+// Whoever may write APIRoutes decides where requests go, and not whose requests are let through: the API server has authorized each before
+// any rule is looked at, those that share a response or a watch among them.
+func TestG11AnAPIRouteLetsNobodyIn(t *testing.T) {
+	c := newCluster(t)
+	backend := c.Backend("tenants.example.com")
+	_, second := c.canary("tenants.example.com")
+	gateway := c.start()
+	namespace := c.Namespace()
+	tenant, guest, other := c.User("tenant"), c.User("guest"), c.User("other")
+	edit := []rbacv1.PolicyRule{{APIGroups: []string{backend.GroupVersion.Group}, Resources: []string{"widgets"}, Verbs: []string{"get", "list", "watch", "create"}}}
+	c.Grant("guest", namespace, edit...)
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "tenant-is-admin-of-namespaces"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "tenant"}},
+	}
+	if _, err := c.client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	route := &v1alpha1.APIRoute{
+		ObjectMeta: metav1.ObjectMeta{Name: backend.APIService},
+		Spec: v1alpha1.APIRouteSpec{
+			Backends: []v1alpha1.APIRouteBackend{{Name: "stable"}, second},
+			Rules: []v1alpha1.APIRouteRule{{
+				Name: "all", Matches: []v1alpha1.APIRouteMatch{{Namespaces: []string{namespace}}}, BackendRefs: []v1alpha1.BackendRef{{Name: "canary"}},
+				SharedReads: &v1alpha1.SharedReads{MaxAge: metav1.Duration{Duration: time.Minute}, Callers: v1alpha1.CallersAll, Watches: true},
+			}},
+		},
+	}
+	as := func(config *rest.Config) *routingclient.APIRoutes {
+		client, err := routingclient.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	if _, err := as(tenant).Create(t.Context(), route, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("an APIRoute by an admin of namespaces: %v", err)
+	}
+	if _, err := as(c.Config).Create(t.Context(), route, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.adopt(backend.APIService)
+
+	widgets := func(config *rest.Config, namespace string) dynamic.ResourceInterface {
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client.Resource(backend.GroupVersion.WithResource("widgets")).Namespace(namespace)
+	}
+	eventually(t, "the second server is used", func() error {
+		_, err := widgets(guest, namespace).List(t.Context(), metav1.ListOptions{})
+		if err == nil && !strings.Contains(gateway.scrape(t), `portico_shared_reads_total{apiroute="`+backend.APIService+`",result="kept"} `) {
+			err = errors.New("no response was shared")
+		}
+		return err
+	})
+	guests, err := widgets(guest, namespace).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guests.Stop()
+	if _, err := widgets(guest, namespace).Create(t.Context(), widget("w"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case event := <-guests.ResultChan():
+		if event.Type != watch.Added {
+			t.Errorf("an event of the shared watch: %+v", event)
+		}
+	case <-time.After(testTimeout):
+		t.Fatal("the shared watch has no event")
+	}
+
+	for who, config := range map[string]*rest.Config{"no rights": other, "rights to what Kubernetes has": tenant} {
+		for what, namespace := range map[string]string{"of a namespace": namespace, "of all namespaces": ""} {
+			if _, err := widgets(config, namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+				t.Errorf("%s: a list %s: %v", who, what, err)
+			}
+			if w, err := widgets(config, namespace).Watch(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+				t.Errorf("%s: a watch %s: %v", who, what, err)
+				if err == nil {
+					w.Stop()
+				}
+			}
+		}
+	}
+	if _, err := widgets(guest, "").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("rights in one namespace: a list of all: %v", err)
 	}
 }

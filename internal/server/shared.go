@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/apiservice"
@@ -36,12 +39,25 @@ func mayShare(r *http.Request, info *apirequest.RequestInfo, longRunning []strin
 	if _, plain := plainRead(r, info, longRunning); !plain || r.Header["Pragma"] != nil {
 		return false
 	}
+	if who, ok := apirequest.UserFrom(r.Context()); ok && deletesByWhatItReads[who.GetName()] {
+		return false
+	}
 	for _, v := range r.Header["Cache-Control"] {
 		if strings.Contains(strings.ToLower(v), "no-") { // no-cache and no-store
 			return false
 		}
 	}
 	return true
+}
+
+// deletesByWhatItReads are the users of controllers that delete, or let go, what a response from before does not show: a namespace whose
+// objects are not in it yet, objects whose owner has another uid in it. kube-controller-manager has one user for all of its controllers unless
+// it runs with --use-service-account-credentials.
+var deletesByWhatItReads = map[string]bool{
+	user.APIServerUser: true, user.KubeControllerManager: true,
+	serviceaccount.MakeUsername(metav1.NamespaceSystem, "namespace-controller"):      true,
+	serviceaccount.MakeUsername(metav1.NamespaceSystem, "generic-garbage-collector"): true,
+	serviceaccount.MakeUsername(metav1.NamespaceSystem, "resourcequota-controller"):  true,
 }
 
 // plainRead reports whether a request is a get or list whose response depends on nothing that its client has from an earlier one, and returns

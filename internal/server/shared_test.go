@@ -57,6 +57,9 @@ func TestWhichReadsShareAResponse(t *testing.T) {
 		return r
 	}
 	host := func(r *http.Request, name string) *http.Request { r.Host = name; return r }
+	account := func(name string) user.Info {
+		return &user.DefaultInfo{Name: "system:serviceaccount:kube-system:" + name}
+	}
 	for name, c := range map[string]struct {
 		callers       string
 		first, second user.Info
@@ -88,6 +91,12 @@ func TestWhichReadsShareAResponse(t *testing.T) {
 		"a part":                             {"All", alice, alice, get(path, "Range", "bytes=0-1"), get(path, "Range", "bytes=0-1"), false},
 		"without a cache":                    {"All", alice, alice, get(path), get(path, "Cache-Control", "No-Cache"), false},
 		"a watch":                            {"All", alice, alice, get(path + "?watch=1&timeoutSeconds=1"), get(path + "?watch=1&timeoutSeconds=1"), false},
+		"of the namespace controller":        {"All", alice, account("namespace-controller"), get(path), get(path), false},
+		"of the garbage collector":           {"All", alice, account("generic-garbage-collector"), get(path), get(path), false},
+		"of a quota":                         {"All", alice, account("resourcequota-controller"), get(path), get(path), false},
+		"of an autoscaler":                   {"All", alice, account("horizontal-pod-autoscaler"), get(path), get(path), true},
+		"of a kube-controller-manager":       {"All", alice, &user.DefaultInfo{Name: "system:kube-controller-manager"}, get(path), get(path), false},
+		"of the front door's controllers":    {"All", alice, &user.DefaultInfo{Name: "system:apiserver"}, get(path), get(path), false},
 		"a write":                            {"All", alice, alice, httptest.NewRequest(http.MethodDelete, path+"/a", nil), httptest.NewRequest(http.MethodDelete, path+"/a", nil), false},
 	} {
 		t.Run(name, func(t *testing.T) {
