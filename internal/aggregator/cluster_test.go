@@ -150,6 +150,10 @@ func TestE23WhoMayChangeACluster(t *testing.T) {
 		"reader":  {"GET /cluster/members", "GET /cluster/tokens"},
 		"tokens":  {"POST /cluster/tokens"},
 	}
+	await(t.Context(), t, "the rights that were given", func() bool { // the front door sees bindings through an informer
+		return ask("reader", http.MethodGet, "/cluster/members") == http.StatusOK && ask("tokens", http.MethodPost, "/cluster/tokens") != http.StatusForbidden &&
+			ask("objects", http.MethodGet, "/api/v1/secrets") == http.StatusOK
+	})
 	for name := range users {
 		for _, request := range allowed["masters"] {
 			method, path, _ := strings.Cut(request, " ")
