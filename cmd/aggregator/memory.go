@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"portico.dev/internal/overload"
 	"portico.dev/internal/run/memory"
+	"portico.dev/internal/run/processors"
 )
 
 // settled is how long after it began a front door is taken to be done with starting. It is looked at again when three times
@@ -20,7 +22,8 @@ const (
 
 // settling runs serve, and gives back the memory that only the start needed, or what came since: about 40 MiB of the
 // program's own pages, and the garbage of first lists and documents. Each time costs one collection. Under load memory is
-// traded for time (memory.Headroom), as far as there is a limit (memoryLimit, a value of --memory-limit).
+// traded for time (memory.TuneGC), as far as there is a limit (memoryLimit, a value of --memory-limit), and there are as many processors
+// as are needed (processors.Adapt).
 func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve func(context.Context) error) error {
 	limit, err := overload.Find(memoryLimit)
 	if err != nil {
@@ -35,14 +38,10 @@ func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve fu
 			log.Debug("give back what is not needed now", zap.Error(err))
 		}
 	}
-	done := make(chan struct{})
-	tuned := make(chan struct{})
-	go func() {
-		defer close(tuned)
-		memory.TuneGC(serving, release)
-	}()
-	go func() {
-		defer close(done)
+	var running sync.WaitGroup
+	running.Go(func() { memory.TuneGC(serving, release) })
+	running.Go(func() { processors.Adapt(serving) })
+	running.Go(func() {
 		for wait := settled; ; wait = min(3*wait, again) {
 			select {
 			case <-serving.Done():
@@ -51,10 +50,9 @@ func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve fu
 			}
 			release()
 		}
-	}()
+	})
 	err = serve(ctx)
 	stop()
-	<-done
-	<-tuned
+	running.Wait()
 	return err
 }
