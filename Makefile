@@ -4,7 +4,7 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
-.PHONY: all help quick golden build release test release-checks race lint generate bench bench-incumbent bench-gateway microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants fuzz library-engines library-engines-reduced attacks
+.PHONY: all help dev recording quick golden build release test release-checks race lint generate bench bench-incumbent bench-gateway microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants fuzz library-engines library-engines-reduced attacks
 
 # The same as build.
 all: build
@@ -17,6 +17,14 @@ help:
 # Unit tests of what differs from main and of what imports it, without the slow ones: a minute.
 quick:
 	.ci/quick
+
+# Builds the front door, which takes minutes the first time and counts the packages, and runs it to be tried.
+dev:
+	@BIN=$(BIN) .ci/dev
+
+# Makes docs/try.svg of README.md anew: runs the commands, and draws what they print.
+recording:
+	go run ./e2e/docs/recording -to docs/try.svg
 
 # Builds small, reproducible programs in bin.
 build:

@@ -2,9 +2,6 @@ package e2e
 
 import (
 	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,22 +13,8 @@ import (
 func TestExplainEveryKind(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	dev, kubeconfig, err := programs.StartDev(binaries, dir, nil)
-	if dev != nil {
-		t.Cleanup(func() {
-			dev.Finish(t)
-			dev.Show(t)
-		})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	kubectl := func(args ...string) (string, error) {
-		cmd := exec.Command(filepath.Join(binaries, "kubectl"), args...)
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "KUBECONFIG=" + kubeconfig}
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
+	dev, kubeconfig := programs.Dev(t, binaries, dir)
+	kubectl := programs.Kubectl(binaries, dir, kubeconfig)
 	listed := ""
 	if err := programs.Poll(dev.Exited(), func() (err error) {
 		if _, err := kubectl("get", "nodes.metrics.k8s.io"); err != nil {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"compress/gzip"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,29 +18,12 @@ import (
 func TestKubectlPlugin(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	dev, kubeconfig, err := programs.StartDev(binaries, dir, nil)
-	if dev != nil {
-		t.Cleanup(func() {
-			dev.Finish(t)
-			dev.Show(t)
-		})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	dev, kubeconfig := programs.Dev(t, binaries, dir)
 	completion, err := filepath.Abs("../deploy/kubectl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubectl := func(args ...string) (string, error) {
-		cmd := exec.Command(filepath.Join(binaries, "kubectl"), args...)
-		cmd.Env = []string{"PATH=" + strings.Join([]string{binaries, completion, os.Getenv("PATH")}, string(os.PathListSeparator)), "HOME=" + dir, "KUBECONFIG=" + kubeconfig}
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("kubectl %q: %w: %s", args, err, out)
-		}
-		return string(out), err
-	}
+	kubectl := programs.Kubectl(binaries, dir, kubeconfig, completion)
 	const name = "v1.metrics.k8s.io"
 	if err := programs.Poll(dev.Exited(), func() error {
 		_, err := kubectl("portico", "doctor", "apiservice", name)

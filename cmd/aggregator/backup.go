@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +27,7 @@ type backupOptions struct {
 	includeKeys                bool
 	recipients, recipientFiles []string
 	passphraseFile             string
-	output                     string
+	output                     cli.Output
 
 	dataDir, encryptionConfig string
 	etcd                      store.Config
@@ -63,7 +62,7 @@ it with aggregator restore.`,
 	fs.StringArrayVar(&o.recipients, "recipient", nil, "encrypt for this age public key; may be repeated")
 	fs.StringArrayVar(&o.recipientFiles, "recipients-file", nil, "encrypt for the age public keys in this file, one a line; may be repeated")
 	fs.StringVar(&o.passphraseFile, "passphrase-file", "", "encrypt with the passphrase that is the first line of this file")
-	fs.StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	o.output.Add(fs)
 	fs.StringVar(&o.dataDir, "data-dir", "", "back up the data directory of a front door that is not running")
 	fs.StringSliceVar(&o.etcd.Servers, "etcd-servers", nil, "back up this external etcd directly")
 	fs.StringVar(&o.etcd.CAFile, "etcd-cafile", "", "CA certificates of the external etcd")
@@ -76,8 +75,6 @@ it with aggregator restore.`,
 
 func (o *backupOptions) check() error {
 	switch {
-	case o.output != "" && o.output != "json":
-		return fmt.Errorf("--output: %q is not json", o.output)
 	case o.Timeout <= 0:
 		return errors.New("--timeout: a time is needed")
 	case o.dataDir != "" && len(o.etcd.Servers) > 0:
@@ -87,7 +84,7 @@ func (o *backupOptions) check() error {
 	case o.encryptionConfig != "" && o.dataDir == "" && len(o.etcd.Servers) == 0:
 		return errors.New("--encryption-provider-config: the front door knows its own; give it only with --data-dir or --etcd-servers")
 	}
-	return nil
+	return o.output.Check()
 }
 
 // written is what `-o json` says.
@@ -110,10 +107,8 @@ func (o *backupOptions) run(ctx context.Context, file string, out, errOut io.Wri
 	if err != nil {
 		return fmt.Errorf("back up to %s: %w", file, err)
 	}
-	if o.output == "json" {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(written{file, size, len(recipients) > 0, manifest})
+	if !o.output.Is("text") {
+		return o.output.Print(out, written{file, size, len(recipients) > 0, manifest})
 	}
 	if manifest.IncludesKeys && len(recipients) == 0 {
 		fmt.Fprintf(errOut, "warning: %s has private keys, and is not encrypted: who can read it is administrator\n", file)

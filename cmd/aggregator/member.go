@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/aggregator"
@@ -26,29 +25,14 @@ import (
 // clusterFlags say how a command reaches a front door and the members of its etcd.
 type clusterFlags struct {
 	cli.ClientFlags
-	output string
+	output cli.Output
 }
 
 func (o *clusterFlags) check() error {
-	switch {
-	case o.output != "" && o.output != "json":
-		return fmt.Errorf("--output: %q is not json", o.output)
-	case o.Timeout <= 0:
+	if o.Timeout <= 0 {
 		return errors.New("--timeout: a time is needed")
 	}
-	return nil
-}
-
-func (o *clusterFlags) client() (rest.Interface, error) {
-	config, err := o.Config()
-	if err != nil {
-		return nil, err
-	}
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("client of the front door: %w", err)
-	}
-	return client.RESTClient(), nil
+	return o.output.Check()
 }
 
 // send sends a request for administration of the cluster, and reads the answer if it is wanted.
@@ -75,12 +59,6 @@ func send(ctx context.Context, r *rest.Request, answer any) error {
 func isAnswer(err error) bool {
 	status := err.Error()
 	return strings.Contains(status, store.ErrNoMember.Error()) || strings.Contains(status, cluster.ErrNoToken.Error())
-}
-
-func writeJSON(out io.Writer, v any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
 }
 
 // members are what the commands about members need: a front door, or etcd itself.
@@ -116,7 +94,7 @@ etcd themselves, also while that front door does not run, or no front door answe
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), cmd.OutOrStdout()) },
 	}
-	list.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	o.output.Add(list.Flags())
 	remove := &cobra.Command{
 		Use:   "remove ID|NAME",
 		Short: "Remove a member from etcd: its front door ends, and cannot come back with its data",
@@ -129,7 +107,7 @@ etcd refuses a removal that would leave the remaining members without a quorum, 
 			return o.change(cmd.Context(), cmd.OutOrStdout(), args[0], "removed", members.RemoveMember)
 		},
 	}
-	remove.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	o.output.Add(remove.Flags())
 	promote := &cobra.Command{
 		Use:   "promote ID|NAME",
 		Short: "Make a learner a voting member, if it has caught up; a member that joins does so by itself",
@@ -138,7 +116,7 @@ etcd refuses a removal that would leave the remaining members without a quorum, 
 			return o.change(cmd.Context(), cmd.OutOrStdout(), args[0], "promoted", members.PromoteMember)
 		},
 	}
-	promote.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	o.output.Add(promote.Flags())
 	cmd.AddCommand(list, remove, promote)
 	return cmd
 }
@@ -149,7 +127,7 @@ func (o *memberOptions) open() (members, func(), error) {
 		return nil, nil, err
 	}
 	if o.dataDir == "" {
-		client, err := o.client()
+		client, err := o.RESTClient()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -197,8 +175,8 @@ func (o *memberOptions) list(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("list the members of etcd: %w", err)
 	}
-	if o.output == "json" {
-		return writeJSON(out, cluster.MemberList{Members: all})
+	if !o.output.Is("text") {
+		return o.output.Print(out, cluster.MemberList{Members: all})
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tNAME\tADDRESS\tROLE\tHEALTHY\tVERSION\tINDEX\tERROR")
@@ -228,8 +206,8 @@ func (o *memberOptions) change(ctx context.Context, out io.Writer, which, done s
 	if err := change(from, bounded, which); err != nil {
 		return fmt.Errorf("member %s was not %s: %w", which, done, err)
 	}
-	if o.output == "json" {
-		return writeJSON(out, map[string]string{"member": which, "change": done})
+	if !o.output.Is("text") {
+		return o.output.Print(out, map[string]string{"member": which, "change": done})
 	}
 	_, err = fmt.Fprintf(out, "member %s %s\n", which, done)
 	return err

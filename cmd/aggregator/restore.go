@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portico.dev/internal/cli"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/store"
 	"portico.dev/internal/store/backup"
@@ -21,7 +21,7 @@ type restoreOptions struct {
 	passphraseFile string
 	skipKeys       bool
 	verifyOnly     bool
-	output         string
+	output         cli.Output
 }
 
 func restoreCommand() *cobra.Command {
@@ -50,16 +50,16 @@ For an external etcd, extract etcd.db from the backup and restore it with etcdut
 	fs.StringVar(&o.passphraseFile, "passphrase-file", "", "decrypt with the passphrase that is the first line of this file")
 	fs.BoolVar(&o.skipKeys, "skip-keys", false, "do not restore the keys in the backup")
 	fs.BoolVar(&o.verifyOnly, "verify-only", false, "verify the whole backup and write nothing")
-	fs.StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	o.output.Add(fs)
 	return cmd
 }
 
 func (o *restoreOptions) run(file string, out, errOut io.Writer) error {
-	switch {
-	case o.output != "" && o.output != "json":
-		return fmt.Errorf("--output: %q is not json", o.output)
-	case o.dataDir == "" && !o.verifyOnly:
+	if o.dataDir == "" && !o.verifyOnly {
 		return errors.New("--data-dir: say which directory is to be made, or give --verify-only")
+	}
+	if err := o.output.Check(); err != nil {
+		return err
 	}
 	identities, err := backup.Identities(o.identityFiles, o.passphraseFile)
 	if err != nil {
@@ -89,10 +89,8 @@ func (o *restoreOptions) run(file string, out, errOut io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", file, err)
 	}
-	if o.output == "json" {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(result)
+	if !o.output.Is("text") {
+		return o.output.Print(out, result)
 	}
 	m := archive.Manifest
 	fmt.Fprintf(out, "%s is whole: of %s, etcd at revision %d, Portico %s%s\n", file, m.Time.Format(time.RFC3339), m.Etcd.Revision, m.Portico,

@@ -44,14 +44,14 @@ non-resource paths /cluster/tokens and /cluster/tokens/*.`,
 	create.Flags().DurationVar(&ttl, "ttl", cluster.DefaultTTL, "how long the token can be used; 0: it does not expire")
 	create.Flags().StringVar(&description, "description", "", "what the token is for")
 	create.Flags().BoolVar(&printCommand, "print-join-command", false, "print the command with which another front door joins, with the token in it")
-	create.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	o.output.Add(create.Flags())
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "List the join tokens, without their secrets",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.listTokens(cmd.Context(), cmd.OutOrStdout()) },
 	}
-	list.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	o.output.Add(list.Flags())
 	remove := &cobra.Command{
 		Use:   "delete ID",
 		Short: "Delete a join token: nobody joins with it any more",
@@ -68,7 +68,7 @@ func (o *clusterFlags) createToken(ctx context.Context, out io.Writer, ttl time.
 	if err := o.check(); err != nil {
 		return err
 	}
-	client, err := o.client()
+	client, err := o.RESTClient()
 	if err != nil {
 		return err
 	}
@@ -83,8 +83,8 @@ func (o *clusterFlags) createToken(ctx context.Context, out io.Writer, ttl time.
 		return fmt.Errorf("make a join token: %w", err)
 	}
 	switch {
-	case o.output == "json":
-		return writeJSON(out, made)
+	case !o.output.Is("text"):
+		return o.output.Print(out, made)
 	case printCommand:
 		_, err = fmt.Fprintf(out, "aggregator serve --join %s --join-token %s\n", made.Server, made.Token)
 	default:
@@ -97,7 +97,7 @@ func (o *clusterFlags) listTokens(ctx context.Context, out io.Writer) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	client, err := o.client()
+	client, err := o.RESTClient()
 	if err != nil {
 		return err
 	}
@@ -105,8 +105,8 @@ func (o *clusterFlags) listTokens(ctx context.Context, out io.Writer) error {
 	if err := send(ctx, client.Get().AbsPath(cluster.TokensPath), &list); err != nil {
 		return fmt.Errorf("list the join tokens: %w", err)
 	}
-	if o.output == "json" {
-		return writeJSON(out, list)
+	if !o.output.Is("text") {
+		return o.output.Print(out, list)
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tCREATED\tEXPIRES\tDESCRIPTION")
@@ -130,7 +130,7 @@ func (o *clusterFlags) deleteToken(ctx context.Context, out io.Writer, id string
 	if err := cluster.CheckTokenID(id); err != nil {
 		return errors.New("this is no ID of a join token; see `aggregator token list`")
 	}
-	client, err := o.client()
+	client, err := o.RESTClient()
 	if err != nil {
 		return err
 	}

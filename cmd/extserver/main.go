@@ -53,7 +53,7 @@ func versionCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch output {
 			case "":
-				fmt.Fprintf(c.OutOrStdout(), "extserver %s\n", version.Portico)
+				fmt.Fprintln(c.OutOrStdout(), version.Text("extserver"))
 			case "json":
 				text, err := json.MarshalIndent(version.Get(), "", "  ")
 				if err != nil {

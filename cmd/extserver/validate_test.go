@@ -18,10 +18,10 @@ func TestValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err = execute(t, "validate", file)
-	if err == nil || err.Error() != "2 mistakes" {
+	if err == nil || err.Error() != "3 mistakes" {
 		t.Errorf("error %v", err)
 	}
-	for _, want := range []string{file + `:1:13: apiVersion: "v1": must be`, file + `:4:1: resource: unknown field; did you mean "resources"?`} {
+	for _, want := range []string{file + `:1:13: apiVersion: "v1": must be`, file + `:4:1: resource: unknown field; did you mean "resources"?`, file + `:3:12: resources: is empty`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

@@ -19,16 +19,7 @@ import (
 func TestDeployedGateway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	dev, kubeconfig, err := programs.StartDev(binaries, dir, nil)
-	if dev != nil {
-		t.Cleanup(func() {
-			dev.Finish(t)
-			dev.Show(t)
-		})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	dev, kubeconfig := programs.Dev(t, binaries, dir)
 	env := []string{"KUBECONFIG=" + kubeconfig, "HOME=" + dir}
 	kubectl := func(args ...string) string { return output(t, env, "kubectl", args...) }
 	kubectl("apply", "-k", "../../deploy/gateway")

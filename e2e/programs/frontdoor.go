@@ -36,6 +36,45 @@ func StartDev(built, dir string, log io.Writer, args ...string) (p *Process, kub
 	return p, kubeconfig, err
 }
 
+// starter is the part of testing.TB that Dev uses.
+type starter interface {
+	reporter
+	Helper()
+	Cleanup(func())
+	Fatal(args ...any)
+}
+
+// Dev is StartDev for one test: the process ends with the test, and shows its output if the test fails.
+func Dev(t starter, built, dir string, args ...string) (dev *Process, kubeconfig string) {
+	t.Helper()
+	dev, kubeconfig, err := StartDev(built, dir, nil, args...)
+	if dev != nil {
+		t.Cleanup(func() {
+			dev.Finish(t)
+			dev.Show(t)
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev, kubeconfig
+}
+
+// Kubectl runs a built kubectl, and returns what it prints, errors included. home has its cache; path has directories with plugins.
+func Kubectl(built, home, kubeconfig string, path ...string) func(args ...string) (string, error) {
+	path = append(append([]string{built}, path...), os.Getenv("PATH"))
+	env := []string{"PATH=" + strings.Join(path, string(os.PathListSeparator)), "HOME=" + home, "KUBECONFIG=" + kubeconfig}
+	return func(args ...string) (string, error) {
+		cmd := exec.Command(filepath.Join(built, "kubectl"), args...)
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("kubectl %q: %w: %s", args, err, out)
+		}
+		return string(out), err
+	}
+}
+
 // kubernetes is a program of the Kubernetes that e2e/incumbent pins, told its version. Building one the first time takes
 // minutes.
 func kubernetes(name string) recipe {

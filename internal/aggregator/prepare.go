@@ -39,28 +39,26 @@ type prepared struct {
 // privateFiles are those of the front door, its etcd and `aggregator dev`. Whoever could read or replace the keys could impersonate this server.
 var privateFiles = []string{"pki", "etcd", "admin.kubeconfig", "extserver.kubeconfig", "extserver.token", "join-token"}
 
-// prepare completes c with what the data directory has.
-func prepare(ctx context.Context, c *Config, log *zap.Logger) (*prepared, error) {
-	if err := pki.PrepareDataDir(c.DataDir, privateFiles...); err != nil {
-		return nil, err
-	}
-	member, err := c.prepareCluster(ctx, log)
-	if err != nil {
-		return nil, err
-	}
-	p := &prepared{listener: c.Embedded.Listener, member: member}
+// prepare completes c with what the data directory has. The port comes first: a start that cannot have it makes no keys, and joins no cluster.
+func prepare(ctx context.Context, c *Config, log *zap.Logger) (p *prepared, err error) {
+	p = &prepared{listener: c.Embedded.Listener}
 	if p.listener == nil && !c.Embedded.NoListener {
 		if p.listener, err = listen(*c); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.load(*c); err != nil {
-		if p.listener != nil {
+	defer func() {
+		if err != nil && p.listener != nil {
 			p.listener.Close()
 		}
-		return nil, err
+	}()
+	if err := pki.PrepareDataDir(c.DataDir, privateFiles...); err != nil {
+		return p, err
 	}
-	return p, nil
+	if p.member, err = c.prepareCluster(ctx, log); err != nil {
+		return p, err
+	}
+	return p, p.load(*c)
 }
 
 // address is host:port of the listener, empty without one.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,7 @@ type adoptOptions struct {
 	wait    time.Duration
 	all     bool
 	dryRun  bool
-	output  string
+	output  Output
 }
 
 // adoptResult is what became of one APIService.
@@ -84,7 +83,7 @@ func (o *adoptOptions) add(cmd *cobra.Command) {
 	o.ClientFlags.Add(fs)
 	fs.StringVar(&o.gateway, "gateway", "portico-gateway/portico-gateway", "Service of the gateway, as namespace/name or namespace/name:port")
 	fs.BoolVar(&o.all, "all", false, "all APIServices that this can be done with")
-	fs.StringVarP(&o.output, "output", "o", "text", "output format: text or json")
+	o.output.Add(fs)
 }
 
 func (o *adoptOptions) args(_ *cobra.Command, args []string) error {
@@ -93,10 +92,8 @@ func (o *adoptOptions) args(_ *cobra.Command, args []string) error {
 		return errors.New("name APIServices, or say --all")
 	case !o.all && len(args) == 0:
 		return errors.New("name an APIService, such as v1beta1.metrics.k8s.io, or say --all")
-	case o.output != "text" && o.output != "json":
-		return fmt.Errorf("--output: %q is neither text nor json", o.output)
 	}
-	return nil
+	return o.output.Check()
 }
 
 // run does something with each APIService, in order, and prints what became of it.
@@ -126,17 +123,15 @@ func (o *adoptOptions) run(cmd *cobra.Command, names []string, all func(*adopter
 			refused++
 		}
 		results = append(results, r)
-		if o.output == "text" {
+		if o.output.Is("text") {
 			r.print(out)
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	if o.output == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		if err := e.Encode(results); err != nil {
+	if !o.output.Is("text") {
+		if err := o.output.Print(out, results); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"portico.dev/internal/drill"
 	"portico.dev/internal/version"
@@ -35,61 +33,9 @@ func Commands(o Options) []*cobra.Command {
 	}
 	for _, c := range all {
 		callAs(c, version.Program)
-		addYAML(c)
 	}
 	return all
 }
-
-// addYAML gives a command, and those below it, the output format yaml beside json.
-func addYAML(c *cobra.Command) {
-	for _, below := range c.Commands() {
-		addYAML(below)
-	}
-	if f := c.PersistentFlags().Lookup("output"); f != nil {
-		f.Usage = outputUsage.Replace(f.Usage)
-	} else if f := c.LocalFlags().Lookup("output"); f != nil {
-		f.Usage = outputUsage.Replace(f.Usage)
-	}
-	if c.RunE == nil {
-		return
-	}
-	wanted, args, run := false, c.Args, c.RunE
-	c.Args = func(c *cobra.Command, given []string) error { // flags are parsed, and commands look at them from here on
-		if f := c.Flags().Lookup("output"); f != nil && f.Value.String() == "yaml" {
-			wanted = true
-			if err := f.Value.Set("json"); err != nil {
-				return err
-			}
-		}
-		if args == nil {
-			return nil
-		}
-		return args(c, given)
-	}
-	c.RunE = func(c *cobra.Command, given []string) error {
-		if !wanted {
-			return run(c, given)
-		}
-		out := c.OutOrStdout()
-		var text bytes.Buffer
-		c.SetOut(&text)
-		err := run(c, given)
-		c.SetOut(out)
-		if text.Len() == 0 {
-			return err
-		}
-		converted, failed := yaml.JSONToYAML(text.Bytes())
-		if failed == nil {
-			_, failed = out.Write(converted)
-		}
-		if failed != nil {
-			return errors.Join(err, fmt.Errorf("write YAML: %w", failed))
-		}
-		return err
-	}
-}
-
-var outputUsage = strings.NewReplacer("text or json", "text, json or yaml", "text, json or junit", "text, json, yaml or junit", "format: json;", "format: json or yaml;")
 
 // callAs has the help of a command, and of those below it, say how people call the program.
 func callAs(c *cobra.Command, name string) {

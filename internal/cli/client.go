@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -37,4 +38,17 @@ func (f *ClientFlags) Config() (*rest.Config, error) {
 	config.Timeout = f.Timeout
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
 	return config, nil
+}
+
+// RESTClient is a client for paths of a front door that are not those of an API.
+func (f *ClientFlags) RESTClient() (rest.Interface, error) {
+	config, err := f.Config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the front door: %w", err)
+	}
+	return client.RESTClient(), nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,7 @@ import (
 
 type conformanceOptions struct {
 	ClientFlags
-	output        string
+	output        Output
 	only          []string
 	write, rotate bool
 	rotateTimeout time.Duration
@@ -53,7 +52,7 @@ Exit status: 0 no check failed, 1 a check failed, 2 the server could not be chec
 
 func (o *conformanceOptions) common(fs *pflag.FlagSet) {
 	o.Add(fs)
-	fs.StringVarP(&o.output, "output", "o", "text", "output format: text, json or junit")
+	o.output.Add(fs, "junit")
 	fs.StringSliceVar(&o.only, "only", nil, "topic or TOPIC/CHECK to run; may be repeated; default all")
 	fs.BoolVar(&o.write, "write", false, "create and delete an object in namespace default, if the server supports it")
 	fs.BoolVar(&o.rotate, "rotate", false, "add a front-proxy CA certificate to kube-system/extension-apiserver-authentication, check that the server accepts it, and remove it")
@@ -138,10 +137,15 @@ func (o *conformanceOptions) run(ctx context.Context, out io.Writer, target func
 	if err != nil {
 		return &ExitError{exitUnexamined, err}
 	}
-	write := map[string]func(io.Writer, []*conformance.Report) error{
-		"text": conformance.WriteText, "json": conformance.WriteJSON, "junit": conformance.WriteJUnit,
-	}[o.output]
-	if err := write(out, cards); err != nil {
+	switch {
+	case o.output.Is("text"):
+		err = conformance.WriteText(out, cards)
+	case o.output.Is("junit"):
+		err = conformance.WriteJUnit(out, cards)
+	default:
+		err = o.output.Write(out, func(out io.Writer) error { return conformance.WriteJSON(out, cards) })
+	}
+	if err != nil {
 		return err
 	}
 	if n := conformance.Failed(cards); n > 0 {
@@ -151,8 +155,8 @@ func (o *conformanceOptions) run(ctx context.Context, out io.Writer, target func
 }
 
 func (o *conformanceOptions) examine(ctx context.Context, target func(*conformance.Config) error) ([]*conformance.Report, error) {
-	if !slices.Contains([]string{"text", "json", "junit"}, o.output) {
-		return nil, fmt.Errorf("--output: %q is neither text nor json nor junit", o.output)
+	if err := o.output.Check(); err != nil {
+		return nil, err
 	}
 	c := conformance.Config{Only: o.only, Timeout: o.Timeout, Write: o.write, Rotate: o.rotate, RotateTimeout: o.rotateTimeout}
 	if err := target(&c); err != nil {

@@ -12,8 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/lifecycle/debts"
 	"portico.dev/internal/version"
@@ -23,7 +21,7 @@ const debtsPath = "/debug/debts"
 
 type debtsOptions struct {
 	ClientFlags
-	output string
+	output Output
 }
 
 func debtsCommand() *cobra.Command {
@@ -38,7 +36,7 @@ the server has returned and the objects left there are deleted. Until then the g
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	o.Add(cmd.PersistentFlags())
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	o.output.Add(cmd.Flags())
 	cmd.AddCommand(&cobra.Command{
 		Use:   "forget ID",
 		Short: "Remove a debt without cleanup: objects that are left at the backend stay there",
@@ -50,23 +48,11 @@ the server has returned and the objects left there are deleted. Until then the g
 	return cmd
 }
 
-func (o *debtsOptions) client() (rest.Interface, error) {
-	config, err := o.Config()
-	if err != nil {
-		return nil, err
-	}
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("client of the front door: %w", err)
-	}
-	return client.RESTClient(), nil
-}
-
 func (o *debtsOptions) list(ctx context.Context, out io.Writer) error {
-	if o.output != "" && o.output != "json" {
-		return fmt.Errorf("--output: %q is not json", o.output)
+	if err := o.output.Check(); err != nil {
+		return err
 	}
-	client, err := o.client()
+	client, err := o.RESTClient()
 	if err != nil {
 		return err
 	}
@@ -84,9 +70,11 @@ func (o *debtsOptions) list(ctx context.Context, out io.Writer) error {
 	if err := json.Unmarshal(body, &list); err != nil {
 		return fmt.Errorf("read the list of debts: %w", err)
 	}
-	if o.output == "json" {
-		_, err := fmt.Fprintln(out, strings.TrimSpace(string(body)))
-		return err
+	if !o.output.Is("text") {
+		return o.output.Write(out, func(out io.Writer) error {
+			_, err := fmt.Fprintln(out, strings.TrimSpace(string(body)))
+			return err
+		})
 	}
 	return printDebts(out, list.Debts)
 }
@@ -110,7 +98,7 @@ func printDebts(out io.Writer, entries []debts.Entry) error {
 }
 
 func (o *debtsOptions) forget(ctx context.Context, out io.Writer, id string) error {
-	client, err := o.client()
+	client, err := o.RESTClient()
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ const exitUnexamined = 2
 
 type doctorOptions struct {
 	ClientFlags
-	output            string
+	output            Output
 	certFile, keyFile string
 }
 
@@ -41,7 +41,7 @@ Exit status: 0 nothing is broken, 1 a hop is broken, 2 nothing could be checked.
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &ExitError{exitUnexamined, err} })
 	fs := cmd.Flags()
 	o.Add(fs)
-	fs.StringVarP(&o.output, "output", "o", "text", "output format: text or json")
+	o.output.Add(fs)
 	fs.StringVar(&o.certFile, "proxy-client-cert-file", "", "client certificate of the front proxy, to call extension servers directly from here as the API server does")
 	fs.StringVar(&o.keyFile, "proxy-client-key-file", "", "key of --proxy-client-cert-file")
 	return cmd
@@ -70,8 +70,8 @@ func (o *doctorOptions) run(ctx context.Context, out io.Writer, args []string) e
 }
 
 func (o *doctorOptions) examine(ctx context.Context, args []string) ([]*doctor.Report, error) {
-	if o.output != "text" && o.output != "json" {
-		return nil, fmt.Errorf("--output: %q is neither text nor json", o.output)
+	if err := o.output.Check(); err != nil {
+		return nil, err
 	}
 	client, err := o.Config()
 	if err != nil {
@@ -101,8 +101,8 @@ func (o *doctorOptions) examine(ctx context.Context, args []string) ([]*doctor.R
 
 // print writes everything as JSON; or the one that was asked for; or a line for each and the details of broken ones.
 func (o *doctorOptions) print(out io.Writer, reports []*doctor.Report, all bool) error {
-	if o.output == "json" {
-		return doctor.WriteJSON(out, reports)
+	if !o.output.Is("text") {
+		return o.output.Write(out, func(out io.Writer) error { return doctor.WriteJSON(out, reports) })
 	}
 	if all {
 		if err := doctor.WriteSummary(out, reports); err != nil {

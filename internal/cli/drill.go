@@ -77,7 +77,8 @@ type drillOptions struct {
 	gateway             string
 	apiRoute            bool
 	atOnce              int
-	output, html        string
+	output              Output
+	html                string
 	Options
 	logs logging.Options
 }
@@ -111,7 +112,7 @@ Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
 	fs.StringSliceVar(&o.replicas, "replica", nil, "address of a further server of the same cluster, with the certificate authority and credentials of the kubeconfig; may be repeated")
 	fs.StringVar(&o.gateway, "gateway", "", "Service of a gateway, as namespace/name:port, to put the servers of the drills behind; the gateway must be allowed to write their APIServices")
 	fs.BoolVar(&o.apiRoute, "apiroute", false, "make the server that fails the first of two backends of an APIRoute, and expect that the other one's clients notice nothing")
-	fs.StringVarP(&o.output, "output", "o", "text", "output format: text, json or junit")
+	o.output.Add(fs, "junit")
 	if with.Page != nil {
 		fs.StringVar(&o.html, "html", "", "write a report with timelines to this file")
 	}
@@ -134,7 +135,7 @@ func where(fronts Fronts) string {
 }
 
 func (o *drillOptions) run(ctx context.Context, names []string, out, terminal io.Writer) error {
-	drills, write, err := o.choose(names)
+	drills, err := o.choose(names)
 	if err != nil {
 		return &ExitError{exitDrillUsage, err}
 	}
@@ -147,7 +148,7 @@ func (o *drillOptions) run(ctx context.Context, names []string, out, terminal io
 		return &ExitError{exitDrillUsage, err}
 	}
 	results := drill.Series(ctx, drills, targets, observer(terminal))
-	if err := errors.Join(o.report(results, write, out), closeTargets()); err != nil {
+	if err := errors.Join(o.report(results, out), closeTargets()); err != nil {
 		return err
 	}
 	if len(results) < len(drills) || ctx.Err() != nil {
@@ -156,26 +157,35 @@ func (o *drillOptions) run(ctx context.Context, names []string, out, terminal io
 	return judgement(results)
 }
 
-// choose reads the command line: which drills, and how to write down what they find.
-func (o *drillOptions) choose(names []string) ([]drill.Drill, func(io.Writer, []*drill.Result) error, error) {
-	writers := map[string]func(io.Writer, []*drill.Result) error{"text": report.Text, "json": report.JSON, "junit": report.JUnit}
-	write, ok := writers[o.output]
-	switch {
-	case !ok:
-		return nil, nil, fmt.Errorf("--output: %q is none of text, json, junit", o.output)
-	case o.atOnce < 1 || o.atOnce > maxAtOnce:
-		return nil, nil, fmt.Errorf("--parallel: %d is not a number from 1 to %d", o.atOnce, maxAtOnce)
-	case o.all == (len(names) > 0):
-		return nil, nil, fmt.Errorf("name some drills, or say --all; `%s drill list` shows them", version.Program)
-	case o.all:
-		return drill.All(), write, nil
+// choose reads the command line: which drills.
+func (o *drillOptions) choose(names []string) ([]drill.Drill, error) {
+	if err := o.output.Check(); err != nil {
+		return nil, err
 	}
-	drills, err := drill.Find(names...)
-	return drills, write, err
+	switch {
+	case o.atOnce < 1 || o.atOnce > maxAtOnce:
+		return nil, fmt.Errorf("--parallel: %d is not a number from 1 to %d", o.atOnce, maxAtOnce)
+	case o.all == (len(names) > 0):
+		return nil, fmt.Errorf("name some drills, or say --all; `%s drill list` shows them", version.Program)
+	case o.all:
+		return drill.All(), nil
+	}
+	return drill.Find(names...)
 }
 
-func (o *drillOptions) report(results []*drill.Result, write func(io.Writer, []*drill.Result) error, out io.Writer) error {
-	if err := write(out, results); err != nil {
+// write prints the results.
+func (o *drillOptions) write(out io.Writer, results []*drill.Result) error {
+	switch {
+	case o.output.Is("text"):
+		return report.Text(out, results)
+	case o.output.Is("junit"):
+		return report.JUnit(out, results)
+	}
+	return o.output.Write(out, func(out io.Writer) error { return report.JSON(out, results) })
+}
+
+func (o *drillOptions) report(results []*drill.Result, out io.Writer) error {
+	if err := o.write(out, results); err != nil {
 		return fmt.Errorf("write the results: %w", err)
 	}
 	if o.html == "" {

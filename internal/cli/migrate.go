@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +23,7 @@ type migrateOptions struct {
 	settle       time.Duration
 	dryRun       bool
 	deleteSource bool
-	output       string
+	output       Output
 }
 
 func migrateCommand() *cobra.Command {
@@ -61,7 +60,7 @@ Exit status: 0 all namespaces have moved, 1 one has not, or needs attention.`,
 	fs.DurationVar(&o.settle, "settle", 3*time.Second, "how long after a change of the APIRoute all replicas of the front door are taken to know it")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "only look whether the namespaces could move")
 	fs.BoolVar(&o.deleteSource, "delete-source", false, "delete the objects at the backend of before once they have moved, also those of namespaces that moved earlier")
-	fs.StringVarP(&o.output, "output", "o", "text", "output format: text or json")
+	o.output.Add(fs)
 	return cmd
 }
 
@@ -71,10 +70,8 @@ func (o *migrateOptions) check() error {
 		return errors.New("--to: name the backend of the APIRoute that is to store the objects")
 	case o.all == (len(o.namespaces) > 0):
 		return errors.New("name namespaces with -n, or say --all-namespaces")
-	case o.output != "text" && o.output != "json":
-		return fmt.Errorf("--output: %q is neither text nor json", o.output)
 	}
-	return nil
+	return o.output.Check()
 }
 
 func (o *migrateOptions) run(cmd *cobra.Command, name string) error {
@@ -113,17 +110,15 @@ func (o *migrateOptions) run(cmd *cobra.Command, name string) error {
 		}
 		failed = failed || err != nil || len(report.Problems) > 0 && report.From != report.To
 		reports = append(reports, report)
-		if o.output == "text" {
+		if o.output.Is("text") {
 			printMigration(cmd.OutOrStdout(), resource.Resource, report, o.dryRun)
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	if o.output == "json" {
-		e := json.NewEncoder(cmd.OutOrStdout())
-		e.SetIndent("", "  ")
-		if err := e.Encode(reports); err != nil {
+	if !o.output.Is("text") {
+		if err := o.output.Print(cmd.OutOrStdout(), reports); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +33,7 @@ type routeOptions struct {
 	user    string
 	headers []string
 	file    string
-	output  string
+	output  Output
 }
 
 // routeAnswer is what -o json prints.
@@ -124,14 +123,14 @@ Exit status: 0 the request would be served, 1 it would not, 2 nothing could be a
 	fs.StringVar(&o.user, "as", "", "user of the request; needed where users are distributed by weight")
 	fs.StringArrayVarP(&o.headers, "header", "H", nil, "header of the request, as 'Name: value'; may be repeated")
 	fs.StringVarP(&o.file, "filename", "f", "", "manifest of the APIRoute, in place of the one that the server has")
-	fs.StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	o.output.Add(fs)
 	return cmd
 }
 
 // run prints the answer, and returns whether the request would be served.
 func (o *routeOptions) run(ctx context.Context, out io.Writer, args []string) (served bool, err error) {
-	if o.output != "" && o.output != "json" {
-		return false, fmt.Errorf("--output: %q is not json", o.output)
+	if err := o.output.Check(); err != nil {
+		return false, err
 	}
 	q, gv, err := o.request(args)
 	if err != nil {
@@ -142,10 +141,8 @@ func (o *routeOptions) run(ctx context.Context, out io.Writer, args []string) (s
 		return false, err
 	}
 	served = answer.Refused == "" && slices.ContainsFunc(answer.Destinations, func(d routeDestination) bool { return d.served() })
-	if o.output == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return served, e.Encode(answer)
+	if !o.output.Is("text") {
+		return served, o.output.Print(out, answer)
 	}
 	return served, answer.print(out)
 }

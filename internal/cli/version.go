@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -10,25 +9,22 @@ import (
 )
 
 func versionCommand() *cobra.Command {
-	var output string
+	var output Output
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this build",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			info, out := version.Get(), cmd.OutOrStdout()
-			switch output {
-			case "":
-				_, err := fmt.Fprintf(out, "portico %s (Kubernetes %s, %s, %s)\n", version.Portico, info.GitVersion, info.GoVersion, info.Platform)
+			if err := output.Check(); err != nil {
 				return err
-			case "json":
-				e := json.NewEncoder(out)
-				e.SetIndent("", "  ")
-				return e.Encode(info)
 			}
-			return fmt.Errorf("--output: %q is not json", output)
+			if !output.Is("text") {
+				return output.Print(cmd.OutOrStdout(), version.Get())
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.Text("portico"))
+			return err
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json; default text")
+	output.Add(cmd.Flags())
 	return cmd
 }

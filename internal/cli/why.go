@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -25,7 +24,7 @@ type whyOptions struct {
 	ClientFlags
 	question rbac.Query
 	groups   []string
-	output   string
+	output   Output
 }
 
 // whyAnswer is what -o json prints.
@@ -64,7 +63,7 @@ Exit status: 0 the answer is yes, 1 the answer is no, 2 nothing could be asked.`
 	o.Add(fs)
 	fs.StringVarP(&o.question.Namespace, "namespace", "n", "", "namespace of the request; default cluster scope")
 	fs.StringSliceVar(&o.groups, "as-group", nil, "group of the user; may be repeated; system:authenticated is always added")
-	fs.StringVarP(&o.output, "output", "o", "", "output format: json; default text")
+	o.output.Add(fs)
 	return cmd
 }
 
@@ -84,8 +83,8 @@ func notAsked(err error) error {
 
 // run asks, prints the answer, and returns it.
 func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) (allowed bool, err error) {
-	if o.output != "" && o.output != "json" {
-		return false, fmt.Errorf("--output: %q is not json", o.output)
+	if err := o.output.Check(); err != nil {
+		return false, err
 	}
 	config, err := o.Config()
 	if err != nil {
@@ -103,10 +102,8 @@ func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) (all
 	if err != nil {
 		return false, err
 	}
-	if o.output == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return answer.Allowed, e.Encode(answer)
+	if !o.output.Is("text") {
+		return answer.Allowed, o.output.Print(out, answer)
 	}
 	return answer.Allowed, o.print(out, answer)
 }

@@ -27,12 +27,29 @@ const (
 	kubernetesVersion = "v1.37.2"
 )
 
+// Unknown is the commit of a build for which the go command has recorded none.
+const Unknown = "unknown"
+
+// Text is what the version commands print of program, in one line.
+func Text(program string) string {
+	info := Get()
+	commit := info.GitCommit
+	switch {
+	case commit == Unknown:
+		commit = "unknown (go run records none, go build in a clone does)"
+	case info.GitTreeState == "dirty":
+		commit += " with changes"
+	}
+	return fmt.Sprintf("%s %s (Kubernetes %s, %s, %s, commit %s)", program, Portico, kubernetesVersion, info.GoVersion, info.Platform, commit)
+}
+
 // Get is the answer of /version and of the version commands.
 func Get() apiversion.Info {
 	info := apiversion.Info{
 		Major:      kubernetesMajor,
 		Minor:      kubernetesMinor,
 		GitVersion: kubernetesVersion + "+portico-" + Portico,
+		GitCommit:  Unknown,
 		GoVersion:  runtime.Version(),
 		Compiler:   runtime.Compiler,
 		Platform:   fmt.Sprintf("%s/%s", runtime.GOOS, runtime.GOARCH),

@@ -121,6 +121,9 @@ func (r reader) document(notes *notes, n *yaml.Node) []*definition {
 	for _, in := range f.forms("resources") {
 		found = append(found, r.resource(in))
 	}
+	if n := f.values["resources"]; n != nil && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+		f.wrong("resources", "is empty; it needs one resource at least")
+	}
 	f.done()
 	return found
 }
@@ -357,7 +360,7 @@ func (s *notes) fieldExpression(n *yaml.Node, field, text string) expression {
 	return s.expressionOf(n, field, text)
 }
 
-var bareWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+var bareWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*|\[[^\]]*\])*$`)
 
 // fieldText is the text of a node that stands in a list or under a name that the writer has chosen.
 func (s *notes) fieldText(n *yaml.Node, field string) string {

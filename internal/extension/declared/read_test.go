@@ -97,6 +97,9 @@ func TestMistakesSayWhereAndWhat(t *testing.T) {
 		{"field from a path without its dot", head + minimal + "    fields: {status.d: depth, status.e: 'depth', status.f: {from: oldest.at}}\n", []string{
 			`f.yaml:11:24: resources[0].object.fields.status.d: "depth": is this text for all objects; write .depth for what the item has there, or 'depth' in quotes`,
 			`resources[0].object.fields.status.f.from: "oldest.at": is this text for all objects`}},
+		{"field from a path with an index, or a hyphen", head + minimal + "    fields:\n      status.d: all[0]\n      status.e: in-hand\n", []string{
+			`f.yaml:12:17: resources[0].object.fields.status.d: "all[0]": is this text for all objects; write .all[0]`,
+			`f.yaml:13:17: resources[0].object.fields.status.e: "in-hand": is this text for all objects; write .in-hand`}},
 		{"column that no field sets", head + minimal + "    fields: {status.d: .depth}\n  columns: [{name: A, path: .status.d}, {name: B, path: .status.depth}, {name: C, path: .metadata.name}]\n  fieldSelectors: [status.e]\n", []string{
 			`f.yaml:12:57: resources[0].columns[1].path: ".status.depth": no field of the object is there, only .status.d`,
 			`resources[0].fieldSelectors[0]: ".status.e": no field of the object is there, only .status.d`}},
@@ -117,6 +120,9 @@ func TestMistakesSayWhereAndWhat(t *testing.T) {
 		{"another kind of file", "apiVersion: v1\nkind: ConfigMap\n", []string{
 			`f.yaml:1:13: apiVersion: "v1": must be "extension.portico.dev/v1alpha1"`, `f.yaml:2:7: kind: "ConfigMap"`, `resources: required`}},
 		{"schema that contains itself", head + minimal + "  schema: &s {type: object, properties: {a: *s}}\n", []string{`anchor 's' value contains itself`}},
+		{"list of nothing", "apiVersion: extension.portico.dev/v1alpha1\nkind: ResourceDefinitions\nresources: []\n", []string{
+			`f.yaml:3:12: resources: is empty; it needs one resource at least`}},
+		{"no list", "apiVersion: extension.portico.dev/v1alpha1\nkind: ResourceDefinitions\nresources:\n", []string{`resources: required`}},
 		{"no YAML", "a: [1\nb: 2\n", []string{`not YAML`}},
 		{"empty", "", []string{`f.yaml: declares nothing: it must begin with apiVersion`}},
 	} {

@@ -1,0 +1,42 @@
+package e2e
+
+import (
+	"os"
+	"regexp"
+	"testing"
+
+	"portico.dev/e2e/programs"
+)
+
+// banner is all that `aggregator dev` prints.
+var banner = regexp.MustCompile(`^Portico listens on https://127\.0\.0\.1:\d+ \(ready in [\d.]+ s\)\. Ctrl-C stops it\.
+
+  export KUBECONFIG=\S+
+
+Try:
+  kubectl get apiservices
+  kubectl top nodes
+  kubectl create configmap a --from-literal=k=v
+$`)
+
+func TestDevPrintsItsBannerOnly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, start := range []string{"first", "second"} {
+		dev, kubeconfig := programs.Dev(t, binaries, dir)
+		kubectl := programs.Kubectl(binaries, dir, kubeconfig)
+		if err := programs.Poll(dev.Exited(), func() error {
+			_, err := kubectl("get", "nodes.metrics.k8s.io")
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if code, err := dev.Stop(os.Interrupt); err != nil || code != 0 {
+			t.Fatalf("exit status %d, %v", code, err)
+		}
+		dev.Ended = true
+		if out := dev.Output(); !banner.MatchString(out) {
+			t.Errorf("the %s start printed:\n%s", start, out)
+		}
+	}
+}

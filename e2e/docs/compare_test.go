@@ -1,0 +1,106 @@
+package docs
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// What differs between two runs of a command, and what it is replaced with.
+var variable = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
+	{regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "ID"},
+	{regexp.MustCompile(`\b[0-9a-fA-F]*[0-9][0-9a-fA-F]*[a-fA-F][0-9a-fA-F]{6,}\b`), "ID"},
+	{regexp.MustCompile(`\b(\d+(\.\d+)?(y|d|h|m|s|ms|µs))+\b`), "AGE"},
+	{regexp.MustCompile(`\d+(\.\d+)?`), "0"},
+	{regexp.MustCompile(`[ \t]+`), " "},
+}
+
+// plain is a line without what differs between two runs.
+func plain(line string) string {
+	if host, err := os.Hostname(); err == nil {
+		line = regexp.MustCompile(`\b`+regexp.QuoteMeta(host)+`\b`).ReplaceAllString(line, "vm")
+	}
+	for _, v := range variable {
+		line = v.pattern.ReplaceAllString(line, v.with)
+	}
+	return strings.TrimSpace(line)
+}
+
+// logged is a line of a server's log, which pages leave out.
+var logged = regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d+\s+(DEBUG|INFO|WARN|ERROR)\s`)
+
+const elision = "..."
+
+// compare returns how what was printed differs from what the page shows, nil if it does not.
+func compare(shown []string, printed string) error {
+	var got []string
+	for _, line := range strings.Split(strings.TrimRight(printed, "\n"), "\n") {
+		if logged.MatchString(line) {
+			continue
+		}
+		got = append(got, plain(line))
+	}
+	var want []string
+	for _, line := range shown {
+		want = append(want, plain(line))
+	}
+	if !matches(want, got) {
+		return fmt.Errorf("it printed:\n%s\nThe page shows:\n%s", strings.TrimRight(printed, "\n"), strings.Join(shown, "\n"))
+	}
+	return nil
+}
+
+// matches reports whether lines are as the page shows them; a line of three dots stands for any lines.
+func matches(want, got []string) bool {
+	if len(want) == 0 {
+		return len(got) == 0
+	}
+	if want[0] == elision {
+		for skipped := 0; skipped <= len(got); skipped++ {
+			if matches(want[1:], got[skipped:]) {
+				return true
+			}
+		}
+		return false
+	}
+	return len(got) > 0 && lineMatches(want[0], got[0]) && matches(want[1:], got[1:])
+}
+
+// lineMatches is matches within a line.
+func lineMatches(want, got string) bool {
+	parts := strings.Split(want, elision)
+	if len(parts) == 1 {
+		return want == got
+	}
+	first, last := parts[0], parts[len(parts)-1]
+	if !strings.HasPrefix(got, first) || !strings.HasSuffix(got[len(first):], last) {
+		return false
+	}
+	got = got[len(first) : len(got)-len(last)]
+	for _, part := range parts[1 : len(parts)-1] {
+		i := strings.Index(got, part)
+		if i < 0 {
+			return false
+		}
+		got = got[i+len(part):]
+	}
+	return true
+}
+
+// failure is how programs begin to say that they failed.
+var failure = regexp.MustCompile(`^(Error|error:|no: |aggregator:|extserver:|kubectl portico:|exit status [1-9])`)
+
+// fails reports whether the page shows that a command fails.
+func fails(output []string) bool {
+	for _, line := range output {
+		if failure.MatchString(line) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,172 @@
+// Command recording runs what README.md tells its readers to try, and writes an animated SVG of it: the commands and what they printed.
+//
+//	go run ./e2e/docs/recording -to docs/try.svg
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"html"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"portico.dev/e2e/programs"
+)
+
+func main() {
+	to := flag.String("to", "docs/try.svg", "file to write")
+	built := flag.String("programs", "", "directory of built programs; default they are built from the tree")
+	flag.Parse()
+	if err := record(*to, *built); err != nil {
+		fmt.Fprintln(os.Stderr, "recording:", err)
+		os.Exit(1)
+	}
+}
+
+func record(to, built string) error {
+	dir, err := os.MkdirTemp("", "portico-recording-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if built == "" {
+		built = dir
+		if err := programs.Build(dir, "aggregator", "kubectl"); err != nil {
+			return err
+		}
+	}
+	home := filepath.Join(dir, "portico")
+	if err := os.Mkdir(home, 0o755); err != nil {
+		return err
+	}
+	shown, err := perform(built, home)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, draw(shown), 0o644)
+}
+
+// line is one of the terminal.
+type line struct {
+	text  string
+	typed bool
+	// at is when it is shown.
+	at time.Duration
+}
+
+const (
+	typing  = 900 * time.Millisecond // before a command
+	reading = 1700 * time.Millisecond
+)
+
+// perform runs the commands, one after the other.
+func perform(built, home string) (shown []line, err error) {
+	at := time.Duration(0)
+	show := func(command, printed string) {
+		at += typing
+		shown = append(shown, line{text: "$ " + command, typed: true, at: at})
+		at += typing / 2
+		for _, text := range strings.Split(strings.TrimRight(printed, "\n"), "\n") {
+			shown = append(shown, line{text: strings.ReplaceAll(text, home, "/home/you/portico"), at: at})
+		}
+		at += reading
+	}
+	dev, kubeconfig, err := programs.StartDev(built, home, nil)
+	if dev != nil {
+		defer func() {
+			code, stopErr := dev.Stop(os.Interrupt)
+			if stopErr == nil && code != 0 {
+				stopErr = fmt.Errorf("aggregator dev ended with exit status %d", code)
+			}
+			err = errors.Join(err, stopErr)
+		}()
+	}
+	if err != nil {
+		return nil, err
+	}
+	kubectl := programs.Kubectl(built, home, kubeconfig)
+	if err := programs.Poll(dev.Exited(), func() error {
+		if _, err := kubectl("top", "nodes"); err != nil {
+			return err
+		}
+		out, err := kubectl("api-resources")
+		if strings.Contains(out, "Warning:") {
+			return errors.New(out) // discovery does not know every extension server yet
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	show("aggregator dev &", dev.Output())
+	show("export KUBECONFIG="+kubeconfig, "")
+	shown = shown[:len(shown)-1] // it prints nothing
+	shown[len(shown)-1].text = strings.ReplaceAll(shown[len(shown)-1].text, home, "/home/you/portico")
+	for _, c := range []struct{ command, keep string }{
+		{"kubectl get apiservices | grep -v Local", "Local"},
+		{"kubectl top nodes", ""},
+		{"kubectl create configmap a --from-literal=k=v", ""},
+		{"kubectl get configmaps", ""},
+	} {
+		first, _, _ := strings.Cut(c.command, " | ")
+		printed, err := kubectl(strings.Fields(first)[1:]...)
+		if err != nil {
+			return nil, err
+		}
+		if c.keep != "" {
+			var kept []string
+			for _, text := range strings.Split(printed, "\n") {
+				if !strings.Contains(text, c.keep) {
+					kept = append(kept, text)
+				}
+			}
+			printed = strings.Join(kept, "\n")
+		}
+		show(c.command, printed)
+	}
+	return shown, nil
+}
+
+const (
+	fontSize, lineHeight = 13, 19
+	charWidth            = 7.83
+	margin, bar          = 16, 30
+)
+
+// draw is the terminal. Whoever does not animate sees all lines; who does sees each from its time on.
+func draw(shown []line) []byte {
+	widest := 0
+	for _, l := range shown {
+		widest = max(widest, utf8.RuneCountInString(l.text))
+	}
+	width, height := int(float64(widest)*charWidth)+2*margin, bar+margin+len(shown)*lineHeight+margin/2
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="aggregator dev, and kubectl commands with what they print">
+<!-- made by: make recording -->
+<style>
+text { font: %dpx ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #d3d7de; white-space: pre }
+.typed { fill: #8ee07f; font-weight: bold }
+.line { animation: unseen 0s linear backwards }
+@keyframes unseen { from, to { opacity: 0 } }
+@media (prefers-reduced-motion: reduce) { .line { animation: none } }
+</style>
+<rect width="100%%" height="100%%" rx="8" fill="#171a21"/>
+<circle cx="20" cy="16" r="5" fill="#e0655b"/><circle cx="38" cy="16" r="5" fill="#e5b64c"/><circle cx="56" cy="16" r="5" fill="#69b95c"/>
+`, width, height, width, height, fontSize)
+	for i, l := range shown {
+		if l.text == "" {
+			continue
+		}
+		class := "line"
+		if l.typed {
+			class += " typed"
+		}
+		fmt.Fprintf(&b, `<text xml:space="preserve" class="%s" style="animation-duration: %.1fs" x="%d" y="%d">%s</text>`+"\n",
+			class, l.at.Seconds(), margin, bar+margin/2+(i+1)*lineHeight-6, html.EscapeString(l.text))
+	}
+	b.WriteString("</svg>\n")
+	return []byte(b.String())
+}

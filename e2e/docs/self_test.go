@@ -1,0 +1,71 @@
+package docs
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestWhatVariesIsNotCompared(t *testing.T) {
+	for _, c := range []struct {
+		shown, printed string
+		same           bool
+	}{
+		{"shop   True   3y6d", "shop True  12s", true},
+		{"since 2026-11-20T21:37:18Z", "since 2027-01-02T03:04:05Z", true},
+		{"at 127.0.0.1:6443: 31× 503", "at 127.0.0.1:40123: 7× 503", true},
+		{"shop   True   3s", "shop False 3s", false},
+		{"Running", "Pending", false},
+		{"one\n...\nfour", "one\ntwo\nthree\nfour", true},
+		{"one\n...\nfour", "one\ntwo", false},
+		{"hash=2EFB83B61D6D946BC6CAA9C...", "hash=0123456789ABCDEF0123456789ABCDEF", true},
+		{"one", "one\ntwo", false},
+		{"one\ntwo", "one", false},
+	} {
+		if err := compare(strings.Split(c.shown, "\n"), c.printed+"\n"); (err == nil) != c.same {
+			t.Errorf("%q, %q: %v", c.shown, c.printed, err)
+		}
+	}
+}
+
+func TestBlocksOfAPage(t *testing.T) {
+	blocks, err := readPage(`# Page
+
+Text.
+
+    $ kubectl get \
+        pods
+    No resources
+
+<!-- setup: one
+two -->
+
+<!-- file: f.yaml -->
+
+    a: b
+
+    c: d
+
+<!-- not run: reason -->
+` + "```\nmake ci\n```\n```go\nkubectl := 1\n```\n")
+	if err != nil || len(blocks) != 4 {
+		t.Fatalf("%d blocks, %v", len(blocks), err)
+	}
+	steps := blocks[0].steps()
+	if !blocks[0].hasCommands() || len(steps) != 1 || steps[0].command != "kubectl get \\\n    pods" || len(steps[0].output) != 1 || blocks[0].line != 5 {
+		t.Errorf("%+v", blocks[0])
+	}
+	if b := blocks[1]; b.hasCommands() || b.file != "f.yaml" || len(b.setups) != 1 || b.setups[0] != "one\ntwo" || len(b.text) != 3 {
+		t.Errorf("%+v", b)
+	}
+	if b := blocks[2]; !b.hasCommands() || b.notRun != "reason" || len(b.steps()) != 1 {
+		t.Errorf("%+v", b)
+	}
+	if blocks[3].hasCommands() {
+		t.Errorf("%+v", blocks[3])
+	}
+	for _, bad := range []string{"<!-- not run: reason -->\n\ntext\n", "<!-- with: word -->\n\n    a\n", "<!-- file:\n", "<!-- setup: a -->\n"} {
+		if _, err := readPage(bad); err == nil {
+			t.Errorf("no error for %q", bad)
+		}
+	}
+}

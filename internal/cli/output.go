@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+// Output is the flag -o of a command: the format of what it prints. Text is the command's own; json and yaml are printed here.
+type Output struct {
+	format string
+	known  []string
+}
+
+// Add adds the flag; more are formats that the command has besides text, json and yaml.
+func (o *Output) Add(fs *pflag.FlagSet, more ...string) {
+	o.known = append([]string{"text", "json", "yaml"}, more...)
+	fs.StringVarP(&o.format, "output", "o", "text", "output format: "+o.formats())
+}
+
+func (o *Output) formats() string {
+	last := len(o.known) - 1
+	return strings.Join(o.known[:last], ", ") + " or " + o.known[last]
+}
+
+// Check is an error if the command has no such format.
+func (o *Output) Check() error {
+	if slices.Contains(o.known, o.format) {
+		return nil
+	}
+	return fmt.Errorf("--output: %q is not %s", o.format, o.formats())
+}
+
+// Is reports whether a format is wanted.
+func (o *Output) Is(format string) bool { return o.format == format }
+
+// Print prints v as JSON or YAML.
+func (o *Output) Print(out io.Writer, v any) error {
+	return o.Write(out, func(out io.Writer) error {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(v)
+	})
+}
+
+// Write prints what a function writes as JSON, as JSON or YAML.
+func (o *Output) Write(out io.Writer, asJSON func(io.Writer) error) error {
+	if !o.Is("yaml") {
+		return asJSON(out)
+	}
+	var text bytes.Buffer
+	if err := asJSON(&text); err != nil {
+		return err
+	}
+	converted, err := yaml.JSONToYAML(text.Bytes())
+	if err == nil {
+		_, err = out.Write(converted)
+	}
+	if err != nil {
+		return fmt.Errorf("write YAML: %w", err)
+	}
+	return nil
+}
