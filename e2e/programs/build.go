@@ -35,6 +35,7 @@ var recipes = map[string]recipe{
 	"prometheus-adapter": tool("e2e/thirdparty/prometheusadapter", "sigs.k8s.io/prometheus-adapter/cmd/adapter"),
 	"keda-adapter":       tool("e2e/thirdparty/keda", "github.com/kedacore/keda/v2/cmd/adapter"),
 	"keda-operator":      tool("e2e/thirdparty/keda", "github.com/kedacore/keda/v2/cmd/operator"),
+	"kwok":               tool("e2e/thirdparty/kwok", "sigs.k8s.io/kwok/cmd/kwok"),
 	"h2spec":             tool("e2e/thirdparty/h2spec", "github.com/summerwind/h2spec/cmd/h2spec"),
 }
 

@@ -106,6 +106,7 @@ func (c *Config) checkPrivateKeys() error {
 		{"tls-private-key-file", c.TLSPrivateKeyFile},
 		{"proxy-client-key-file", c.ProxyClientKeyFile},
 		{"etcd-keyfile", c.EtcdKeyFile},
+		{"kubelet-client-key", c.Kubelet.ClientKey},
 	} {
 		if key.file == "" {
 			continue

@@ -134,6 +134,9 @@ func (h *parts) keyFiles() ([]backup.KeyFile, error) {
 		{"requestheader-client-ca-file", c.RequestHeaderClientCAFile},
 		{"proxy-client-cert-file", c.ProxyClientCertFile},
 		{"proxy-client-key-file", c.ProxyClientKeyFile},
+		{"kubelet-client-certificate", c.Kubelet.ClientCertificate},
+		{"kubelet-client-key", c.Kubelet.ClientKey},
+		{"kubelet-certificate-authority", c.Kubelet.CertificateAuthority},
 		{"service-account-signing-key-file", c.ServiceAccountSigningKeyFile},
 		{"encryption-provider-config", c.Storage.EncryptionConfigFile},
 	}

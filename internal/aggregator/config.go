@@ -78,6 +78,9 @@ type Config struct {
 	// Authorization is who decides what anybody may do. Default RBAC.
 	Authorization authz.Config
 
+	// Kubelet is how kubelets are reached.
+	Kubelet KubeletConfig
+
 	// EnableAggregatorRouting sends requests to endpoints rather than to the cluster address of a Service. Default true.
 	EnableAggregatorRouting bool
 	// HTTPEngine is the implementation of HTTP that serves clients, BackendEngine the one that reaches extension servers.
@@ -165,6 +168,7 @@ func Default() Config {
 		RequestHeaderUIDHeaders:          []string{"X-Remote-Uid"},
 		RequestHeaderGroupHeaders:        []string{"X-Remote-Group"},
 		RequestHeaderExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
+		Kubelet:                          defaultKubelet(),
 		EnableAggregatorRouting:          true,
 		HTTPEngine:                       engine.Portico,
 		BackendEngine:                    engine.Portico,
@@ -197,6 +201,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addRequestFlags(fs)
 	c.addAdmissionFlags(fs)
 	c.Services.addFlags(fs)
+	c.Kubelet.addFlags(fs)
 	c.AddEngineFlags(fs)
 	c.addControllerFlags(fs)
 	c.addRuntimeConfigFlags(fs)
@@ -307,6 +312,7 @@ func (c *Config) Validate() error {
 		{"tls-cert-file", c.TLSCertFile, "tls-private-key-file", c.TLSPrivateKeyFile},
 		{"proxy-client-cert-file", c.ProxyClientCertFile, "proxy-client-key-file", c.ProxyClientKeyFile},
 		{"etcd-certfile", c.EtcdCertFile, "etcd-keyfile", c.EtcdKeyFile},
+		{"kubelet-client-certificate", c.Kubelet.ClientCertificate, "kubelet-client-key", c.Kubelet.ClientKey},
 	} {
 		if (pair[1] == "") != (pair[3] == "") {
 			bad(pair[0], "is only of use together with --%s", pair[2])
@@ -335,6 +341,7 @@ func (c *Config) Validate() error {
 	}
 	c.Admission.Validate(bad)
 	c.Services.validate(bad)
+	c.Kubelet.validate(bad)
 	if err := lifecycle.Choice(c.Controllers).Check(); err != nil {
 		bad("controllers", "%v", err)
 	}

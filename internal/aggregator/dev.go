@@ -134,6 +134,7 @@ func (d *devExtserver) run(ctx context.Context) error {
 	}
 	g := &run.Group{}
 	g.Add(run.Member{Name: "token", Run: token.renew})
+	g.Add(run.Member{Name: "pending pods", Run: func(ctx context.Context) error { return (&pendingPods{d.log}).run(ctx, admin) }})
 	g.Add(run.Member{Name: "extension server", Run: server.Run, Ready: server.Ready()})
 	g.Add(run.Member{Name: "announcement", Run: func(ctx context.Context) error {
 		close(d.ready)
@@ -215,8 +216,8 @@ func newDevNode() (*devNode, error) {
 			{Type: corev1.NodeInternalIP, Address: "127.0.0.1"},
 		},
 		Conditions: []corev1.NodeCondition{{
-			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "PorticoDev",
-			Message:           "this machine, for its metrics only: no kubelet runs here",
+			Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "NoKubelet",
+			Message:           "this machine, for its metrics only: no kubelet runs here, and no pod can",
 			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
 		}},
 		NodeInfo: nodeInfo(),
@@ -261,7 +262,7 @@ func (n *devNode) ensure(ctx context.Context, admin *rest.Config) error {
 	nodes := client.CoreV1().Nodes()
 	wanted := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{
 		corev1.LabelHostname: n.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
-	}}}
+	}}, Spec: corev1.NodeSpec{Unschedulable: true}} // no scheduler is to place a pod on it
 	if _, err := nodes.Create(ctx, wanted, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create node %s: %w", n.Name, err)
 	}
@@ -269,6 +270,12 @@ func (n *devNode) ensure(ctx context.Context, admin *rest.Config) error {
 		node, err := nodes.Get(ctx, n.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
+		}
+		if !node.Spec.Unschedulable { // made by an earlier version
+			node.Spec.Unschedulable = true
+			if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+				return err
+			}
 		}
 		node.Status = n.status
 		_, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{})

@@ -30,6 +30,7 @@ func (h *parts) members() *run.Group {
 	add("encryption", h.encryption.Ready(), h.encryption.Run)
 	addWithEtcd("shared keys", h.sharedKeys.Ready(), h.sharedKeys.Run)
 	add("webhooks", nil, h.closeWebhooks)
+	add("kubelets", nil, h.closeKubelets)
 	add("local groups", h.core.Ready(), h.core.Run)
 	bootstrapped, bootstrap := h.bootstrap()
 	addWithEtcd("bootstrap", bootstrapped, bootstrap)

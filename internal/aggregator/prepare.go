@@ -26,9 +26,12 @@ type prepared struct {
 	keys            *pki.Directory
 	servingCert     *pki.KeyPair // for clients
 	proxyClientCert *pki.KeyPair // for extension servers
-	clientCA        *pki.Bundle
-	frontProxy      *pki.Bundle
-	rootCA          *pki.Bundle // with which workloads verify this server
+	// What follows is nil when no flag names it.
+	kubeletClientCert *pki.KeyPair
+	kubeletCA         *pki.Bundle
+	clientCA          *pki.Bundle
+	frontProxy        *pki.Bundle
+	rootCA            *pki.Bundle // with which workloads verify this server
 
 	signingKey string
 	issuer     string
@@ -115,6 +118,9 @@ func (p *prepared) load(c Config) error {
 		return err
 	}
 	if p.proxyClientCert, err = pki.LoadKeyPair(p.file(c.ProxyClientCertFile, "front-proxy-client.crt"), p.file(c.ProxyClientKeyFile, "front-proxy-client.key")); err != nil {
+		return err
+	}
+	if err = p.loadKubeletKeys(c.Kubelet); err != nil {
 		return err
 	}
 	if p.clientCA, err = pki.LoadBundle(p.file(c.ClientCAFile, "client-ca.crt")); err != nil {

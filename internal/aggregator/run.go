@@ -69,9 +69,16 @@ func (h *parts) watchKeys(ctx context.Context) error {
 	log := h.log.Named("keys")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.keys.Run(ctx, h.serving, log) })
-	for _, follow := range []func(context.Context, *zap.Logger) error{
+	files := []func(context.Context, *zap.Logger) error{
 		h.servingCert.Run, h.proxyClientCert.Run, h.clientCA.Run, h.frontProxy.Run, h.rootCA.Run,
-	} {
+	}
+	if h.kubeletClientCert != nil {
+		files = append(files, h.kubeletClientCert.Run)
+	}
+	if h.kubeletCA != nil {
+		files = append(files, h.kubeletCA.Run)
+	}
+	for _, follow := range files {
 		g.Go(func() error { return follow(ctx, log) })
 	}
 	return g.Wait()

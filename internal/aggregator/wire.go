@@ -26,6 +26,7 @@ import (
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/fairness"
+	"portico.dev/internal/kubelet"
 	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/lifecycle/debts"
 	"portico.dev/internal/lifecycle/garbage"
@@ -71,8 +72,10 @@ type parts struct {
 	authz       *authz.Authorizer
 	// webhookServices sends requests of core to webhooks that are Services.
 	webhookServices *admission.WebhookServices
-	core            *coreapi.Server
-	fairness        *fairness.Fairness // nil: only MaxRequestsInFlight bounds requests
+	// kubelets sends requests of core to kubelets and pods.
+	kubelets *kubelet.Connector
+	core     *coreapi.Server
+	fairness *fairness.Fairness // nil: only MaxRequestsInFlight bounds requests
 
 	// The in-process clients reach the local groups only. Those that reach backends too are in controllers.go.
 	clients          *clients.Client
@@ -157,9 +160,10 @@ func (h *parts) wireState() (err error) {
 	}, func() bool { return h.store.Lost() == nil }, func() bool { return h.sharedKeys.Check(context.Background()) == nil })
 	metrics.NewEtcdServers(h.registry, h.store.ServersAnswer)
 	h.registerStateMetrics()
+	h.wireKubelets()
 	h.core, err = coreapi.New(coreapi.Config{
 		Store: h.store, Replica: h.replicas.Name(), Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
-		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.wireWebhooks(), Storage: h.coreStorage(), Logger: h.log.Named("local"),
+		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Connector: h.kubelets, Webhooks: h.wireWebhooks(), Storage: h.coreStorage(), Logger: h.log.Named("local"),
 		Admission: h.cfg.admission(), RESTMapper: h.knownKinds, Groups: h.cfg.localGroups(), Definitions: h.cfg.Embedded.Definitions, BuildDocument: h.cfg.Embedded.BuildDocument, RuntimeConfig: h.cfg.runtimeConfig(),
 		ServiceNetwork: h.cfg.Services.network(), EventTTL: h.cfg.Services.EventTTL,
 		MaxTokenExpiration: h.cfg.Authentication.MaxTokenExpiration, DenyPrivileged: !h.cfg.AllowPrivileged,

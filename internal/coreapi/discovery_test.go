@@ -32,7 +32,7 @@ func TestDiscovery(t *testing.T) {
 		{"", "namespaces", "create delete get list patch update watch", "ns", "namespace", "finalize status"},
 		{"", "configmaps", "create delete deletecollection get list patch update watch", "cm", "configmap", ""},
 		{"", "serviceaccounts", "create delete deletecollection get list patch update watch", "sa", "serviceaccount", "token"},
-		{"", "pods", "create delete deletecollection get list patch update watch", "po", "pod", "binding ephemeralcontainers eviction resize status"},
+		{"", "pods", "create delete deletecollection get list patch update watch", "po", "pod", "attach binding ephemeralcontainers eviction exec log portforward proxy resize status"},
 		{"", "componentstatuses", "get list", "cs", "componentstatus", ""},
 		{"certificates.k8s.io", "certificatesigningrequests", "create delete deletecollection get list patch update watch", "csr", "certificatesigningrequest", "approval status"},
 		{"certificates.k8s.io", "clustertrustbundles", "create delete deletecollection get list patch update watch", "", "clustertrustbundle", ""},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	localadmission "portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/coreapi/crds"
+	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/respond"
 )
 
@@ -94,9 +96,24 @@ func install(cfg Config, c *codecs, factory *storageFactory, own definitionsClie
 	built.definitions = installer.definitions
 	// Not ServeHTTP: its mux cleans paths, redirects, and answers 404 in plain text.
 	built.handler = rememberNamespace(all.namespaces, &groupVersionRouter{
-		isBuiltIn: installer.builtIn.Has, builtIn: http.HandlerFunc(installer.container.Dispatch), custom: built.custom,
+		isBuiltIn: installer.builtIn.Has, builtIn: breakOffLogs(http.HandlerFunc(installer.container.Dispatch)), custom: built.custom,
 	})
 	return built, nil
+}
+
+// breakOffLogs breaks the response off when a log did: a part of it must not look like all of it.
+func breakOffLogs(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/log") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, broken := registry.WithBreak(r.Context())
+		next.ServeHTTP(w, r.WithContext(ctx))
+		if broken.Load() {
+			panic(http.ErrAbortHandler)
+		}
+	})
 }
 
 // newContainer routes below the prefixes of the groups. A path or a verb that does not exist gets a Status.

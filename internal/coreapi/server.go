@@ -54,6 +54,8 @@ type Config struct {
 	TokenAuthenticator authenticator.Token
 	// TokenIssuer signs the tokens of serviceaccounts/token. Nil: the subresource is not served.
 	TokenIssuer registry.TokenIssuer
+	// Connector reaches kubelets and pods for log, exec, attach, portforward and proxy. Nil: they are answered 503.
+	Connector registry.Connector
 	// MaxTokenExpiration is the longest life of its tokens; a request for more is shortened to it. Default 0: no bound.
 	MaxTokenExpiration time.Duration
 	// DenyPrivileged refuses pods, and what makes pods, with a privileged container. Default false.

@@ -55,7 +55,7 @@ func newEnvironment(cfg Config, c *codecs, factory *storageFactory, definitions 
 		Scheme: c.scheme, Authorizer: cfg.Authorizer, Rules: cfg.RuleResolver, Aggregate: cfg.Aggregate, Mapper: mapper,
 		BuiltIn: cfg.RuntimeConfig.builtIn(), Definitions: definitions,
 		DenyPrivileged: cfg.DenyPrivileged, EventTTL: cfg.EventTTL,
-		TokenAuthenticator: cfg.TokenAuthenticator, TokenIssuer: cfg.TokenIssuer, MaxTokenExpiration: cfg.MaxTokenExpiration,
+		TokenAuthenticator: cfg.TokenAuthenticator, TokenIssuer: cfg.TokenIssuer, Connector: cfg.Connector, MaxTokenExpiration: cfg.MaxTokenExpiration,
 		ClusterIPRanges: network.ClusterIPRanges, NodePorts: network.NodePorts,
 		Ports: allocation.NewEtcdPorts(kv, cfg.Store.OwnKey(portKeys)), InFlight: newInFlight(cfg, kv),
 		CheckStore: func(ctx context.Context) error {

@@ -68,7 +68,7 @@ func isClientFault(code int32) bool {
 
 func (x *exchange) fields() []zap.Field {
 	return []zap.Field{
-		zap.String("apiservice", x.dest.APIService),
+		x.destinationField(),
 		zap.String("method", x.r.Method),
 		zap.String("path", x.r.URL.Path),
 		zap.String("audit-id", request.AuditID(x.r.Context())),
@@ -118,7 +118,7 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 	case errors.Is(err, transport.ErrRequestBody):
 		return apierrors.NewBadRequest("the body of the request broke off, or is not one")
 	case errors.As(err, &failed) && failed.Class == transport.ClassRequest:
-		return apierrors.NewBadRequest("the request cannot be carried to the extension server: its protocol has no way to say it")
+		return apierrors.NewBadRequest("the request cannot be carried to the server that it is for: its protocol has no way to say it")
 	case errors.As(err, &failed):
 		return x.unreachedStatus(failed)
 	}
@@ -131,7 +131,10 @@ func (x *exchange) unreachedStatus(e *transport.Error) *apierrors.StatusError {
 		return x.status(http.StatusBadGateway, "BackendProtocol", "BackendProtocol", "it answered with something that is not HTTP", 0)
 	}
 	cause, text, passing := e.Explain()
-	if errors.Is(e.Err, transport.ErrUnresponsive) {
+	if t := x.dest.Target; t != nil {
+		text = t.explain(cause, text)
+	}
+	if errors.Is(e.Err, transport.ErrUnresponsive) && x.dest.Target == nil {
 		text += "; the condition Available of the APIService says why"
 	}
 	retryAfter := int32(0)
@@ -142,6 +145,9 @@ func (x *exchange) unreachedStatus(e *transport.Error) *apierrors.StatusError {
 }
 
 func (x *exchange) status(code int, reason metav1.StatusReason, cause metav1.CauseType, text string, retryAfter int32) *apierrors.StatusError {
+	if t := x.dest.Target; t != nil {
+		return t.status(code, reason, cause, text, retryAfter, request.AuditID(x.r.Context()))
+	}
 	message := "the extension server of APIService " + x.dest.APIService + " cannot serve the request: " + text
 	if code == http.StatusServiceUnavailable {
 		// Scripts and people look for these words of client-go.

@@ -55,7 +55,11 @@ func (x *exchange) requestHeader() http.Header {
 		}
 		set("X-Forwarded-Host", x.r.Host)
 		set("X-Forwarded-Proto", scheme(x.r))
-		out["Via"] = x.proxy.viaOf(out["Via"])
+		if t := x.dest.Target; t == nil {
+			out["Via"] = x.proxy.viaOf(out["Via"])
+		} else if t.Prefix != "" {
+			set("X-Forwarded-Uri", t.Prefix+t.Path)
+		}
 	}
 	if id := request.AuditID(x.r.Context()); id != "" {
 		set("Audit-Id", id)

@@ -22,6 +22,8 @@ import (
 type Destination struct {
 	// Backend is the extension server that it is sent to.
 	Backend *transport.Backend
+	// Target, if set, is where it is sent instead. Of the fields below, only LongRunning and Observer count then.
+	Target *Target
 	// APIService is the name of the registration that says so; failures name it.
 	APIService string
 	// LongRunning marks a request as long-running that request.LongRunning does not know to be so: it holds no lasting
@@ -115,7 +117,7 @@ func New(c Config) *Proxy {
 	}
 	return &Proxy{
 		config: c, log: c.Logger, via: []string{"1.1 " + c.Pseudonym},
-		tunnels:     tunnels{open: make(map[*tunnel]struct{})},
+		tunnels:     tunnels{open: make(map[closer]struct{})},
 		unwatched:   run.DelayQueue[*upstreamContext]{Delay: watchDelay - watchSlack, Slack: watchSlack, Expire: (*upstreamContext).watch},
 		conversions: make(chan struct{}, maxConversions),
 	}
@@ -205,7 +207,7 @@ func (x *exchange) serve() error {
 	if err != nil {
 		return err
 	}
-	if err := x.dest.Backend.Admit(&x.slot, who.GetName()); err != nil {
+	if err := x.server().Admit(&x.slot, who.GetName()); err != nil {
 		return err
 	}
 	defer x.slot.Release()
@@ -235,6 +237,9 @@ func (x *exchange) serve() error {
 
 // identify says whose request it is.
 func (x *exchange) identify(header http.Header, u user.Info) error {
+	if x.dest.Target != nil {
+		return nil
+	}
 	statement := &x.dest.Statement
 	if statement.Header == "" {
 		return writeIdentity(header, u, &x.values)
@@ -250,7 +255,7 @@ func (x *exchange) identify(header http.Header, u user.Info) error {
 // upstreamRequest is the request to the backend, with the upstreamContext.
 func (x *exchange) upstreamRequest(header http.Header, patience time.Duration) *http.Request {
 	out := x.r.WithContext(x.beginUpstream(patience))
-	out.URL, out.Host, out.Header = &x.url, x.dest.Backend.ServerName(), header
+	out.URL, out.Host, out.Header = &x.url, x.host(), header
 	out.RequestURI, out.RemoteAddr, out.TLS, out.Pattern = "", "", nil, ""
 	out.Proto, out.ProtoMajor, out.ProtoMinor, out.Close = "HTTP/1.1", 1, 1, false
 	out.Trailer, out.TransferEncoding, out.Form, out.PostForm, out.MultipartForm = nil, nil, nil, nil, nil
@@ -274,13 +279,18 @@ func (x *exchange) roundTrip(header http.Header) error {
 	}
 	out, up := x.upstreamRequest(header, x.proxy.config.HeaderTimeout), &x.upstream
 	defer up.release()
-	resp, err := x.dest.Backend.RoundTrip(out)
+	resp, err := x.server().RoundTrip(out)
 	if err != nil {
 		return up.wrap(err)
 	}
 	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
 	if err := up.checkEnded(); err != nil {
 		return err
+	}
+	if x.dest.Target != nil {
+		if err := x.dest.Target.rewriteLocation(resp); err != nil {
+			return err
+		}
 	}
 	if err := x.checkStatus(resp); err != nil {
 		return err
@@ -313,6 +323,10 @@ func (x *exchange) becomeLongRunning() {
 // another one than was authorised, and re-encoding a query loses parameters.
 func (x *exchange) setURL() error {
 	u := x.r.URL
+	if t := x.dest.Target; t != nil {
+		x.url = url.URL{Scheme: "https", Host: t.Host, Opaque: t.Path, RawQuery: t.RawQuery}
+		return nil
+	}
 	raw := u.RawPath
 	if raw == "" {
 		raw = u.EscapedPath() // no RawPath means that this is how it was spelled

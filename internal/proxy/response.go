@@ -20,6 +20,8 @@ var mergedHeaders = map[string]bool{"Vary": true, "Warning": true, "Access-Contr
 func (x *exchange) checkStatus(resp *http.Response) error {
 	code := resp.StatusCode
 	switch {
+	case x.dest.Target != nil && x.dest.Target.Prefix != "" && code >= 300 && code < 400: // rewriteLocation has seen it
+		return nil
 	case code < 200 || code > 599:
 		return &responseError{reason: "BackendProtocol", text: "answered with a status that a request cannot have", code: code}
 	case code < 300 || code > 399:
@@ -211,8 +213,8 @@ func (x *exchange) abort(err error, up *upstreamContext) {
 		x.proxy.log.Debug("response broke off because the request's body did", append(x.fields(), zap.Error(err))...)
 		panic(http.ErrAbortHandler)
 	}
-	x.dest.Backend.Broken()
-	x.dest.Observer.Failed("the response of the extension server of APIService " + x.dest.APIService + " broke off before it was complete")
+	x.server().Broken()
+	x.dest.Observer.Failed("the response of " + x.subject() + " broke off before it was complete")
 	level := zap.WarnLevel
 	if x.dest.Quiet {
 		level = zap.DebugLevel

@@ -42,7 +42,7 @@ func (x *exchange) beginRecorded(parent trace.Span, endpoint string, number int,
 		trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(
 			attribute.String("portico.apiservice", x.dest.APIService),
-			attribute.String("server.address", x.dest.Backend.ServerName()),
+			attribute.String("server.address", x.host()),
 			attribute.String("network.peer.address", endpoint),
 			attribute.Int("http.request.resend_count", number-1),
 		))

@@ -77,11 +77,14 @@ func (t *tunnel) close() {
 	})
 }
 
+// closer is what the end of a drain closes.
+type closer interface{ close() }
+
 // tunnels are the upgraded connections that are open. net/http forgets a connection that was hijacked, so that its own
 // shutdown neither waits for them nor closes them.
 type tunnels struct {
 	mu     sync.Mutex // guards what follows
-	open   map[*tunnel]struct{}
+	open   map[closer]struct{}
 	drains bool
 	empty  chan struct{} // closed when draining and none is open
 }
@@ -92,7 +95,7 @@ func (s *tunnels) draining() bool {
 	return s.drains
 }
 
-func (s *tunnels) add(t *tunnel) bool {
+func (s *tunnels) add(t closer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.drains {
@@ -102,7 +105,7 @@ func (s *tunnels) add(t *tunnel) bool {
 	return true
 }
 
-func (s *tunnels) remove(t *tunnel) {
+func (s *tunnels) remove(t closer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, t)

@@ -72,7 +72,7 @@ func (x *exchange) upgrade(header http.Header, protocol string) error {
 	if err := httpmsg.CheckRequest(out); err != nil {
 		return err
 	}
-	conn, err := x.dest.Backend.DialUpgrade(up)
+	conn, err := x.server().DialUpgrade(up)
 	if err != nil {
 		return up.wrap(err)
 	}
@@ -155,14 +155,18 @@ func (x *exchange) startTunnel(backend *bufferedConn, header http.Header, protoc
 	if err != nil {
 		return fmt.Errorf("take over the client's connection: %w", err)
 	}
-	t := &tunnel{client: &bufferedConn{Conn: conn, reader: buffered.Reader}, backend: backend, idle: x.proxy.config.TunnelIdle}
+	client := conn
+	if buffered != nil { // the library's writer that carries SPDY over a websocket has nothing buffered
+		client = &bufferedConn{Conn: conn, reader: buffered.Reader}
+	}
+	t := &tunnel{client: client, backend: backend, idle: x.proxy.config.TunnelIdle}
 	defer t.close()
 	if !x.proxy.tunnels.add(t) {
 		return nil // draining began meanwhile: the client sees its connection close and comes back elsewhere
 	}
 	defer x.proxy.tunnels.remove(t)
-	x.dest.Backend.Tunnels(1)
-	defer x.dest.Backend.Tunnels(-1)
+	x.server().Tunnels(1)
+	defer x.server().Tunnels(-1)
 	if err := x.writeSwitchingProtocols(conn, header, protocol); err != nil {
 		return nil // the client is gone; there is no response left to give
 	}

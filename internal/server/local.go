@@ -19,6 +19,8 @@ import (
 	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
+
+	"portico.dev/internal/request"
 )
 
 // ForLocal gives a request's context what the library that serves the local groups looks for there: an audit context
@@ -28,6 +30,10 @@ func ForLocal(bodies *BodyMemory, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, r := requestContextOf(r)
 		s.local = newLocalRequest(w, r)
+		if request.LongRunning(s.Info) { // its body goes on to a kubelet or pod as it comes, and is nowhere as a whole
+			next.ServeHTTP(w, r)
+			return
+		}
 		h := bodies.charge(w, r)
 		if h != nil {
 			defer h.release()

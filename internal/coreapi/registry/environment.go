@@ -52,6 +52,8 @@ type Environment struct {
 	NodePorts       allocation.PortRange
 	Ports           allocation.EtcdPorts
 	InFlight        allocation.InFlight
+	// Connector reaches kubelets and pods. Nil: requests for them are answered 503.
+	Connector Connector
 	// CheckStore reports what is wrong with etcd.
 	CheckStore func(context.Context) error
 	// SameNamespace fails if the namespace is not the one that was there when the request in hand began.

@@ -10,7 +10,7 @@ import (
 
 func Group() registry.Group {
 	return registry.Group{
-		Version: corev1.SchemeGroupVersion, AddToScheme: corev1.AddToScheme, Priority: 18000,
+		Version: corev1.SchemeGroupVersion, AddToScheme: corev1.AddToScheme, Priority: 18000, Register: registerOptions,
 		Required: "everything is built on it",
 		Resources: []registry.Resource{
 			namespaceResource(), configMapResource(), secretResource(), serviceAccountResource(),
@@ -21,6 +21,10 @@ func Group() registry.Group {
 		Virtual: []registry.Virtual{
 			{Name: "componentstatuses", Types: []runtime.Object{&corev1.ComponentStatus{}, &corev1.ComponentStatusList{}}, Storage: newComponentStatuses, Named: true},
 			{Name: "bindings", Types: []runtime.Object{&corev1.Binding{}}, Storage: newLegacyBindings},
+		},
+		Types: []runtime.Object{
+			&corev1.PodLogOptions{}, &corev1.PodExecOptions{}, &corev1.PodAttachOptions{}, &corev1.PodPortForwardOptions{},
+			&corev1.PodProxyOptions{}, &corev1.NodeProxyOptions{}, &corev1.ServiceProxyOptions{},
 		},
 	}
 }

@@ -37,6 +37,7 @@ func nodeResource() registry.Resource {
 		Fields:   nodeFields(),
 		Spec:     registry.SpecOf(func(n *corev1.Node) *corev1.NodeSpec { return &n.Spec }),
 		Status:   registry.StatusOf(func(n *corev1.Node) *corev1.NodeStatus { return &n.Status }), StatusChangesMetadata: true, StatusOnCreate: true,
+		Storages: nodeStorages,
 	}
 }
 

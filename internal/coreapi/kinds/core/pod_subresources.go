@@ -116,7 +116,7 @@ func countPodGeneration(pod, old *corev1.Pod) {
 	}
 }
 
-// podStorages are the subresources of pods that need no kubelet.
+// podStorages are the subresources of pods. Those that need a kubelet are in connect.go.
 func podStorages(e *registry.Environment, pods *registry.REST) map[string]rest.Storage {
 	part := func(strategy interface {
 		rest.RESTUpdateStrategy
@@ -133,6 +133,7 @@ func podStorages(e *registry.Environment, pods *registry.REST) map[string]rest.S
 			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resizePolicy")),
 		"pods/binding": &bindings{pods},
 	}
+	maps.Copy(storages, podConnections(e))
 	// Without the group of PodDisruptionBudgets there is no way to say that a pod must stay.
 	if budgets := e.Storage(policyv1.Resource("poddisruptionbudgets")); budgets != nil {
 		storages["pods/eviction"] = &evictions{pods: pods, podStatus: pods.Status(), budgets: budgets, budgetStatus: budgets.Status()}

@@ -44,7 +44,7 @@ func serviceStorages(e *registry.Environment, main *registry.REST) map[string]re
 			a.Deleted(s)
 		}
 	}
-	return map[string]rest.Storage{"services": &Services{main, a}}
+	return map[string]rest.Storage{"services": &Services{main, a}, "services/proxy": serviceProxy(e)}
 }
 
 var errNoTransaction = apierrors.NewInternalError(errors.New("a service is written outside of a transaction"))

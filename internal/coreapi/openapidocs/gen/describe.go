@@ -120,6 +120,10 @@ func storages(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidis
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
+			if name == "pods/log" && gv.Group == "" {
+				all[name] = logs{f}
+				continue
+			}
 			if all[name], err = storageFor(s.Verbs, true, f); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}

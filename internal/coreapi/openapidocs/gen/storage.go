@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -47,6 +51,35 @@ type (
 	named  struct{ rest.NamedCreater }
 )
 
+// connected are subresources whose requests go elsewhere: exec, attach and portforward by two methods, and proxy by all.
+type connected struct {
+	facts
+	methods []string
+	path    string // of the options, the name of the field for the rest of the path; empty: there is none
+}
+
+func (c connected) ConnectMethods() []string { return c.methods }
+
+func (c connected) NewConnectOptions() (runtime.Object, bool, string) {
+	return c.object, c.path != "", c.path
+}
+
+func (c connected) Connect(context.Context, string, runtime.Object, rest.Responder) (http.Handler, error) {
+	return nil, errors.New("there is no request")
+}
+
+// logs is pods/log.
+type logs struct{ facts }
+
+func (logs) NewGetOptions() (runtime.Object, bool, string) {
+	return &corev1.PodLogOptions{}, false, ""
+}
+func (logs) ProducesMIMETypes(string) []string { return []string{"text/plain"} }
+func (logs) ProducesObject(string) any         { return "" }
+func (logs) Get(context.Context, string, runtime.Object) (runtime.Object, error) {
+	return nil, errors.New("there is no request")
+}
+
 // storageFor returns a storage whose routes are those of the verbs. A set of verbs that no entry of the table has yet
 // needs a case of its own.
 func storageFor(verbs []string, subresource bool, f facts) (rest.Storage, error) {
@@ -81,6 +114,10 @@ func storageFor(verbs []string, subresource bool, f facts) (rest.Storage, error)
 			facts
 			listed
 		}{facts: f}, nil
+	case "create get":
+		return connected{facts: f, methods: []string{"GET", "POST"}}, nil
+	case "create delete get patch update":
+		return connected{facts: f, methods: []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}, path: "path"}, nil
 	case "create":
 		if subresource {
 			return struct {

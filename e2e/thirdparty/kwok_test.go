@@ -1,0 +1,528 @@
+package thirdparty
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/e2e/programs"
+	"portico.dev/internal/pki"
+)
+
+// kwokConfig makes kwok run Nodes and Pods, and answer what kubelets answer. Its stages are shorter than kwok's own.
+const kwokConfig = `
+kind: Stage
+apiVersion: kwok.x-k8s.io/v1alpha1
+metadata: {name: node}
+spec:
+  resourceRef: {apiGroup: v1, kind: Node}
+  selector:
+    matchExpressions:
+    - {key: '.status.conditions.[] | select( .type == "Ready" ) | .status', operator: NotIn, values: ["True"]}
+  next:
+    statusTemplate: |
+      addresses:
+      - {type: InternalIP, address: {{ NodeIP | Quote }}}
+      daemonEndpoints: {kubeletEndpoint: {Port: {{ NodePort }}}}
+      conditions:
+      - {type: Ready, status: "True", reason: KubeletReady, message: "", lastHeartbeatTime: {{ Now | Quote }}, lastTransitionTime: {{ Now | Quote }}}
+---
+kind: Stage
+apiVersion: kwok.x-k8s.io/v1alpha1
+metadata: {name: pod}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: .status.phase, operator: In, values: [Pending]}
+  next:
+    statusTemplate: |
+      conditions:
+      - {type: Ready, status: "True", lastTransitionTime: {{ Now | Quote }}}
+      containerStatuses:
+      - {name: c, image: i, imageID: "", ready: true, restartCount: 0, state: {running: {startedAt: {{ Now | Quote }}}}}
+      podIP: {{ NodeIP | Quote }}
+      podIPs: [{ip: {{ NodeIP | Quote }}}]
+      phase: Running
+---
+kind: ClusterLogs
+apiVersion: kwok.x-k8s.io/v1alpha1
+metadata: {name: all}
+spec:
+  logs:
+  - {logsFile: DIR/log, previousLogsFile: DIR/previous, follow: true}
+---
+kind: ClusterAttach
+apiVersion: kwok.x-k8s.io/v1alpha1
+metadata: {name: all}
+spec:
+  attaches:
+  - {logsFile: DIR/log}
+---
+kind: ClusterExec
+apiVersion: kwok.x-k8s.io/v1alpha1
+metadata: {name: all}
+spec:
+  execs:
+  - local: {workDir: DIR/container, envs: [{name: PATH, value: /usr/local/bin:/usr/bin:/bin}]}
+---
+kind: ClusterPortForward
+apiVersion: kwok.x-k8s.io/v1alpha1
+metadata: {name: all}
+spec:
+  forwards:
+  - ports: [80]
+    target: {address: 127.0.0.1, port: PORT}
+`
+
+// Kubectl reaches pods and nodes through the front door, which reaches kwok's kubelet: SPDY on that side, websockets and SPDY on the other.
+func TestKwok(t *testing.T) {
+	t.Parallel()
+	authority := newAuthority(t, "kubelets")
+	dir := t.TempDir()
+	place(t, filepath.Join(dir, "ca.crt"), authority.PEM())
+	d := startFrontDoor(t, "front-kwok", "--kubelet-preferred-address-types", "InternalIP", "--kubelet-certificate-authority", filepath.Join(dir, "ca.crt"),
+		"--audit-log-path", "audit.log")
+	k := &kwok{frontDoor: d, dir: dir, ip: addressOf(t), port: freePort(t)}
+	k.start(t, authority)
+
+	t.Run("logs", k.logs)
+	t.Run("exec", k.exec)
+	t.Run("attach", k.attach)
+	t.Run("cp", k.cp)
+	t.Run("port-forward", k.forward)
+	t.Run("proxy", k.proxies)
+	t.Run("audit", k.audited)
+	t.Run("no kubelet", k.gone)
+}
+
+// kwok is a kubelet of one Node, n1, with one Pod, a in the namespace default.
+type kwok struct {
+	*frontDoor
+	dir, ip string
+	port    int
+	web     int // port of a web server on all addresses, which is that of the pod
+	process *programs.Process
+}
+
+// copied is the size of the file that kubectl copies.
+const copied = 1 << 20
+
+// addressOf is an address of this machine that is not loopback, if it has one.
+func addressOf(t *testing.T) string {
+	t.Helper()
+	for _, a := range must[[]net.Addr](t)(net.InterfaceAddrs()) {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil {
+			return n.IP.String()
+		}
+	}
+	return "127.0.0.1"
+}
+
+func (k *kwok) onLoopback() bool { return k.ip == "127.0.0.1" }
+
+func (k *kwok) start(t *testing.T, authority *pki.Authority) {
+	t.Helper()
+	listener := must[net.Listener](t)(net.Listen("tcp", net.JoinHostPort(k.ip, "0")))
+	k.web = listener.Addr().(*net.TCPAddr).Port
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/elsewhere" {
+			http.Redirect(w, r, "/here", http.StatusFound)
+			return
+		}
+		body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<10))
+		fmt.Fprintf(w, "%s %s %s authorization=%q user=%q", r.Method, r.URL.RequestURI(), body, r.Header.Get("Authorization"), r.Header.Get("X-Remote-User"))
+	})}
+	go func() { _ = server.Serve(listener) }() // ends with Close
+	t.Cleanup(func() { _ = server.Close() })
+
+	cert, key, err := authority.Issue(pki.Leaf{CommonName: "system:node:n1", Server: true, IPs: []net.IP{net.ParseIP(k.ip)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	place(t, filepath.Join(k.dir, "kubelet.crt"), cert)
+	place(t, filepath.Join(k.dir, "kubelet.key"), key)
+	place(t, filepath.Join(k.dir, "log"), []byte("2026-11-28T01:00:00.000000000Z stdout F one\n2026-11-28T01:00:01.000000000Z stdout F two\n"))
+	place(t, filepath.Join(k.dir, "previous"), []byte("2026-11-28T00:00:00.000000000Z stdout F before\n"))
+	if err := os.Mkdir(filepath.Join(k.dir, "container"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// kwok never closes the standard input of a command, and tar waits for its end. A file of 1 MiB makes an archive of this size.
+	bin := filepath.Join(k.dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tar := must[string](t)(exec.LookPath("tar"))
+	script := fmt.Sprintf("#!/bin/sh\ncase $1 in\n-xmf) head -c %d | %s \"$@\" ;;\n*) exec %[2]s \"$@\" ;;\nesac\n", 512+copied+1024, tar)
+	if err := os.WriteFile(filepath.Join(bin, "tar"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// A port-forward leads to a server on loopback, where no proxy leads.
+	config := strings.NewReplacer("DIR", k.dir, "PORT", strconv.Itoa(k.echo(t))).Replace(kwokConfig)
+	place(t, filepath.Join(k.dir, "kwok.yaml"), []byte(config))
+	k.run(t)
+
+	ctx, core := t.Context(), k.typed.CoreV1()
+	if _, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the namespace has its service account", func() error {
+		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	_, err = core.Pods("default").Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"app": "web"}},
+		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{
+			Name: "c", Image: "i", Stdin: true, Ports: []corev1.ContainerPort{{ContainerPort: int32(k.web)}},
+		}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod runs", func() error {
+		pod, err := core.Pods("default").Get(ctx, "a", metav1.GetOptions{})
+		if err == nil && (pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "") {
+			err = fmt.Errorf("it is %s", pod.Status.Phase)
+		}
+		return err
+	})
+}
+
+func (k *kwok) run(t *testing.T) {
+	t.Helper()
+	p, err := programs.Start("kwok", k.dir, append(k.env(), "PATH="+filepath.Join(k.dir, "bin")+":"+os.Getenv("PATH")), openLog(t, "kwok"), filepath.Join(binaries, "kwok"), "--kubeconfig", k.kubeconfig(),
+		"--config", filepath.Join(k.dir, "kwok.yaml"), "--manage-all-nodes", "--node-ip", k.ip, "--node-port", strconv.Itoa(k.port),
+		"--server-address", net.JoinHostPort(k.ip, strconv.Itoa(k.port)), "--tls-cert-file", filepath.Join(k.dir, "kubelet.crt"),
+		"--tls-private-key-file", filepath.Join(k.dir, "kubelet.key"), "--node-lease-duration-seconds", "40")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.process = p
+	t.Cleanup(func() {
+		p.Ended = true // its exit code at an interrupt is its own matter
+		p.Finish(t)
+		p.Show(t)
+	})
+}
+
+// echo is a server on loopback that says every line again.
+func (k *kwok) echo(t *testing.T) int {
+	t.Helper()
+	listener := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				_, _ = io.Copy(conn, conn)
+			}()
+		}
+	}()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// says runs kubectl, and fails unless it prints wanted.
+func (k *kwok) says(t *testing.T, wanted, input string, args ...string) {
+	t.Helper()
+	out, err := k.kubectl(input, args...)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if out != wanted {
+		t.Errorf("kubectl %q printed %q, want %q", args, out, wanted)
+	}
+}
+
+func (k *kwok) logs(t *testing.T) {
+	k.says(t, "one\ntwo\n", "", "logs", "a")
+	k.says(t, "two\n", "", "logs", "a", "-c", "c", "--tail=1")
+	k.says(t, "before\n", "", "logs", "a", "--previous")
+	k.says(t, "one\ntwo\n", "", "logs", "a", "--insecure-skip-tls-verify-backend")
+	if out, err := k.kubectl("", "logs", "a", "--timestamps", "--tail=1"); err != nil || !strings.HasPrefix(out, "2026-11-28T01:00:01") {
+		t.Errorf("with timestamps: %q, %v", out, err)
+	}
+	for wanted, args := range map[string][]string{
+		"container x is not valid for pod a":         {"logs", "a", "-c", "x"},
+		`pods "b" not found`:                         {"logs", "b"},
+		"limitBytes: Invalid value: -1: must be":     {"get", "--raw", "/api/v1/namespaces/default/pods/a/log?limitBytes=-1"},
+		"at most one of `sinceTime` or":              {"get", "--raw", "/api/v1/namespaces/default/pods/a/log?sinceSeconds=5&sinceTime=2026-01-01T00:00:00Z"},
+		"Upgrade request required":                   {"get", "--raw", "/api/v1/namespaces/default/pods/a/exec?command=id"},
+		"stream: Forbidden: may not be specified":    {"get", "--raw", "/api/v1/namespaces/default/pods/a/log?stream=Stdout"},
+		"tailLines: Invalid value: -1: must be grea": {"get", "--raw", "/api/v1/namespaces/default/pods/a/log?tailLines=-1"},
+	} {
+		if _, err := k.kubectl("", args...); err == nil || !strings.Contains(err.Error(), wanted) {
+			t.Errorf("kubectl %q: %v, want %q", args, err, wanted)
+		}
+	}
+	// A log that is followed goes on, and has no deadline.
+	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
+	defer cancel()
+	stream, err := k.typed.CoreV1().Pods("default").GetLogs("a", &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	readUntil(t, stream, "two\n")
+	log := must[*os.File](t)(os.OpenFile(filepath.Join(k.dir, "log"), os.O_APPEND|os.O_WRONLY, 0))
+	defer log.Close()
+	fmt.Fprintln(log, "2026-11-28T01:00:02.000000000Z stdout F three")
+	readUntil(t, stream, "three\n")
+}
+
+func readUntil(t *testing.T, from io.Reader, wanted string) {
+	t.Helper()
+	var got []byte
+	for b := make([]byte, 1); !bytes.HasSuffix(got, []byte(wanted)); {
+		if _, err := io.ReadFull(from, b); err != nil {
+			t.Fatalf("after %q: %v", got, err)
+		}
+		got = append(got, b[0])
+	}
+}
+
+// exec is by websocket, which the front door makes SPDY, and by SPDY, which it relays.
+func (k *kwok) exec(t *testing.T) {
+	for _, websockets := range []string{"true", "false"} {
+		k.saysIn(t, websockets, "hello\n", "hello\n", "exec", "-i", "a", "--", "head", "-n", "1")
+		k.saysIn(t, websockets, "out\n", "", "exec", "a", "-c", "c", "--", "sh", "-c", "echo out")
+		out, err := k.kubectlIn(websockets, "", "exec", "a", "--", "sh", "-c", "exit 7")
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || !strings.Contains(string(exit.Stderr), "exit status 7") { // kwok hands the text on, and not the code
+			t.Errorf("websockets %s: a command that ends with 7: %q, %v", websockets, out, err)
+		}
+	}
+	// With a terminal.
+	if script, err := exec.LookPath("script"); err == nil {
+		cmd := exec.CommandContext(t.Context(), script, "-qec", filepath.Join(binaries, "kubectl")+" exec -it a -- sh -c 'test -t 0 && echo a terminal'", "/dev/null")
+		cmd.Dir, cmd.Env = k.frontDoor.dir, k.env()
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "a terminal") {
+			t.Errorf("exec -it: %q, %v", out, err)
+		}
+	}
+}
+
+func (k *kwok) kubectlIn(websockets, input string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), programs.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "kubectl"), args...)
+	cmd.Dir, cmd.Stdin = k.frontDoor.dir, strings.NewReader(input)
+	cmd.Env = append(k.env(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websockets)
+	out, err := cmd.Output()
+	return string(out), err
+}
+
+func (k *kwok) saysIn(t *testing.T, websockets, wanted, input string, args ...string) {
+	t.Helper()
+	if out, err := k.kubectlIn(websockets, input, args...); err != nil || out != wanted {
+		t.Errorf("websockets %s: kubectl %q printed %q, %v, want %q", websockets, args, out, err, wanted)
+	}
+}
+
+// attach shows what kwok has as the output of the container, from then on.
+func (k *kwok) attach(t *testing.T) {
+	log := must[*os.File](t)(os.OpenFile(filepath.Join(k.dir, "log"), os.O_APPEND|os.O_WRONLY, 0))
+	defer log.Close()
+	for _, websockets := range []string{"true", "false"} {
+		ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
+		cmd := exec.CommandContext(ctx, filepath.Join(binaries, "kubectl"), "attach", "a", "-c", "c")
+		cmd.Dir, cmd.Env = k.frontDoor.dir, append(k.env(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets)
+		out := must[io.ReadCloser](t)(cmd.StdoutPipe())
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		printed := make(chan struct{})
+		go func() {
+			for lines := bufio.NewScanner(out); lines.Scan(); {
+				if lines.Text() == "attached" {
+					close(printed)
+					return
+				}
+			}
+		}()
+		eventually(t, "kubectl attach prints, websockets "+websockets, func() error {
+			fmt.Fprintln(log, "2026-11-28T01:00:03.000000000Z stdout F attached")
+			select {
+			case <-printed:
+				return nil
+			default:
+				return errors.New("it has not")
+			}
+		})
+		cancel()
+		_ = cmd.Wait() // it was killed
+	}
+}
+
+func (k *kwok) cp(t *testing.T) {
+	from := filepath.Join(k.frontDoor.dir, "file")
+	content := bytes.Repeat([]byte("0123456789abcdef"), copied/16)
+	place(t, from, content)
+	if _, err := k.kubectl("", "cp", "file", "default/a:"+filepath.Join(k.dir, "container", "copy")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.kubectl("", "cp", "default/a:"+filepath.Join(k.dir, "container", "copy"), "back"); err != nil {
+		t.Fatal(err)
+	}
+	back, err := os.ReadFile(filepath.Join(k.frontDoor.dir, "back"))
+	if err != nil || !bytes.Equal(back, content) {
+		t.Errorf("%d bytes came back, %v, want %d", len(back), err, len(content))
+	}
+}
+
+func (k *kwok) forward(t *testing.T) {
+	for _, websockets := range []string{"true", "false"} {
+		ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
+		port := freePort(t)
+		cmd := exec.CommandContext(ctx, filepath.Join(binaries, "kubectl"), "port-forward", "pod/a", fmt.Sprintf("%d:80", port))
+		cmd.Dir, cmd.Env = k.frontDoor.dir, append(k.env(), "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websockets)
+		out := must[io.ReadCloser](t)(cmd.StdoutPipe())
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		readUntil(t, out, "\n") // it listens
+		for range 2 {
+			conn := must[net.Conn](t)(net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))))
+			_ = conn.SetDeadline(time.Now().Add(programs.Patience))
+			fmt.Fprintln(conn, "through the tunnel")
+			readUntil(t, conn, "through the tunnel\n")
+			_ = conn.Close()
+		}
+		cancel()
+		_ = cmd.Wait() // it was killed
+	}
+}
+
+func (k *kwok) proxies(t *testing.T) {
+	ctx := t.Context()
+	if k.onLoopback() { // as in kube-apiserver
+		for _, path := range []string{"/api/v1/nodes/n1/proxy/healthz", "/api/v1/namespaces/default/pods/a/proxy/x"} {
+			if _, err := k.kubectl("", "get", "--raw", path); err == nil || !strings.Contains(err.Error(), "address not allowed") {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+		return
+	}
+	k.says(t, "ok", "", "get", "--raw", "/api/v1/nodes/n1/proxy/healthz")
+	k.says(t, "ok", "", "get", "--raw", fmt.Sprintf("/api/v1/nodes/n1:%d/proxy/healthz", k.port))
+	const answer = `GET /a/b?c=d&e=f  authorization="" user=""`
+	k.says(t, answer, "", "get", "--raw", "/api/v1/namespaces/default/pods/a/proxy/a/b?c=d&e=f")
+	k.says(t, answer, "", "get", "--raw", fmt.Sprintf("/api/v1/namespaces/default/pods/http:a:%d/proxy/a/b?c=d&e=f", k.web))
+	k.says(t, answer, "", "get", "--raw", fmt.Sprintf("/api/v1/nodes/n1:%d/proxy/a/b?c=d&e=f", k.web))
+
+	_, err := k.typed.CoreV1().Services("default").Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.kubectl("", "get", "--raw", "/api/v1/namespaces/default/services/web:81/proxy/"); err == nil || !strings.Contains(err.Error(), `no service port 81 found for service "web"`) {
+		t.Errorf("another port: %v", err)
+	}
+	name, port, ready := "http", int32(k.web), true
+	slice := func(name string, of *corev1.ObjectReference) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &[]string{"http"}[0], Port: &port}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{k.ip}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: of}},
+		}
+	}
+	create := func(s *discoveryv1.EndpointSlice) {
+		t.Helper()
+		if _, err := k.typed.DiscoveryV1().EndpointSlices("default").Create(ctx, s, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(slice("no-pod", nil))
+	if _, err := k.kubectl("", "get", "--raw", "/api/v1/namespaces/default/services/web:"+name+"/proxy/"); err == nil || !strings.Contains(err.Error(), `no endpoints available for service "web"`) {
+		t.Errorf("an endpoint that is no pod: %v", err)
+	}
+	create(slice("pod", &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "a"}))
+	eventually(t, "the Service has an endpoint", func() error {
+		out, err := k.kubectl("", "get", "--raw", "/api/v1/namespaces/default/services/web:80/proxy/a/b?c=d&e=f")
+		if err == nil && out != answer {
+			err = fmt.Errorf("it says %q", out)
+		}
+		return err
+	})
+	body := must[[]byte](t)(k.typed.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces/default/services/http:web:http/proxy/post").Body([]byte("body")).DoRaw(ctx))
+	if string(body) != `POST /post?timeout=1m0s body authorization="" user=""` {
+		t.Errorf("a POST: %q", body)
+	}
+	k.says(t, `GET /here  authorization="" user=""`, "", "get", "--raw", "/api/v1/namespaces/default/services/web:80/proxy/elsewhere") // a redirect, which kubectl follows
+	if out := must[[]byte](t)(k.typed.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default/services/web:80/proxy").DoRaw(ctx)); string(out) != `GET /?timeout=1m0s  authorization="" user=""` {
+		t.Errorf("without a slash at the end: %q", out)
+	}
+}
+
+// audited finds what was done in the audit log.
+func (k *kwok) audited(t *testing.T) {
+	for _, wanted := range []string{
+		`/api/v1/namespaces/default/pods/a/log`, `"subresource":"exec"`, `"subresource":"portforward"`, `"subresource":"attach"`,
+	} {
+		eventually(t, "the audit log has "+wanted, func() error {
+			log, err := os.ReadFile(k.file("audit.log"))
+			if err == nil && !bytes.Contains(log, []byte(wanted)) {
+				err = errors.New("it has not")
+			}
+			return err
+		})
+	}
+}
+
+// gone is what clients are told when a kubelet does not answer.
+func (k *kwok) gone(t *testing.T) {
+	if _, err := k.process.Stop(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	where := fmt.Sprintf("the kubelet of node n1 at %s:%d (InternalIP): it refused the connection; it has not answered since 20", k.ip, k.port)
+	for _, args := range [][]string{{"logs", "a"}, {"exec", "a", "--", "id"}, {"attach", "a", "-c", "c"}} {
+		if _, err := k.kubectl("", args...); err == nil || !strings.Contains(err.Error(), where) {
+			t.Errorf("kubectl %q: %v, want %q", args, err, where)
+		}
+	}
+	ctx, core := t.Context(), k.typed.CoreV1()
+	if _, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, node := range map[string]string{"b": "empty", "c": "missing", "d": ""} {
+		_, err := core.Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+			NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for wanted, args := range map[string][]string{
+		"node empty has no kubelet that could be asked": {"logs", "b"},
+		`nodes "missing" not found`:                     {"logs", "c"},
+		"pod d does not have a host assigned":           {"exec", "d", "--", "id"},
+	} {
+		if _, err := k.kubectl("", args...); err == nil || !strings.Contains(err.Error(), wanted) {
+			t.Errorf("kubectl %q: %v, want %q", args, err, wanted)
+		}
+	}
+	if out, err := k.kubectl("", "logs", "d"); err != nil || !strings.Contains(out, "it is assigned to no node") {
+		t.Errorf("logs of a pod without a node: %q, %v", out, err)
+	}
+}

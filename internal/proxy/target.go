@@ -1,0 +1,204 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/respond"
+	"portico.dev/internal/transport"
+)
+
+// Target is a server that is no extension server: a kubelet, a pod, or a pod of a Service. Requests to it carry no identity, and a path
+// that the caller has made. All else is as for an extension server: which headers pass, what is upgraded, how failures are told.
+type Target struct {
+	// Server is how it is reached.
+	Server Server
+	// Host is its host:port.
+	Host string
+	// Path and RawQuery are what is asked of it, as they are sent. Path begins with one slash.
+	Path, RawQuery string
+	// Prefix is the client's path before Path. Redirects to the same server lead below it. Empty: redirects are refused.
+	Prefix string
+	// Name begins the text of failures, such as "the kubelet of node n1 at 10.0.0.1:10250".
+	Name string
+	// Details are those of failures.
+	Details metav1.StatusDetails
+	// Explain replaces the text about the cause of a failure. Nil: the text for extension servers.
+	Explain func(cause, text string) string
+}
+
+// Server is how a Target is reached. A transport.Backend is one, and a transport.Plain.
+type Server interface {
+	// Admit takes a concurrency slot for a user's request.
+	Admit(slot *transport.Slot, user string) error
+	// RoundTrip sends a request. Errors are *transport.Error.
+	RoundTrip(r *http.Request) (*http.Response, error)
+	// DialUpgrade makes a connection for one request. Errors are *transport.Error.
+	DialUpgrade(ctx context.Context) (net.Conn, error)
+	// Tunnels counts upgraded connections that opened, or closed when n is negative.
+	Tunnels(n int)
+	// Broken counts a response that ended too early.
+	Broken()
+}
+
+var (
+	_ Server = (*transport.Backend)(nil)
+	_ Server = (*transport.Plain)(nil)
+)
+
+func (x *exchange) server() Server {
+	if t := x.dest.Target; t != nil {
+		return t.Server
+	}
+	return x.dest.Backend
+}
+
+func (x *exchange) host() string {
+	if t := x.dest.Target; t != nil {
+		return t.Host
+	}
+	return x.dest.Backend.ServerName()
+}
+
+// subject is what failures are about.
+func (x *exchange) subject() string {
+	if t := x.dest.Target; t != nil {
+		return t.Name
+	}
+	return "the extension server of APIService " + x.dest.APIService
+}
+
+func (x *exchange) destinationField() zap.Field {
+	if t := x.dest.Target; t != nil {
+		return zap.String("target", t.Name)
+	}
+	return zap.String("apiservice", x.dest.APIService)
+}
+
+// rewriteLocation makes a redirect to the same server lead below Prefix. Any other is refused: a client that follows would take its
+// credentials along (CVE-2022-3172).
+func (t *Target) rewriteLocation(resp *http.Response) error {
+	location := resp.Header.Get("Location")
+	if location == "" || t.Prefix == "" {
+		return nil
+	}
+	refused := &responseError{reason: "BackendRedirect", text: "attempted to redirect the request to another server, which is not permitted", code: resp.StatusCode}
+	u, err := url.Parse(location)
+	if err != nil || u.Host != "" && u.Host != t.Host || u.Opaque != "" || strings.Contains(location, `\`) {
+		return refused
+	}
+	if u.Host == "" && u.Scheme != "" {
+		return refused
+	}
+	path := u.EscapedPath()
+	if !strings.HasPrefix(path, "/") { // relative to the directory of the request
+		path = t.Path[:strings.LastIndexByte(t.Path, '/')+1] + path
+	}
+	clean, err := url.Parse(path)
+	if err != nil {
+		return refused
+	}
+	path = (&url.URL{Path: "/"}).ResolveReference(clean).EscapedPath() // no dot segments, which could lead out of Prefix
+	if strings.HasPrefix(path, "//") {
+		return refused
+	}
+	if !strings.HasPrefix(path, t.Prefix+"/") {
+		path = t.Prefix + path
+	}
+	out := url.URL{RawQuery: u.RawQuery, Fragment: u.Fragment}
+	if rest := out.String(); rest != "" {
+		path += rest
+	}
+	resp.Header.Set("Location", path)
+	return nil
+}
+
+func (t *Target) explain(cause, text string) string {
+	if t.Explain == nil {
+		return text
+	}
+	return t.Explain(cause, text)
+}
+
+func (t *Target) status(code int, reason metav1.StatusReason, cause metav1.CauseType, text string, retryAfter int32, auditID string) *apierrors.StatusError {
+	message := t.Name + " cannot serve the request: " + text
+	if code == http.StatusServiceUnavailable {
+		message = "the server is currently unable to handle the request: " + t.Name + ": " + text
+	}
+	details := t.Details
+	details.Causes, details.RetryAfterSeconds = []metav1.StatusCause{{Type: cause, Message: text}}, retryAfter
+	e := &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, Details: &details,
+	}}
+	respond.AddAuditID(&e.ErrStatus, auditID)
+	return e
+}
+
+// RoundTrip sends r, which a caller has made, to a Target. What fails is the Status that Serve would answer.
+func (p *Proxy) RoundTrip(r *http.Request, t *Target) (*http.Response, error) {
+	x := p.exchange(nil, r, Destination{Target: t})
+	resp, err := t.Server.RoundTrip(r)
+	if err != nil {
+		return nil, x.told(err)
+	}
+	return resp, nil
+}
+
+// Dial makes a connection to a Target that ends with the drain at the latest, for the caller to close. What fails is the Status that
+// Serve would answer.
+func (p *Proxy) Dial(r *http.Request, t *Target) (net.Conn, error) {
+	x := p.exchange(nil, r, Destination{Target: t})
+	if p.tunnels.draining() {
+		return nil, x.told(errDraining)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), p.config.UpgradeTimeout)
+	defer cancel()
+	conn, err := t.Server.DialUpgrade(ctx)
+	if err != nil {
+		return nil, x.told(err)
+	}
+	held := &heldConn{Conn: conn}
+	held.closed = sync.OnceFunc(func() {
+		p.tunnels.remove(held)
+		t.Server.Tunnels(-1)
+	})
+	if !p.tunnels.add(held) {
+		_ = conn.Close() // it was not used
+		return nil, x.told(errDraining)
+	}
+	t.Server.Tunnels(1)
+	return held, nil
+}
+
+// told is the Status of a failure, which is logged.
+func (x *exchange) told(err error) error {
+	if errors.Is(err, context.Canceled) && x.r.Context().Err() != nil {
+		err = errors.Join(errClientGone, err)
+	}
+	status := x.statusOf(err)
+	x.proxy.log.Warn("request not served", append(x.fields(), zap.Int32("code", status.ErrStatus.Code), zap.String("told", status.ErrStatus.Message), zap.Error(err))...)
+	return status
+}
+
+// heldConn is a connection to a Target whose caller copies what passes.
+type heldConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *heldConn) close() { _ = c.Conn.Close() } // its caller meets the end, and closes it
+
+// Close implements net.Conn.
+func (c *heldConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
