@@ -35,6 +35,8 @@ import (
 // through the public API: there is no shortcut inside the process.
 func Dev(ctx context.Context, c Config, out io.Writer, log *zap.Logger) error {
 	started := time.Now()
+	warnings := newDevLog(ctx, log)
+	log = warnings.log
 	front, err := New(c, log)
 	if err != nil {
 		return err
@@ -53,6 +55,8 @@ func Dev(ctx context.Context, c Config, out io.Writer, log *zap.Logger) error {
 		if err := printInstructions(out, front.URL(), c.AdminKubeconfig(), time.Since(started)); err != nil {
 			return err
 		}
+		front.awaitAvailable(ctx, devNamespace, devName, quietStart)
+		warnings.started()
 		<-ctx.Done()
 		return nil
 	}})
