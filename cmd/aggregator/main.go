@@ -2,6 +2,7 @@
 //
 //	dev         everything in one process, with a demonstration extension server
 //	serve       the front door alone
+//	config      what the front door would be started with, as a file
 //	kubeconfig  a client's credentials
 //	doctor      which hop of an APIService is broken, and how to mend it
 //	conformance how an extension server, anybody's, keeps to what clients rely on
@@ -39,7 +40,7 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(devCommand(), serveCommand(), kubeconfigCommand(), gatewayCommand(), backupCommand(), restoreCommand(), memberCommand(), tokenCommand())
+	cmd.AddCommand(devCommand(), serveCommand(), configCommand(), kubeconfigCommand(), gatewayCommand(), backupCommand(), restoreCommand(), memberCommand(), tokenCommand())
 	cmd.AddCommand(cli.Commands(cli.Options{Fronts: &ownFronts{config: aggregator.Default()}, Page: report.HTML})...)
 	return cmd
 }

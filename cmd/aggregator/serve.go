@@ -18,6 +18,8 @@ import (
 
 func serveCommand() *cobra.Command {
 	config, logs := aggregator.Default(), logging.Default()
+	sets := settings(&config, &logs)
+	var file string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the front door",
@@ -25,9 +27,17 @@ func serveCommand() *cobra.Command {
 proxies every other group-version to the extension server that its APIService names.
 
 The first start creates keys, etcd and admin.kubeconfig (for an administrator's kubectl) in the
-data directory, except those that flags name.`,
+data directory, except those that flags name.
+
+Every flag can be a field of a configuration file (--config) as well; aggregator config print
+prints one.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file != "" {
+				if err := aggregator.ReadConfigFile(file, sets); err != nil {
+					return err
+				}
+			}
 			log, err := logs.New()
 			if err != nil {
 				return err
@@ -43,8 +53,8 @@ data directory, except those that flags name.`,
 			return settling(cmd.Context(), log, config.MemoryLimit, front.Run)
 		},
 	}
-	config.AddFlags(cmd.Flags())
-	logs.AddFlags(cmd.Flags())
+	addGroups(cmd, sets)
+	addConfigFlag(cmd, &file)
 	return cmd
 }
 
@@ -90,8 +100,7 @@ KUBECONFIG set to an administrator's kubeconfig, and the program ends with its e
 			})
 		},
 	}
-	config.AddFlags(cmd.Flags())
-	logs.AddFlags(cmd.Flags())
+	addGroups(cmd, settings(&config, &logs))
 	cmd.Flags().BoolVar(&ephemeral, "ephemeral", false, "keep nothing: run the front door alone, with storage in memory, for the time of COMMAND or until it is interrupted")
 	return cmd
 }

@@ -16,7 +16,7 @@ import (
 var binaries string
 
 func TestMain(m *testing.M) {
-	os.Exit(programs.Main(m, &binaries, "aggregator", "extserver", "kubectl"))
+	os.Exit(programs.Main(m, &binaries, "aggregator", "extserver", "kubectl", "installer"))
 }
 
 // startProcess starts one of the programs. Whoever starts it finishes it.

@@ -189,27 +189,40 @@ func Default() Config {
 
 // AddFlags binds the settings to flags, with c's values as defaults.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
-	c.addListenFlags(fs)
-	c.addIdentityFlags(fs)
-	c.Authentication.addFlags(fs)
-	c.addAuthorizationFlags(fs)
-	c.addStorageFlags(fs)
-	c.Cluster.addFlags(fs)
-	c.Storage.addFlags(fs)
-	c.StateSnapshot.addFlags(fs)
-	c.Backup.addFlags(fs)
-	c.addRequestFlags(fs)
-	c.addAdmissionFlags(fs)
-	c.Services.addFlags(fs)
-	c.Kubelet.addFlags(fs)
-	c.AddEngineFlags(fs)
-	c.addControllerFlags(fs)
-	c.addRuntimeConfigFlags(fs)
-	c.addFairnessFlags(fs)
-	c.addAuditFlags(fs)
-	c.addProfilingFlags(fs)
-	c.Readiness.addFlags(fs)
-	c.Peers.addFlags(fs)
+	sets := c.NamedFlags()
+	for _, name := range sets.Order {
+		fs.AddFlagSet(sets.FlagSets[name])
+	}
+}
+
+// NamedFlags binds the settings to flags in groups, which help texts and configuration files have.
+func (c *Config) NamedFlags() cliflag.NamedFlagSets {
+	var sets cliflag.NamedFlagSets
+	for _, group := range []struct {
+		name string
+		add  []func(*pflag.FlagSet)
+	}{
+		{"secure serving", []func(*pflag.FlagSet){c.addListenFlags}},
+		{"authentication", []func(*pflag.FlagSet){c.addIdentityFlags, c.Authentication.addFlags}},
+		{"authorization", []func(*pflag.FlagSet){c.addAuthorizationFlags}},
+		{"etcd", []func(*pflag.FlagSet){c.addStorageFlags, c.Cluster.addFlags, c.Storage.addFlags, c.StateSnapshot.addFlags}},
+		{"backup", []func(*pflag.FlagSet){c.Backup.addFlags}},
+		{"request", []func(*pflag.FlagSet){c.addRequestFlags, c.AddEngineFlags}},
+		{"flow control", []func(*pflag.FlagSet){c.addFairnessFlags}},
+		{"admission", []func(*pflag.FlagSet){c.addAdmissionFlags}},
+		{"API enablement", []func(*pflag.FlagSet){c.addRuntimeConfigFlags}},
+		{"service", []func(*pflag.FlagSet){c.Services.addFlags}},
+		{"kubelet", []func(*pflag.FlagSet){c.Kubelet.addFlags}},
+		{"controller", []func(*pflag.FlagSet){c.addControllerFlags}},
+		{"replica", []func(*pflag.FlagSet){c.Readiness.addFlags, c.Peers.addFlags}},
+		{"auditing", []func(*pflag.FlagSet){c.addAuditFlags}},
+		{"profiling", []func(*pflag.FlagSet){c.addProfilingFlags}},
+	} {
+		for _, add := range group.add {
+			add(sets.FlagSet(group.name))
+		}
+	}
+	return sets
 }
 
 func (c *Config) addListenFlags(fs *pflag.FlagSet) {

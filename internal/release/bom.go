@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"time"
 )
@@ -45,11 +46,11 @@ type dependency struct {
 	DependsOn []string `json:"dependsOn,omitempty"`
 }
 
-// billOfMaterials lists the modules that are linked into a program, as the program itself says.
-func (r *release) billOfMaterials(t *target, path string, binary []byte) ([]byte, error) {
+// modulesOf is a program as a component, and the modules that are linked into it, as the program itself says.
+func (r *release) modulesOf(t *target, path string, binary []byte) (component, []component, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the modules of %s: %w", t, err)
+		return component{}, nil, fmt.Errorf("read the modules of %s: %w", t, err)
 	}
 	sum := sha256.Sum256(binary)
 	main := component{Type: "application", Ref: t.String(), Name: t.program, Version: r.version, Hashes: []bomHash{{"SHA-256", hex.EncodeToString(sum[:])}}}
@@ -60,18 +61,42 @@ func (r *release) billOfMaterials(t *target, path string, binary []byte) ([]byte
 		}
 		modules = append(modules, module(d.Path, d.Version))
 	}
+	return main, modules, nil
+}
+
+// billOfMaterials lists the modules of a program.
+func (r *release) billOfMaterials(main component, modules []component, binary []byte) ([]byte, error) {
 	needs := dependency{Ref: main.Ref}
 	list := []dependency{}
 	for _, m := range modules {
 		needs.DependsOn = append(needs.DependsOn, m.Ref)
 		list = append(list, dependency{Ref: m.Ref})
 	}
+	return r.encodeBOM(main, sha256.Sum256(binary), modules, append([]dependency{needs}, list...))
+}
+
+// encodeBOM writes a list about something; sum is the digest of that.
+func (r *release) encodeBOM(about component, sum [sha256.Size]byte, parts []component, needs []dependency) ([]byte, error) {
 	out, err := json.MarshalIndent(bom{
 		Format: "CycloneDX", SpecVersion: "1.6", SerialNumber: "urn:uuid:" + uuidOf(sum), Version: 1,
-		Metadata:   bomMetadata{r.date.Format(time.RFC3339), main},
-		Components: modules, Dependencies: append([]dependency{needs}, list...),
+		Metadata:   bomMetadata{r.date.Format(time.RFC3339), about},
+		Components: parts, Dependencies: needs,
 	}, "", "  ")
 	return append(out, '\n'), err
+}
+
+// rootsModule is the module that the root certificates of images are from, of the version that this program was built with.
+func rootsModule() (component, error) {
+	const path = "golang.org/x/crypto/x509roots/fallback"
+	info, ok := debug.ReadBuildInfo()
+	if ok {
+		for _, d := range info.Deps {
+			if d.Path == path {
+				return module(d.Path, d.Version), nil
+			}
+		}
+	}
+	return component{}, fmt.Errorf("this program does not know which version of %s it was built with", path)
 }
 
 func module(path, version string) component {

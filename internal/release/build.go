@@ -27,6 +27,7 @@ type release struct {
 	commit string
 	date   time.Time // of the commit: nothing in a release depends on when it is built
 	files  []file
+	images map[string][]platformImage // by program, in the order of the targets
 }
 
 // file is one that was made.
@@ -52,11 +53,18 @@ func (r *release) make(ctx context.Context) error {
 	if there, err := os.ReadDir(r.out); err != nil || len(there) > 0 {
 		return errors.Join(err, fmt.Errorf("%s is not empty: name another directory, or empty it", r.out))
 	}
+	r.images = map[string][]platformImage{}
 	for i := range r.targets {
 		r.say("%d of %d: %s", i+1, len(r.targets), r.targets[i])
 		if err := r.build(ctx, &r.targets[i]); err != nil {
 			return fmt.Errorf("%s: %w", r.targets[i], err)
 		}
+	}
+	if err := r.writeImages(); err != nil {
+		return err
+	}
+	if err := r.writeChart(); err != nil {
+		return err
 	}
 	if err := r.writeNotes(); err != nil {
 		return err
@@ -154,12 +162,23 @@ func (r *release) build(ctx context.Context, t *target) error {
 		members = append(members, member{filepath.Base(path), info.Mode()&0o111 != 0, data})
 	}
 	base := strings.Join([]string{t.program, r.version, t.os, t.arch}, "_")
-	list, err := r.billOfMaterials(t, binary, members[0].data)
+	program, modules, err := r.modulesOf(t, binary, members[0].data)
+	if err != nil {
+		return err
+	}
+	list, err := r.billOfMaterials(program, modules, members[0].data)
 	if err != nil {
 		return err
 	}
 	if err := r.add(base+".cdx.json", list, nil); err != nil {
 		return err
+	}
+	if _, ok := images[t.program]; ok && t.os == "linux" {
+		made, err := r.buildImage(*t, members[0].data, members[1].data)
+		if err != nil {
+			return fmt.Errorf("image: %w", err)
+		}
+		r.images[t.program] = append(r.images[t.program], platformImage{*t, made, program, modules})
 	}
 	if t.os == "windows" {
 		packed, err := zipOf(members, r.date)

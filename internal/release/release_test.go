@@ -85,14 +85,15 @@ func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
 	}
 	first, second := contents(t, made[0]), contents(t, made[1])
 	base := "kubectl-portico_v9.8.7_" + runtime.GOOS + "_" + runtime.GOARCH
-	for _, name := range []string{base + ".tar.gz", base + ".cdx.json", "NOTES.md", "portico.yaml", sumsName, provenanceName} {
+	for _, name := range []string{base + ".tar.gz", base + ".cdx.json", "NOTES.md", "portico.yaml", "portico-9.8.7.tgz", sumsName, provenanceName} {
 		if first[name] == "" || first[name] != second[name] {
 			t.Errorf("%s: %d and %d bytes, which differ or are not there", name, len(first[name]), len(second[name]))
 		}
 	}
-	if len(first) != 6 {
+	if len(first) != 7 {
 		t.Errorf("%d files", len(first))
 	}
+	checkChart(t, first["portico-9.8.7.tgz"])
 
 	program := unpack(t, first[base+".tar.gz"])
 	commit, err := output(t.Context(), "../..", nil, "git", "rev-parse", "HEAD")
@@ -119,7 +120,7 @@ func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, n, err := verify(made[0], public, nil); err != nil || n != 5 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != commit {
+	if s, n, err := verify(made[0], public, nil); err != nil || n != 6 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != commit {
 		t.Errorf("%d files, %v: %+v", n, err, s)
 	}
 	if _, n, err := verify(made[0], public, []string{base + ".tar.gz"}); err != nil || n != 1 {
@@ -188,6 +189,29 @@ func unpack(t *testing.T, archive string) string {
 		t.Errorf("the archive has %s, want %s", got, want)
 	}
 	return program
+}
+
+// checkChart looks into the package of the chart.
+func checkChart(t *testing.T, archive string) {
+	t.Helper()
+	z, err := gzip.NewReader(strings.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts, err := os.ReadFile("../../deploy/monitoring/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, f := range untar(t, z) {
+		files[f.Name] = string(f.data)
+	}
+	if c := files["portico/Chart.yaml"]; !strings.Contains(c, "\nversion: 9.8.7\nappVersion: v9.8.7\n") {
+		t.Errorf("the chart says %s", c)
+	}
+	if files["portico/files/alerts.yaml"] != string(alerts) {
+		t.Error("the rules are not in the package of the chart")
+	}
 }
 
 func TestWhatCannotBeReleased(t *testing.T) {

@@ -35,6 +35,9 @@ func writeFlags(p *page) error {
 
 type flag struct{ name, kind, initial, usage string }
 
+// long is the name without the one of a letter.
+func (f flag) long() string { return f.name[strings.Index(f.name, "--"):] }
+
 type flagWriter struct {
 	*page
 	dir   string
@@ -72,7 +75,7 @@ func (w *flagWriter) write(command []string) error {
 			if m := commandLine.FindStringSubmatch(line); m != nil && m[1] != "help" && m[1] != "completion" {
 				commands = append(commands, m[1])
 			}
-		case section == "Flags:" || section == "Global Flags:":
+		case section == "Flags:" || section == "Global Flags:" || strings.HasSuffix(section, " flags:"): // the last are groups
 			m := flagLine.FindStringSubmatch(line)
 			if m == nil || m[2] == "--help" {
 				continue
@@ -90,6 +93,7 @@ func (w *flagWriter) write(command []string) error {
 			flags = append(flags, f)
 		}
 	}
+	slices.SortStableFunc(flags, func(a, b flag) int { return strings.Compare(a.long(), b.long()) })
 	w.section(strings.Join(command, " "), usage, flags)
 	for _, name := range commands {
 		if err := w.write(append(command[:len(command):len(command)], name)); err != nil {

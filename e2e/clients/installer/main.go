@@ -19,7 +19,6 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/loader"
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/release"
+	"helm.sh/helm/v4/pkg/strvals"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
@@ -151,11 +151,9 @@ func (h *helm) uninstall(_ context.Context, args []string) error {
 func read(args []string) (chart.Charter, map[string]any, error) {
 	values := map[string]any{}
 	for _, pair := range args[1:] {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			return nil, nil, fmt.Errorf("%q is not KEY=VALUE", pair)
+		if err := strvals.ParseInto(pair, values); err != nil {
+			return nil, nil, fmt.Errorf("%q is not KEY=VALUE: %w", pair, err)
 		}
-		values[name] = value
 	}
 	made, err := loader.Load(args[0])
 	return made, values, err

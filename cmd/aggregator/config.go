@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"portico.dev/internal/aggregator"
+	"portico.dev/internal/logging"
+)
+
+func configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print the configuration of a front door",
+	}
+	cmd.AddCommand(configPrintCommand())
+	return cmd
+}
+
+func configPrintCommand() *cobra.Command {
+	config, logs := aggregator.Default(), logging.Default()
+	sets := settings(&config, &logs)
+	var file string
+	var defaults bool
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "Print what serve would run with, as a configuration file",
+		Long: `Print what aggregator serve would run with if it had the same flags, as a configuration file for
+its flag --config. It refuses what serve would refuse, and starts nothing.`,
+		Example: "  aggregator config print --etcd-servers=https://etcd:2379 > portico.yaml\n  aggregator config print --config portico.yaml --defaults",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file != "" {
+				if err := aggregator.ReadConfigFile(file, sets); err != nil {
+					return err
+				}
+			}
+			if err := config.Validate(); err != nil {
+				return err
+			}
+			return aggregator.PrintConfig(cmd.OutOrStdout(), sets, defaults)
+		},
+	}
+	addGroups(cmd, sets)
+	addConfigFlag(cmd, &file)
+	cmd.Flags().BoolVar(&defaults, "defaults", false, "print the settings that have their default, too")
+	return cmd
+}
+
+// settings are the flags of a front door, in groups.
+func settings(config *aggregator.Config, logs *logging.Options) cliflag.NamedFlagSets {
+	sets := config.NamedFlags()
+	logs.AddFlags(sets.FlagSet("log"))
+	return sets
+}
+
+func addConfigFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "config", "", "file with an AggregatorConfiguration of config.portico.dev/v1alpha1; flags on the command line take precedence")
+}
+
+// addGroups gives a command flags, and a help text that has them in groups. What other flags it has come last.
+func addGroups(cmd *cobra.Command, sets cliflag.NamedFlagSets) {
+	for _, name := range sets.Order {
+		cmd.Flags().AddFlagSet(sets.FlagSets[name])
+	}
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
+		out := cmd.OutOrStderr()
+		fmt.Fprintf(out, "Usage:\n  %s\n", cmd.UseLine())
+		if cmd.HasExample() {
+			fmt.Fprintf(out, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
+		}
+		all := cliflag.NamedFlagSets{}
+		for _, name := range sets.Order {
+			all.FlagSet(name).AddFlagSet(sets.FlagSets[name])
+		}
+		global := all.FlagSet("global")
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			for _, name := range sets.Order {
+				if sets.FlagSets[name].Lookup(f.Name) != nil {
+					return
+				}
+			}
+			global.AddFlag(f)
+		})
+		cliflag.PrintSections(out, all, columns())
+		return nil
+	})
+}
+
+// columns is the width of the terminal; zero if there is none, and lines are not wrapped.
+func columns() int {
+	width, _, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}

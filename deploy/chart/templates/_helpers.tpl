@@ -1,0 +1,77 @@
+{{/* Labels of an object; what it is called is the argument name, and more are in also. Pods do not get them: the version of the chart would restart them. */}}
+{{- define "portico.labels" -}}
+{{- $labels := dict
+  "app.kubernetes.io/name" .name
+  "app.kubernetes.io/instance" .root.Release.Name
+  "app.kubernetes.io/version" .root.Chart.AppVersion
+  "app.kubernetes.io/managed-by" .root.Release.Service
+  "app.kubernetes.io/part-of" "portico"
+  "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{- toYaml (merge (deepCopy (default dict (get . "also"))) $labels) -}}
+{{- end -}}
+
+{{/* The image of a program. */}}
+{{- define "portico.image" -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else if .tag }}{{ .repository }}:{{ .tag }}{{ else }}{{ .repository }}{{ end -}}
+{{- end -}}
+
+{{/* What every pod may be given, at the level of its spec. */}}
+{{- define "portico.podSpec" -}}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector: {{ toJson . }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations: {{ toJson . }}
+{{- end }}
+{{- end -}}
+
+{{/* Metadata of a pod. */}}
+{{- define "portico.podMetadata" -}}
+labels: {{ merge (dict "app.kubernetes.io/name" .name) .values.podLabels | toJson }}
+{{- with .values.podAnnotations }}
+annotations: {{ toJson . }}
+{{- end }}
+{{- end -}}
+
+{{/* A namespace of its own, unless it is the release's, which is there already. */}}
+{{- define "portico.namespace" -}}
+{{- if ne .namespace .root.Release.Namespace }}
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {{ .namespace }}
+  labels: {{- include "portico.labels" (dict "root" .root "name" .name "also" (dict "pod-security.kubernetes.io/enforce" "restricted")) | nindent 4 }}
+  {{- with get . "annotations" }}
+  annotations: {{ toJson . }}
+  {{- end }}
+---
+{{- end }}
+{{- end -}}
+
+{{/* How Prometheus reads the metrics of a server that asks who it is. */}}
+{{- define "portico.endpoint" -}}
+- port: https
+  scheme: https
+  path: /metrics
+  interval: {{ .values.interval }}
+  authorization:
+    type: Bearer
+    credentials:
+      name: {{ required (printf "%s.serviceMonitor.tokenSecret.name: a Secret with a token that may get /metrics is needed" .name) .values.tokenSecret.name | quote }}
+      key: {{ .values.tokenSecret.key | quote }}
+  tlsConfig:
+    serverName: {{ .serverName }}
+    ca:
+      secret:
+        name: {{ required (printf "%s.serviceMonitor.caSecret.name: a Secret with the CA certificate of the server is needed" .name) .values.caSecret.name | quote }}
+        key: {{ .values.caSecret.key | quote }}
+{{- end -}}

@@ -1,0 +1,423 @@
+package chart
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	helmchart "helm.sh/helm/v4/pkg/chart"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+const directory = "../../deploy/chart"
+
+type values = map[string]any
+
+// alone is the values with which one program is installed, and nothing else.
+func alone(program string, more values) values {
+	all := values{"aggregator": values{"enabled": false}}
+	own := values{"enabled": true}
+	maps.Copy(own, more)
+	all[program] = own
+	return all
+}
+
+// What the chart makes by default is what the directories of kustomize make, object by object and field by field. Only labels and
+// annotations are more: those of Helm, and what an uninstallation leaves.
+func TestTheChartMakesWhatKustomizeMakes(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		values values
+		dir    string
+		kept   []string
+	}{
+		"no values":        {nil, "aggregator/overlays/embedded", []string{"Namespace//portico"}},
+		"front door":       {alone("aggregator", nil), "aggregator/overlays/embedded", []string{"Namespace//portico"}},
+		"replicas":         {alone("aggregator", values{"mode": "replicas"}), "aggregator/overlays/replicas", []string{"Namespace//portico"}},
+		"gateway":          {alone("gateway", nil), "gateway", []string{"CustomResourceDefinition//apiroutes.routing.portico.dev"}},
+		"extension server": {alone("extserver", nil), "extserver/base", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rendered, _, err := render(tt.values, "default")
+			if err != nil {
+				t.Fatal(err)
+			}
+			built := kustomized(t, tt.dir)
+			if got, want := slices.Sorted(maps.Keys(rendered)), slices.Sorted(maps.Keys(built)); !slices.Equal(got, want) {
+				t.Fatalf("the chart makes %q\nkustomize makes %q", got, want)
+			}
+			var kept []string
+			for id, want := range built {
+				got := rendered[id]
+				if got.GetAnnotations()["helm.sh/resource-policy"] == "keep" {
+					kept = append(kept, id)
+				}
+				if labels := got.GetLabels(); labels["app.kubernetes.io/managed-by"] != "Helm" || labels["app.kubernetes.io/instance"] != "test" || labels["helm.sh/chart"] == "" {
+					t.Errorf("%s has the labels %v", id, labels)
+				}
+				withoutHelms(got, want)
+				if !reflect.DeepEqual(got.Object, want.Object) {
+					t.Errorf("%s\nof the chart:  %s\nof kustomize: %s", id, text(t, got), text(t, want))
+				}
+			}
+			if slices.Sort(kept); !slices.Equal(kept, tt.kept) {
+				t.Errorf("an uninstallation leaves %q, want %q", kept, tt.kept)
+			}
+		})
+	}
+}
+
+// withoutHelms takes what Helm adds to the metadata of an object out of it, unless it should be there.
+func withoutHelms(got, want *unstructured.Unstructured) {
+	labels, annotations := got.GetLabels(), got.GetAnnotations()
+	for _, key := range []string{"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "helm.sh/chart"} {
+		if _, ok := want.GetLabels()[key]; !ok {
+			delete(labels, key)
+		}
+	}
+	delete(annotations, "helm.sh/resource-policy")
+	for field, left := range map[string]map[string]string{"labels": labels, "annotations": annotations} {
+		if len(left) == 0 {
+			unstructured.RemoveNestedField(got.Object, "metadata", field)
+		} else {
+			_ = unstructured.SetNestedStringMap(got.Object, left, "metadata", field) // metadata is a map: labels were read of it
+		}
+	}
+}
+
+// One release may have all three programs.
+func TestEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	rendered, notes, err := render(values{"gateway": values{"enabled": true}, "extserver": values{"enabled": true}}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 0
+	for _, dir := range []string{"aggregator/overlays/embedded", "gateway", "extserver/base"} {
+		want += len(kustomized(t, dir))
+	}
+	if len(rendered) != want {
+		t.Errorf("%d objects, want %d", len(rendered), want)
+	}
+	for _, said := range []string{"exec portico-aggregator-0 -- /aggregator kubeconfig", "aggregator adopt v1beta1.metrics.k8s.io\n", "kubectl get apiservice v1.metrics.k8s.io"} {
+		if !strings.Contains(notes, said) {
+			t.Errorf("the notes lack %q:\n%s", said, notes)
+		}
+	}
+	if _, notes, err := render(values{"aggregator": values{"enabled": false}}, "default"); err != nil || !strings.Contains(notes, "Nothing is installed") {
+		t.Errorf("with nothing: %v, %q", err, notes)
+	}
+}
+
+// Values reach the objects.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	digest := "sha256:" + strings.Repeat("ab", 32)
+	volume := values{"name": "policy", "configMap": values{"name": "audit-policy"}}
+	rendered, notes, err := render(values{
+		"imagePullSecrets": []any{"registry"},
+		"aggregator": values{
+			"mode": "replicas", "namespace": "front", "replicas": 5, "keysSecretName": "my-keys",
+			"image":       values{"repository": "registry.example/aggregator", "tag": "v1.2.3", "pullPolicy": "IfNotPresent"},
+			"etcd":        values{"servers": []any{"https://a:2379", "https://b:2379"}, "secretName": "my-etcd"},
+			"extraArgs":   []any{"--audit-policy-file=/policy/audit.yaml"},
+			"resources":   values{"limits": values{"memory": "4Gi", "cpu": 2}},
+			"podLabels":   values{"team": "platform"},
+			"service":     values{"type": "LoadBalancer", "annotations": values{"example.com/internal": "true"}},
+			"tolerations": []any{values{"operator": "Exists"}}, "nodeSelector": values{"disk": "ssd"},
+			"extraVolumes": []any{volume}, "extraVolumeMounts": []any{values{"name": "policy", "mountPath": "/policy"}},
+			"networkPolicy": values{"from": []any{values{"ipBlock": values{"cidr": "10.0.0.0/8"}}}},
+		},
+		"gateway":   values{"enabled": true, "namespace": "gates", "hostNetwork": true, "image": values{"digest": digest}, "networkPolicy": values{"enabled": false}},
+		"extserver": values{"enabled": true, "networkPolicy": values{"enabled": true}, "extraVolumes": []any{volume}},
+	}, "front")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, absent := range []string{"Namespace//front", "NetworkPolicy/gates/portico-gateway"} {
+		if rendered[absent] != nil {
+			t.Errorf("there is a %s", absent)
+		}
+	}
+	for id, wants := range map[string][]string{
+		"StatefulSet/front/portico-aggregator": {`"replicas":5`, `"image":"registry.example/aggregator:v1.2.3"`, `"imagePullPolicy":"IfNotPresent"`, `"secretName":"my-keys"`,
+			`"--etcd-servers=https://a:2379,https://b:2379"`, `"secretName":"my-etcd"`, `"--audit-policy-file=/policy/audit.yaml"`, `"memory":"4Gi"`, `"memory":"256Mi"`, `"team":"platform"`,
+			`"tolerations":[{"operator":"Exists"}]`, `"nodeSelector":{"disk":"ssd"}`, `{"configMap":{"name":"audit-policy"},"name":"policy"}`, `{"mountPath":"/policy","name":"policy"}`,
+			`"imagePullSecrets":[{"name":"registry"}]`, `portico-aggregator.front.svc`},
+		"Service/front/portico-aggregator":                   {`"type":"LoadBalancer"`, `"example.com/internal":"true"`},
+		"NetworkPolicy/front/portico-aggregator":             {`"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}]`},
+		"Namespace//gates":                                   {`"pod-security.kubernetes.io/enforce":"restricted"`},
+		"Deployment/gates/portico-gateway":                   {`"image":"portico-aggregator@` + digest + `"`, `"hostNetwork":true`, `"dnsPolicy":"ClusterFirstWithHostNet"`},
+		"ClusterRoleBinding//portico-gateway":                {`"namespace":"gates"`},
+		"Role/gates/portico-gateway":                         {`"portico-gateway-keys"`},
+		"RoleBinding/kube-system/portico-gateway":            {`"namespace":"gates"`},
+		"NetworkPolicy/kube-system/portico-extserver":        {`"port":"https"`},
+		"Deployment/kube-system/portico-extserver":           {`"audit-policy"`, `"portico-extserver-kubeconfig"`},
+		"ConfigMap/kube-system/portico-extserver-kubeconfig": {`tokenFile`},
+	} {
+		o := rendered[id]
+		if o == nil {
+			t.Errorf("there is no %s", id)
+			continue
+		}
+		for _, want := range wants {
+			if got := text(t, o); !strings.Contains(got, want) {
+				t.Errorf("%s lacks %s: %s", id, want, got)
+			}
+		}
+	}
+	if want := "aggregator adopt v1beta1.metrics.k8s.io --gateway gates/portico-gateway"; !strings.Contains(notes, want) {
+		t.Errorf("the notes lack %q:\n%s", want, notes)
+	}
+}
+
+// Values that the chart does not know, or that are of another type, are refused, by their name.
+func TestWrongValuesAreRefused(t *testing.T) {
+	t.Parallel()
+	for what, v := range map[string]values{
+		"'agregator' not allowed":           {"agregator": values{}},
+		"'replica' not allowed":             {"gateway": values{"replica": 3}},
+		"/aggregator/enabled":               {"aggregator": values{"enabled": "yes"}},
+		"/aggregator/mode":                  {"aggregator": values{"mode": "cluster"}},
+		"/aggregator/replicas":              {"aggregator": values{"replicas": 0}},
+		"/aggregator/namespace":             {"aggregator": values{"namespace": "Portico"}},
+		"/aggregator/image/digest":          {"aggregator": values{"image": values{"digest": "latest"}}},
+		"/aggregator/etcd/servers":          {"aggregator": values{"etcd": values{"servers": []any{}}}},
+		"/gateway/extraArgs/0":              {"gateway": values{"extraArgs": []any{"zone=a"}}},
+		"/gateway/podLabels/n":              {"gateway": values{"podLabels": values{"n": 1}}},
+		"/extserver/tolerations/0":          {"extserver": values{"tolerations": []any{"Exists"}}},
+		"/monitoring/prometheusRule":        {"monitoring": values{"prometheusRule": values{"runbookBaseURL": "docs"}}},
+		"serviceMonitor.tokenSecret.name":   {"aggregator": values{"serviceMonitor": values{"enabled": true}}},
+		"extserver.serviceMonitor.caSecret": {"extserver": values{"enabled": true, "serviceMonitor": values{"enabled": true, "tokenSecret": values{"name": "token"}}}},
+	} {
+		if _, _, err := render(v, "default"); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v: %v, want %q", v, err, what)
+		}
+	}
+}
+
+// Every default is in the schema, so that a value that is added to one and not to the other is noticed.
+func TestEveryDefaultIsInTheSchema(t *testing.T) {
+	t.Parallel()
+	var schema map[string]any
+	if err := json.Unmarshal(read(t, directory+"/values.schema.json"), &schema); err != nil {
+		t.Fatal(err)
+	}
+	var defaults values
+	if err := yaml.Unmarshal(read(t, directory+"/values.yaml"), &defaults); err != nil {
+		t.Fatal(err)
+	}
+	var walk func(path string, schema map[string]any, value any)
+	walk = func(path string, of map[string]any, value any) {
+		if name, ok := of["$ref"].(string); ok {
+			of = schema["definitions"].(map[string]any)[strings.TrimPrefix(name, "#/definitions/")].(map[string]any)
+		}
+		fields, ok := of["properties"].(map[string]any)
+		if !ok {
+			return
+		}
+		if of["additionalProperties"] != false {
+			t.Errorf("%s: the schema takes every name", path)
+		}
+		have := value.(map[string]any)
+		for name := range have {
+			if fields[name] == nil {
+				t.Errorf("%s.%s is no value of the schema", path, name)
+			}
+		}
+		for name, field := range fields {
+			if v, ok := have[name]; ok {
+				walk(path+"."+name, field.(map[string]any), v)
+			} else if name != "global" && name != "claims" {
+				t.Errorf("%s.%s has no default", path, name)
+			}
+		}
+	}
+	walk("", schema, defaults)
+}
+
+// What the operator of Prometheus reads has no field that it does not know.
+func TestMonitoring(t *testing.T) {
+	t.Parallel()
+	secrets := values{"enabled": true, "labels": values{"prometheus": "main"}, "tokenSecret": values{"name": "token"}, "caSecret": values{"name": "ca"}}
+	rendered, _, err := render(values{
+		"aggregator": values{"serviceMonitor": secrets},
+		"gateway":    values{"enabled": true, "podMonitor": values{"enabled": true}},
+		"extserver":  values{"enabled": true, "serviceMonitor": secrets},
+		"monitoring": values{"prometheusRule": values{"enabled": true, "runbookBaseURL": "https://example.com/portico/", "labels": values{"release": "prometheus"}}, "dashboard": values{"enabled": true}},
+	}, "monitoring")
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := func(id string, into any) {
+		t.Helper()
+		o := rendered[id]
+		if o == nil {
+			t.Fatalf("there is no %s", id)
+		}
+		d := json.NewDecoder(strings.NewReader(text(t, o)))
+		d.DisallowUnknownFields()
+		if err := d.Decode(into); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	var front, extension monitoringv1.ServiceMonitor
+	strict("ServiceMonitor/portico/portico-aggregator", &front)
+	strict("ServiceMonitor/kube-system/portico-extserver", &extension)
+	for want, m := range map[string]*monitoringv1.ServiceMonitor{"portico-aggregator.portico.svc": &front, "portico-extserver.kube-system.svc": &extension} {
+		e := m.Spec.Endpoints[0]
+		if e.Authorization.Credentials.Name != "token" || e.TLSConfig.CA.Secret.Name != "ca" || *e.TLSConfig.ServerName != want || m.Labels["prometheus"] != "main" {
+			t.Errorf("%s: %+v", m.Name, e)
+		}
+		service := rendered["Service/"+m.Namespace+"/"+m.Name]
+		if service == nil || service.GetLabels()["app.kubernetes.io/name"] != m.Spec.Selector.MatchLabels["app.kubernetes.io/name"] {
+			t.Errorf("%s selects no Service", m.Name)
+		}
+	}
+	var gateway monitoringv1.PodMonitor
+	strict("PodMonitor/portico-gateway/portico-gateway", &gateway)
+	if gateway.Spec.JobLabel != "app.kubernetes.io/name" || *gateway.Spec.PodMetricsEndpoints[0].Port != "metrics" {
+		t.Errorf("the gateway's: %+v", gateway.Spec)
+	}
+
+	var rule monitoringv1.PrometheusRule
+	strict("PrometheusRule/monitoring/portico", &rule)
+	var file struct {
+		Groups []monitoringv1.RuleGroup `json:"groups"`
+	}
+	if err := yaml.UnmarshalStrict(read(t, "../../deploy/monitoring/alerts.yaml"), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		for _, r := range g.Rules {
+			r.Annotations["runbook_url"] = "https://example.com/portico/" + r.Annotations["runbook"]
+		}
+	}
+	if !reflect.DeepEqual(rule.Spec.Groups, file.Groups) || rule.Labels["release"] != "prometheus" {
+		t.Errorf("the rules are %+v\nwant %+v", rule.Spec.Groups, file.Groups)
+	}
+	dashboard := rendered["ConfigMap/monitoring/portico-dashboard"]
+	shown, _, _ := unstructured.NestedString(dashboard.Object, "data", "portico.json")
+	if strings.TrimSpace(shown) != strings.TrimSpace(string(read(t, "../../deploy/monitoring/dashboard.json"))) || dashboard.GetLabels()["grafana_dashboard"] != "1" {
+		t.Error("the dashboard is another one")
+	}
+
+	// Rules for what is not installed would be alerts that nobody can end.
+	rendered, _, err = render(values{"monitoring": values{"prometheusRule": values{"enabled": true}}}, "monitoring")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule = monitoringv1.PrometheusRule{}
+	strict("PrometheusRule/monitoring/portico", &rule)
+	if len(rule.Spec.Groups) != 1 || rule.Spec.Groups[0].Name != "portico-aggregator" || strings.Contains(text(t, rendered["PrometheusRule/monitoring/portico"]), "runbook_url") {
+		t.Errorf("of the front door alone: %+v", rule.Spec.Groups)
+	}
+}
+
+// render is the objects of a release called test, by kind, namespace and name, and its notes.
+func render(v values, namespace string) (map[string]*unstructured.Unstructured, string, error) {
+	var chart helmchart.Charter
+	chart, err := loader.Load(directory)
+	if err != nil {
+		return nil, "", err
+	}
+	all, err := util.ToRenderValues(chart, v, common.ReleaseOptions{Name: "test", Namespace: namespace, Revision: 1, IsInstall: true}, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	files, err := engine.Engine{Strict: true}.Render(chart, all)
+	if err != nil {
+		return nil, "", err
+	}
+	objects := map[string]*unstructured.Unstructured{}
+	var notes string
+	for name, content := range files {
+		if strings.HasSuffix(name, "NOTES.txt") {
+			notes = content
+		} else if err := decode(objects, []byte(content)); err != nil {
+			return nil, "", errors.Join(err, errors.New(name+":\n"+content))
+		}
+	}
+	return objects, notes, nil
+}
+
+func kustomized(t *testing.T, dir string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "../../deploy/"+dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := made.AsYaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := map[string]*unstructured.Unstructured{}
+	if err := decode(objects, content); err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// decode adds the documents of YAML to objects.
+func decode(objects map[string]*unstructured.Unstructured, content []byte) error {
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		o := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict(document, &o.Object); err != nil {
+			return err
+		}
+		if len(o.Object) == 0 {
+			continue
+		}
+		id := o.GetKind() + "/" + o.GetNamespace() + "/" + o.GetName()
+		if objects[id] != nil {
+			return errors.New("there are two of " + id)
+		}
+		objects[id] = o
+	}
+}
+
+func text(t *testing.T, o *unstructured.Unstructured) string {
+	t.Helper()
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(o.Object); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

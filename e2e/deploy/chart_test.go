@@ -1,0 +1,93 @@
+package deploy
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"portico.dev/e2e/programs"
+)
+
+// A front door takes what the chart makes: all three programs are installed, upgraded, rolled back and uninstalled by Helm. There are
+// no pods; what programs would write meanwhile is written here, and stays.
+func TestTheChartIsInstalledAndUpgraded(t *testing.T) {
+	t.Parallel()
+	_, kubeconfig := deployFront(t)
+	env := []string{"KUBECONFIG=" + kubeconfig}
+	kubectl := func(args ...string) string {
+		t.Helper()
+		return strings.TrimSpace(output(t, env, "kubectl", args...))
+	}
+	helm := func(args ...string) (string, error) {
+		return try(nil, "installer", append([]string{kubeconfig, "default"}, args...)...)
+	}
+	says := func(want string, args ...string) {
+		t.Helper()
+		if said, err := helm(args...); err != nil || strings.TrimSpace(said) != want {
+			t.Fatalf("%q: %v: %q, want %q", args, err, said, want)
+		}
+	}
+	is := func(want string, args ...string) {
+		t.Helper()
+		if got := kubectl(append([]string{"get"}, args...)...); got != want {
+			t.Errorf("%q is %q, want %q", args, got, want)
+		}
+	}
+	chart, all := filepath.Join("..", "..", "deploy", "chart"), []string{"gateway.enabled=true", "extserver.enabled=true"}
+	replicas := []string{"-n", "portico-gateway", "deployment", "portico-gateway", "-o", "jsonpath={.spec.replicas}"}
+	image := []string{"-n", "portico", "statefulset", "portico-aggregator", "-o", "jsonpath={.spec.template.spec.containers[0].image}"}
+
+	says("portico revision 1 is deployed", append([]string{"install", "portico", chart}, all...)...)
+	is("2", replicas...)
+	is("portico-aggregator", image...)
+	is("customresourcedefinition.apiextensions.k8s.io/apiroutes.routing.portico.dev", "crd", "-o", "name")
+	is("portico-extserver", "apiservice", "v1.metrics.k8s.io", "-o", "jsonpath={.spec.service.name}")
+
+	// What the programs write stays through upgrades.
+	kubectl("-n", "portico-gateway", "patch", "secret", "portico-gateway-keys", "--type=merge", "-p", `{"stringData":{"ca.key":"made by the gateway"}}`)
+	kubectl("patch", "apiservice", "v1.metrics.k8s.io", "--type=merge", "-p", `{"spec":{"caBundle":"`+caBundle(t, kubeconfig)+`"}}`)
+	kept := func() {
+		t.Helper()
+		is("bWFkZSBieSB0aGUgZ2F0ZXdheQ==", "-n", "portico-gateway", "secret", "portico-gateway-keys", "-o", `jsonpath={.data.ca\.key}`)
+		is(caBundle(t, kubeconfig), "apiservice", "v1.metrics.k8s.io", "-o", "jsonpath={.spec.caBundle}")
+	}
+	says("portico revision 2 is deployed", append([]string{"upgrade", "portico", chart, "gateway.replicas=3", "aggregator.image.tag=v9.9.9"}, all...)...)
+	is("3", replicas...)
+	is("portico-aggregator:v9.9.9", image...)
+	kept()
+	says("portico revision 3 is deployed", "rollback", "portico", "1")
+	is("2", replicas...)
+	is("portico-aggregator", image...)
+	kept()
+
+	// What cannot be is refused, by the schema before anything is changed, or by the API; the release goes on from there.
+	if _, err := helm("upgrade", "portico", chart, "gateway.replica=3"); err == nil || !strings.Contains(err.Error(), "'replica' not allowed") {
+		t.Errorf("an unknown value: %v", err)
+	}
+	if _, err := helm(append([]string{"upgrade", "portico", chart, "aggregator.mode=replicas"}, all...)...); err == nil || !strings.Contains(err.Error(), "StatefulSet") {
+		t.Errorf("another mode: %v", err)
+	}
+	says("portico revision 5 is deployed", append([]string{"upgrade", "portico", chart, "gateway.replicas=4"}, all...)...)
+	is("4", replicas...)
+	kept()
+
+	says("portico uninstalled", "uninstall", "portico")
+	// The front door's namespace has the volume, and the definition all APIRoutes.
+	is("namespace/portico", "namespace", "portico", "portico-gateway", "--ignore-not-found", "-o", "name")
+	is("customresourcedefinition.apiextensions.k8s.io/apiroutes.routing.portico.dev", "crd", "-o", "name")
+	is("", "statefulsets,deployments,services", "-A", "-l", "app.kubernetes.io/part-of=portico", "-o", "name")
+	is("", "apiservice", "v1.metrics.k8s.io", "--ignore-not-found", "-o", "name")
+
+	// Again, by the same name: what was left is the release's.
+	says("portico revision 1 is deployed", append([]string{"install", "portico", chart}, all...)...)
+	says("portico uninstalled", "uninstall", "portico")
+	if err := programs.Poll(nil, func() error { _, err := try(env, "kubectl", "get", "apiroutes"); return err }); err != nil {
+		t.Error(err)
+	}
+}
+
+// caBundle is an authority, as base64: that of the front door.
+func caBundle(t *testing.T, kubeconfig string) string {
+	t.Helper()
+	return strings.TrimSpace(output(t, []string{"KUBECONFIG=" + kubeconfig}, "kubectl", "config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}"))
+}
