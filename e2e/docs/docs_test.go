@@ -218,7 +218,7 @@ func serves(command string) bool {
 }
 
 // reads is a command that changes nothing, and may be repeated until what it shows has come true.
-var reads = regexp.MustCompile(`^(kubectl (-\S+ \S+ )*(get|top|api-resources|explain|wait|auth|portico (doctor|why|route))|aggregator (doctor|why|route|debts|member list|token list)|curl|ask|grep|ls)\b`)
+var reads = regexp.MustCompile(`^(kubectl (-\S+ \S+ )*(get|describe|top|api-resources|explain|wait|auth|portico (doctor|why|route))|aggregator (doctor|why|route|debts|member list|token list)|curl|ask|grep|ls)\b`)
 
 func (p *page) compare(command string, output []string, fail bool) error {
 	once := func() error {
