@@ -242,7 +242,7 @@ func TestFlowHeadersOfResponses(t *testing.T) {
 	}{
 		"served":                 {http.MethodGet, "/api/v1/namespaces/n/pods/p", http.StatusNotFound, true},
 		"forbidden":              {http.MethodGet, "/api/v1/namespaces/n/secrets", http.StatusForbidden, true},
-		"an exec takes no turns": {http.MethodPost, "/api/v1/namespaces/n/pods/p/exec", http.StatusNotFound, false},
+		"an exec takes no turns": {http.MethodPost, "/api/v1/namespaces/n/pods/p/exec", http.StatusServiceUnavailable, false}, // no kubelets here
 	} {
 		t.Run(situation, func(t *testing.T) {
 			w := b.do(t, test.method, test.target, "Test-User: jane", janes)
