@@ -19,7 +19,7 @@ var layers = map[string]int{
 	"pki":    1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "adoption": 1, "routing": 1, "sharedreads": 1, "sharedwatch": 1, "mirror": 1, "merge": 1,
 	"auth": 2, "coreapi": 2, "apiservice": 2, "peers": 2, "cluster": 2, "proxy": 2, "discovery": 2, "openapi": 2, "fairness": 2, "lifecycle": 2,
 	"server": 3, "extension": 3, "doctor": 3, "conformance": 3, "drill": 3, "migrate": 3, "kubelet": 3,
-	"aggregator": 4, "gateway": 4, "cli": 5, "release": 5,
+	"aggregator": 4, "gateway": 4, "console": 4, "cli": 5, "release": 5,
 	// What others import.
 	"pkg/extension": 3, "pkg/frontdoor": 5, "pkg/apitest": 6,
 }

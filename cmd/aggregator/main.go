@@ -5,6 +5,7 @@
 //	config      what the front door would be started with, as a file
 //	kubeconfig  a client's credentials
 //	doctor      which hop of an APIService is broken, and how to mend it
+//	console     a page in the browser about the APIServices of a cluster
 //	conformance how an extension server, anybody's, keeps to what clients rely on
 //	drill       failures of extension servers, rehearsed
 //	gateway     the front door of a cluster whose API server stays

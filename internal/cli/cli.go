@@ -28,7 +28,7 @@ type Options struct {
 // Commands are all commands.
 func Commands(o Options) []*cobra.Command {
 	all := []*cobra.Command{
-		doctorCommand(), conformanceCommand(), drillCommand(o), debtsCommand(), whyCommand(), routeCommand(), migrateCommand(), adoptCommand(), releaseCommand(),
+		doctorCommand(), consoleCommand(o), conformanceCommand(), drillCommand(o), debtsCommand(), whyCommand(), routeCommand(), migrateCommand(), adoptCommand(), releaseCommand(),
 		versionCommand(),
 	}
 	for _, c := range all {

@@ -1,0 +1,139 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// minInterval keeps a console from being a load.
+	minInterval     = time.Second
+	defaultInterval = 2 * time.Second
+	defaultTimeout  = 10 * time.Second
+	// maxConnections bounds the connections of browsers: one has a handful.
+	maxConnections = 64
+	stopTimeout    = 5 * time.Second
+)
+
+// Config is what a console shows, and how.
+type Config struct {
+	// Client is how to reach the API server.
+	Client *rest.Config
+	// Context is what people call the cluster: the context of the kubeconfig.
+	Context string
+	// Port to listen on at 127.0.0.1. 0: any that is free.
+	Port int
+	// Interval is the time between two looks at the cluster. Default 2 s; at least 1 s.
+	Interval time.Duration
+	// Timeout bounds each question to the API server. Default 10 s.
+	Timeout time.Duration
+	// Drills runs drills. Nil: none can be run, and NoDrills says why.
+	Drills   *Drills
+	NoDrills string
+	// Log gets a line for each thing that the page did. Nil: none.
+	Log io.Writer
+
+	now func() time.Time
+}
+
+// Console is a server of the page for one cluster.
+type Console struct {
+	cfg     Config
+	cluster *cluster
+	state   *state
+	jobs    *jobs
+	guard   *guard
+	audit   *audit
+	streams chan struct{} // has a token for each stream that is open
+
+	listener net.Listener
+	handler  http.Handler
+	ctx      context.Context // of what runs; set by Run
+}
+
+// New listens. Run serves; without Run, Close lets go of the port.
+func New(cfg Config) (*Console, error) {
+	if cfg.Interval == 0 {
+		cfg.Interval = defaultInterval
+	}
+	if cfg.Interval < minInterval {
+		return nil, fmt.Errorf("an interval of %s is too short: %s is the least", cfg.Interval, minInterval)
+	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
+	if cfg.now == nil {
+		cfg.now = time.Now
+	}
+	api, err := newCluster(cfg.Client, cfg.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	c := &Console{cfg: cfg, cluster: api, state: newState(), streams: make(chan struct{}, maxStreams)}
+	c.jobs = &jobs{state: c.state, now: cfg.now}
+	c.audit = &audit{state: c.state, now: cfg.now, log: cfg.Log}
+	c.state.update(func() {
+		o := &c.state.overview
+		o.Context, o.Server = cfg.Context, api.base.Scheme+"://"+api.base.Host
+		c.state.publishOverview()
+		c.state.publish(sectionDrills, listDrills(cfg.Drills, cfg.NoDrills))
+		c.state.publish(sectionTimeline, []moment{})
+		c.state.publish(sectionJobs, []*job{})
+		c.state.publish(sectionAudit, []deed{})
+	})
+	// Loopback only, whatever the flags: who reaches the page has the rights of the kubeconfig.
+	if c.listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(cfg.Port))); err != nil {
+		return nil, fmt.Errorf("listen for the browser: %w", err)
+	}
+	if c.guard, err = newGuard(c.listener.Addr().String(), cfg.now); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	c.handler = c.routes()
+	return c, nil
+}
+
+// URL is the address to open, with the token. It works once.
+func (c *Console) URL() string { return "http://" + c.guard.host + "/#token=" + c.guard.token }
+
+// Close closes the listener of a console that was not run.
+func (c *Console) Close() error { return c.listener.Close() }
+
+// Run serves until ctx ends, and returns when everything that it began has ended.
+func (c *Console) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.ctx = ctx
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer c.jobs.wg.Wait()
+	defer cancel()
+	wg.Go(func() { c.follow(ctx) })
+	server := &http.Server{
+		Handler: c.handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	failed := make(chan error, 1)
+	wg.Go(func() { failed <- server.Serve(netutil.LimitListener(c.listener, maxConnections)) })
+	var err error
+	select {
+	case err = <-failed:
+		err = fmt.Errorf("serve the page: %w", err)
+	case <-ctx.Done():
+	}
+	cancel() // streams end by it
+	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer stop()
+	if server.Shutdown(ending) != nil {
+		err = errors.Join(err, server.Close())
+	}
+	c.cluster.client.CloseIdleConnections()
+	return err
+}

@@ -1,0 +1,107 @@
+package console
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+)
+
+// tokenLifetime bounds the time in which the token can be used.
+const tokenLifetime = 10 * time.Minute
+
+// guard decides which requests are served. Other pages in the same browser, and other programs and users of the machine, must get nothing:
+//
+//   - The Host must be ours, so that a name of somebody else that resolves to 127.0.0.1 (DNS rebinding) gets nothing.
+//   - A token is printed on the terminal and stands in the fragment of the address, which browsers do not send. The page posts it once,
+//     gets a cookie for it, and removes it from the address.
+//   - Cookies do not know ports: a browser sends them to every server at 127.0.0.1. The path of this one has a random part, so that a
+//     server on another port, of another user, does not get it.
+//   - What changes anything must be a POST with our Origin.
+type guard struct {
+	host  string
+	hosts []string
+	now   func() time.Time
+
+	token  string
+	until  time.Time
+	prefix string // path of the session, beginning and ending with a slash
+	cookie string
+
+	mu   sync.Mutex // guards used
+	used bool
+}
+
+const cookieName = "portico-console"
+
+func newGuard(address string, now func() time.Time) (*guard, error) {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("address of the page: %w", err)
+	}
+	g := &guard{host: address, hosts: []string{address, "localhost:" + port}, now: now, until: now().Add(tokenLifetime)}
+	g.token, g.cookie, g.prefix = secret(), secret(), "/s/"+secret()[:16]+"/"
+	return g, nil
+}
+
+func secret() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// refuses says why a request is not served at all, with a code; 0 if it is.
+func (g *guard) refuses(r *http.Request) (code int, why string) {
+	if !slices.Contains(g.hosts, r.Host) {
+		return http.StatusMisdirectedRequest, "this console is not at the host " + quoted(r.Host)
+	}
+	// What sends no such header is no browser, or an old one: the rest protects from it.
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+		return http.StatusForbidden, "requests of other pages are refused"
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+	case http.MethodPost:
+		origin, err := url.Parse(r.Header.Get("Origin"))
+		if err != nil || origin.Scheme != "http" || origin.Host != r.Host {
+			return http.StatusForbidden, "a POST must come from the page itself (Origin)"
+		}
+	default:
+		return http.StatusMethodNotAllowed, "GET and POST are served"
+	}
+	return 0, ""
+}
+
+// exchange gives the cookie for the token, once.
+func (g *guard) exchange(token string) (*http.Cookie, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.used:
+		return nil, fmt.Errorf("the link has been used already, and works once: start the console again for a new one")
+	case g.now().After(g.until):
+		return nil, fmt.Errorf("the link is older than %s: start the console again for a new one", tokenLifetime)
+	case subtle.ConstantTimeCompare([]byte(token), []byte(g.token)) != 1:
+		return nil, fmt.Errorf("the link is not the one that the console printed")
+	}
+	g.used = true
+	return &http.Cookie{Name: cookieName, Value: g.cookie, Path: g.prefix, HttpOnly: true, SameSite: http.SameSiteStrictMode}, nil
+}
+
+// knows reports whether a request has the session.
+func (g *guard) knows(r *http.Request) bool {
+	for _, c := range r.CookiesNamed(cookieName) {
+		if subtle.ConstantTimeCompare([]byte(c.Value), []byte(g.cookie)) == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+func quoted(s string) string { return fmt.Sprintf("%.100q", s) }

@@ -1,0 +1,144 @@
+package console
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Metrics of a front door or gateway that the page shows: docs/reference/metrics.md.
+const (
+	metricAnswers  = "portico_backend_answers_total"
+	metricFailures = "portico_backend_failed_attempts_total"
+	metricDuration = "portico_backend_header_duration_seconds"
+	metricInFlight = "portico_backend_requests_in_flight"
+	metricEjected  = "portico_backend_ejected_endpoints"
+	metricEjection = "portico_backend_ejections_total"
+)
+
+var shownMetrics = []string{metricAnswers, metricFailures, metricDuration, metricInFlight, metricEjected, metricEjection}
+
+// maxLine bounds a line of metrics.
+const maxLine = 64 << 10
+
+// counts is what a replica has counted of one backend since it started.
+type counts struct {
+	answers, failures, inFlight, ejected, ejections float64
+	// count and buckets are the histogram of the time to the headers: bounds, ascending, with how many took at most that long.
+	count   float64
+	buckets []bucket
+}
+
+type bucket struct{ bound, count float64 }
+
+// readMetrics reads what is shown of a page of metrics, by backend. All other lines are dropped before they are parsed: a front door with
+// a thousand backends serves megabytes.
+func readMetrics(body io.Reader) (map[string]*counts, error) {
+	var kept bytes.Buffer
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
+	for lines.Scan() {
+		line := lines.Text()
+		name, isType := strings.CutPrefix(line, "# TYPE ")
+		if slices.ContainsFunc(shownMetrics, func(m string) bool { return strings.HasPrefix(name, m) }) && (isType || name[0] != '#') {
+			kept.WriteString(line)
+			kept.WriteByte('\n')
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read metrics: %w", err)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(&kept)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics: %w", err)
+	}
+	out := map[string]*counts{}
+	for name, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := labelsOf(m)
+			c := out[labels["backend"]]
+			if c == nil {
+				c = &counts{}
+				out[labels["backend"]] = c
+			}
+			c.add(name, labels, m)
+		}
+	}
+	return out, nil
+}
+
+func labelsOf(m *dto.Metric) map[string]string {
+	out := map[string]string{}
+	for _, l := range m.GetLabel() {
+		out[l.GetName()] = l.GetValue()
+	}
+	return out
+}
+
+func (c *counts) add(name string, labels map[string]string, m *dto.Metric) {
+	switch name {
+	case metricAnswers:
+		c.answers += m.GetCounter().GetValue()
+		if labels["class"] == "5xx" {
+			c.failures += m.GetCounter().GetValue()
+		}
+	case metricFailures:
+		c.answers += m.GetCounter().GetValue()
+		c.failures += m.GetCounter().GetValue()
+	case metricInFlight:
+		c.inFlight = m.GetGauge().GetValue()
+	case metricEjected:
+		c.ejected = m.GetGauge().GetValue()
+	case metricEjection:
+		c.ejections = m.GetCounter().GetValue()
+	case metricDuration:
+		c.count = float64(m.GetHistogram().GetSampleCount())
+		for _, b := range m.GetHistogram().GetBucket() {
+			c.buckets = append(c.buckets, bucket{b.GetUpperBound(), float64(b.GetCumulativeCount())})
+		}
+	}
+}
+
+// between is what happened from one reading to the next.
+type between struct{ rate, failures, median, slowest float64 }
+
+// since compares with an earlier reading. A counter that has become smaller is that of another process: nothing is known then.
+func (c *counts) since(earlier *counts, elapsed time.Duration) between {
+	b := between{math.NaN(), math.NaN(), math.NaN(), math.NaN()}
+	if earlier == nil || elapsed <= 0 || c.answers < earlier.answers || c.count < earlier.count {
+		return b
+	}
+	b.rate, b.failures = (c.answers-earlier.answers)/elapsed.Seconds(), max(0, c.failures-earlier.failures)/elapsed.Seconds()
+	b.median, b.slowest = 1000*c.quantile(earlier, 0.5), 1000*c.quantile(earlier, 0.95)
+	return b
+}
+
+// quantile estimates how long that share of the requests since an earlier reading took at most, in seconds, as Prometheus does.
+func (c *counts) quantile(earlier *counts, share float64) float64 {
+	total := c.count - earlier.count
+	if total <= 0 || len(c.buckets) != len(earlier.buckets) {
+		return math.NaN()
+	}
+	var low, before float64
+	for i, b := range c.buckets {
+		within := b.count - earlier.buckets[i].count
+		if within >= share*total {
+			if math.IsInf(b.bound, 1) {
+				return low
+			}
+			return low + (b.bound-low)*(share*total-before)/max(1, within-before)
+		}
+		low, before = b.bound, within
+	}
+	return low
+}

@@ -1,0 +1,116 @@
+package console
+
+import (
+	"math"
+	"strconv"
+)
+
+const (
+	// maxPoints is how much of the past a chart shows: ten minutes at the default interval.
+	maxPoints = 300
+	// maxSeries bounds the charts of everything together. Beyond it, new ones have none.
+	maxSeries = 12_000
+)
+
+// value is a number of a chart, NaN where there is none.
+type value float64
+
+// MarshalJSON writes three significant digits, and null for none.
+func (v value) MarshalJSON() ([]byte, error) {
+	f := float64(v)
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return []byte("null"), nil
+	}
+	return strconv.AppendFloat(nil, f, 'g', 4, 64), nil
+}
+
+var none = value(math.NaN())
+
+// ring holds the latest points of one series. All series are drawn over the same samples, which are numbered.
+type ring struct {
+	points []float32
+	last   int // number of the sample of the latest point
+}
+
+// set puts a point at a sample. Samples that were left out are gaps.
+func (r *ring) set(sample int, v float64) {
+	if len(r.points) == 0 {
+		r.last = sample - 1
+	}
+	if missed := sample - r.last - 1; missed >= maxPoints {
+		r.points = r.points[:0]
+	} else {
+		for range missed {
+			r.points = append(r.points, float32(math.NaN()))
+		}
+	}
+	if sample > r.last {
+		r.points, r.last = append(r.points, float32(v)), sample
+	}
+	if over := len(r.points) - maxPoints; over > 0 {
+		r.points = append(r.points[:0], r.points[over:]...)
+	}
+}
+
+// until returns the points up to a sample, with gaps where there is none, at most n.
+func (r *ring) until(sample, n int) []value {
+	if r == nil || len(r.points) == 0 || sample-r.last >= n {
+		return nil
+	}
+	out := make([]value, 0, min(n, len(r.points)+sample-r.last))
+	first := max(0, len(r.points)+sample-r.last-n)
+	for _, p := range r.points[min(first, len(r.points)):] {
+		out = append(out, value(p))
+	}
+	for range sample - r.last {
+		out = append(out, none)
+	}
+	return out
+}
+
+// latest is the last of some values that is a number.
+func latest(values []value) value {
+	for i := len(values) - 1; i >= 0; i-- {
+		if !math.IsNaN(float64(values[i])) {
+			return values[i]
+		}
+	}
+	return none
+}
+
+// charts are all series, by what they are about: replica, backend, endpoint and measure, joined.
+type charts struct {
+	sample int
+	rings  map[chartKey]*ring
+}
+
+type chartKey struct{ replica, backend, endpoint, measure string }
+
+func newCharts() *charts { return &charts{rings: map[chartKey]*ring{}} }
+
+// next begins a sample, and forgets the series that have had no point for as long as a chart shows.
+func (c *charts) next() {
+	c.sample++
+	if c.sample%maxPoints != 0 {
+		return
+	}
+	for k, r := range c.rings {
+		if c.sample-r.last >= maxPoints {
+			delete(c.rings, k)
+		}
+	}
+}
+
+func (c *charts) set(k chartKey, v float64) {
+	r := c.rings[k]
+	if r == nil {
+		if len(c.rings) >= maxSeries {
+			return
+		}
+		r = &ring{}
+		c.rings[k] = r
+	}
+	r.set(c.sample, v)
+}
+
+func (c *charts) get(k chartKey, n int) []value { return c.rings[k].until(c.sample, n) }

@@ -1,0 +1,273 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// apiServer is an API server with so many APIServices, the first of which is down, and nothing else.
+func apiServer(t *testing.T, n int) *httptest.Server {
+	t.Helper()
+	var list strings.Builder
+	list.WriteString(`{"kind":"APIServiceList","apiVersion":"apiregistration.k8s.io/v1","items":[`)
+	for i := range n {
+		if i > 0 {
+			list.WriteByte(',')
+		}
+		status, reason := "True", "Passed"
+		if i == 0 {
+			status, reason = "False", "FailedDiscoveryCheck"
+		}
+		fmt.Fprintf(&list, `{"metadata":{"name":"v1.g%04d.example.com"},"spec":{"group":"g%04d.example.com","version":"v1","service":{"name":"s","namespace":"n"}},`+
+			`"status":{"conditions":[{"type":"Available","status":%q,"reason":%q,"message":"<script>alert(1)</script>"}]}}`, i, i, status, reason)
+	}
+	list.WriteString(`]}`)
+	m := http.NewServeMux()
+	m.HandleFunc("GET /apis/apiregistration.k8s.io/v1/apiservices", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, list.String())
+	})
+	m.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"gitVersion":"v1.34.0"}`) })
+	s := httptest.NewServer(m)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// started is a console that runs until the test ends.
+func started(t *testing.T, client *rest.Config) *Console {
+	t.Helper()
+	c, err := New(Config{Client: client, Context: "test", Interval: time.Second, NoDrills: "no drills here"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the console ended with: %v", err)
+		}
+	})
+	return c
+}
+
+type answered struct {
+	code   int
+	body   string
+	header http.Header
+}
+
+// send asks the console. Headers come in pairs; Host is the host.
+func send(t *testing.T, c *Console, method, path, body string, headers ...string) answered {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.guard.host+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answered{resp.StatusCode, string(content), resp.Header}
+}
+
+func (c *Console) origin() string { return "http://" + c.guard.host }
+
+func withCookie(c *Console) []string { return []string{"Cookie", cookieName + "=" + c.guard.cookie} }
+
+// The link works once, from the page itself, and gives a cookie that scripts cannot read and other sites do not send.
+func TestTheLinkWorksOnce(t *testing.T) {
+	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
+	token := strings.TrimPrefix(c.URL(), "http://"+c.guard.host+"/#token=")
+	body := fmt.Sprintf(`{"token":%q}`, token)
+	if a := send(t, c, "POST", "/session", `{"token":"guess"}`, "Origin", c.origin()); a.code != http.StatusUnauthorized {
+		t.Errorf("a guessed token: %d %s", a.code, a.body)
+	}
+	a := send(t, c, "POST", "/session", body, "Origin", c.origin())
+	cookie := a.header.Get("Set-Cookie")
+	if a.code != http.StatusOK || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Strict") || !strings.Contains(cookie, "Path="+c.guard.prefix) {
+		t.Fatalf("the token: %d %s, cookie %q", a.code, a.body, cookie)
+	}
+	if a := send(t, c, "POST", "/session", body, "Origin", c.origin()); a.code != http.StatusUnauthorized || !strings.Contains(a.body, "works once") {
+		t.Errorf("the token again: %d %s", a.code, a.body)
+	}
+}
+
+func TestTheLinkExpires(t *testing.T) {
+	now := time.Now()
+	g, err := newGuard("127.0.0.1:1", func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(tokenLifetime + time.Second)
+	if _, err := g.exchange(g.token); err == nil {
+		t.Error("a link that is too old works")
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
+	cookie := withCookie(c)
+	api := c.guard.prefix + "api/"
+	for _, tt := range []struct {
+		name, method, path, body string
+		headers                  []string
+		code                     int
+	}{
+		{"another host", "GET", "/", "", []string{"Host", "evil.example.com"}, http.StatusMisdirectedRequest},
+		{"another port", "GET", "/", "", []string{"Host", "127.0.0.1:1"}, http.StatusMisdirectedRequest},
+		{"no session", "GET", api + "stream", "", nil, http.StatusUnauthorized},
+		{"a wrong session", "GET", api + "apiservices/v1.g0000.example.com", "", []string{"Cookie", cookieName + "=x"}, http.StatusUnauthorized},
+		{"no origin", "POST", api + "doctor", "{}", cookie, http.StatusForbidden},
+		{"another origin", "POST", api + "doctor", "{}", append(cookie[:2:2], "Origin", "http://evil.example.com"), http.StatusForbidden},
+		{"origin null", "POST", api + "doctor", "{}", append(cookie[:2:2], "Origin", "null"), http.StatusForbidden},
+		{"a request of another page", "GET", "/", "", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, http.StatusForbidden},
+		{"another method", "DELETE", "/", "", nil, http.StatusMethodNotAllowed},
+		{"a large body", "POST", api + "doctor", `{"apiService":"` + strings.Repeat("a", maxRequest) + `"}`, append(cookie[:2:2], "Origin", c.origin()), http.StatusRequestEntityTooLarge},
+		{"no JSON", "POST", api + "doctor", "x", append(cookie[:2:2], "Origin", c.origin()), http.StatusBadRequest},
+		{"an APIService that is not there", "POST", api + "doctor", `{"apiService":"x"}`, append(cookie[:2:2], "Origin", c.origin()), http.StatusNotFound},
+		{"drills where none may run", "POST", api + "drills", `{"names":["refuse"]}`, append(cookie[:2:2], "Origin", c.origin()), http.StatusBadRequest},
+		{"no run", "GET", api + "runs/7", "", cookie, http.StatusNotFound},
+		{"a file that is not of the page", "GET", "/server.go", "", nil, http.StatusNotFound},
+	} {
+		if a := send(t, c, tt.method, tt.path, tt.body, tt.headers...); a.code != tt.code {
+			t.Errorf("%s: %d %s, want %d", tt.name, a.code, a.body, tt.code)
+		}
+	}
+}
+
+// The policy allows files of the page and nothing else, and the page has no script or style within.
+func TestThePageLoadsNothingOfOthers(t *testing.T) {
+	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
+	a := send(t, c, "GET", "/", "")
+	csp := a.header.Get("Content-Security-Policy")
+	for _, want := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"} {
+		if !strings.Contains(csp, want) {
+			t.Errorf("the policy %q lacks %s", csp, want)
+		}
+	}
+	if strings.Contains(csp, "unsafe") || strings.Contains(a.body, "<style") || strings.Contains(a.body, " style=") || strings.Contains(a.body, "//") {
+		t.Errorf("the page has what the policy forbids: %s", a.body)
+	}
+	for name := range pageFiles {
+		if a := send(t, c, "GET", "/"+name, ""); a.code != http.StatusOK || a.header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%q: %d", name, a.code)
+		}
+	}
+	code, err := page.ReadFile("page/console.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(code); strings.Contains(text, "innerHTML") || strings.Contains(text, "https://") {
+		t.Error("console.js writes HTML, or names another server")
+	}
+}
+
+// stream opens the stream of events, and returns a function that waits for the next event of a kind.
+func stream(t *testing.T, c *Console) func(event string) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, "GET", c.origin()+c.guard.prefix+"api/stream", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Cookie", cookieName+"="+c.guard.cookie)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("the stream: %s", resp.Status)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 8<<20)
+	return func(event string) []byte {
+		t.Helper()
+		is := ""
+		for lines.Scan() {
+			if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				is = name
+			} else if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && is == event {
+				return []byte(data)
+			}
+		}
+		t.Fatalf("the stream ended without %s: %v", event, lines.Err())
+		return nil
+	}
+}
+
+func TestAThousandAPIServices(t *testing.T) {
+	c := started(t, &rest.Config{Host: apiServer(t, 1000).URL})
+	var got changes
+	if err := json.Unmarshal(stream(t, c)("apiservices"), &got); err != nil {
+		t.Fatal(err)
+	}
+	down := 0
+	for _, r := range got.Set {
+		if r.State == stateDown {
+			down++
+		}
+	}
+	if len(got.Set) != 1000 || !got.Complete || down != 1 {
+		t.Errorf("%d APIServices, %d of them down, complete: %v", len(got.Set), down, got.Complete)
+	}
+	a := send(t, c, "GET", c.guard.prefix+"api/apiservices/v1.g0000.example.com", "", withCookie(c)...)
+	if a.code != http.StatusOK || !strings.Contains(a.body, "FailedDiscoveryCheck") || strings.Contains(a.body, "<script>") {
+		t.Errorf("one APIService: %d %s", a.code, a.body)
+	}
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
+	for range maxStreams {
+		stream(t, c)("overview")
+	}
+	if a := send(t, c, "GET", c.guard.prefix+"api/stream", "", withCookie(c)...); a.code != http.StatusServiceUnavailable {
+		t.Errorf("one stream too many: %d %s", a.code, a.body)
+	}
+}
+
+// What was refused, and what was done, is in the audit list.
+func TestAudit(t *testing.T) {
+	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
+	send(t, c, "POST", c.guard.prefix+"api/doctor", "{}", withCookie(c)...)
+	var deeds []deed
+	if err := json.Unmarshal(stream(t, c)("audit"), &deeds); err != nil {
+		t.Fatal(err)
+	}
+	if len(deeds) != 1 || deeds[0].What != "refused" || !deeds[0].Bad {
+		t.Errorf("the audit list is %+v", deeds)
+	}
+}
+
+func TestConsoleNeedsAReasonableInterval(t *testing.T) {
+	if _, err := New(Config{Client: &rest.Config{Host: "http://127.0.0.1:1"}, Interval: time.Millisecond}); err == nil {
+		t.Error("an interval of a millisecond is accepted")
+	}
+}

@@ -1,0 +1,149 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+)
+
+const (
+	// maxStreams bounds the pages that are open at a time.
+	maxStreams = 8
+	// streamGap is the least time between two looks of a stream at what has changed.
+	streamGap = 250 * time.Millisecond
+	// heartbeat shows a page that has nothing new that the console is there, and the console that the page is.
+	heartbeat = 15 * time.Second
+	// writeTimeout is how long a browser may take to read.
+	writeTimeout = 10 * time.Second
+)
+
+// seen is what one stream has sent.
+type seen struct {
+	rows     map[string]int
+	sections map[string]int
+}
+
+// changes are rows of the list of APIServices.
+type changes struct {
+	Set  []*row   `json:"set,omitempty"`
+	Gone []string `json:"gone,omitempty"`
+	// Complete says that this is the whole list.
+	Complete bool `json:"complete,omitempty"`
+}
+
+type message struct {
+	event string
+	body  []byte
+}
+
+// stream sends what is known, and then what changes, as server-sent events.
+func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
+	select {
+	case c.streams <- struct{}{}:
+		defer func() { <-c.streams }()
+	default:
+		c.fail(w, http.StatusServiceUnavailable, fmt.Sprintf("%d pages are open: close one", maxStreams))
+		return
+	}
+	out := http.NewResponseController(w)
+	// The server's limit for reading a request would end the stream: the connection is still read, to notice that the page has left.
+	if err := out.SetReadDeadline(time.Time{}); err != nil {
+		c.fail(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	sent := seen{rows: nil, sections: map[string]int{}}
+	beat := time.NewTimer(heartbeat)
+	defer beat.Stop()
+	gap := time.NewTimer(0)
+	defer gap.Stop()
+	for {
+		messages, changed := c.state.newer(&sent)
+		if !write(w, out, messages) {
+			return
+		}
+		gap.Reset(streamGap)
+		select {
+		case <-gap.C:
+		case <-r.Context().Done():
+			return
+		}
+		beat.Reset(heartbeat)
+		select {
+		case <-changed:
+		case <-beat.C:
+			if !write(w, out, []message{{event: "beat", body: []byte("{}")}}) {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// write sends messages; false when the page is gone.
+func write(w http.ResponseWriter, out *http.ResponseController, messages []message) bool {
+	if out.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
+		return false
+	}
+	for _, m := range messages {
+		if _, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", m.event, m.body); err != nil { // JSON has no line breaks
+			return false
+		}
+	}
+	return out.Flush() == nil
+}
+
+// newer is what a stream has not sent yet, and a channel that is closed when there is more.
+func (s *state) newer(sent *seen) (messages []message, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.sections)) {
+		if section := s.sections[name]; name != sectionTick && section.version != sent.sections[name] {
+			sent.sections[name] = section.version
+			messages = append(messages, message{name, section.body})
+		}
+	}
+	if body := s.newerRows(sent); body != nil {
+		messages = append(messages, message{"apiservices", body})
+	}
+	// The last one: the page draws then.
+	if tick := s.sections[sectionTick]; tick.version != sent.sections[sectionTick] {
+		sent.sections[sectionTick] = tick.version
+		messages = append(messages, message{sectionTick, tick.body})
+	}
+	return messages, s.changed
+}
+
+func (s *state) newerRows(sent *seen) []byte {
+	if !s.listed {
+		return nil
+	}
+	out := changes{Complete: sent.rows == nil}
+	if sent.rows == nil {
+		sent.rows = map[string]int{}
+	}
+	for name, version := range s.versions {
+		if sent.rows[name] != version {
+			sent.rows[name] = version
+			out.Set = append(out.Set, s.rows[name])
+		}
+	}
+	for name := range sent.rows {
+		if s.rows[name] == nil {
+			delete(sent.rows, name)
+			out.Gone = append(out.Gone, name)
+		}
+	}
+	if len(out.Set)+len(out.Gone) == 0 && !out.Complete {
+		return nil
+	}
+	body, err := json.Marshal(out)
+	if err != nil {
+		return nil // strings and times can be encoded
+	}
+	return body
+}

@@ -1,0 +1,124 @@
+package console
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// maxMoments bounds the timeline: the oldest entries go.
+	maxMoments = 500
+	// sameChange is how far apart the times may be that a replica and the condition give for one change.
+	sameChange = 5 * time.Second
+	// earlier is how far back changes are shown that nobody saw, but for those that still hold.
+	earlier = time.Hour
+)
+
+// timeline is what changed, latest first.
+type timeline struct {
+	moments []moment
+	// events are the Events by UID, with how often each was counted, so that a repeated one moves.
+	events map[string]int32
+}
+
+// add puts an entry in its place. It returns whether that is new.
+func (t *timeline) add(m moment) bool {
+	for i := range t.moments {
+		o := &t.moments[i]
+		if o.Object != m.Object || o.Name != m.Name || o.Kind == "event" || m.Kind == "event" || o.To != m.To {
+			continue
+		}
+		same := o.Kind == m.Kind && o.What == m.What && o.At.Equal(m.At)
+		// The condition Available says what the replica found that writes it: one change. The verdict says more.
+		both := o.Kind != m.Kind && (o.What == "Available" || m.What == "Available") && o.At.Sub(m.At).Abs() <= sameChange
+		if same {
+			return false
+		}
+		if both {
+			if m.Kind == "condition" {
+				return false
+			}
+			*o = m
+			t.sort()
+			return true
+		}
+	}
+	t.moments = append(t.moments, m)
+	t.sort()
+	return true
+}
+
+func (t *timeline) sort() {
+	slices.SortStableFunc(t.moments, func(a, b moment) int { return b.At.Compare(a.At) })
+	if len(t.moments) > maxMoments {
+		t.moments = t.moments[:maxMoments]
+	}
+}
+
+// changed adds the conditions of an object that differ from what they were. Before is nil when the object was not known.
+func (t *timeline) changed(object, name string, before, now []condition, known bool, at time.Time) (added bool) {
+	for _, c := range now {
+		was := find(before, c.Type)
+		since := c.Since
+		if since.IsZero() || since.After(at) {
+			since = at
+		}
+		m := moment{At: since, Kind: "condition", Object: object, Name: name, What: c.Type, To: c.Status, Reason: c.Reason, Message: c.Message, Bad: c.Bad, Good: !c.Bad && wellWhen[c.Type] != ""}
+		switch {
+		case known && was.Status != c.Status:
+			m.From = was.Status
+		case known || !c.Bad && at.Sub(since) > earlier:
+			continue
+		}
+		if t.add(m) {
+			added = true
+		}
+	}
+	return added
+}
+
+// addEvents adds Events, and those anew that were repeated.
+func (t *timeline) addEvents(all []corev1.Event) (added bool) {
+	seen := make(map[string]int32, len(all))
+	for i := range all {
+		e := &all[i]
+		id, count := string(e.UID), e.Count
+		at := e.LastTimestamp.Time
+		if e.Series != nil {
+			count, at = e.Series.Count, e.Series.LastObservedTime.Time
+		}
+		if at.IsZero() {
+			at = e.EventTime.Time
+		}
+		seen[id] = count
+		if was, known := t.events[id]; known && was == count {
+			continue
+		}
+		t.moments = slices.DeleteFunc(t.moments, func(m moment) bool {
+			return m.Kind == "event" && m.Object == e.InvolvedObject.Kind && m.Name == e.InvolvedObject.Name && m.Reason == e.Reason && m.Message == e.Message
+		})
+		added = true
+		t.moments = append(t.moments, moment{
+			At: at, Kind: "event", Object: e.InvolvedObject.Kind, Name: e.InvolvedObject.Name, Reason: e.Reason, Message: e.Message, Count: count,
+			Bad: e.Type == corev1.EventTypeWarning, Good: e.Type != corev1.EventTypeWarning && e.Reason == "BackendAvailable",
+		})
+	}
+	t.events = seen
+	if added {
+		t.sort()
+	}
+	return added
+}
+
+// of are the entries about an object.
+func (t *timeline) of(object, name string) []moment {
+	var out []moment
+	for _, m := range t.moments {
+		if m.Object == object && m.Name == name {
+			out = append(out, m)
+		}
+	}
+	return out
+}
