@@ -56,7 +56,7 @@ type dispatcher struct {
 }
 
 // newDispatcher makes the library's controller use levels of ours.
-func newDispatcher(cfg *Config, factory informers.SharedInformerFactory) (*dispatcher, error) {
+func newDispatcher(cfg *Config, statuses *statusWriter, factory informers.SharedInformerFactory) (*dispatcher, error) {
 	levels, err := newClassifier(factory.Flowcontrol().V1(), cfg.Metrics)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func newDispatcher(cfg *Config, factory informers.SharedInformerFactory) (*dispa
 	controller := flowcontrol.NewTestable(flowcontrol.TestableConfig{
 		Name: "fairness", Clock: eventclock.Real{}, AsFieldManager: flowcontrol.ConfigConsumerAsFieldManager,
 		FoundToDangling: func(found bool) bool { return !found },
-		InformerFactory: factory, FlowcontrolClient: cfg.Client.FlowcontrolV1(), ServerConcurrencyLimit: cfg.Seats,
+		InformerFactory: factory, FlowcontrolClient: statuses, ServerConcurrencyLimit: cfg.Seats,
 		ReqsGaugeVec:      fcmetrics.PriorityLevelConcurrencyGaugeVec,
 		ExecSeatsGaugeVec: fcmetrics.PriorityLevelExecutionSeatsGaugeVec,
 		QueueSetFactory:   levels,
@@ -96,19 +96,23 @@ func New(cfg Config) (*Fairness, error) {
 func (f *Fairness) Ready() <-chan struct{} { return f.ready }
 
 // Run follows the objects and maintains those that must exist until ctx ends. It can be called once. The library ends
-// two loops of its own with ctx without waiting for them; they are asleep, or reading a cache.
+// two loops of its own with ctx without waiting for them; they are asleep, or reading a cache, since no status is written
+// any more.
 func (f *Fairness) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	fcmetrics.Register() // before the library looks up its gauges: later they would be slow ones
 	factory := clients.NewInformers(f.cfg.Client, nil).ForLibrary()
-	defer factory.Shutdown()
-	defer cancel()
+	statuses := &statusWriter{FlowcontrolV1Interface: f.cfg.Client.FlowcontrolV1(), ctx: ctx}
+	defer func() {
+		cancel()
+		statuses.wait()
+		factory.Shutdown()
+	}()
 	ensurer, err := newEnsurer(f.cfg.Client.FlowcontrolV1(), factory.Flowcontrol().V1())
 	if err != nil {
 		return fmt.Errorf("fairness: %w", err)
 	}
-	d, err := newDispatcher(&f.cfg, factory)
+	d, err := newDispatcher(&f.cfg, statuses, factory)
 	if err != nil {
 		return fmt.Errorf("fairness: %w", err)
 	}

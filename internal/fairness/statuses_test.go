@@ -1,0 +1,103 @@
+package fairness_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apply "k8s.io/client-go/applyconfigurations/flowcontrol/v1"
+	"k8s.io/client-go/kubernetes"
+	client "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
+
+	"portico.dev/internal/fairness"
+)
+
+// slowStatuses is a client whose writes of statuses last until their context ends.
+type slowStatuses struct {
+	kubernetes.Interface
+	begun, ended chan struct{}
+}
+
+func (s *slowStatuses) FlowcontrolV1() client.FlowcontrolV1Interface {
+	return slowFlowcontrol{s.Interface.FlowcontrolV1(), s}
+}
+
+type slowFlowcontrol struct {
+	client.FlowcontrolV1Interface
+	*slowStatuses
+}
+
+func (s slowFlowcontrol) FlowSchemas() client.FlowSchemaInterface {
+	return slowSchemas{s.FlowcontrolV1Interface.FlowSchemas(), s.slowStatuses}
+}
+
+type slowSchemas struct {
+	client.FlowSchemaInterface
+	*slowStatuses
+}
+
+func (s slowSchemas) ApplyStatus(
+	ctx context.Context, _ *apply.FlowSchemaApplyConfiguration, _ metav1.ApplyOptions,
+) (*flowcontrolv1.FlowSchema, error) {
+	select {
+	case s.begun <- struct{}{}:
+	default:
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(patience):
+	}
+	select {
+	case s.ended <- struct{}{}:
+	default:
+	}
+	return nil, ctx.Err()
+}
+
+// The library writes statuses from a goroutine of its own, with a context that never ends.
+func TestTheEndWaitsForAStatusThatIsBeingWritten(t *testing.T) {
+	env := newTestEnv(t)
+	slow := &slowStatuses{env.client, make(chan struct{}, 1), make(chan struct{}, 1)}
+	f, err := fairness.New(fairness.Config{Client: slow, Seats: 600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A schema without a level gets the condition Dangling, and thus a write.
+	_, err = env.client.FlowcontrolV1().FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: "without-a-level"},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			MatchingPrecedence:         100,
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "unknown"},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx) }()
+	select {
+	case <-slow.begun:
+	case err := <-ended:
+		t.Fatalf("ended before a status was written: %v", err)
+	case <-time.After(patience):
+		t.Fatal("no status was written")
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience / 2):
+		t.Fatal("the end waits for a write that has no end of its own")
+	}
+	select {
+	case <-slow.ended:
+	default:
+		t.Error("a status is still being written")
+	}
+}
