@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -63,6 +64,7 @@ func devCommand() *cobra.Command {
 	config.AccessLog = false
 	logs.Level = "warn"
 	var ephemeral bool
+	nodes := aggregator.SimulatedNodes{Kwok: "kwok"}
 	cmd := &cobra.Command{
 		Use:   "dev [--ephemeral [-- COMMAND [ARGUMENT]...]]",
 		Short: "Run a front door and an extension server in one process, to try it",
@@ -72,9 +74,15 @@ procfs of this machine. The extension server is registered through the public AP
 
 With --ephemeral there is only the front door, on a free port unless --secure-port is given. It keeps
 everything in memory and in a temporary directory, which is removed at the end. COMMAND runs with
-KUBECONFIG set to an administrator's kubeconfig, and the program ends with its exit status.`,
-		Example: "  aggregator dev\n  aggregator dev --ephemeral -- kubectl apply --server-side -f manifests/",
+KUBECONFIG set to an administrator's kubeconfig, and the program ends with its exit status.
+
+With --nodes there are that many Nodes, node-1 and so on, which kwok (https://kwok.sigs.k8s.io) simulates. Pods
+that are assigned to one of them run, and have logs. kwok must be installed.`,
+		Example: "  aggregator dev\n  aggregator dev --nodes 3\n  aggregator dev --ephemeral -- kubectl apply --server-side -f manifests/",
 		Args: func(cmd *cobra.Command, args []string) error {
+			if ephemeral && nodes.Count != 0 {
+				return errors.New("--ephemeral starts the front door alone, without --nodes")
+			}
 			if len(args) > 0 && !ephemeral {
 				return fmt.Errorf("a command (%s) is only of use together with --ephemeral", args[0])
 			}
@@ -96,12 +104,14 @@ KUBECONFIG set to an administrator's kubeconfig, and the program ends with its e
 				return runEphemeral(cmd, config, args, log)
 			}
 			return settling(cmd.Context(), log, config.MemoryLimit, func(ctx context.Context) error {
-				return aggregator.Dev(ctx, config, cmd.OutOrStdout(), log)
+				return aggregator.Dev(ctx, config, nodes, cmd.OutOrStdout(), log)
 			})
 		},
 	}
 	addGroups(cmd, settings(&config, &logs))
 	cmd.Flags().BoolVar(&ephemeral, "ephemeral", false, "keep nothing: run the front door alone, with storage in memory, for the time of COMMAND or until it is interrupted")
+	cmd.Flags().IntVar(&nodes.Count, "nodes", 0, "how many Nodes kwok simulates, at most 1000")
+	cmd.Flags().StringVar(&nodes.Kwok, "kwok-binary", nodes.Kwok, "kwok, for --nodes: a path, or a name that is looked up in PATH")
 	return cmd
 }
 

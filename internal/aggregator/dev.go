@@ -32,16 +32,20 @@ import (
 
 // Dev runs a front door and, behind it, an extension server for the metrics of this machine, and prints how to use
 // them to out. The extension server has a port, a certificate and a service account of its own and is registered
-// through the public API: there is no shortcut inside the process.
-func Dev(ctx context.Context, c Config, out io.Writer, log *zap.Logger) error {
+// through the public API: there is no shortcut inside the process. kwok simulates the Nodes besides.
+func Dev(ctx context.Context, c Config, nodes SimulatedNodes, out io.Writer, log *zap.Logger) error {
 	started := time.Now()
+	kwok, err := nodes.find()
+	if err != nil {
+		return err
+	}
 	warnings := newDevLog(ctx, log)
 	log = warnings.log
 	front, err := New(c, log)
 	if err != nil {
 		return err
 	}
-	d := &devExtserver{config: c, front: front, log: log.Named("dev"), ready: make(chan struct{})}
+	d := &devExtserver{config: c, front: front, nodes: nodes, kwok: kwok, log: log.Named("dev"), ready: make(chan struct{})}
 	g := &run.Group{}
 	// First in the list is last to stop: a backend that went before the front door would be reported as an outage.
 	g.Add(run.Member{Name: "demonstration", Run: d.run})
@@ -94,6 +98,8 @@ func shellQuote(path string) string {
 type devExtserver struct {
 	config Config
 	front  *Aggregator
+	nodes  SimulatedNodes
+	kwok   string // the program; empty without simulated Nodes
 	log    *zap.Logger
 	ready  chan struct{}
 }
@@ -115,7 +121,8 @@ func (d *devExtserver) run(ctx context.Context) error {
 		return err
 	}
 	token := &tokenFile{admin: admin, file: filepath.Join(d.config.DataDir, "extserver.token"), log: d.log}
-	if err := d.prepare(ctx, admin, node, token); err != nil {
+	simulated := &kwok{nodes: d.nodes, path: d.kwok, front: d.front, admin: admin, log: d.log}
+	if err := d.prepare(ctx, admin, node, token, simulated); err != nil {
 		return err
 	}
 	kubeconfig, err := d.writeKubeconfig(token.file)
@@ -138,8 +145,11 @@ func (d *devExtserver) run(ctx context.Context) error {
 	}
 	g := &run.Group{}
 	g.Add(run.Member{Name: "token", Run: token.renew})
-	g.Add(run.Member{Name: "pending pods", Run: func(ctx context.Context) error { return (&pendingPods{d.log}).run(ctx, admin) }})
+	g.Add(run.Member{Name: "pending pods", Run: func(ctx context.Context) error { return (&pendingPods{d.nodes.Count, d.log}).run(ctx, admin) }})
 	g.Add(run.Member{Name: "extension server", Run: server.Run, Ready: server.Ready()})
+	if d.kwok != "" {
+		g.Add(run.Member{Name: "kwok", Run: simulated.run})
+	}
 	g.Add(run.Member{Name: "announcement", Run: func(ctx context.Context) error {
 		close(d.ready)
 		<-ctx.Done()
@@ -150,10 +160,13 @@ func (d *devExtserver) run(ctx context.Context) error {
 
 // prepare does what an administrator does before an extension server is started: the Node it speaks of, an identity,
 // and the rights that `extserver manifests --create-registration` prints.
-func (d *devExtserver) prepare(ctx context.Context, admin *rest.Config, node *devNode, token *tokenFile) error {
+func (d *devExtserver) prepare(ctx context.Context, admin *rest.Config, node *devNode, token *tokenFile, simulated *kwok) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 	if err := node.ensure(ctx, admin); err != nil {
+		return err
+	}
+	if err := simulated.prepare(ctx); err != nil {
 		return err
 	}
 	if err := applyRights(ctx, admin); err != nil {

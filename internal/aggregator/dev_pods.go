@@ -25,12 +25,18 @@ const (
 	pendingPage = 500
 )
 
-// pendingMessage says why a pod stays Pending in `aggregator dev`.
-const pendingMessage = "no scheduler has placed this pod: `aggregator dev` runs neither a scheduler nor a kubelet; start kube-scheduler and nodes (kwok simulates them) with this cluster's kubeconfig"
+// pendingMessage says why a pod stays Pending in `aggregator dev`, which simulates this many Nodes.
+func pendingMessage(nodes int) string {
+	if nodes > 0 {
+		return "no scheduler has placed this pod: `aggregator dev` runs none; start kube-scheduler with this cluster's kubeconfig, or set spec.nodeName of the pod to a Node (node-1)"
+	}
+	return "no scheduler has placed this pod: `aggregator dev` runs neither a scheduler nor a kubelet; start it with --nodes for simulated Nodes, and kube-scheduler with this cluster's kubeconfig"
+}
 
 // pendingPods writes an Event for each pod that no scheduler looks at.
 type pendingPods struct {
-	log *zap.Logger
+	nodes int // that are simulated
+	log   *zap.Logger
 }
 
 // run looks every pendingFor until ctx ends.
@@ -42,7 +48,7 @@ func (p *pendingPods) run(ctx context.Context, admin *rest.Config) error {
 	told := map[types.UID]bool{}
 	for ctx.Err() == nil {
 		round, cancel := context.WithTimeout(ctx, prepareTimeout)
-		told, err = tellPending(round, client, told, time.Now())
+		told, err = tellPending(round, client, pendingMessage(p.nodes), told, time.Now())
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			p.log.Debug("look for pods that stay Pending", zap.Error(err))
@@ -53,7 +59,7 @@ func (p *pendingPods) run(ctx context.Context, admin *rest.Config) error {
 }
 
 // tellPending writes the Events that are due, and returns the pods that were told, as far as they are still pending.
-func tellPending(ctx context.Context, client *clients.Client, told map[types.UID]bool, now time.Time) (map[types.UID]bool, error) {
+func tellPending(ctx context.Context, client *clients.Client, message string, told map[types.UID]bool, now time.Time) (map[types.UID]bool, error) {
 	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{
 		FieldSelector: fields.AndSelectors(fields.OneTermEqualSelector("spec.nodeName", ""), fields.OneTermEqualSelector("status.phase", string(corev1.PodPending))).String(),
 		Limit:         pendingPage,
@@ -71,7 +77,7 @@ func tellPending(ctx context.Context, client *clients.Client, told map[types.UID
 		if now.Sub(pod.CreationTimestamp.Time) < pendingFor || isLookedAt(pod) {
 			continue
 		}
-		if err := writePendingEvent(ctx, client, pod); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err := writePendingEvent(ctx, client, pod, message); err != nil && !apierrors.IsAlreadyExists(err) {
 			return still, err
 		}
 		still[pod.UID] = true
@@ -89,14 +95,14 @@ func isLookedAt(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil
 }
 
-func writePendingEvent(ctx context.Context, client *clients.Client, pod *corev1.Pod) error {
+func writePendingEvent(ctx context.Context, client *clients.Client, pod *corev1.Pod, message string) error {
 	now := metav1.Now()
 	_, err := client.CoreV1().Events(pod.Namespace).Create(ctx, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: strings.TrimRight(fmt.Sprintf("%.200s", pod.Name), "-.") + "." + string(pod.UID), Namespace: pod.Namespace},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 		},
-		Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Message: pendingMessage,
+		Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Message: message,
 		Source: corev1.EventSource{Component: fieldManager}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
 	if err != nil {

@@ -34,24 +34,24 @@ func TestPendingPodsAreTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if told, err := tellPending(ctx, client, map[types.UID]bool{}, now.Add(-2*time.Hour)); err != nil || len(told) != 0 {
+	if told, err := tellPending(ctx, client, pendingMessage(0), map[types.UID]bool{}, now.Add(-2*time.Hour)); err != nil || len(told) != 0 {
 		t.Errorf("at once: %v, %v", told, err)
 	}
-	told, err := tellPending(ctx, client, map[types.UID]bool{}, now)
+	told, err := tellPending(ctx, client, pendingMessage(0), map[types.UID]bool{}, now)
 	if err == nil {
-		told, err = tellPending(ctx, client, told, now)
+		told, err = tellPending(ctx, client, pendingMessage(0), told, now)
 	}
 	if err != nil || len(told) != 1 {
 		t.Fatalf("told %v, %v", told, err)
 	}
-	if _, err := tellPending(ctx, client, map[types.UID]bool{}, now); err != nil { // as after a restart
+	if _, err := tellPending(ctx, client, pendingMessage(0), map[types.UID]bool{}, now); err != nil { // as after a restart
 		t.Error(err)
 	}
 	events, err := client.CoreV1().Events("kube-system").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(events.Items) != 1 || events.Items[0].InvolvedObject.Name != "waits" || events.Items[0].Message != pendingMessage {
+	if len(events.Items) != 1 || events.Items[0].InvolvedObject.Name != "waits" || events.Items[0].Message != pendingMessage(0) {
 		t.Errorf("events %+v", events.Items)
 	}
 }

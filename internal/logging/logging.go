@@ -2,6 +2,8 @@
 package logging
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -157,7 +159,8 @@ const quotingPrefix = "apiserver received an error that is not an metav1.Status"
 // told, and nobody else can do anything about it.
 const clientMistakePrefix = "Couldn't parse request"
 
-// redactingCore writes what the Kubernetes libraries log, without the parts of errors that quote what a client sent.
+// redactingCore writes what the Kubernetes libraries log, without the parts of errors that quote what a client sent, and with errors that
+// are none as messages for debugging.
 type redactingCore struct{ zapcore.Core }
 
 func newRedactingCore(c zapcore.Core) zapcore.Core { return redactingCore{c} }
@@ -178,8 +181,22 @@ func (d redactingCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *za
 	return checked.AddCore(e, d)
 }
 
+// isCanceled reports whether an entry tells of a request that was ended by whoever made it, as watches are when a program ends.
+func isCanceled(fields []zapcore.Field) bool {
+	return slices.ContainsFunc(fields, func(f zapcore.Field) bool {
+		err, ok := f.Interface.(error)
+		return ok && f.Type == zapcore.ErrorType && errors.Is(err, context.Canceled)
+	})
+}
+
 // Write implements zapcore.Core.
 func (d redactingCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	if isCanceled(fields) {
+		if !d.Enabled(zapcore.DebugLevel) {
+			return nil
+		}
+		e.Level = zapcore.DebugLevel
+	}
 	e.Message = redact(e.Message)
 	for i, f := range fields {
 		if text, ok := textOf(f); ok && redact(text) != text {

@@ -1,7 +1,9 @@
 package logging
 
 import (
+	"context"
 	"errors"
+	"net/url"
 	"testing"
 
 	"go.uber.org/zap"
@@ -40,6 +42,18 @@ func TestMistakesOfClientsAreNotErrorsOfOurs(t *testing.T) {
 		core, seen := observer.New(level)
 		zap.New(newRedactingCore(core)).Error(clientMistakePrefix, zap.Error(errors.New("unable to parse requirement")))
 		if seen.Len() != want || want > 0 && seen.All()[0].Level != zap.DebugLevel {
+			t.Errorf("at level %s: %v", level, seen.All())
+		}
+	}
+}
+
+func TestTheEndOfARequestByItsMakerIsNoError(t *testing.T) {
+	for level, want := range map[zapcore.Level]int{zap.InfoLevel: 1, zap.DebugLevel: 2} {
+		core, seen := observer.New(level)
+		log := zap.New(newRedactingCore(core))
+		log.Error("Failed to watch", zap.Error(&url.Error{Op: "Get", URL: "http://in-process.invalid", Err: context.Canceled}))
+		log.Error("Failed to watch", zap.Error(context.DeadlineExceeded))
+		if seen.Len() != want || seen.All()[want-1].Level != zap.ErrorLevel || want > 1 && seen.All()[0].Level != zap.DebugLevel {
 			t.Errorf("at level %s: %v", level, seen.All())
 		}
 	}
