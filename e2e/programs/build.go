@@ -23,6 +23,7 @@ var recipes = map[string]recipe{
 
 	"kube-apiserver":          kubernetes("kube-apiserver"),
 	"kube-controller-manager": kubernetes("kube-controller-manager"),
+	"kube-scheduler":          kubernetes("kube-scheduler"),
 
 	"manager":   nested("e2e/clients/manager", "."),
 	"installer": nested("e2e/clients/installer", "."),

@@ -50,9 +50,28 @@ type frontDoor struct {
 func startFrontDoor(t *testing.T, name string, flags ...string) *frontDoor {
 	t.Helper()
 	d := &frontDoor{t: t, name: name, dir: t.TempDir(), port: freePort(t), flags: flags}
-	d.log = openLog(t, name)
-	d.rotate(t, newAuthority(t, "front proxies"))
-	d.trust(t, d.proxyCA)
+	d.open(t, newAuthority(t, "front proxies"))
+	d.letUsersIn(t)
+	return d
+}
+
+// beside starts another front door with the flags and the keys of d, over the same etcd, which a flag of d names.
+func (d *frontDoor) beside(t *testing.T, name string) *frontDoor {
+	t.Helper()
+	other := &frontDoor{t: t, name: name, dir: t.TempDir(), port: freePort(t), flags: d.flags}
+	if err := pki.CopyShared(filepath.Join(other.dir, "data", "pki"), filepath.Join(d.dir, "data", "pki")); err != nil {
+		t.Fatal(err)
+	}
+	other.open(t, d.proxyCA)
+	return other
+}
+
+// open starts the front door, with a front-proxy certificate of this authority.
+func (d *frontDoor) open(t *testing.T, proxies *pki.Authority) {
+	t.Helper()
+	d.log = openLog(t, d.name)
+	d.rotate(t, proxies)
+	d.trust(t, proxies)
 	t.Cleanup(func() {
 		if d.process != nil {
 			d.process.Finish(t)
@@ -60,8 +79,6 @@ func startFrontDoor(t *testing.T, name string, flags ...string) *frontDoor {
 	})
 	d.start(t)
 	d.connect(t)
-	d.letUsersIn(t)
-	return d
 }
 
 func openLog(t *testing.T, name string) *os.File {

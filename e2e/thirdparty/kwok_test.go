@@ -92,14 +92,27 @@ spec:
 `
 
 // Kubectl reaches pods and nodes through the front door, which reaches kwok's kubelet: SPDY on that side, websockets and SPDY on the other.
+// With two front doors over one etcd, each kubectl asks the next one.
 func TestKwok(t *testing.T) {
+	t.Parallel()
+	t.Run("one front door", func(t *testing.T) { throughFrontDoors(t, "front-kwok") })
+	t.Run("two front doors", func(t *testing.T) { throughFrontDoors(t, "front-kwok-a", "front-kwok-b") })
+}
+
+func throughFrontDoors(t *testing.T, names ...string) {
 	t.Parallel()
 	authority := newAuthority(t, "kubelets")
 	dir := t.TempDir()
 	place(t, filepath.Join(dir, "ca.crt"), authority.PEM())
-	d := startFrontDoor(t, "front-kwok", "--kubelet-preferred-address-types", "InternalIP", "--kubelet-certificate-authority", filepath.Join(dir, "ca.crt"),
-		"--audit-log-path", "audit.log")
-	k := &kwok{frontDoor: d, dir: dir, ip: addressOf(t), port: freePort(t)}
+	flags := []string{"--kubelet-preferred-address-types", "InternalIP", "--kubelet-certificate-authority", filepath.Join(dir, "ca.crt"), "--audit-log-path", "audit.log"}
+	if len(names) > 1 {
+		flags = append(flags, "--etcd-servers", startEtcd(t), "--peer-advertise-ip", "127.0.0.1")
+	}
+	d := startFrontDoor(t, names[0], flags...)
+	k := &kwok{frontDoor: d, fronts: []*frontDoor{d}, dir: dir, ip: addressOf(t), port: freePort(t)}
+	for _, name := range names[1:] {
+		k.fronts = append(k.fronts, d.beside(t, name))
+	}
 	k.start(t, authority)
 
 	t.Run("logs", k.logs)
@@ -114,11 +127,13 @@ func TestKwok(t *testing.T) {
 
 // kwok is a kubelet of one Node, n1, with one Pod, a in the namespace default.
 type kwok struct {
-	*frontDoor
-	dir, ip string
-	port    int
-	web     int // port of a web server on all addresses, which is that of the pod
-	process *programs.Process
+	*frontDoor // the first one
+	fronts     []*frontDoor
+	asked      int // how often kubectl was run
+	dir, ip    string
+	port       int
+	web        int // port of a web server on all addresses, which is that of the pod
+	process    *programs.Process
 }
 
 // copied is the size of the file that kubectl copies.
@@ -204,9 +219,19 @@ func (k *kwok) start(t *testing.T, authority *pki.Authority) {
 	})
 }
 
+// next is the front door that kubectl asks now.
+func (k *kwok) next() *frontDoor {
+	k.asked++
+	return k.fronts[k.asked%len(k.fronts)]
+}
+
+func (k *kwok) kubectl(input string, args ...string) (string, error) {
+	return k.next().kubectl(input, args...)
+}
+
 func (k *kwok) run(t *testing.T) {
 	t.Helper()
-	p, err := programs.Start("kwok", k.dir, append(k.env(), "PATH="+filepath.Join(k.dir, "bin")+":"+os.Getenv("PATH")), openLog(t, "kwok"), filepath.Join(binaries, "kwok"), "--kubeconfig", k.kubeconfig(),
+	p, err := programs.Start("kwok", k.dir, append(k.env(), "PATH="+filepath.Join(k.dir, "bin")+":"+os.Getenv("PATH")), openLog(t, "kwok-of-"+k.name), filepath.Join(binaries, "kwok"), "--kubeconfig", k.kubeconfig(),
 		"--config", filepath.Join(k.dir, "kwok.yaml"), "--manage-all-nodes", "--node-ip", k.ip, "--node-port", strconv.Itoa(k.port),
 		"--server-address", net.JoinHostPort(k.ip, strconv.Itoa(k.port)), "--tls-cert-file", filepath.Join(k.dir, "kubelet.crt"),
 		"--tls-private-key-file", filepath.Join(k.dir, "kubelet.key"), "--node-lease-duration-seconds", "40")
@@ -315,7 +340,7 @@ func (k *kwok) exec(t *testing.T) {
 	// With a terminal.
 	if script, err := exec.LookPath("script"); err == nil {
 		cmd := exec.CommandContext(t.Context(), script, "-qec", filepath.Join(binaries, "kubectl")+" exec -it a -- sh -c 'test -t 0 && echo a terminal'", "/dev/null")
-		cmd.Dir, cmd.Env = k.frontDoor.dir, k.env()
+		cmd.Dir, cmd.Env = k.frontDoor.dir, k.next().env()
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "a terminal") {
 			t.Errorf("exec -it: %q, %v", out, err)
 		}
@@ -327,7 +352,7 @@ func (k *kwok) kubectlIn(websockets, input string, args ...string) (string, erro
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "kubectl"), args...)
 	cmd.Dir, cmd.Stdin = k.frontDoor.dir, strings.NewReader(input)
-	cmd.Env = append(k.env(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websockets)
+	cmd.Env = append(k.next().env(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websockets)
 	out, err := cmd.Output()
 	return string(out), err
 }
@@ -346,7 +371,7 @@ func (k *kwok) attach(t *testing.T) {
 	for _, websockets := range []string{"true", "false"} {
 		ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
 		cmd := exec.CommandContext(ctx, filepath.Join(binaries, "kubectl"), "attach", "a", "-c", "c")
-		cmd.Dir, cmd.Env = k.frontDoor.dir, append(k.env(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets)
+		cmd.Dir, cmd.Env = k.frontDoor.dir, append(k.next().env(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets)
 		out := must[io.ReadCloser](t)(cmd.StdoutPipe())
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -378,10 +403,10 @@ func (k *kwok) cp(t *testing.T) {
 	from := filepath.Join(k.frontDoor.dir, "file")
 	content := bytes.Repeat([]byte("0123456789abcdef"), copied/16)
 	place(t, from, content)
-	if _, err := k.kubectl("", "cp", "file", "default/a:"+filepath.Join(k.dir, "container", "copy")); err != nil {
+	if _, err := k.kubectl("", "cp", from, "default/a:"+filepath.Join(k.dir, "container", "copy")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.kubectl("", "cp", "default/a:"+filepath.Join(k.dir, "container", "copy"), "back"); err != nil {
+	if _, err := k.kubectl("", "cp", "default/a:"+filepath.Join(k.dir, "container", "copy"), filepath.Join(k.frontDoor.dir, "back")); err != nil {
 		t.Fatal(err)
 	}
 	back, err := os.ReadFile(filepath.Join(k.frontDoor.dir, "back"))
@@ -395,7 +420,7 @@ func (k *kwok) forward(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
 		port := freePort(t)
 		cmd := exec.CommandContext(ctx, filepath.Join(binaries, "kubectl"), "port-forward", "pod/a", fmt.Sprintf("%d:80", port))
-		cmd.Dir, cmd.Env = k.frontDoor.dir, append(k.env(), "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websockets)
+		cmd.Dir, cmd.Env = k.frontDoor.dir, append(k.next().env(), "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websockets)
 		out := must[io.ReadCloser](t)(cmd.StdoutPipe())
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -481,11 +506,16 @@ func (k *kwok) audited(t *testing.T) {
 		`/api/v1/namespaces/default/pods/a/log`, `"subresource":"exec"`, `"subresource":"portforward"`, `"subresource":"attach"`,
 	} {
 		eventually(t, "the audit log has "+wanted, func() error {
-			log, err := os.ReadFile(k.file("audit.log"))
-			if err == nil && !bytes.Contains(log, []byte(wanted)) {
-				err = errors.New("it has not")
+			for _, d := range k.fronts {
+				log, err := os.ReadFile(d.file("audit.log"))
+				if err != nil {
+					return err
+				}
+				if bytes.Contains(log, []byte(wanted)) {
+					return nil
+				}
 			}
-			return err
+			return errors.New("it has not")
 		})
 	}
 }

@@ -169,6 +169,13 @@ func TestSeveralMetricsServers(t *testing.T) {
 // newExtserver is our extserver, with rules of prometheus-adapter.
 func newExtserver(t *testing.T, d *frontDoor, prometheus string) *third {
 	s := newThird(t, d, ours, "extserver", []rbacv1.PolicyRule{described})
+	extserverOf(t, s, prometheus)
+	return s
+}
+
+// extserverOf makes s our extserver.
+func extserverOf(t *testing.T, s *third, prometheus string) {
+	t.Helper()
 	rules := filepath.Join(s.dir, "rules.yaml")
 	place(t, rules, []byte(extserverRules))
 	s.runner = &program{third: s, name: "extserver", args: []string{
@@ -176,7 +183,6 @@ func newExtserver(t *testing.T, d *frontDoor, prometheus string) *third {
 		"--tls-cert-file", filepath.Join(s.dir, "apiserver.crt"), "--tls-private-key-file", filepath.Join(s.dir, "apiserver.key"),
 		"--metrics-source", "none", "--prometheus-url", prometheus, "--custom-metrics-rules", rules, "--metrics-relist-interval", "2s",
 	}}
-	return s
 }
 
 // startKEDA starts KEDA's operator, with a ScaledObject for the Deployment worker, and makes its metrics server ready to start.
@@ -301,18 +307,10 @@ func metricsAreDiscovered(t *testing.T, d *frontDoor) {
 // startControllerManager starts kube-controller-manager with the controllers of autoscalers and of what they scale.
 func startControllerManager(t *testing.T, d *frontDoor) {
 	t.Helper()
-	p, err := programs.Start("kube-controller-manager", d.dir, d.env(), openLog(t, "kube-controller-manager"), filepath.Join(binaries, "kube-controller-manager"),
+	launch(t, d, "kube-controller-manager",
 		"--kubeconfig", d.kubeconfig(), "--authentication-kubeconfig", d.kubeconfig(), "--authorization-kubeconfig", d.kubeconfig(),
 		"--bind-address", "127.0.0.1", "--secure-port", "0", "--leader-elect=false", "--controllers", "horizontal-pod-autoscaler-controller,deployment-controller,replicaset-controller",
 		"--horizontal-pod-autoscaler-sync-period", "3s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // SIGTERM ends it as SIGKILL does
-		if err := p.Kill(); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func makeDeployment(t *testing.T, d *frontDoor, name string) {
