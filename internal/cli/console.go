@@ -27,6 +27,7 @@ type consoleOptions struct {
 	port     int
 	interval time.Duration
 	open     bool
+	tui      bool
 	drills   string
 }
 
@@ -41,9 +42,12 @@ replica finds, endpoints, what changed and why, namespaces that do not terminate
 The page is served on 127.0.0.1 only. The link that is printed works once, within ten minutes, in one browser. Whoever opens
 it acts with the rights of the kubeconfig; the page itself only reads, but for drills.
 
+With --tui the same is shown in the terminal, without a page and without drills.
+
 The command works with any API server, and needs only read rights. What it cannot read, the page says.`,
 		Example: `  aggregator console
-  aggregator console --context kind-test --port 8080`,
+  aggregator console --context kind-test --port 8080
+  aggregator console --tui`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -51,10 +55,14 @@ The command works with any API server, and needs only read rights. What it canno
 	}
 	fs := cmd.Flags()
 	o.Add(fs)
+	fs.BoolVar(&o.tui, "tui", false, "show it in the terminal, and not on a page")
 	fs.IntVar(&o.port, "port", 0, "port of 127.0.0.1 to serve the page on; default any that is free")
 	fs.DurationVar(&o.interval, "interval", 2*time.Second, "time between two looks at the cluster, at least 1s")
 	fs.BoolVar(&o.open, "open", false, "open the page in the browser of this machine")
 	fs.StringVar(&o.drills, "drills-on", "", "name of the context of the kubeconfig, to allow the page to run drills there: they break extension servers of their own")
+	for _, other := range []string{"port", "open", "drills-on"} {
+		cmd.MarkFlagsMutuallyExclusive("tui", other)
+	}
 	return cmd
 }
 
@@ -65,6 +73,10 @@ func (o *consoleOptions) run(ctx context.Context, out, terminal io.Writer) error
 	}
 	config.QPS = -1 // the console bounds itself
 	cfg := console.Config{Client: config, Context: o.contextName(), Port: o.port, Interval: o.interval, Timeout: o.Timeout, Log: terminal}
+	if o.tui {
+		cfg.Log = nil // it would be written over the screen
+		return console.Terminal(ctx, cfg, os.Stdin, os.Stdout)
+	}
 	if err := o.addDrills(&cfg); err != nil {
 		return err
 	}

@@ -61,8 +61,8 @@ type Console struct {
 	ctx      context.Context // of what runs; set by Run
 }
 
-// New listens. Run serves; without Run, Close lets go of the port.
-func New(cfg Config) (*Console, error) {
+// newConsole is a console without a page.
+func newConsole(cfg Config) (*Console, error) {
 	if cfg.Interval == 0 {
 		cfg.Interval = defaultInterval
 	}
@@ -89,11 +89,20 @@ func New(cfg Config) (*Console, error) {
 		c.state.publish(sectionJobs, []*job{})
 		c.state.publish(sectionAudit, []deed{})
 	})
+	return c, nil
+}
+
+// New listens. Run serves; without Run, Close lets go of the port.
+func New(cfg Config) (*Console, error) {
+	c, err := newConsole(cfg)
+	if err != nil {
+		return nil, err
+	}
 	// Loopback only, whatever the flags: who reaches the page has the rights of the kubeconfig.
 	if c.listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(cfg.Port))); err != nil {
 		return nil, fmt.Errorf("listen for the browser: %w", err)
 	}
-	if c.guard, err = newGuard(c.listener.Addr().String(), cfg.now); err != nil {
+	if c.guard, err = newGuard(c.listener.Addr().String(), c.cfg.now); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	c.handler = c.routes()

@@ -1,4 +1,4 @@
-// Package console serves a page about the APIServices of one cluster to a browser on the same machine.
+// Package console serves a page about the APIServices of one cluster to a browser on the same machine, or shows the same in a terminal.
 //
 // The console is a client of the API server, by a kubeconfig: it works with any. It polls, each question with a deadline and each answer
 // with a limit, and keeps a few minutes of what it saw in memory. With a Portico front door or gateway the page has more: the verdicts of

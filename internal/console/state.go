@@ -88,6 +88,7 @@ type gatewayVerdict struct {
 type section struct {
 	version int
 	body    []byte
+	content any // as it was published, for the terminal; read with mu held
 }
 
 func newState() *state {
@@ -123,7 +124,7 @@ func (s *state) publish(name string, content any) {
 	}
 	was := s.sections[name]
 	if string(was.body) != string(body) {
-		s.sections[name] = section{was.version + 1, body}
+		s.sections[name] = section{was.version + 1, body, content}
 	}
 }
 
