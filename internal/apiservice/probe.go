@@ -286,8 +286,11 @@ func errorText(err error) string {
 		op        *net.OpError
 		dns       *net.DNSError
 		invalid   x509.CertificateInvalidError
+		tunnel    *transport.TunnelError
 	)
 	switch {
+	case errors.As(err, &tunnel):
+		return tunnel.Text() + ": " + errorText(tunnel.Err)
 	case errors.As(err, &forbidden):
 		return "the Service leads to an address that must not be dialled: " + forbidden.Why
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil:

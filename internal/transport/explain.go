@@ -21,11 +21,14 @@ func (e *Error) Explain() (cause, text string, passing bool) {
 		alert     tls.AlertError
 		dns       *net.DNSError
 		timeout   interface{ Timeout() bool }
+		tunnel    *TunnelError
 	)
 	slow := errors.Is(e.Err, context.DeadlineExceeded) || errors.As(e.Err, &timeout) && timeout.Timeout()
 	switch {
 	case errors.As(e.Err, &forbidden):
 		return "ForbiddenAddress", "its Service leads to an address that must not be dialled", false
+	case errors.As(e.Err, &tunnel):
+		return tunnel.Problem.Cause(), tunnel.Text(), true
 	case errors.Is(e.Err, ErrUnresponsive):
 		return "Unresponsive", "it answers no requests", true
 	case errors.Is(e.Err, ErrNoEndpoints):
