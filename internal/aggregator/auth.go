@@ -18,6 +18,7 @@ import (
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/auth/tokenwebhook"
+	"portico.dev/internal/egress"
 	"portico.dev/internal/pki"
 )
 
@@ -173,7 +174,7 @@ func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 	}
 	h.webhook, err = tokenwebhook.New(tokenwebhook.Config{
 		File: a.WebhookConfigFile, Version: a.WebhookVersion, CacheTTL: a.WebhookCacheTTL,
-		Audiences: h.tokens.Audiences(), Metrics: h.metrics.Auth,
+		Audiences: h.tokens.Audiences(), Dial: egress.DialFunc(h.egress.ControlPlane()), Metrics: h.metrics.Auth,
 	})
 	return append(others, h.webhook), err
 }
@@ -221,7 +222,7 @@ func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
 func (h *parts) wireAuthorization() (err error) {
 	h.rbac = rbac.New(h.log.Named("rbac"))
 	c := h.cfg.Authorization
-	c.First = h.cfg.Embedded.Authorizers
+	c.First, c.Dial = h.cfg.Embedded.Authorizers, egress.DialFunc(h.egress.ControlPlane())
 	c.RBAC, c.Metrics, c.Logger = h.rbac, h.metrics.Authorization, h.log.Named("authorization")
 	if h.authz, err = authz.New(c); err != nil {
 		return err

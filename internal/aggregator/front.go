@@ -17,6 +17,7 @@ import (
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/audit"
 	"portico.dev/internal/coreapi"
+	"portico.dev/internal/egress"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/merge"
 	"portico.dev/internal/mirror"
@@ -96,7 +97,7 @@ func (h *parts) wireFront() error {
 	if c.TracingEndpoint != "" {
 		h.tracing = server.NewTracerProvider(server.TracingConfig{
 			Endpoint: c.TracingEndpoint, SamplingRatePerMillion: c.TracingSamplingRatePerMillion,
-			Service: "aggregator", Version: version.Portico, Logger: h.log.Named("tracing"),
+			Service: "aggregator", Version: version.Portico, Dial: h.egress.ControlPlane(), Logger: h.log.Named("tracing"),
 		})
 	}
 	config := server.ChainConfig{
@@ -160,7 +161,7 @@ func (h *parts) wireAudit() (err error) {
 	if !c.Enabled() {
 		return nil
 	}
-	c.Metrics, c.Logger = h.metrics.Audit, h.log.Named("audit")
+	c.Metrics, c.Logger, c.Dial = h.metrics.Audit, h.log.Named("audit"), egress.DialFunc(h.egress.ControlPlane())
 	h.audit, err = audit.New(c)
 	return err
 }

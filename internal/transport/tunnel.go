@@ -85,6 +85,19 @@ func (d *dialer) through(ctx context.Context) (net.Conn, error) {
 	return d.tunnel(ctx, d.address)
 }
 
+// Guarded is t for addresses that others may choose: those of CheckAddress are refused. Nil for nil.
+func Guarded(t Tunnel) Tunnel {
+	if t == nil {
+		return nil
+	}
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		if err := (guard{loopback: true, own: func() []string { return nil }}).checkUnresolved(address); err != nil {
+			return nil, err
+		}
+		return t(ctx, address)
+	}
+}
+
 // checkUnresolved is check for an address whose host may be a name that others resolve. Names that resolvers read as addresses are
 // refused, and those of loopback.
 func (g guard) checkUnresolved(address string) error {
