@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"google.golang.org/grpc"
 	"net"
 	"net/http"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 

@@ -2,6 +2,7 @@ package authz
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
