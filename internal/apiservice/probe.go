@@ -339,6 +339,8 @@ func failureFromError(err error) *failure {
 		// A connection that breaks during a request may be one that the backend was closing anyway.
 		f.slow = f.slow || ours.Sent
 	}
+	// A tunnel through which nothing passes is not slow: no other backend behind it answered meanwhile.
+	f.slow = f.slow && !transport.IsTunnelError(err)
 	return f
 }
 

@@ -12,7 +12,7 @@ import (
 func TestWhichTunnelsThereAre(t *testing.T) {
 	dir := t.TempDir()
 	uds := "proxyProtocol: GRPC\n    transport: {uds: {udsName: /run/konnectivity}}"
-	for name, wanted := range map[string][3]bool{"cluster": {true}, "Cluster": {true}, "controlplane": {false, true}, "etcd": {false, false, true}} {
+	for name, wanted := range map[string][3]bool{"cluster": {true}, "Cluster": {true}, "master": {false, true}, "controlplane": {false, true}, "etcd": {false, false, true}} {
 		s := load(t, dir, name, uds, nil)
 		for i, tunnel := range []transport.Tunnel{s.Cluster(), s.ControlPlane(), s.Etcd()} {
 			if (tunnel != nil) != wanted[i] {
@@ -48,8 +48,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"supported connection protocols are http:// and": head + "proxyProtocol: HTTPConnect\n    transport: {tcp: {url: \"a:1\"}}\n",
 		"is more or less than a scheme, a host and a":    head + "proxyProtocol: HTTPConnect\n    transport: {tcp: {url: \"http://me:secret@a:1\"}}\n",
 		"can be read by every user of this machine":      head + "proxyProtocol: HTTPConnect\n    transport: {tcp: {url: \"https://a:1\", tlsConfig: {clientCert: " + dir + "/none.crt, clientKey: " + dir + "/open.key}}}\n",
-		"supported values: \"cluster\"":                  strings.Replace(head, "name: cluster", "name: master", 1) + "proxyProtocol: Direct\n",
-		"unexpected config type":                         "apiVersion: apiserver.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n",
+		"supported values: \"cluster\"":                  strings.Replace(head, "name: cluster", "name: nodes", 1) + "proxyProtocol: Direct\n",
+		"no kind \"AuthenticationConfiguration\"":         "apiVersion: apiserver.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n",
 	} {
 		file := filepath.Join(dir, "egress.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -218,7 +218,7 @@ func (a *attempts) updateHealth(ctx context.Context, e *endpoint, f failure, err
 	default:
 		e.failed(err, false)
 	}
-	if ctx.Err() == nil && !f.headerTimeout && f.class == ClassBackend && !noResponse(err) && !IsTunnelError(err) && !errors.Is(err, ErrUnresponsive) {
+	if ctx.Err() == nil && !f.headerTimeout && f.class == ClassBackend && !noResponse(err) && !errors.Is(err, ErrUnresponsive) {
 		e.received() // that it failed is an answer of a kind
 	}
 	if f.class == ClassBackend || f.class == ClassCanceled && errors.Is(ctx.Err(), context.DeadlineExceeded) {

@@ -101,7 +101,10 @@ func (e *endpoint) failed(err error, hard bool) {
 		e.backend.set.options.Logger.Log(level, "endpoint ejected",
 			zap.String("backend", e.backend.Name()), zap.String("endpoint", e.address), zap.Error(err))
 	}
-	if hard && noResponse(err) && !IsTunnelError(err) {
+	switch {
+	case IsTunnelError(err):
+		e.received() // nothing is known of the server any more: that it is silent neither
+	case hard && noResponse(err):
 		e.backend.silence.connectionSilent(time.Now())
 	}
 	if out || hard {
