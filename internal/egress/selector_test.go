@@ -49,7 +49,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"is more or less than a scheme, a host and a":    head + "proxyProtocol: HTTPConnect\n    transport: {tcp: {url: \"http://me:secret@a:1\"}}\n",
 		"can be read by every user of this machine":      head + "proxyProtocol: HTTPConnect\n    transport: {tcp: {url: \"https://a:1\", tlsConfig: {clientCert: " + dir + "/none.crt, clientKey: " + dir + "/open.key}}}\n",
 		"supported values: \"cluster\"":                  strings.Replace(head, "name: cluster", "name: nodes", 1) + "proxyProtocol: Direct\n",
-		"no kind \"AuthenticationConfiguration\"":         "apiVersion: apiserver.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n",
+		"no kind \"AuthenticationConfiguration\"":        "apiVersion: apiserver.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n",
 	} {
 		file := filepath.Join(dir, "egress.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
