@@ -153,10 +153,10 @@ type tunnelled struct {
 	authority *pki.Authority
 	server    *http.Server
 
-	mu        sync.Mutex
-	agents    map[int]bool // process IDs of all agents so far
-	strangers int          // connections that were not made by the agent
-	accepted  int
+	mu       sync.Mutex
+	agents   map[int]bool // process IDs of all agents so far
+	direct   int          // connections that were not made by the agent
+	accepted int
 }
 
 const (
@@ -204,7 +204,7 @@ func (e *tunnelled) note(c net.Conn) {
 	defer e.mu.Unlock()
 	e.accepted++
 	if !byAgent {
-		e.strangers++
+		e.direct++
 	}
 }
 
@@ -286,8 +286,8 @@ func (e *tunnelled) awaitServed(t *testing.T) {
 	})
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.accepted == 0 || e.strangers > 0 {
-		t.Errorf("of %d connections to the extension server, %d were not made by the agent", e.accepted, e.strangers)
+	if e.accepted == 0 || e.direct > 0 {
+		t.Errorf("of %d connections to the extension server, %d were not made by the agent", e.accepted, e.direct)
 	}
 }
 
