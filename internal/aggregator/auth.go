@@ -18,7 +18,6 @@ import (
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/auth/tokenwebhook"
-	"portico.dev/internal/egress"
 	"portico.dev/internal/pki"
 )
 
@@ -174,7 +173,7 @@ func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 	}
 	h.webhook, err = tokenwebhook.New(tokenwebhook.Config{
 		File: a.WebhookConfigFile, Version: a.WebhookVersion, CacheTTL: a.WebhookCacheTTL,
-		Audiences: h.tokens.Audiences(), Dial: egress.DialFunc(h.egress.ControlPlane()), Metrics: h.metrics.Auth,
+		Audiences: h.tokens.Audiences(), Dial: h.egress.ControlPlane().NetDialer(), Metrics: h.metrics.Auth,
 	})
 	return append(others, h.webhook), err
 }
@@ -222,7 +221,7 @@ func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
 func (h *parts) wireAuthorization() (err error) {
 	h.rbac = rbac.New(h.log.Named("rbac"))
 	c := h.cfg.Authorization
-	c.First, c.Dial = h.cfg.Embedded.Authorizers, egress.DialFunc(h.egress.ControlPlane())
+	c.First, c.Dial = h.cfg.Embedded.Authorizers, h.egress.ControlPlane().NetDialer()
 	c.RBAC, c.Metrics, c.Logger = h.rbac, h.metrics.Authorization, h.log.Named("authorization")
 	if h.authz, err = authz.New(c); err != nil {
 		return err

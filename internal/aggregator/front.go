@@ -17,7 +17,6 @@ import (
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/audit"
 	"portico.dev/internal/coreapi"
-	"portico.dev/internal/egress"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/merge"
 	"portico.dev/internal/mirror"
@@ -97,7 +96,7 @@ func (h *parts) wireFront() error {
 	if c.TracingEndpoint != "" {
 		h.tracing = server.NewTracerProvider(server.TracingConfig{
 			Endpoint: c.TracingEndpoint, SamplingRatePerMillion: c.TracingSamplingRatePerMillion,
-			Service: "aggregator", Version: version.Portico, Dial: h.egress.ControlPlane(), Logger: h.log.Named("tracing"),
+			Service: "aggregator", Version: version.Portico, Dial: h.egress.ControlPlane().Dialer(), Logger: h.log.Named("tracing"),
 		})
 	}
 	config := server.ChainConfig{
@@ -161,7 +160,7 @@ func (h *parts) wireAudit() (err error) {
 	if !c.Enabled() {
 		return nil
 	}
-	c.Metrics, c.Logger, c.Dial = h.metrics.Audit, h.log.Named("audit"), egress.DialFunc(h.egress.ControlPlane())
+	c.Metrics, c.Logger, c.Dial = h.metrics.Audit, h.log.Named("audit"), h.egress.ControlPlane().NetDialer()
 	h.audit, err = audit.New(c)
 	return err
 }

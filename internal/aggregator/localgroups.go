@@ -19,7 +19,6 @@ import (
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/admission/plugins"
-	"portico.dev/internal/egress"
 	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/transport"
 )
@@ -136,7 +135,7 @@ func (h *parts) closeWebhooks(ctx context.Context) error {
 
 // webhookDialer connects to webhooks that are URLs.
 func (h *parts) webhookDialer() func(ctx context.Context, network, address string) (net.Conn, error) {
-	if through := egress.DialFunc(transport.Guarded(h.egress.ControlPlane())); through != nil {
+	if through := transport.Guarded(h.egress.ControlPlane()).NetDialer(); through != nil {
 		return through
 	}
 	return dialWebhook

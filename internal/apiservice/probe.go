@@ -247,6 +247,9 @@ func (s *hangDetector) check(now time.Time) *failure {
 	if silence.Broken {
 		limit, cause = deadTimeout, "connections are taken and nothing comes from them"
 	}
+	if silence.Tunnel != "" {
+		cause = "nothing comes through the tunnel to the " + silence.Tunnel + " network: its server or its agents hang, or the backend does"
+	}
 	lost := now.Sub(s.started) - s.running
 	if now.Sub(silence.Since)-lost < max(limit, slowFactor*s.usualDuration) {
 		return nil

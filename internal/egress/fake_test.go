@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -20,7 +21,6 @@ import (
 
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
-	"portico.dev/internal/transport"
 )
 
 // kind is how a tunnel's server is reached.
@@ -41,7 +41,7 @@ var kinds = []kind{connectUDS, connectTLS, grpcUDS}
 // fake is a tunnel's server, with its agent in one.
 type fake struct {
 	selector *Selector
-	tunnel   transport.Tunnel
+	tunnel   func(ctx context.Context, address string) (net.Conn, error)
 	registry *prometheus.Registry
 	listener net.Listener
 	hang     chan struct{} // closed at the end of the test
@@ -114,7 +114,7 @@ func newFake(t *testing.T, k kind, a agent) *fake {
 func (f *fake) load(t *testing.T, dir, connection string) {
 	t.Helper()
 	f.selector = load(t, dir, "cluster", connection, metrics.NewEgress(f.registry))
-	f.tunnel = f.selector.Cluster()
+	f.tunnel = f.selector.Cluster().Dial
 }
 
 func load(t *testing.T, dir, name, connection string, m *metrics.Egress) *Selector {

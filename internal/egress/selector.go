@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -112,19 +113,20 @@ func (s *Selector) loadTLS(host string, c *apiserver.TLSConfig) (*serverTLS, err
 }
 
 // Cluster is the tunnel to nodes, pods and Services. Nil: there is none, and they are dialled directly.
-func (s *Selector) Cluster() transport.Tunnel { return s.tunnel(networkCluster) }
+func (s *Selector) Cluster() *transport.Tunnel { return s.tunnel(networkCluster) }
 
 // ControlPlane is the tunnel to webhooks that are URLs, and to what flags name. Nil as in Cluster.
-func (s *Selector) ControlPlane() transport.Tunnel { return s.tunnel(networkControlPlane) }
+func (s *Selector) ControlPlane() *transport.Tunnel { return s.tunnel(networkControlPlane) }
 
 // Etcd is the tunnel to etcd. Nil as in Cluster.
-func (s *Selector) Etcd() transport.Tunnel { return s.tunnel(networkEtcd) }
+func (s *Selector) Etcd() *transport.Tunnel { return s.tunnel(networkEtcd) }
 
-func (s *Selector) tunnel(network string) transport.Tunnel {
+func (s *Selector) tunnel(network string) *transport.Tunnel {
 	if s == nil || s.tunnels[network] == nil {
 		return nil
 	}
-	return s.tunnels[network].dial
+	t := s.tunnels[network]
+	return &transport.Tunnel{Network: network, Dial: t.dial, Received: func() time.Time { return time.Unix(0, t.answered.Load()) }}
 }
 
 // Run follows the files that the configuration names until ctx ends. Then it ends every connection over gRPC and waits for its
@@ -142,12 +144,4 @@ func (s *Selector) Run(ctx context.Context, log *zap.Logger) error {
 		return nil
 	}
 	return err
-}
-
-// DialFunc is a tunnel as net/http and client-go want it. Nil for nil.
-func DialFunc(t transport.Tunnel) func(ctx context.Context, network, address string) (net.Conn, error) {
-	if t == nil {
-		return nil
-	}
-	return func(ctx context.Context, _, address string) (net.Conn, error) { return t(ctx, address) }
 }

@@ -14,7 +14,7 @@ func TestWhichTunnelsThereAre(t *testing.T) {
 	uds := "proxyProtocol: GRPC\n    transport: {uds: {udsName: /run/konnectivity}}"
 	for name, wanted := range map[string][3]bool{"cluster": {true}, "Cluster": {true}, "master": {false, true}, "controlplane": {false, true}, "etcd": {false, false, true}} {
 		s := load(t, dir, name, uds, nil)
-		for i, tunnel := range []transport.Tunnel{s.Cluster(), s.ControlPlane(), s.Etcd()} {
+		for i, tunnel := range []*transport.Tunnel{s.Cluster(), s.ControlPlane(), s.Etcd()} {
 			if (tunnel != nil) != wanted[i] {
 				t.Errorf("%s: tunnel %d is there: %t", name, i, tunnel != nil)
 			}
@@ -24,7 +24,7 @@ func TestWhichTunnelsThereAre(t *testing.T) {
 		t.Error("Direct has a tunnel")
 	}
 	var none *Selector
-	if none.Cluster() != nil || none.ControlPlane() != nil || none.Etcd() != nil || DialFunc(nil) != nil {
+	if none.Cluster() != nil || none.ControlPlane() != nil || none.Etcd() != nil || none.Etcd().Dialer() != nil || none.Etcd().NetDialer() != nil {
 		t.Error("there are tunnels without a file")
 	}
 }

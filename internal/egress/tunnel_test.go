@@ -380,7 +380,7 @@ func TestA49HostileAnswersToConnect(t *testing.T) {
 			defer serving.Wait()
 			defer listener.Close()
 			s := load(t, dir, "cluster", fmt.Sprintf("proxyProtocol: HTTPConnect\n    transport: {uds: {udsName: %q}}", listener.Addr()), nil)
-			conn, err := s.Cluster()(within(t, patience), "10.0.0.1:443")
+			conn, err := s.Cluster().Dial(within(t, patience), "10.0.0.1:443")
 			if err == nil {
 				_ = conn.Close()
 			}

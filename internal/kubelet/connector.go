@@ -44,7 +44,7 @@ type Config struct {
 	// Timeout bounds a connection to a kubelet, and the TLS handshake.
 	Timeout time.Duration
 	// Tunnel makes the connections. Nil: they are direct.
-	Tunnel transport.Tunnel
+	Tunnel *transport.Tunnel
 	// OwnAddresses are the listeners of this process, which are not dialled.
 	OwnAddresses func() []string
 	// Engine is the implementation of HTTP.

@@ -16,7 +16,7 @@ import (
 type dialer struct {
 	address     string
 	guard       guard
-	tunnel      Tunnel        // nil: connections are direct
+	tunnel      *Tunnel       // nil: connections are direct
 	dial, tls   time.Duration // timeouts
 	config      *tls.Config   // HTTP/2 and HTTP/1.1 offered
 	checksHTTP1 bool          // responses over HTTP/1.1 are validated (http1_conn.go)

@@ -31,7 +31,7 @@ type Options struct {
 	OwnAddresses func() []string
 	// Tunnel makes the connections, instead of this machine's network. Default nil: they are direct. The guard applies as it does
 	// otherwise; names of hosts are resolved at the other end.
-	Tunnel Tunnel
+	Tunnel *Tunnel
 	// Zone is the zone this process runs in. Endpoints of the same zone are preferred while one of them is well.
 	Zone string
 

@@ -9,11 +9,35 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
-// Tunnel makes a connection to host:port from within another network. The name of a host is resolved there. Errors are
-// *TunnelError if the tunnel is to blame; others are about the address. It must return soon after ctx has ended.
-type Tunnel func(ctx context.Context, address string) (net.Conn, error)
+// Tunnel makes connections from within another network. A nil *Tunnel is none: connections are direct.
+type Tunnel struct {
+	// Network is what it leads to: cluster, controlplane or etcd.
+	Network string
+	// Dial connects to host:port. The name of a host is resolved at the other end. Errors are *TunnelError if the tunnel is to blame; others
+	// are about the address. It must return soon after ctx has ended.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Received is when anything last came through it, from whomever.
+	Received func() time.Time
+}
+
+// Dialer is t as gRPC wants it. Nil for nil.
+func (t *Tunnel) Dialer() func(ctx context.Context, address string) (net.Conn, error) {
+	if t == nil {
+		return nil
+	}
+	return t.Dial
+}
+
+// NetDialer is t as net/http and client-go want it. Nil for nil.
+func (t *Tunnel) NetDialer() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if t == nil {
+		return nil
+	}
+	return func(ctx context.Context, _, address string) (net.Conn, error) { return t.Dial(ctx, address) }
+}
 
 // TunnelProblem is why a tunnel made no connection.
 type TunnelProblem int
@@ -82,20 +106,20 @@ func (d *dialer) through(ctx context.Context) (net.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.dial)
 	defer cancel()
-	return d.tunnel(ctx, d.address)
+	return d.tunnel.Dial(ctx, d.address)
 }
 
 // Guarded is t for addresses that others may choose: those of CheckAddress are refused. Nil for nil.
-func Guarded(t Tunnel) Tunnel {
+func Guarded(t *Tunnel) *Tunnel {
 	if t == nil {
 		return nil
 	}
-	return func(ctx context.Context, address string) (net.Conn, error) {
+	return &Tunnel{Network: t.Network, Received: t.Received, Dial: func(ctx context.Context, address string) (net.Conn, error) {
 		if err := (guard{loopback: true, own: func() []string { return nil }}).checkUnresolved(address); err != nil {
 			return nil, err
 		}
-		return t(ctx, address)
-	}
+		return t.Dial(ctx, address)
+	}}
 }
 
 // checkUnresolved is check for an address whose host may be a name that others resolve. Names that resolvers read as addresses are

@@ -7,16 +7,17 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // direct is a tunnel that connects to where it is asked to, or to elsewhere.
-func direct(elsewhere string) Tunnel {
-	return func(ctx context.Context, address string) (net.Conn, error) {
+func direct(elsewhere string) *Tunnel {
+	return &Tunnel{Network: "cluster", Received: time.Now, Dial: func(ctx context.Context, address string) (net.Conn, error) {
 		if elsewhere != "" {
 			address = elsewhere
 		}
 		return new(net.Dialer).DialContext(ctx, "tcp", address)
-	}
+	}}
 }
 
 // A tunnel leads where it likes. Who is there must still have the certificate of the backend.
@@ -75,7 +76,7 @@ func TestATunnelThatFails(t *testing.T) {
 	w := newTestEnv(t)
 	tunnel := &TunnelError{Network: "cluster", Problem: TunnelUnreachable, Err: context.DeadlineExceeded}
 	s := w.set(func(o *Options) {
-		o.Tunnel = func(context.Context, string) (net.Conn, error) { return nil, tunnel }
+		o.Tunnel = &Tunnel{Network: "cluster", Received: time.Now, Dial: func(context.Context, string) (net.Conn, error) { return nil, tunnel }}
 	})
 	b := w.backend(s, "10.0.0.1:443")
 	_, err := get(t, b)
