@@ -7,6 +7,8 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"portico.dev/internal/transport"
 )
@@ -27,5 +29,26 @@ func TestFailuresOfTunnels(t *testing.T) {
 		if f.message != wanted || !f.unreachable || f.slow {
 			t.Errorf("%q (unreachable %t, slow %t), want %q", f.message, f.unreachable, f.slow, wanted)
 		}
+	}
+}
+
+// Nothing comes from the backend, nor for anybody else through the tunnel to it: which of both hangs is not known.
+func TestAHangBehindATunnel(t *testing.T) {
+	for network, wanted := range map[string]string{
+		"":        "connections are taken and nothing comes from them",
+		"cluster": "nothing comes through the tunnel to the cluster network: its server or its agents hang, or the backend does",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			h := newHangDetector(func() transport.Silence { return transport.Silence{Since: began, Broken: true, Tunnel: network} }, 0)
+			var f *failure
+			for f == nil && time.Since(began) < time.Minute {
+				time.Sleep(hangCheckInterval)
+				f = h.check(time.Now())
+			}
+			if f == nil || f.message != wanted || !f.silent {
+				t.Errorf("%+v, want %q", f, wanted)
+			}
+		})
 	}
 }

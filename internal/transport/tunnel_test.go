@@ -123,3 +123,22 @@ func TestTheSocketBelowATunnel(t *testing.T) {
 type around struct{ net.Conn }
 
 func (a around) NetConn() net.Conn { return a.Conn }
+
+// A backend that is silent is so behind a tunnel through which others are answered. Otherwise it may be the tunnel.
+func TestSilenceBehindATunnel(t *testing.T) {
+	var received time.Time
+	w := newTestEnv(t)
+	s := w.set(func(o *Options) {
+		o.Tunnel = &Tunnel{Network: "cluster", Received: func() time.Time { return received }, Dial: direct("").Dial}
+	})
+	b := w.backend(s, "10.0.0.1:443")
+	since := time.Now()
+	b.silence.connectionSilent(since)
+	if got := b.Silence(); got.Tunnel != "cluster" || !got.Broken {
+		t.Errorf("nothing came: %+v", got)
+	}
+	received = since.Add(time.Second)
+	if got := b.Silence(); got.Tunnel != "" || !got.Broken {
+		t.Errorf("others were answered: %+v", got)
+	}
+}
