@@ -66,6 +66,9 @@ func failing(text string) agent {
 // errNoAgent makes the server say that it has none.
 var errNoAgent = errors.New("No agent available")
 
+// errHangUp makes the server close the connection without a word.
+var errHangUp = errors.New("hang up")
+
 func newFake(t *testing.T, k kind, a agent) *fake {
 	t.Helper()
 	f := &fake{hang: make(chan struct{}), registry: prometheus.NewRegistry(), agent: a}
@@ -180,6 +183,7 @@ func (f *fake) accept() {
 			}
 			to, err := f.agent(r.Host)
 			switch {
+			case errors.Is(err, errHangUp):
 			case errors.Is(err, errNoAgent):
 				fmt.Fprintf(conn, "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\n\r\ncurrently no tunnels available: %v", err)
 			case err != nil:
@@ -216,6 +220,8 @@ func (f *fake) Proxy(stream konnectivity.ProxyService_ProxyServer) error {
 	response := &konnectivity.DialResponse{Random: request.GetRandom(), ConnectID: 7}
 	to, err := f.agent(request.GetAddress())
 	switch {
+	case errors.Is(err, errHangUp):
+		return nil
 	case err == nil && to == nil:
 		<-stream.Context().Done()
 		return nil

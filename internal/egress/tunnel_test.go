@@ -195,6 +195,33 @@ func TestFailedDials(t *testing.T) {
 				_, err := newFake(t, k, failing(errNoAgent.Error())).withNoAgent().tunnel(within(t, patience), "10.0.0.1:443")
 				is(t, err, transport.TunnelRefused, "the tunnel to the cluster network refused to connect: "+refusedOf[k])
 			})
+			t.Run("the server hangs up", func(t *testing.T) {
+				f := newFake(t, k, func(string) (net.Conn, error) { return nil, errHangUp })
+				_, err := f.tunnel(within(t, patience), "10.0.0.1:443")
+				is(t, err, transport.TunnelUnreachable, "the tunnel to the cluster network cannot be reached: ")
+			})
+			t.Run("an answer that is slow, and comes in time", func(t *testing.T) {
+				at := echo(t)
+				f := newFake(t, k, func(string) (net.Conn, error) {
+					<-time.After(100 * time.Millisecond)
+					return dialling(at)
+				})
+				conn, err := f.tunnel(within(t, patience), at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = conn.Close()
+			})
+			t.Run("an answer that is too slow", func(t *testing.T) {
+				at, late := echo(t), make(chan struct{})
+				f := newFake(t, k, func(string) (net.Conn, error) {
+					<-late
+					return dialling(at)
+				})
+				_, err := f.tunnel(within(t, 100*time.Millisecond), at)
+				is(t, err, transport.TunnelSilent, "the tunnel to the cluster network did not connect in time: ")
+				close(late) // the connection that it makes is closed, or the end of the test waits for it
+			})
 			t.Run("nothing answers", func(t *testing.T) {
 				f := newFake(t, k, hanging)
 				_, err := f.tunnel(within(t, 100*time.Millisecond), "10.0.0.1:443")
@@ -255,6 +282,16 @@ func TestFailedDials(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that is somebody else is not asked for anything.
+func TestTheServerOfATunnelProvesWhoItIs(t *testing.T) {
+	f := newFake(t, connectTLS, dialling)
+	dir := t.TempDir()
+	_, connection := mutual(t, dir) // of another authority
+	s := load(t, dir, "cluster", strings.ReplaceAll(connection, "ADDRESS", f.listener.Addr().String()), nil)
+	_, err := s.Cluster().Dial(within(t, patience), "10.0.0.1:443")
+	is(t, err, transport.TunnelUnreachable, "the tunnel to the cluster network cannot be reached: tls: failed to verify certificate")
 }
 
 // withNoAgent makes the fake say so in its own words.
