@@ -360,8 +360,14 @@ func (e *tunnelled) konnectivityHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }() // again, if the test failed
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	eventually(t, "it is stopped", func() error { // which takes a moment
+		if err := e.list(ctx); err == nil {
+			return errors.New("a request was answered")
+		}
+		return nil
+	})
 	var asking sync.WaitGroup
 	for range 100 {
 		asking.Go(func() {
