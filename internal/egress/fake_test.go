@@ -227,11 +227,12 @@ func (f *fake) Proxy(stream konnectivity.ProxyService_ProxyServer) error {
 		return nil
 	case err != nil:
 		response.Error, response.ConnectID = err.Error(), 0
+	default:
+		defer to.Close()
 	}
 	if err := stream.Send(&konnectivity.Packet{Type: konnectivity.PacketType_DIAL_RSP, Payload: &konnectivity.Packet_DialResponse{DialResponse: response}}); err != nil || to == nil {
 		return err
 	}
-	defer to.Close()
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	sending.Go(func() {
