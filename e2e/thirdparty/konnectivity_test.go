@@ -154,8 +154,7 @@ type tunnelled struct {
 	server    *http.Server
 
 	mu       sync.Mutex
-	agents   map[int]bool // process IDs of all agents so far
-	direct   int          // connections that were not made by the agent
+	direct   int // connections that were not made by the agent
 	accepted int
 }
 

@@ -64,7 +64,12 @@ func failing(text string) agent {
 }
 
 // errNoAgent makes the server say that it has none.
-var errNoAgent = errors.New("No agent available")
+var errNoAgent error = konnectivityError("No agent available")
+
+// konnectivityError is an error in the words of a konnectivity server.
+type konnectivityError string
+
+func (e konnectivityError) Error() string { return string(e) }
 
 // errHangUp makes the server close the connection without a word.
 var errHangUp = errors.New("hang up")

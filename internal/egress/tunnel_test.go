@@ -192,7 +192,7 @@ func TestFailedDials(t *testing.T) {
 				is(t, err, transport.TunnelUnreachable, "the tunnel to the cluster network cannot be reached: ")
 			})
 			t.Run("no agent", func(t *testing.T) {
-				_, err := newFake(t, k, failing(errNoAgent.Error())).withNoAgent().tunnel(within(t, patience), "10.0.0.1:443")
+				_, err := newFake(t, k, func(string) (net.Conn, error) { return nil, errNoAgent }).tunnel(within(t, patience), "10.0.0.1:443")
 				is(t, err, transport.TunnelRefused, "the tunnel to the cluster network refused to connect: "+refusedOf[k])
 			})
 			t.Run("the server hangs up", func(t *testing.T) {
@@ -292,12 +292,6 @@ func TestTheServerOfATunnelProvesWhoItIs(t *testing.T) {
 	s := load(t, dir, "cluster", strings.ReplaceAll(connection, "ADDRESS", f.listener.Addr().String()), nil)
 	_, err := s.Cluster().Dial(within(t, patience), "10.0.0.1:443")
 	is(t, err, transport.TunnelUnreachable, "the tunnel to the cluster network cannot be reached: tls: failed to verify certificate")
-}
-
-// withNoAgent makes the fake say so in its own words.
-func (f *fake) withNoAgent() *fake {
-	f.agent = func(string) (net.Conn, error) { return nil, errNoAgent }
-	return f
 }
 
 // is fails unless err is a *transport.TunnelError.
