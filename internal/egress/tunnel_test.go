@@ -299,7 +299,7 @@ func is(t *testing.T, err error, problem transport.TunnelProblem, text string) {
 	t.Helper()
 	var tunnel *transport.TunnelError
 	if !errors.As(err, &tunnel) || tunnel.Problem != problem || !strings.HasPrefix(err.Error(), text) {
-		t.Errorf("%v, want problem %s: %q", err, problem.Cause(), text)
+		t.Errorf("%v, want problem %d: %q", err, problem, text)
 	}
 }
 

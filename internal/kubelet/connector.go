@@ -256,7 +256,7 @@ func (c *Connector) target(k *kubelet, insecure, loopback bool) (_ *proxy.Target
 // explain says what a failure means for a kubelet, and since when there has been no answer.
 func (k *kubelet) explain(s *server, cause, text string) string {
 	switch cause {
-	case transport.TunnelUnreachable.Cause(), transport.TunnelRefused.Cause(), transport.TunnelBusy.Cause():
+	case "TunnelUnreachable", "TunnelRefused", "TunnelBusy":
 		return text // which says nothing of the kubelet
 	case "ForbiddenAddress":
 		return "its address must not be dialled: it is a loopback, link-local or multicast address, a cloud's metadata service, or this server itself"

@@ -54,11 +54,6 @@ const (
 	TunnelBusy
 )
 
-// Cause is the problem as the cause of a Status.
-func (p TunnelProblem) Cause() string {
-	return [...]string{"TunnelUnreachable", "TunnelRefused", "TunnelSilent", "TunnelBusy"}[p]
-}
-
 // TunnelError means that there is no connection because of the tunnel, and that nothing is known of the backend.
 type TunnelError struct {
 	// Network is what the tunnel leads to: cluster, controlplane or etcd.
@@ -73,12 +68,8 @@ func (e *TunnelError) Unwrap() error { return e.Err }
 
 // Text says what happened, without addresses and files.
 func (e *TunnelError) Text() string {
-	return "the tunnel to the " + e.Network + " network " + [...]string{
-		"cannot be reached",
-		"refused to connect",
-		"did not connect in time: its server or its agents hang, or nothing answers at the backend's address",
-		"has too many dials under way",
-	}[e.Problem]
+	_, text, _ := e.explain()
+	return text
 }
 
 // IsTunnelError reports errors that say nothing of the backend.
