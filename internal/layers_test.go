@@ -16,7 +16,7 @@ import (
 var layers = map[string]int{
 	"http1": 0, "http2": 0, "httpmsg": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "logging": 0, "clients": 0, "apiclient": 0,
 	"engine": 0,
-	"pki":    1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "adoption": 1, "routing": 1, "sharedreads": 1, "sharedwatch": 1, "mirror": 1, "merge": 1,
+	"pki":    1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "adoption": 1, "routing": 1, "sharedreads": 1, "sharedwatch": 1, "mirror": 1, "merge": 1, "egress": 1,
 	"auth": 2, "coreapi": 2, "apiservice": 2, "peers": 2, "cluster": 2, "proxy": 2, "discovery": 2, "openapi": 2, "fairness": 2, "lifecycle": 2,
 	"server": 3, "extension": 3, "doctor": 3, "conformance": 3, "drill": 3, "migrate": 3, "kubelet": 3,
 	"aggregator": 4, "gateway": 4, "console": 4, "cli": 5, "release": 5,
@@ -69,6 +69,8 @@ var allowed = map[string]string{
 	"engine -> http1":            "one of the implementations of HTTP between which it chooses",
 	"engine -> http2":            "the same",
 	"engine -> httpmsg":          "the library's requests are held to the same table",
+	"egress -> pki":              "every tls.Config is made in pki",
+	"egress -> transport":        "it makes connections for transport, and its errors are transport's",
 	"transport -> pki":           "every tls.Config is made in pki",
 	"store -> pki":               "every tls.Config is made in pki",
 	"extension -> pkg/extension": "what extserver hosts is made with the public host",

@@ -37,7 +37,10 @@ var recipes = map[string]recipe{
 	"keda-adapter":       tool("e2e/thirdparty/keda", "github.com/kedacore/keda/v2/cmd/adapter"),
 	"keda-operator":      tool("e2e/thirdparty/keda", "github.com/kedacore/keda/v2/cmd/operator"),
 	"kwok":               tool("e2e/thirdparty/kwok", "sigs.k8s.io/kwok/cmd/kwok"),
-	"h2spec":             tool("e2e/thirdparty/h2spec", "github.com/summerwind/h2spec/cmd/h2spec"),
+
+	"konnectivity-server": tool("e2e/thirdparty/konnectivity", "sigs.k8s.io/apiserver-network-proxy/cmd/server"),
+	"konnectivity-agent":  tool("e2e/thirdparty/konnectivity", "sigs.k8s.io/apiserver-network-proxy/cmd/agent"),
+	"h2spec":              tool("e2e/thirdparty/h2spec", "github.com/summerwind/h2spec/cmd/h2spec"),
 }
 
 // Build builds the named programs into dir, each as a file of its name.

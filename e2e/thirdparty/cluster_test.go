@@ -26,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"portico.dev/e2e/programs"
 )
@@ -383,8 +385,15 @@ func (c *cluster) autoscaler(t *testing.T) {
 	prometheus := scrape(t, metrics.dir, func(w io.Writer) { fmt.Fprintf(w, "orders_open{namespace=\"shop\"} %d\n", orders.Load()) })
 	extserverOf(t, metrics, prometheus)
 	metrics.start(t)
+	metrics.serves = func(ctx context.Context, config *rest.Config) error {
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		return client.RESTClient().Get().AbsPath("/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/orders_open").Do(ctx).Error()
+	}
 	metrics.register(t)
-	c.awaitRoute(t, externalBeta1)
+	metrics.awaitAvailable(t)
 	makeDeployment(t, c.frontDoor, "web")
 	c.apply(t, `
 apiVersion: autoscaling/v2

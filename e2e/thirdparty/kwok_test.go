@@ -337,9 +337,9 @@ func (k *kwok) exec(t *testing.T) {
 			t.Errorf("websockets %s: a command that ends with 7: %q, %v", websockets, out, err)
 		}
 	}
-	// With a terminal.
+	// With a terminal. kwok closes it when the command ends, and does not read the rest.
 	if script, err := exec.LookPath("script"); err == nil {
-		cmd := exec.CommandContext(t.Context(), script, "-qec", filepath.Join(binaries, "kubectl")+" exec -it a -- sh -c 'test -t 0 && echo a terminal'", "/dev/null")
+		cmd := exec.CommandContext(t.Context(), script, "-qec", filepath.Join(binaries, "kubectl")+" exec -it a -- sh -c 'test -t 0 && echo a terminal && sleep 0.5'", "/dev/null")
 		cmd.Dir, cmd.Env = k.frontDoor.dir, k.next().env()
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "a terminal") {
 			t.Errorf("exec -it: %q, %v", out, err)

@@ -62,7 +62,7 @@ func build() error {
 		return err
 	}
 	return programs.Build(binaries, "aggregator", "extserver", "kubectl", "prometheus", "kube-controller-manager", "kube-scheduler",
-		"sample-apiserver", "metrics-server", "test-adapter", "prometheus-adapter", "keda-adapter", "keda-operator", "h2spec", "kwok")
+		"sample-apiserver", "metrics-server", "test-adapter", "prometheus-adapter", "keda-adapter", "keda-operator", "h2spec", "kwok", "konnectivity-server", "konnectivity-agent")
 }
 
 func failed(err error) int {

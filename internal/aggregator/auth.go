@@ -173,7 +173,7 @@ func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 	}
 	h.webhook, err = tokenwebhook.New(tokenwebhook.Config{
 		File: a.WebhookConfigFile, Version: a.WebhookVersion, CacheTTL: a.WebhookCacheTTL,
-		Audiences: h.tokens.Audiences(), Metrics: h.metrics.Auth,
+		Audiences: h.tokens.Audiences(), Dial: h.egress.ControlPlane().NetDialer(), Metrics: h.metrics.Auth,
 	})
 	return append(others, h.webhook), err
 }
@@ -221,7 +221,7 @@ func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
 func (h *parts) wireAuthorization() (err error) {
 	h.rbac = rbac.New(h.log.Named("rbac"))
 	c := h.cfg.Authorization
-	c.First = h.cfg.Embedded.Authorizers
+	c.First, c.Dial = h.cfg.Embedded.Authorizers, h.egress.ControlPlane().NetDialer()
 	c.RBAC, c.Metrics, c.Logger = h.rbac, h.metrics.Authorization, h.log.Named("authorization")
 	if h.authz, err = authz.New(c); err != nil {
 		return err

@@ -137,6 +137,7 @@ func (h *parts) keyFiles() ([]backup.KeyFile, error) {
 		{"kubelet-client-certificate", c.Kubelet.ClientCertificate},
 		{"kubelet-client-key", c.Kubelet.ClientKey},
 		{"kubelet-certificate-authority", c.Kubelet.CertificateAuthority},
+		{"egress-selector-config-file", c.EgressSelectorConfigFile},
 		{"service-account-signing-key-file", c.ServiceAccountSigningKeyFile},
 		{"encryption-provider-config", c.Storage.EncryptionConfigFile},
 	}

@@ -78,6 +78,8 @@ type Config struct {
 	// Authorization is who decides what anybody may do. Default RBAC.
 	Authorization authz.Config
 
+	// EgressSelectorConfigFile has the tunnels through which networks are reached. Default none: all are reached directly.
+	EgressSelectorConfigFile string
 	// Kubelet is how kubelets are reached.
 	Kubelet KubeletConfig
 
@@ -213,6 +215,7 @@ func (c *Config) NamedFlags() cliflag.NamedFlagSets {
 		{"API enablement", []func(*pflag.FlagSet){c.addRuntimeConfigFlags}},
 		{"service", []func(*pflag.FlagSet){c.Services.addFlags}},
 		{"kubelet", []func(*pflag.FlagSet){c.Kubelet.addFlags}},
+		{"egress selector", []func(*pflag.FlagSet){c.addEgressFlags}},
 		{"controller", []func(*pflag.FlagSet){c.addControllerFlags}},
 		{"replica", []func(*pflag.FlagSet){c.Readiness.addFlags, c.Peers.addFlags}},
 		{"auditing", []func(*pflag.FlagSet){c.addAuditFlags}},

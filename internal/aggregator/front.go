@@ -96,7 +96,7 @@ func (h *parts) wireFront() error {
 	if c.TracingEndpoint != "" {
 		h.tracing = server.NewTracerProvider(server.TracingConfig{
 			Endpoint: c.TracingEndpoint, SamplingRatePerMillion: c.TracingSamplingRatePerMillion,
-			Service: "aggregator", Version: version.Portico, Logger: h.log.Named("tracing"),
+			Service: "aggregator", Version: version.Portico, Dial: h.egress.ControlPlane().Dialer(), Logger: h.log.Named("tracing"),
 		})
 	}
 	config := server.ChainConfig{
@@ -160,7 +160,7 @@ func (h *parts) wireAudit() (err error) {
 	if !c.Enabled() {
 		return nil
 	}
-	c.Metrics, c.Logger = h.metrics.Audit, h.log.Named("audit")
+	c.Metrics, c.Logger, c.Dial = h.metrics.Audit, h.log.Named("audit"), h.egress.ControlPlane().NetDialer()
 	h.audit, err = audit.New(c)
 	return err
 }

@@ -73,10 +73,10 @@ func (h *parts) wireWebhooks() admission.Webhooks {
 	h.webhookServices = admission.NewWebhookServices(h.findWebhook, transport.Options{
 		// Webhooks on the same machine are common. So are extension servers as webhooks, by the Service kubernetes: requests to
 		// own addresses are not refused either.
-		AllowLoopback: true,
-		Engine:        h.cfg.BackendEngine, Zone: h.cfg.Zone, MaxConns: webhookConns, Logger: h.log.Named("webhooks"),
+		AllowLoopback: true, Tunnel: h.egress.Cluster(),
+		Engine: h.cfg.BackendEngine, Zone: h.cfg.Zone, MaxConns: webhookConns, Logger: h.log.Named("webhooks"),
 	})
-	return admission.Webhooks{Services: h.webhookServices, Dial: dialWebhook}
+	return admission.Webhooks{Services: h.webhookServices, Dial: h.webhookDialer()}
 }
 
 // webhookConns is how many connections there may be to one endpoint of a webhook. Those that speak HTTP/1.1 only, as is
@@ -131,6 +131,14 @@ func (h *parts) closeWebhooks(ctx context.Context) error {
 	<-ctx.Done()
 	h.webhookServices.Close()
 	return nil
+}
+
+// webhookDialer connects to webhooks that are URLs.
+func (h *parts) webhookDialer() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if through := transport.Guarded(h.egress.ControlPlane()).NetDialer(); through != nil {
+		return through
+	}
+	return dialWebhook
 }
 
 // dialWebhook refuses the addresses of transport.CheckAddress: whoever may write a webhook's URL must not reach a cloud's

@@ -23,6 +23,9 @@ func (h *parts) members() *run.Group {
 		add("port", h.server.Accepts(), h.server.Accept)
 	}
 	add("keys", nil, h.watchKeys)
+	if h.egress != nil {
+		add("tunnels", nil, h.runEgress)
+	}
 	add("authentication", nil, h.watchAuthentication)
 	add("authorization", nil, h.authz.Run)
 	add("store", h.store.Ready(), h.store.Run)

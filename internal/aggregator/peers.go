@@ -48,7 +48,7 @@ func (h *parts) wirePeers() (err error) {
 	h.peers, err = peers.New(peers.Config{
 		Section: h.replicas.Section("peers"), Name: h.replicas.Name(), Address: h.peerAddress(), GroupVersions: h.core.BuiltIn(),
 		Transport: transport.Options{
-			OwnAddresses: h.ownAddresses, Engine: h.cfg.BackendEngine, MaxInFlight: maxPeerRequests,
+			Tunnel: h.egress.ControlPlane(), OwnAddresses: h.ownAddresses, Engine: h.cfg.BackendEngine, MaxInFlight: maxPeerRequests,
 			MaxReplayTotal: h.memory.Share(transport.MaxReplayTotal, 32), Logger: h.log.Named("peers"),
 		},
 		Metrics: h.metrics.Peers, Changed: h.hopsChanged, Logger: h.log.Named("peers"),

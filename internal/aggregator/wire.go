@@ -25,6 +25,7 @@ import (
 	"portico.dev/internal/coreapi/encryption"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/watchlist"
+	"portico.dev/internal/egress"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/kubelet"
 	"portico.dev/internal/lifecycle"
@@ -87,6 +88,7 @@ type parts struct {
 
 	// backendEvents passes events about backends from transport, router and apiservices to apiservices, discovery and openapi.
 	backendEvents transport.Events
+	egress        *egress.Selector // nil: there are no tunnels
 	transport     *transport.Set
 	peers         *peers.Peers // nil: replicas hand on nothing
 	debts         *debts.Store
@@ -125,7 +127,7 @@ func wire(c Config, p *prepared, log *zap.Logger) (*parts, error) {
 	h.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	h.metrics = metrics.New(h.registry)
 	h.metrics.Engines.Use(string(c.HTTPEngine), string(c.BackendEngine))
-	for _, step := range []func() error{h.wireOverload, h.wireState, h.wireClients, h.wireRoutes, h.wireFront} {
+	for _, step := range []func() error{h.wireEgress, h.wireOverload, h.wireState, h.wireClients, h.wireRoutes, h.wireFront} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -176,7 +178,7 @@ func (h *parts) wireRoutes() (err error) {
 	c := h.cfg
 	h.transport = transport.New(transport.Options{
 		Certificate: h.proxyClientCert, OwnAddresses: h.ownAddresses, OnFailure: h.backendEvents.Failed,
-		OnSuccess:      h.backendEvents.Answered,
+		OnSuccess: h.backendEvents.Answered, Tunnel: h.egress.Cluster(),
 		MaxReplayTotal: h.memory.Share(transport.MaxReplayTotal, 16),
 		Engine:         c.BackendEngine, Zone: c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
 	})

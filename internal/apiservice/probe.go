@@ -247,6 +247,9 @@ func (s *hangDetector) check(now time.Time) *failure {
 	if silence.Broken {
 		limit, cause = deadTimeout, "connections are taken and nothing comes from them"
 	}
+	if silence.Tunnel != "" {
+		cause = "nothing comes through the tunnel to the " + silence.Tunnel + " network: its server or its agents hang, or the backend does"
+	}
 	lost := now.Sub(s.started) - s.running
 	if now.Sub(silence.Since)-lost < max(limit, slowFactor*s.usualDuration) {
 		return nil
@@ -286,8 +289,11 @@ func errorText(err error) string {
 		op        *net.OpError
 		dns       *net.DNSError
 		invalid   x509.CertificateInvalidError
+		tunnel    *transport.TunnelError
 	)
 	switch {
+	case errors.As(err, &tunnel):
+		return tunnel.Text() + ": " + errorText(tunnel.Err)
 	case errors.As(err, &forbidden):
 		return "the Service leads to an address that must not be dialled: " + forbidden.Why
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil:
@@ -336,6 +342,8 @@ func failureFromError(err error) *failure {
 		// A connection that breaks during a request may be one that the backend was closing anyway.
 		f.slow = f.slow || ours.Sent
 	}
+	// A tunnel through which nothing passes is not slow: no other backend behind it answered meanwhile.
+	f.slow = f.slow && !transport.IsTunnelError(err)
 	return f
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -293,6 +294,7 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 func TestWebhookReceivesLists(t *testing.T) {
 	var mu sync.Mutex
 	var got auditv1.EventList
+	var dialled atomic.Int32
 	refusals := 2
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -316,15 +318,19 @@ clusters: [{name: sink, cluster: {server: "`+server.URL+`/sink"}}]
 contexts: [{name: sink, context: {cluster: sink, user: ""}}]
 current-context: sink
 `)
-	a, m, stop := start(t, Config{WebhookConfigFile: kubeconfig, WebhookBatchMaxSize: 10, WebhookBatchMaxWait: time.Hour, WebhookInitialBackoff: time.Millisecond})
+	a, m, stop := start(t, Config{WebhookConfigFile: kubeconfig, WebhookBatchMaxSize: 10, WebhookBatchMaxWait: time.Hour, WebhookInitialBackoff: time.Millisecond,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			dialled.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}})
 	for range 25 {
 		a.Process(event("/api"), nil)
 	}
 	stop() // sends the last five
 	mu.Lock()
 	defer mu.Unlock()
-	if len(got.Items) != 25 {
-		t.Errorf("%d events", len(got.Items))
+	if len(got.Items) != 25 || dialled.Load() == 0 {
+		t.Errorf("%d events, dialled %d times", len(got.Items), dialled.Load())
 	}
 	if n := testutil.ToFloat64(m.Dropped.WithLabelValues("webhook")); n != 0 {
 		t.Errorf("%v dropped", n)

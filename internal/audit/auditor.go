@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"sync"
 	"time"
 
@@ -51,6 +52,8 @@ type Config struct {
 	// WebhookInitialBackoff is the pause before a batch is tried again. Default 10 s.
 	WebhookInitialBackoff time.Duration
 
+	// Dial makes the connections to the webhook. Nil: they are direct.
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	Metrics *metrics.Audit
 	Logger  *zap.Logger
 }
@@ -76,7 +79,7 @@ func New(c Config) (*Auditor, error) {
 		}
 	}
 	if c.WebhookConfigFile != "" {
-		w, err := newWebhook(c.WebhookConfigFile, orDefault(c.WebhookInitialBackoff, 10*time.Second))
+		w, err := newWebhook(c.WebhookConfigFile, orDefault(c.WebhookInitialBackoff, 10*time.Second), c.Dial)
 		if err != nil {
 			return nil, err
 		}

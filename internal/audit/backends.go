@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -30,12 +31,12 @@ type webhook struct {
 }
 
 // newWebhook reads a kubeconfig whose current cluster is the receiver, as kube-apiserver's.
-func newWebhook(file string, backoff time.Duration) (*webhook, error) {
+func newWebhook(file string, backoff time.Duration, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*webhook, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {
 		return nil, fmt.Errorf("--audit-webhook-config-file: %w", err)
 	}
-	config.Timeout = webhookTimeout
+	config.Timeout, config.Dial = webhookTimeout, dial
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("--audit-webhook-config-file %s: %w", file, err)

@@ -93,6 +93,16 @@ func (x *exam) disputed(ctx context.Context, hop string) (finding, bool) {
 	return broken("well as seen from here, and not from the API server", fix...).saying(x.said(ctx)), true
 }
 
+// tunnel is for an API server that reaches backends through a tunnel, which fails: what this machine reaches matters little then.
+func (x *exam) tunnel(ctx context.Context) (finding, bool) {
+	said := x.said(ctx)
+	if x.answered(ctx) || !strings.Contains(said, "the tunnel to the ") {
+		return finding{}, false
+	}
+	return broken("the API server dials through a tunnel, and the tunnel fails",
+		"# look at the konnectivity server that --egress-selector-config-file names, and at the logs of its agents").saying(said), true
+}
+
 const reasonForbidden = "ForbiddenAddress"
 
 // byReason is the hop of the reasons that name one.

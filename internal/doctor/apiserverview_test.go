@@ -96,6 +96,10 @@ func TestWhatTheAPIServerAloneCannotReach(t *testing.T) {
 			"failing or missing response from https://orders.shop.svc:443/apis/shop.example.com/v1: the Service leads to an address that must not be dialled: it is a loopback address", HopTCP, "targetPort",
 		},
 		{
+			"a tunnel", "FailedDiscoveryCheck",
+			"failing or missing response from https://orders.shop.svc:443/apis/shop.example.com/v1: the tunnel to the cluster network cannot be reached: dial unix: connect: connection refused", HopTCP, "konnectivity",
+		},
+		{
 			"other system authorities", "FailedDiscoveryCheck",
 			"failing or missing response from https://orders.shop.svc:443/apis/shop.example.com/v1: tls: failed to verify certificate: x509: certificate signed by unknown authority", HopTLS, "networkpolicies",
 		},

@@ -75,6 +75,9 @@ func (x *exam) tcp(ctx context.Context) finding {
 	if len(places) == 0 {
 		return unknown("where the Service leads is not known")
 	}
+	if f, yes := x.tunnel(ctx); yes {
+		return f
+	}
 	errs := make([]error, len(places))
 	var wg sync.WaitGroup
 	for i, place := range places {

@@ -34,6 +34,8 @@ type Config struct {
 	EndpointRouting bool
 	// Zone is the zone of this process. Endpoints of the same zone are preferred. Default none.
 	Zone string
+	// EgressSelectorConfigFile has the tunnel to the network of extension servers (cluster). Default none.
+	EgressSelectorConfigFile string
 	// MaxInFlight and MaxMutatingInFlight bound requests that are not long-running; negative: no bound. Default 400 and 200.
 	MaxInFlight, MaxMutatingInFlight int
 	// RequestTimeout ends requests that are not long-running. Default 60 s, as kube-apiserver.
@@ -75,6 +77,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port that the gateway listens on; 0 is any free one")
 	fs.StringVar(&c.MetricsBindAddress, "metrics-bind-address", c.MetricsBindAddress, "host:port on which /metrics is served over HTTP to everybody who can reach it; default none")
 	fs.BoolVar(&c.EndpointRouting, "enable-aggregator-routing", c.EndpointRouting, "send requests to endpoints of Services instead of their cluster IPs")
+	fs.StringVar(&c.EgressSelectorConfigFile, "egress-selector-config-file", c.EgressSelectorConfigFile, "EgressSelectorConfiguration of apiserver.k8s.io/v1beta1, whose cluster is the tunnel by which extension servers are reached; default none")
 	fs.StringVar(&c.Zone, "zone", c.Zone, "zone of this process; endpoints of the same zone are preferred")
 	fs.IntVar(&c.MaxInFlight, "max-requests-inflight", c.MaxInFlight, "limit of concurrent reads that are not watches, negative for none")
 	fs.IntVar(&c.MaxMutatingInFlight, "max-mutating-requests-inflight", c.MaxMutatingInFlight, "limit of concurrent writes, negative for none")

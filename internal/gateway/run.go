@@ -32,6 +32,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	add("peers", nil, g.peers.Run)
 	synced, follow := g.runInformers()
 	add("informers", synced, follow)
+	if g.egress != nil {
+		add("tunnels", nil, func(ctx context.Context) error { return g.egress.Run(ctx, g.log.Named("egress")) })
+	}
 	add("transport", nil, g.closeTransport)
 	add("apiservices", g.apiservices.Ready(), g.apiservices.Run)
 	add("mirror", nil, g.mirror.Run)

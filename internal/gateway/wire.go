@@ -32,6 +32,7 @@ import (
 	"portico.dev/internal/clients"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/watchlist"
+	"portico.dev/internal/egress"
 	"portico.dev/internal/gateway/lastknown"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/mirror"
@@ -71,6 +72,7 @@ type Gateway struct {
 	keys         *keys
 	upkeep       *upkeep
 	backendEvent transport.Events
+	egress       *egress.Selector // nil: there are no tunnels
 	transport    *transport.Set
 	apiservices  *apiservice.Controller
 	discovery    *discovery.Merger
@@ -230,7 +232,13 @@ func (g *Gateway) wireTrust() (err error) {
 // wireRoutes builds the routing table and the documents about it, as the front door has them.
 func (g *Gateway) wireRoutes() (err error) {
 	c := g.cfg
+	if c.EgressSelectorConfigFile != "" {
+		if g.egress, err = egress.Load(c.EgressSelectorConfigFile, g.metrics.Egress); err != nil {
+			return fmt.Errorf("--egress-selector-config-file: %w", err)
+		}
+	}
 	g.transport = transport.New(transport.Options{
+		Tunnel:      g.egress.Cluster(),
 		Certificate: g.keys.client, OwnAddresses: func() []string { return []string{g.Address()} },
 		OnFailure: g.backendEvent.Failed, OnSuccess: g.backendEvent.Answered,
 		MaxReplayTotal: g.memory.Share(transport.MaxReplayTotal, 16),

@@ -43,6 +43,8 @@ type Config struct {
 	Authority *pki.Bundle
 	// Timeout bounds a connection to a kubelet, and the TLS handshake.
 	Timeout time.Duration
+	// Tunnel makes the connections. Nil: they are direct.
+	Tunnel *transport.Tunnel
 	// OwnAddresses are the listeners of this process, which are not dialled.
 	OwnAddresses func() []string
 	// Engine is the implementation of HTTP.
@@ -68,7 +70,7 @@ var _ registry.Connector = (*Connector)(nil)
 // New returns a Connector without connections.
 func New(c Config) *Connector {
 	options := transport.Options{
-		OwnAddresses: c.OwnAddresses, DialTimeout: c.Timeout, TLSTimeout: c.Timeout, HeaderTimeout: transport.NoHeaderTimeout,
+		Tunnel: c.Tunnel, OwnAddresses: c.OwnAddresses, DialTimeout: c.Timeout, TLSTimeout: c.Timeout, HeaderTimeout: transport.NoHeaderTimeout,
 		MaxConns: maxConns, Engine: c.Engine, Logger: c.Logger,
 	}
 	k := &Connector{config: c, pods: transport.New(options), plain: transport.NewPlains(options), servers: map[key]*server{}}
@@ -254,6 +256,8 @@ func (c *Connector) target(k *kubelet, insecure, loopback bool) (_ *proxy.Target
 // explain says what a failure means for a kubelet, and since when there has been no answer.
 func (k *kubelet) explain(s *server, cause, text string) string {
 	switch cause {
+	case "TunnelUnreachable", "TunnelRefused", "TunnelBusy":
+		return text // which says nothing of the kubelet
 	case "ForbiddenAddress":
 		return "its address must not be dialled: it is a loopback, link-local or multicast address, a cloud's metadata service, or this server itself"
 	case "CertificateUntrusted":

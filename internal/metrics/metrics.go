@@ -12,6 +12,7 @@ type Metrics struct {
 	Availability  *Availability
 	Backends      *Backends
 	Peers         *Peers
+	Egress        *Egress
 	SharedReads   *SharedReads
 	Mirror        *Mirror
 	SharedWatches *SharedWatches
@@ -34,6 +35,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Availability:  NewAvailability(reg),
 		Backends:      NewBackends(reg),
 		Peers:         NewPeers(reg),
+		Egress:        NewEgress(reg),
 		SharedReads:   NewSharedReads(reg),
 		Mirror:        NewMirror(reg),
 		SharedWatches: NewSharedWatches(reg),

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -116,6 +118,8 @@ type TracingConfig struct {
 	SamplingRatePerMillion int
 	// Service and Version say who we are.
 	Service, Version string
+	// Dial makes the connections to the collector. Nil: they are direct.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Interval is how long spans are gathered before they are sent. Default 5 s.
 	Interval time.Duration
 	// Logger gets errors about spans that could not be sent. May be nil.
@@ -151,11 +155,15 @@ func NewTracerProvider(c TracingConfig) *TracerProvider {
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
+	options := []otlptracegrpc.Option{
+		otlptracegrpc.WithEndpoint(c.Endpoint), otlptracegrpc.WithInsecure(), otlptracegrpc.WithTimeout(spanExportTimeout),
+	}
+	if c.Dial != nil {
+		options = append(options, otlptracegrpc.WithDialOption(grpc.WithContextDialer(c.Dial)))
+	}
 	return &TracerProvider{
-		config: c,
-		exporter: otlptrace.NewUnstarted(otlptracegrpc.NewClient(
-			otlptracegrpc.WithEndpoint(c.Endpoint), otlptracegrpc.WithInsecure(), otlptracegrpc.WithTimeout(spanExportTimeout),
-		)),
+		config:   c,
+		exporter: otlptrace.NewUnstarted(otlptracegrpc.NewClient(options...)),
 		spans: sdktrace.NewTracerProvider(
 			sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio))),
 			sdktrace.WithRawSpanLimits(limits),

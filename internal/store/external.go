@@ -39,7 +39,7 @@ func (s *Store) runExternal(ctx context.Context) error {
 		DialKeepAliveTime:    keepaliveTime,
 		DialKeepAliveTimeout: keepaliveTimeout,
 		Logger:               etcdLogger(s.log),
-		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: dialTimeout})},
+		DialOptions:          append(s.dialOptions(), grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: dialTimeout})),
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -60,6 +60,9 @@ func (s *Store) runExternal(ctx context.Context) error {
 		}
 	}
 	members, probes := newMemberWatch(s.cfg.Servers, s.quorum, s.log), config
+	if s.cfg.Dial != nil {
+		members.connect = s.cfg.Dial
+	}
 	if hasChoice(s.cfg.Servers) {
 		config.DialOptions = append(slices.Clip(config.DialOptions), grpc.WithContextDialer(members.dial))
 	}
@@ -96,6 +99,14 @@ func (s *Store) runExternal(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// dialOptions are those of every connection to external servers.
+func (s *Store) dialOptions() []grpc.DialOption {
+	if s.cfg.Dial == nil || usesSockets(s.cfg.Servers) {
+		return nil
+	}
+	return []grpc.DialOption{grpc.WithContextDialer(s.cfg.Dial)}
 }
 
 func usesTLS(servers []string) bool {

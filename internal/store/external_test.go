@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,6 +96,21 @@ func TestAnExternalEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	t.Run("is reached by Dial", func(t *testing.T) {
+		var dialled atomic.Int32
+		through := cfg
+		through.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			dialled.Add(1)
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+		s, stop := run(t, through)
+		if err := s.Check(within(t)); err != nil || dialled.Load() == 0 {
+			t.Errorf("%v, dialled %d times", err, dialled.Load())
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("does not let a stranger in", func(t *testing.T) {
 		s, err := New(otherCA)
 		if err != nil {

@@ -33,6 +33,7 @@ var errSilentMember = errors.New("the member of etcd does not answer")
 // memberWatch knows which members answer, and has the connections to them.
 type memberWatch struct {
 	members []string // addresses as they are dialled: host:port
+	connect func(ctx context.Context, address string) (net.Conn, error)
 	quorum  *quorum
 	log     *zap.Logger
 
@@ -58,7 +59,7 @@ func (c *memberConn) Close() error {
 }
 
 func newMemberWatch(servers []string, q *quorum, log *zap.Logger) *memberWatch {
-	w := &memberWatch{quorum: q, log: log, conns: map[string]map[*memberConn]struct{}{}, silent: map[string]bool{}, answered: map[string]time.Time{}}
+	w := &memberWatch{connect: dialDirectly, quorum: q, log: log, conns: map[string]map[*memberConn]struct{}{}, silent: map[string]bool{}, answered: map[string]time.Time{}}
 	for _, server := range servers {
 		_, address, _ := strings.Cut(server, "://")
 		w.members = append(w.members, address)
@@ -66,9 +67,17 @@ func newMemberWatch(servers []string, q *quorum, log *zap.Logger) *memberWatch {
 	return w
 }
 
+func dialDirectly(ctx context.Context, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", address)
+}
+
 // hasChoice reports whether there are several members, on the network: then calls go through dial.
 func hasChoice(servers []string) bool {
-	return len(servers) > 1 && !slices.ContainsFunc(servers, func(server string) bool { return strings.HasPrefix(server, "unix") })
+	return len(servers) > 1 && !usesSockets(servers)
+}
+
+func usesSockets(servers []string) bool {
+	return slices.ContainsFunc(servers, func(server string) bool { return strings.HasPrefix(server, "unix") })
 }
 
 // dial connects to a member that is not silent.
@@ -76,7 +85,7 @@ func (w *memberWatch) dial(ctx context.Context, address string) (net.Conn, error
 	if w.isSilent(address) {
 		return nil, fmt.Errorf("%s: %w", address, errSilentMember)
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	conn, err := w.connect(ctx, address)
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 func (s *Store) snapshotFrom(ctx context.Context, server string) (*Snapshot, error) {
 	config := clientv3.Config{
 		Endpoints: []string{server}, DialTimeout: dialTimeout, DialKeepAliveTime: keepaliveTime,
-		DialKeepAliveTimeout: keepaliveTimeout, Logger: etcdLogger(s.log),
+		DialKeepAliveTimeout: keepaliveTimeout, Logger: etcdLogger(s.log), DialOptions: s.dialOptions(),
 	}
 	if usesTLS(config.Endpoints) {
 		tlsConfig, _, err := s.clientTLS()

@@ -57,6 +57,8 @@ type Config struct {
 	CAFile string
 	// CertFile and KeyFile are our client certificate for the external servers; replaced on disk, they are reloaded.
 	CertFile, KeyFile string
+	// Dial makes the connections to the external servers that are no sockets. Nil: they are direct.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Prefix holds the objects of the API. Empty: DefaultPrefix. Changing it hides every object stored before.
 	Prefix string
 	// DataDir holds the embedded etcd. It is created with mode 0700 and belongs to one process at a time.

@@ -131,6 +131,9 @@ type Silence struct {
 	// Broken is whether its connections are silent too: one did not answer pings, or could not be made in time.
 	// A server that is merely slow answers pings.
 	Broken bool
+	// Tunnel is the network to which the backend's tunnel leads, if nothing has come through that for anybody since: whether it is the backend
+	// that is silent, or the tunnel, is not known. Empty otherwise.
+	Tunnel string
 }
 
 // Silence is how long the backend has been silent. What a probe asks does not begin a silence; its answer ends one. A
@@ -140,7 +143,11 @@ func (b *Backend) Silence() Silence {
 	if since == 0 {
 		return Silence{}
 	}
-	return Silence{Since: time.Unix(0, since), Broken: b.silence.broken.Load()}
+	s := Silence{Since: time.Unix(0, since), Broken: b.silence.broken.Load()}
+	if t := b.set.options.Tunnel; t != nil && t.Received().Before(s.Since) {
+		s.Tunnel = t.Network
+	}
+	return s
 }
 
 // silence counts what a backend does not answer. It costs an answered request two atomic writes, and one timer a second

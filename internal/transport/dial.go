@@ -16,6 +16,7 @@ import (
 type dialer struct {
 	address     string
 	guard       guard
+	tunnel      *Tunnel       // nil: connections are direct
 	dial, tls   time.Duration // timeouts
 	config      *tls.Config   // HTTP/2 and HTTP/1.1 offered
 	checksHTTP1 bool          // responses over HTTP/1.1 are validated (http1_conn.go)
@@ -58,6 +59,9 @@ func (d *dialer) connect(ctx context.Context, http1Only bool) (*tls.Conn, net.Co
 }
 
 func (d *dialer) tcp(ctx context.Context) (net.Conn, error) {
+	if d.tunnel != nil {
+		return d.through(ctx)
+	}
 	nd := net.Dialer{
 		Timeout: d.dial,
 		// Keep-alives are for HTTP/1.1 and upgrades; HTTP/2 connections are pinged.

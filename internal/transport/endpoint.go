@@ -42,6 +42,7 @@ func newEndpoint(b *Backend, address string) *endpoint {
 			own:      o.OwnAddresses,
 			local:    net.InterfaceAddrs,
 		},
+		tunnel:      o.Tunnel,
 		dial:        o.DialTimeout,
 		tls:         o.TLSTimeout,
 		config:      b.tls,
@@ -100,7 +101,10 @@ func (e *endpoint) failed(err error, hard bool) {
 		e.backend.set.options.Logger.Log(level, "endpoint ejected",
 			zap.String("backend", e.backend.Name()), zap.String("endpoint", e.address), zap.Error(err))
 	}
-	if hard && noResponse(err) {
+	switch {
+	case IsTunnelError(err):
+		e.received() // nothing is known of the server any more: that it is silent neither
+	case hard && noResponse(err):
 		e.backend.silence.connectionSilent(time.Now())
 	}
 	if out || hard {

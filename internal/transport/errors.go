@@ -105,10 +105,14 @@ func (e *LimitError) Error() string {
 // ForbiddenAddress of an APIService's condition.
 type ForbiddenAddressError struct {
 	Address netip.AddrPort
+	Name    string // of the host, if it was not resolved
 	Why     string
 }
 
 func (e *ForbiddenAddressError) Error() string {
+	if e.Name != "" {
+		return fmt.Sprintf("host %q is forbidden: %s", e.Name, e.Why)
+	}
 	return fmt.Sprintf("address %s is forbidden: %s", e.Address, e.Why)
 }
 

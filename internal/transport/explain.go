@@ -21,11 +21,14 @@ func (e *Error) Explain() (cause, text string, passing bool) {
 		alert     tls.AlertError
 		dns       *net.DNSError
 		timeout   interface{ Timeout() bool }
+		tunnel    *TunnelError
 	)
 	slow := errors.Is(e.Err, context.DeadlineExceeded) || errors.As(e.Err, &timeout) && timeout.Timeout()
 	switch {
 	case errors.As(e.Err, &forbidden):
 		return "ForbiddenAddress", "its Service leads to an address that must not be dialled", false
+	case errors.As(e.Err, &tunnel):
+		return tunnel.explain()
 	case errors.Is(e.Err, ErrUnresponsive):
 		return "Unresponsive", "it answers no requests", true
 	case errors.Is(e.Err, ErrNoEndpoints):
@@ -56,4 +59,17 @@ func (e *Error) Explain() (cause, text string, passing bool) {
 		return "NotAccepted", "it did not accept the request", true
 	}
 	return "ConnectionLost", "the connection to it broke before it answered; it may have acted on the request", true
+}
+
+// explain is Explain for an error of a tunnel.
+func (e *TunnelError) explain() (cause, text string, passing bool) {
+	switch e.Problem {
+	case TunnelRefused:
+		return "TunnelRefused", "the tunnel to the " + e.Network + " network refused to connect", true
+	case TunnelSilent:
+		return "TunnelSilent", "the tunnel to the " + e.Network + " network did not connect in time: its server or its agents hang, or nothing answers at the backend's address", true
+	case TunnelBusy:
+		return "TunnelBusy", "the tunnel to the " + e.Network + " network has too many dials under way", true
+	}
+	return "TunnelUnreachable", "the tunnel to the " + e.Network + " network cannot be reached", true
 }

@@ -16,6 +16,7 @@ const recordHead = 5
 type socketConn struct {
 	net.Conn
 	socket syscall.RawConn // nil: not known what the kernel holds
+	told   receiver        // nil: nobody is told
 	ask    func(fd uintptr)
 	holds  bool // what ask found; only the goroutine that writes asks
 
@@ -33,8 +34,12 @@ type socketConn struct {
 	wake   chan struct{} // wakes the waiter; holds one
 }
 
+// receiver is a connection that is told of bytes which were read from its socket, past its own Read.
+type receiver interface{ Received() }
+
 func newSocketConn(c net.Conn) *socketConn {
 	k := &socketConn{Conn: c, wake: make(chan struct{}, 1)}
+	k.told, _ = c.(receiver)
 	k.ask = func(fd uintptr) { k.holds = readable(fd) }
 	k.fetch = k.fetchFrom
 	if s, ok := c.(syscall.Conn); ok {
@@ -48,6 +53,9 @@ func newSocketConn(c net.Conn) *socketConn {
 // Read implements net.Conn. crypto/tls calls it when it has no whole record left.
 func (s *socketConn) Read(p []byte) (int, error) {
 	n, err := s.readSocket(p)
+	if n > 0 && s.told != nil {
+		s.told.Received()
+	}
 	s.trackRecords(p[:n])
 	return n, err
 }

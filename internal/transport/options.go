@@ -29,6 +29,9 @@ type Options struct {
 	// OwnAddresses are the host:port pairs that this process listens on; a backend that resolves to one is a loop.
 	// An unspecified host means every address of this machine.
 	OwnAddresses func() []string
+	// Tunnel makes the connections, instead of this machine's network. Default nil: they are direct. The guard applies as it does
+	// otherwise; names of hosts are resolved at the other end.
+	Tunnel *Tunnel
 	// Zone is the zone this process runs in. Endpoints of the same zone are preferred while one of them is well.
 	Zone string
 

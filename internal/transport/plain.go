@@ -26,7 +26,7 @@ func NewPlains(o Options) *Plains {
 	o = o.withDefaults()
 	s := &Plains{}
 	s.dialer = func(address string) *dialer {
-		return &dialer{address: address, dial: o.DialTimeout, guard: guard{loopback: o.AllowLoopback, allow: o.Allow, own: o.OwnAddresses, local: net.InterfaceAddrs}}
+		return &dialer{address: address, tunnel: o.Tunnel, dial: o.DialTimeout, guard: guard{loopback: o.AllowLoopback, allow: o.Allow, own: o.OwnAddresses, local: net.InterfaceAddrs}}
 	}
 	s.client = &http.Transport{
 		DialContext:            func(ctx context.Context, _, address string) (net.Conn, error) { return s.dial(ctx, address) },

@@ -23,6 +23,13 @@ const (
 func setUserTimeout(c syscall.RawConn) error { return setTimeout(c, userTimeout) }
 
 func relaxUserTimeout(c net.Conn) error {
+	for { // a connection through a tunnel, and TLS to the tunnel's server
+		around, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = around.NetConn()
+	}
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return nil

@@ -57,7 +57,6 @@ var ignoredValues = []string{
 	"default-watch-cache-size",
 	"delete-collection-workers",
 	"disabled-metrics",
-	"egress-selector-config-file",
 	"emulated-version",
 	"endpoint-reconciler-type",
 	"etcd-count-metric-poll-period",

@@ -1,8 +1,10 @@
 package authz
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -59,6 +61,9 @@ type Config struct {
 	// First are asked before all others, also before those of File, in order. They have no flag: they are for programs that
 	// embed the front door. One that is an authorizer.RuleResolver too is asked for its rules.
 	First []authorizer.Authorizer
+
+	// Dial makes the connections to webhooks. Nil: they are direct.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// Metrics counts decisions. Required.
 	Metrics *metrics.Authorization

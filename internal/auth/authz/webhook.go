@@ -45,7 +45,7 @@ func newWebhook(name string, c *apiserver.WebhookConfiguration, compiler cel.Com
 	}
 	w := &webhook{name: name, timeout: c.Timeout.Duration, metrics: from.Metrics, log: from.Logger.With(zap.String("webhook", name))}
 	w.AuthorizerFunc = w.decide
-	if w.transport, err = newWebhookTransport(config); err != nil {
+	if w.transport, err = newWebhookTransport(config, from.Dial); err != nil {
 		return nil, err
 	}
 	// TLS is configured in the transport; the library refuses to be told about it twice.

@@ -3,9 +3,11 @@ package authz
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,6 +77,21 @@ func TestC13WebhooksThatFail(t *testing.T) {
 	}
 	if n := len(elsewhere.calls()); n != 0 {
 		t.Errorf("%d redirects were followed", n)
+	}
+}
+
+func TestConnectionsAreMadeByDial(t *testing.T) {
+	s := serve(t, allows)
+	var dialled atomic.Int32
+	a := open(t, Config{
+		File: configFile(t, webhookEntry("w", kubeconfigOf(t, s.URL, s.RootPEM), "3s", "Deny")),
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			dialled.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	})
+	if decision, _, err := a.Authorize(t.Context(), getPod(alice)); decision != authorizer.DecisionAllow || err != nil || dialled.Load() == 0 {
+		t.Errorf("%v, %v; dialled %d times", decision, err, dialled.Load())
 	}
 }
 

@@ -2,6 +2,7 @@ package authz
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +37,10 @@ type webhookTransport struct {
 	calls     chan struct{}
 }
 
-func newWebhookTransport(config *rest.Config) (*webhookTransport, error) {
+func newWebhookTransport(config *rest.Config, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*webhookTransport, error) {
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
 	options, err := clientTLS(config)
 	if err != nil {
 		return nil, err
@@ -53,7 +57,7 @@ func newWebhookTransport(config *rest.Config) (*webhookTransport, error) {
 		calls: make(chan struct{}, maxCalls),
 		transport: &http.Transport{
 			Proxy: proxy, TLSClientConfig: tls, ForceAttemptHTTP2: true, TLSHandshakeTimeout: dialTimeout,
-			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			DialContext:         dial,
 			MaxIdleConnsPerHost: maxCalls / 4, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: 64 << 10,
 			HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		},

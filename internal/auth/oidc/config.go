@@ -123,7 +123,7 @@ func check(compiler authenticationcel.Compiler, c *apiserver.AuthenticationConfi
 	errs := []error{validation.ValidateAuthenticationConfiguration(compiler, c, disallowed).ToAggregate()}
 	for i, jwt := range c.JWT {
 		if jwt.Issuer.EgressSelectorType != "" {
-			errs = append(errs, fmt.Errorf("jwt[%d].issuer.egressSelectorType: there is no egress selector here; remove it", i))
+			errs = append(errs, fmt.Errorf("jwt[%d].issuer.egressSelectorType: the egress selector is not used for issuers; remove it", i))
 		}
 		if ca := jwt.Issuer.CertificateAuthority; ca != "" {
 			if _, err := pki.ParseBundle([]byte(ca)); err != nil {

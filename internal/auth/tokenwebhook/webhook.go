@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -46,7 +47,9 @@ type Config struct {
 	CacheTTL time.Duration
 	// Audiences are assumed for a server that returns none.
 	Audiences []string
-	Metrics   *metrics.Auth
+	// Dial makes the connections. Nil: they are direct.
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	Metrics *metrics.Auth
 }
 
 // Webhook verifies whichever tokens the server knows. It is safe for concurrent use.
@@ -84,7 +87,7 @@ func New(cfg Config) (*Webhook, error) {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: tokens are sent only to a server that proves who it is; "+
 			"make %s an https address and remove insecure-skip-tls-verify", client.Host)
 	}
-	client.QPS = noRateLimit
+	client.QPS, client.Dial = noRateLimit, cfg.Dial
 	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 	server, err := webhook.New(client, cfg.Version, authenticator.Audiences(cfg.Audiences), backoff)
 	if err != nil {

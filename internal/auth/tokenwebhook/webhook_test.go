@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -143,6 +144,19 @@ func TestWhatTheServerSays(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func TestConnectionsAreMadeByDial(t *testing.T) {
+	var dialled atomic.Int32
+	w := open(t, serve(t), func(c *Config) {
+		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			dialled.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+	})
+	if _, ok, err := w.AuthenticateToken(t.Context(), "known"); !ok || err != nil || dialled.Load() == 0 {
+		t.Errorf("%t, %v; dialled %d times", ok, err, dialled.Load())
 	}
 }
 

@@ -379,6 +379,9 @@ func (t *serviceTransport) describe(b *webhookIdentity, r *http.Request, err err
 	if failed.Attempts > 1 {
 		at += fmt.Sprintf(", the last of %d attempts", failed.Attempts)
 	}
+	if transport.IsTunnelError(failed) { // which says all
+		return &webhookError{at + ": " + strings.TrimPrefix(failed.Err.Error(), failed.Op+": "), err}
+	}
 	return &webhookError{at + ": " + reasonOf(failed) + ": " + strings.TrimPrefix(failed.Err.Error(), failed.Op+": "), err}
 }
 

@@ -1,0 +1,86 @@
+package aggregator
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/transport"
+)
+
+// Webhooks that are URLs are reached by the tunnel to the control plane, and those addresses are refused that are refused without one.
+func TestWebhooksThatAreURLsGoThroughTheTunnel(t *testing.T) {
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	asked := make(chan string, 10)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				asked <- r.Host
+				fmt.Fprint(conn, "HTTP/1.1 200 OK\r\n\r\n")
+			}
+			_ = conn.Close()
+		}
+	}()
+	file := filepath.Join(dir, "egress.yaml")
+	text := fmt.Sprintf("apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n- name: controlplane\n"+
+		"  connection: {proxyProtocol: HTTPConnect, transport: {uds: {udsName: %q}}}\n", listener.Addr())
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := &parts{cfg: Config{EgressSelectorConfigFile: file}, metrics: &metrics.Metrics{Egress: metrics.NewEgress(prometheus.NewRegistry())}}
+	if err := h.wireEgress(); err != nil {
+		t.Fatal(err)
+	}
+	if h.egress.Cluster() != nil {
+		t.Error("there is a tunnel to the cluster, which the file does not have")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	dial := h.webhookDialer()
+	conn, err := dial(ctx, "tcp", "hooks.example:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	var forbidden *transport.ForbiddenAddressError
+	if _, err := dial(ctx, "tcp", "169.254.169.254:80"); !errors.As(err, &forbidden) {
+		t.Errorf("a metadata service: %v", err)
+	}
+	_ = listener.Close()
+	<-served
+	close(asked)
+	var all []string
+	for address := range asked {
+		all = append(all, address)
+	}
+	if fmt.Sprint(all) != "[hooks.example:443]" {
+		t.Errorf("the tunnel was asked for %v", all)
+	}
+
+	h = &parts{cfg: Config{EgressSelectorConfigFile: filepath.Join(dir, "absent")}, metrics: h.metrics}
+	if err := h.wireEgress(); err == nil || !strings.HasPrefix(err.Error(), "--egress-selector-config-file: ") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}

@@ -1,0 +1,54 @@
+package apiservice
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"portico.dev/internal/transport"
+)
+
+// What the condition says of a tunnel, and of a backend behind one.
+func TestFailuresOfTunnels(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "unix", Addr: &net.UnixAddr{Name: "/run/secret/socket", Net: "unix"}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for wanted, err := range map[string]error{
+		"the tunnel to the cluster network cannot be reached: dial unix: connect: connection refused": &transport.TunnelError{
+			Network: "cluster", Problem: transport.TunnelUnreachable, Err: refused,
+		},
+		"the tunnel to the cluster network did not connect in time: its server or its agents hang, or nothing answers at the backend's address: context deadline exceeded": &transport.TunnelError{
+			Network: "cluster", Problem: transport.TunnelSilent, Err: context.DeadlineExceeded,
+		},
+		"dial tcp: connect: connection refused": &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+	} {
+		f := failureFromError(&transport.Error{Op: transport.OpDial, Endpoint: "10.0.0.1:443", Err: fmt.Errorf("dial: %w", err)})
+		if f.message != wanted || !f.unreachable || f.slow {
+			t.Errorf("%q (unreachable %t, slow %t), want %q", f.message, f.unreachable, f.slow, wanted)
+		}
+	}
+}
+
+// Nothing comes from the backend, nor for anybody else through the tunnel to it: which of both hangs is not known.
+func TestAHangBehindATunnel(t *testing.T) {
+	for network, wanted := range map[string]string{
+		"":        "connections are taken and nothing comes from them",
+		"cluster": "nothing comes through the tunnel to the cluster network: its server or its agents hang, or the backend does",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			h := newHangDetector(func() transport.Silence { return transport.Silence{Since: began, Broken: true, Tunnel: network} }, 0)
+			var f *failure
+			for f == nil && time.Since(began) < time.Minute {
+				time.Sleep(hangCheckInterval)
+				f = h.check(time.Now())
+			}
+			if f == nil || f.message != wanted || !f.silent {
+				t.Errorf("%+v, want %q", f, wanted)
+			}
+		})
+	}
+}

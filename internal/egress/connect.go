@@ -1,0 +1,102 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// maxConnectHeaders bounds the headers of a response to CONNECT.
+const maxConnectHeaders = 16 << 10
+
+// openConnect asks for a connection by HTTP CONNECT.
+func (t *tunnel) openConnect(ctx context.Context, server net.Conn, address string) (net.Conn, error) {
+	stop := context.AfterFunc(ctx, func() { _ = server.SetDeadline(time.Unix(1, 0)) }) // ends reads and writes
+	err := connect(server, address)
+	if !stop() && err == nil {
+		err = context.Cause(ctx) // the deadline is set, or about to be
+	}
+	if err != nil {
+		_ = server.Close() // the first error is the one to tell
+		return nil, err
+	}
+	return server, nil
+}
+
+// connect sends the request and reads the response.
+func connect(server net.Conn, address string) error {
+	if _, err := fmt.Fprintf(server, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", address); err != nil {
+		return err
+	}
+	bounded := &io.LimitedReader{R: server, N: maxConnectHeaders}
+	reader := bufio.NewReader(bounded)
+	resp, err := http.ReadResponse(reader, &http.Request{Method: http.MethodConnect})
+	var failed net.Error
+	switch {
+	case err == nil:
+	case bounded.N <= 0:
+		return &refusedError{fmt.Sprintf("the headers of its response to CONNECT are larger than %d bytes", maxConnectHeaders)}
+	case errors.As(err, &failed), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("no response to CONNECT: %w", err)
+	default:
+		return &refusedError{"its response to CONNECT is not HTTP: " + clean(err.Error())}
+	}
+	if resp.StatusCode == http.StatusOK {
+		if n := reader.Buffered(); n > 0 {
+			// Whoever dials speaks first, so nobody at the address can have sent them.
+			return &refusedError{fmt.Sprintf("it sent %d bytes behind its response to CONNECT, before anything was asked", n)}
+		}
+		return nil
+	}
+	defer func() { _ = resp.Body.Close() }() // the connection is closed with it
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
+	return refusal(resp.StatusCode, clean(string(text)))
+}
+
+// Texts of a konnectivity server about itself and its agents, with codes that other servers use for the address.
+var konnectivityTexts = []string{"currently no tunnels available", "Backend context error", "Failed to tunnel dial request", "Backend dial timeout"}
+
+// refusal tells a response about the address from others. Agents send the error of their dial; by RFC 9110 a proxy says by these codes that
+// it is the address that failed.
+func refusal(code int, text string) error {
+	if aboutAddress(text) {
+		return &addressError{text}
+	}
+	said := fmt.Sprintf("it answered %d %s", code, http.StatusText(code))
+	if text != "" {
+		said += ": " + text
+	}
+	for _, own := range konnectivityTexts {
+		if strings.HasPrefix(text, own) {
+			return &refusedError{said}
+		}
+	}
+	switch code {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return &addressError{said}
+	}
+	return &refusedError{said}
+}
+
+// aboutAddress reports the errors of Go's net.Dial, which agents hand on as they are.
+func aboutAddress(text string) bool { return strings.HasPrefix(text, "dial tcp") }
+
+// clean is a text of others as one line.
+func clean(text string) string {
+	if len(text) > maxErrorText {
+		text = text[:maxErrorText]
+	}
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+			return ' '
+		}
+		return r
+	}, text))
+}

@@ -1,0 +1,70 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Egress are the metrics of dials through tunnels. Those that kube-apiserver has are named as there, with its labels: protocol
+// (http_connect or grpc) and transport (tcp or uds). A nil *Egress counts nothing.
+type Egress struct {
+	// Starts is apiserver_egress_dialer_dial_start_total.
+	Starts *prometheus.CounterVec
+	// Duration is apiserver_egress_dialer_dial_duration_seconds.
+	Duration *prometheus.HistogramVec
+	// Failures is apiserver_egress_dialer_dial_failure_count. Label stage: connect or proxy.
+	Failures *prometheus.CounterVec
+	// Pending is portico_egress_pending_dials, and Open portico_egress_connections. Label: network.
+	Pending, Open *prometheus.GaugeVec
+}
+
+// NewEgress registers the metrics of tunnels on reg.
+func NewEgress(reg prometheus.Registerer) *Egress {
+	labels := []string{"protocol", "transport"}
+	return &Egress{
+		Starts: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_egress_dialer_dial_start_total",
+			Help: "Dials through tunnels of --egress-selector-config-file, by protocol (http_connect or grpc) and transport (tcp or uds).",
+		}, labels)),
+		Duration: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_egress_dialer_dial_duration_seconds", Help: "Duration of successful dials through tunnels.",
+			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 2.5, 12.5},
+		}, labels)),
+		Failures: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_egress_dialer_dial_failure_count",
+			Help: "Dials through tunnels that failed, by the stage that failed: connect (to the tunnel's server) or proxy (from there to the address).",
+		}, append(labels, "stage"))),
+		Pending: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "portico_egress_pending_dials", Help: "Dials through the tunnel to a network that are under way.",
+		}, []string{"network"})),
+		Open: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "portico_egress_connections", Help: "Connections through the tunnel to a network that are open.",
+		}, []string{"network"})),
+	}
+}
+
+// DialStarted counts a dial, and returns what counts its end: the stage that failed, or empty for none.
+func (m *Egress) DialStarted(network, protocol, transport string) func(failed string) {
+	if m == nil {
+		return func(string) {}
+	}
+	m.Starts.WithLabelValues(protocol, transport).Inc()
+	m.Pending.WithLabelValues(network).Inc()
+	start := time.Now()
+	return func(failed string) {
+		m.Pending.WithLabelValues(network).Dec()
+		if failed != "" {
+			m.Failures.WithLabelValues(protocol, transport, failed).Inc()
+			return
+		}
+		m.Duration.WithLabelValues(protocol, transport).Observe(time.Since(start).Seconds())
+	}
+}
+
+// Connections counts connections that opened, or closed when n is negative.
+func (m *Egress) Connections(network string, n int) {
+	if m != nil {
+		m.Open.WithLabelValues(network).Add(float64(n))
+	}
+}

@@ -1,0 +1,144 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// direct is a tunnel that connects to where it is asked to, or to elsewhere.
+func direct(elsewhere string) *Tunnel {
+	return &Tunnel{Network: "cluster", Received: time.Now, Dial: func(ctx context.Context, address string) (net.Conn, error) {
+		if elsewhere != "" {
+			address = elsewhere
+		}
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}}
+}
+
+// A tunnel leads where it likes. Who is there must still have the certificate of the backend.
+func TestA49ATunnelThatLeadsElsewhere(t *testing.T) {
+	w := newTestEnv(t)
+	right := w.serve(text("right"))
+	others := newTestEnv(t).serve(text("wrong"))
+	s := w.set(func(o *Options) { o.Tunnel = direct("") })
+	if got, err := get(t, w.backend(s, right.address)); err != nil || got != "right" {
+		t.Errorf("a tunnel that does as it is told: %q, %v", got, err)
+	}
+	for _, upgrade := range []bool{false, true} {
+		lies := w.set(func(o *Options) { o.Tunnel = direct(others.address) })
+		b := w.backend(lies, right.address)
+		var err error
+		if upgrade {
+			_, err = b.DialUpgrade(t.Context())
+		} else {
+			_, err = get(t, b)
+		}
+		var failed *Error
+		if !errors.As(err, &failed) {
+			t.Fatalf("got %v", err)
+		}
+		if cause, _, _ := failed.Explain(); cause != "CertificateUntrusted" || failed.Sent {
+			t.Errorf("upgrade %t: cause %s, sent %t: %v", upgrade, cause, failed.Sent, err)
+		}
+	}
+}
+
+// Whoever writes the address of a node, an endpoint or an ExternalName can have nothing sent to the tunnel's server but a host, and not one
+// that the guard refuses.
+func TestA49AddressesThatNoTunnelIsAskedFor(t *testing.T) {
+	g := guard{own: func() []string { return []string{"10.1.1.1:6443"} }, local: net.InterfaceAddrs}
+	for address, refused := range map[string]bool{
+		"10.2.3.4:443": false, "[2001:db8::7]:443": false, "n1.example.com:10250": false, "n1:10250": false, "a_b.example.:443": false,
+		"3com.example5g:443": false,
+		"127.0.0.1:443":      true, "[::1]:443": true, "[::ffff:169.254.169.254]:80": true, "169.254.169.254:80": true, "10.1.1.1:6443": true,
+		"localhost:443": true, "a.LOCALHOST.:443": true,
+		"127.1:443": true, "2130706433:443": true, "0x7f000001:443": true, "127.0x1:443": true, "0177.1:443": true, "1.2.3.4.:443": true, "127.0.0.08:443": true,
+		"a\r\nX: y:443": true, "a b:443": true, "a/b:443": true, "fe80::1%eth0:443": true, "[fe80::1%25eth0]:443": true, ":443": true, "user@a:443": true,
+		strings.Repeat("a", 300) + ":443": true,
+	} {
+		if err := g.checkUnresolved(address); (err != nil) != refused {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	g.loopback = true
+	if err := g.checkUnresolved("localhost:443"); err != nil {
+		t.Errorf("loopback, allowed: %v", err)
+	}
+}
+
+// A tunnel that fails is told as such, and says nothing of the backend: not that it is silent, nor that it answers.
+func TestATunnelThatFails(t *testing.T) {
+	w := newTestEnv(t)
+	tunnel := &TunnelError{Network: "cluster", Problem: TunnelUnreachable, Err: context.DeadlineExceeded}
+	s := w.set(func(o *Options) {
+		o.Tunnel = &Tunnel{Network: "cluster", Received: time.Now, Dial: func(context.Context, string) (net.Conn, error) { return nil, tunnel }}
+	})
+	b := w.backend(s, "10.0.0.1:443")
+	_, err := get(t, b)
+	var failed *Error
+	if !errors.As(err, &failed) {
+		t.Fatalf("got %v", err)
+	}
+	cause, said, passing := failed.Explain()
+	if cause != "TunnelUnreachable" || said != "the tunnel to the cluster network cannot be reached" || !passing || failed.Sent {
+		t.Errorf("%s: %s (passing %t, sent %t)", cause, said, passing, failed.Sent)
+	}
+	if silence := b.Silence(); !silence.Since.IsZero() || silence.Broken {
+		t.Errorf("the backend counts as silent: %+v", silence)
+	}
+	plains := NewPlains(Options{Tunnel: s.options.Tunnel})
+	defer plains.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://ignored/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plains.To("10.0.0.1:80").RoundTrip(r); !IsTunnelError(err) {
+		t.Errorf("without TLS: %v", err)
+	}
+}
+
+// Sockets of a connection through a tunnel are found for their options.
+func TestTheSocketBelowATunnel(t *testing.T) {
+	w := newTestEnv(t)
+	server := w.serve(text("x"), "http/1.1")
+	raw, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	if err := relaxUserTimeout(around{raw}); err != nil {
+		t.Error(err)
+	}
+	_ = raw.Close()
+	if err := relaxUserTimeout(around{raw}); err == nil {
+		t.Error("the socket is closed, and its option was set: another was found, or none")
+	}
+}
+
+type around struct{ net.Conn }
+
+func (a around) NetConn() net.Conn { return a.Conn }
+
+// A backend that is silent is so behind a tunnel through which others are answered. Otherwise it may be the tunnel.
+func TestSilenceBehindATunnel(t *testing.T) {
+	var received time.Time
+	w := newTestEnv(t)
+	s := w.set(func(o *Options) {
+		o.Tunnel = &Tunnel{Network: "cluster", Received: func() time.Time { return received }, Dial: direct("").Dial}
+	})
+	b := w.backend(s, "10.0.0.1:443")
+	since := time.Now()
+	b.silence.connectionSilent(since)
+	if got := b.Silence(); got.Tunnel != "cluster" || !got.Broken {
+		t.Errorf("nothing came: %+v", got)
+	}
+	received = since.Add(time.Second)
+	if got := b.Silence(); got.Tunnel != "" || !got.Broken {
+		t.Errorf("others were answered: %+v", got)
+	}
+}
