@@ -29,7 +29,7 @@ var layers = map[string]int{
 var innerLayers = map[string]map[string]int{
 	"auth": {
 		".": 0, "authn": 1, "rbac": 1, "ttlcache": 1,
-		"authz": 2, "delegated": 2, "nodes": 2, "oidc": 2, "serviceaccount": 2, "tokenwebhook": 2, "authtest": 2,
+		"authz": 2, "bootstraptoken": 2, "delegated": 2, "nodes": 2, "oidc": 2, "serviceaccount": 2, "tokenwebhook": 2, "authtest": 2,
 	},
 	"coreapi": {
 		"columns": 0, "defaults": 0, "selectable": 0, "validate": 0, "allocation": 0, "encryption": 0, "definitions": 0, "openapidocs": 0, "openapidocs/build": 0,
@@ -55,7 +55,7 @@ var innerLayers = map[string]map[string]int{
 	},
 	"gateway":   {"lastknown": 0, "adopter": 1, ".": 2},
 	"http2":     {".": 0, "frame": 0, "client": 1, "server": 1, "http2test": 1},
-	"lifecycle": {"reconcile": 0, "debts": 0, "garbage": 1, "namespaces": 1, "quotas": 1, "trust": 1, ".": 2},
+	"lifecycle": {"reconcile": 0, "debts": 0, "bootstrap": 1, "certificates": 1, "garbage": 1, "namespaces": 1, "quotas": 1, "trust": 1, ".": 2},
 	"routing":   {"v1alpha1": 0, "client": 1, ".": 1},
 	"run":       {".": 0, "memory": 0, "mutants": 0, "processors": 0},
 	"store":     {".": 0, "backup": 1},
