@@ -15,8 +15,8 @@ import (
 // is for.
 var layers = map[string]int{
 	"http1": 0, "http2": 0, "httpmsg": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "logging": 0, "clients": 0, "apiclient": 0,
-	"engine": 0,
-	"pki":    1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "adoption": 1, "routing": 1, "sharedreads": 1, "sharedwatch": 1, "mirror": 1, "merge": 1, "egress": 1,
+	"engine": 0, "podrefs": 0,
+	"pki": 1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "adoption": 1, "routing": 1, "sharedreads": 1, "sharedwatch": 1, "mirror": 1, "merge": 1, "egress": 1,
 	"auth": 2, "coreapi": 2, "apiservice": 2, "peers": 2, "cluster": 2, "proxy": 2, "discovery": 2, "openapi": 2, "fairness": 2, "lifecycle": 2,
 	"server": 3, "extension": 3, "doctor": 3, "conformance": 3, "drill": 3, "migrate": 3, "kubelet": 3,
 	"aggregator": 4, "gateway": 4, "console": 4, "cli": 5, "release": 5,
@@ -28,7 +28,7 @@ var layers = map[string]int{
 var innerLayers = map[string]map[string]int{
 	"auth": {
 		".": 0, "authn": 1, "rbac": 1, "ttlcache": 1,
-		"authz": 2, "delegated": 2, "oidc": 2, "serviceaccount": 2, "tokenwebhook": 2, "authtest": 2,
+		"authz": 2, "bootstraptoken": 2, "delegated": 2, "nodes": 2, "oidc": 2, "serviceaccount": 2, "tokenwebhook": 2, "authtest": 2,
 	},
 	"coreapi": {
 		"columns": 0, "defaults": 0, "selectable": 0, "validate": 0, "allocation": 0, "encryption": 0, "definitions": 0, "openapidocs": 0, "openapidocs/build": 0,
@@ -54,7 +54,7 @@ var innerLayers = map[string]map[string]int{
 	},
 	"gateway":   {"lastknown": 0, "adopter": 1, ".": 2},
 	"http2":     {".": 0, "frame": 0, "client": 1, "server": 1, "http2test": 1},
-	"lifecycle": {"reconcile": 0, "debts": 0, "garbage": 1, "namespaces": 1, "quotas": 1, "trust": 1, ".": 2},
+	"lifecycle": {"reconcile": 0, "debts": 0, "bootstrap": 1, "certificates": 1, "garbage": 1, "namespaces": 1, "quotas": 1, "trust": 1, ".": 2},
 	"routing":   {"v1alpha1": 0, "client": 1, ".": 1},
 	"run":       {".": 0, "memory": 0, "mutants": 0, "processors": 0},
 	"store":     {".": 0, "backup": 1},

@@ -9,11 +9,19 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/client-go/tools/cache"
 
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/authz"
+	"portico.dev/internal/auth/bootstraptoken"
+	"portico.dev/internal/auth/nodes"
 	"portico.dev/internal/auth/oidc"
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/serviceaccount"
@@ -31,6 +39,8 @@ type AuthenticationConfig struct {
 	WebhookConfigFile string
 	WebhookVersion    string
 	WebhookCacheTTL   time.Duration
+	// BootstrapTokens makes the tokens of Secrets of type bootstrap.kubernetes.io/token in kube-system count. Default false.
+	BootstrapTokens bool
 	// ExtendTokens makes tokens that kubelets ask for good for a year, and counts those in use past their time. Default true.
 	ExtendTokens bool
 	// MaxTokenExpiration is the longest life of tokens of service accounts, an hour at least. Default 0: 2^32 seconds, which is
@@ -60,6 +70,7 @@ func (a *AuthenticationConfig) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.WebhookConfigFile, "authentication-token-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a webhook that reviews tokens by TokenReview, when no other authenticator knows them")
 	fs.StringVar(&a.WebhookVersion, "authentication-token-webhook-version", a.WebhookVersion, "version of TokenReview that the webhook uses: v1 or v1beta1")
 	fs.DurationVar(&a.WebhookCacheTTL, "authentication-token-webhook-cache-ttl", a.WebhookCacheTTL, "how long successful responses of the webhook are cached")
+	fs.BoolVar(&a.BootstrapTokens, "enable-bootstrap-token-auth", a.BootstrapTokens, "accept bootstrap tokens, which are Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system")
 	fs.BoolVar(&a.ExtendTokens, "service-account-extend-token-expiration", a.ExtendTokens, "make tokens that kubelets request valid for a year, and count uses of them after the lifetime that was requested")
 	fs.DurationVar(&a.MaxTokenExpiration, "service-account-max-token-expiration", a.MaxTokenExpiration, "maximum lifetime of service account tokens; a request for more gets the maximum, and a Warning. Tokens that kubelets request may still be valid for a year: --service-account-extend-token-expiration")
 }
@@ -102,12 +113,17 @@ func (a *AuthenticationConfig) warnOfExtendedTokens(log *zap.Logger) {
 // checkPrivateKeys refuses key files of the operator that others can read. Keys in DataDir are checked elsewhere.
 func (c *Config) checkPrivateKeys() error {
 	var errs []error
-	for _, key := range []struct{ flag, file string }{
+	type keyFile struct{ flag, file string }
+	keys := []keyFile{
 		{"tls-private-key-file", c.TLSPrivateKeyFile},
 		{"proxy-client-key-file", c.ProxyClientKeyFile},
 		{"etcd-keyfile", c.EtcdKeyFile},
 		{"kubelet-client-key", c.Kubelet.ClientKey},
-	} {
+	}
+	for _, p := range c.Signing.pairs() {
+		keys = append(keys, keyFile{p.flag + "-key-file", p.files.Key})
+	}
+	for _, key := range keys {
 		if key.file == "" {
 			continue
 		}
@@ -166,6 +182,9 @@ func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if a.BootstrapTokens {
+		others = append(others, h.bootstrapTokens())
+	}
 	others = append(others, h.issuers)
 	others = append(others, h.cfg.Embedded.Tokens...)
 	if a.WebhookConfigFile == "" {
@@ -176,6 +195,16 @@ func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 		Audiences: h.tokens.Audiences(), Dial: h.egress.ControlPlane().NetDialer(), Metrics: h.metrics.Auth,
 	})
 	return append(others, h.webhook), err
+}
+
+// bootstrapTokens reads Secrets from memory: anybody can send tokens that are none.
+func (h *parts) bootstrapTokens() authenticator.Token {
+	return authenticator.WrapAudienceAgnosticToken(h.tokens.Audiences(), &bootstraptoken.Authenticator{
+		Secret: func(name string) (*corev1.Secret, error) {
+			return h.informers.Secrets().Lister().Secrets(metav1.NamespaceSystem).Get(name)
+		},
+		Now: h.clock.now, Logger: h.log.Named("authentication"),
+	})
 }
 
 // registerTrustMetrics exports as metrics which files are stale. /readyz reports the same.
@@ -209,7 +238,7 @@ func defaultAuthorization() authz.Config {
 
 func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
 	a := &c.Authorization
-	fs.StringSliceVar(&a.Modes, "authorization-mode", a.Modes, "authorizers, in order: AlwaysAllow, AlwaysDeny, RBAC, Webhook; default RBAC")
+	fs.StringSliceVar(&a.Modes, "authorization-mode", a.Modes, "authorizers, in order: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook; default RBAC")
 	fs.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a webhook that authorizes by SubjectAccessReview, for the mode Webhook")
 	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion, "version of SubjectAccessReview that the webhook uses: v1 or v1beta1")
 	fs.DurationVar(&a.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.AuthorizedTTL, "how long the webhook's allowed responses are cached; 0 disables the cache")
@@ -222,10 +251,38 @@ func (h *parts) wireAuthorization() (err error) {
 	h.rbac = rbac.New(h.log.Named("rbac"))
 	c := h.cfg.Authorization
 	c.First, c.Dial = h.cfg.Embedded.Authorizers, h.egress.ControlPlane().NetDialer()
-	c.RBAC, c.Metrics, c.Logger = h.rbac, h.metrics.Authorization, h.log.Named("authorization")
+	h.nodes = nodes.New()
+	c.RBAC, c.Node, c.Metrics, c.Logger = h.rbac, h.nodes, h.metrics.Authorization, h.log.Named("authorization")
 	if h.authz, err = authz.New(c); err != nil {
 		return err
 	}
 	h.metrics.Auth.Trust("authorization-config", h.authz.Stale)
 	return nil
+}
+
+// nodeKinds are the kinds whose objects belong to nodes.
+var nodeKinds = []schema.GroupVersionResource{
+	corev1.SchemeGroupVersion.WithResource("pods"),
+	corev1.SchemeGroupVersion.WithResource("persistentvolumes"),
+	storagev1.SchemeGroupVersion.WithResource("volumeattachments"),
+	resourcev1.SchemeGroupVersion.WithResource("resourceslices"),
+	certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests"),
+}
+
+// runNodeAuthorizer follows what belongs to nodes, of the kinds that are served here: an informer of any other never has its first
+// list. What is served is known only now, so these informers start after the others.
+func (h *parts) runNodeAuthorizer(ctx context.Context) error {
+	var follow []cache.SharedIndexInformer
+	for _, kind := range nodeKinds {
+		if at, served := h.servedHere(kind.GroupResource()); !served || at != kind {
+			continue
+		}
+		informer, err := h.informers.ForResource(kind)
+		if err != nil {
+			return fmt.Errorf("node authorizer: %w", err)
+		}
+		follow = append(follow, informer.Informer())
+	}
+	h.informers.Start(ctx.Done())
+	return h.nodes.Run(ctx, follow...)
 }

@@ -78,6 +78,8 @@ type Config struct {
 	// Authorization is who decides what anybody may do. Default RBAC.
 	Authorization authz.Config
 
+	// Signing is what signs certificates. Default nothing.
+	Signing SigningConfig
 	// EgressSelectorConfigFile has the tunnels through which networks are reached. Default none: all are reached directly.
 	EgressSelectorConfigFile string
 	// Kubelet is how kubelets are reached.
@@ -170,6 +172,7 @@ func Default() Config {
 		RequestHeaderUIDHeaders:          []string{"X-Remote-Uid"},
 		RequestHeaderGroupHeaders:        []string{"X-Remote-Group"},
 		RequestHeaderExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
+		Signing:                          defaultSigning(),
 		Kubelet:                          defaultKubelet(),
 		EnableAggregatorRouting:          true,
 		HTTPEngine:                       engine.Portico,
@@ -216,7 +219,7 @@ func (c *Config) NamedFlags() cliflag.NamedFlagSets {
 		{"service", []func(*pflag.FlagSet){c.Services.addFlags}},
 		{"kubelet", []func(*pflag.FlagSet){c.Kubelet.addFlags}},
 		{"egress selector", []func(*pflag.FlagSet){c.addEgressFlags}},
-		{"controller", []func(*pflag.FlagSet){c.addControllerFlags}},
+		{"controller", []func(*pflag.FlagSet){c.addControllerFlags, c.Signing.addFlags}},
 		{"replica", []func(*pflag.FlagSet){c.Readiness.addFlags, c.Peers.addFlags}},
 		{"auditing", []func(*pflag.FlagSet){c.addAuditFlags}},
 		{"profiling", []func(*pflag.FlagSet){c.addProfilingFlags}},
@@ -267,7 +270,7 @@ func (c *Config) AddEngineFlags(fs *pflag.FlagSet) {
 }
 
 func (c *Config) addControllerFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&c.Controllers, "controllers", c.Controllers, "controllers that run here instead of in kube-controller-manager, by kube-controller-manager's names: '*' enables all, NAME enables one, -NAME disables one; an empty value disables all")
+	fs.StringSliceVar(&c.Controllers, "controllers", c.Controllers, "controllers that run here instead of in kube-controller-manager, by kube-controller-manager's names: '*' enables all that are on by default, NAME enables one, -NAME disables one; an empty value disables all. Those of certificatesigningrequests are on by default with --cluster-signing-cert-file, those of bootstrap tokens never")
 }
 
 func (c *Config) addStorageFlags(fs *pflag.FlagSet) {
@@ -358,6 +361,7 @@ func (c *Config) Validate() error {
 	c.Admission.Validate(bad)
 	c.Services.validate(bad)
 	c.Kubelet.validate(bad)
+	c.Signing.validate(c.Controllers, bad)
 	if err := lifecycle.Choice(c.Controllers).Check(); err != nil {
 		bad("controllers", "%v", err)
 	}

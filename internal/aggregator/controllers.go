@@ -89,7 +89,8 @@ func (h *parts) wireControllers() error {
 		},
 		ClusterRoles: h.informers.ClusterRoles(), FrontDoor: h.frontDoor(),
 		ServiceRanges: h.publishedRanges(), ServiceCIDRs: h.informers.ServiceCIDRs(),
-		RepairAllocations: h.core.RepairAllocations, AllocationsAbandoned: h.core.AllocationsAbandoned, Discovery: kinds, Logger: h.log,
+		RepairAllocations: h.core.RepairAllocations, AllocationsAbandoned: h.core.AllocationsAbandoned, Discovery: kinds,
+		Certificates: h.certificateControllers(), Secrets: h.informers.Secrets(), Logger: h.log,
 	})
 	return nil
 }

@@ -40,6 +40,9 @@ func (h *parts) members() *run.Group {
 	synced, follow := h.runInformers()
 	add("informers", synced, follow)
 	add("rbac", h.rbac.Ready(), func(ctx context.Context) error { return h.rbac.Run(ctx, h.rbacInformers()) })
+	if h.authz.AuthorizesNodes() {
+		addWithEtcd("node authorizer", h.nodes.Ready(), h.runNodeAuthorizer)
+	}
 	if h.fairness != nil {
 		add("fairness", h.fairness.Ready(), h.fairness.Run)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/lifecycle/certificates"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/store"
 )
@@ -29,6 +30,8 @@ type prepared struct {
 	// What follows is nil when no flag names it.
 	kubeletClientCert *pki.KeyPair
 	kubeletCA         *pki.Bundle
+	signers           []certificates.Signer
+	signingKeys       []*pki.KeyPair // of signers, each once
 	clientCA          *pki.Bundle
 	frontProxy        *pki.Bundle
 	rootCA            *pki.Bundle // with which workloads verify this server
@@ -121,6 +124,9 @@ func (p *prepared) load(c Config) error {
 		return err
 	}
 	if err = p.loadKubeletKeys(c.Kubelet); err != nil {
+		return err
+	}
+	if err = p.loadSigners(c.Signing); err != nil {
 		return err
 	}
 	if p.clientCA, err = pki.LoadBundle(p.file(c.ClientCAFile, "client-ca.crt")); err != nil {

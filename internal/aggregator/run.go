@@ -75,6 +75,9 @@ func (h *parts) watchKeys(ctx context.Context) error {
 	if h.kubeletClientCert != nil {
 		files = append(files, h.kubeletClientCert.Run)
 	}
+	for _, pair := range h.signingKeys {
+		files = append(files, pair.Run)
+	}
 	if h.kubeletCA != nil {
 		files = append(files, h.kubeletCA.Run)
 	}

@@ -14,6 +14,7 @@ import (
 	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/authz"
+	"portico.dev/internal/auth/nodes"
 	"portico.dev/internal/auth/oidc"
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/serviceaccount"
@@ -70,6 +71,7 @@ type parts struct {
 	webhook     *tokenwebhook.Webhook // nil: no token webhook
 	authn       *authn.Authenticator
 	rbac        *rbac.RBAC
+	nodes       *nodes.Authorizer
 	authz       *authz.Authorizer
 	// webhookServices sends requests of core to webhooks that are Services.
 	webhookServices *admission.WebhookServices

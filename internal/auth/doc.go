@@ -4,10 +4,12 @@
 //	ttlcache     answers that are remembered for a bounded time in a bounded space
 //	authn        authentication of requests: certificates, front proxies, bearer tokens, anonymous
 //	serviceaccount  service account tokens: issued, verified, checked against live objects
+//	bootstraptoken  tokens by which new nodes ask for certificates
 //	oidc         tokens of OpenID Connect issuers
 //	tokenwebhook tokens that a TokenReview webhook verifies
 //	rbac         decisions by roles and bindings, and their explanation for a person
-//	authz        the configured authorizers in order: RBAC, webhooks, everything, nothing
+//	nodes        decisions about requests of nodes, by what belongs to each
+//	authz        the configured authorizers in order: RBAC, nodes, webhooks, everything, nothing
 //	delegated    authentication and authorization for an extension server, which asks the front door
 //	authtest     certificates and tokens for tests
 //

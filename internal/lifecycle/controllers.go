@@ -60,7 +60,10 @@ type Config struct {
 	AllocationsAbandoned func(context.Context) (bool, error)
 	// Discovery knows every kind and its schema, for the status of ValidatingAdmissionPolicies. Nil: nobody writes it.
 	Discovery discovery.DiscoveryInterface
-	Logger    *zap.Logger
+	// Certificates and Secrets are for the controllers of the credentials of nodes. Secrets is shared like Namespaces.
+	Certificates Certificates
+	Secrets      coreinformers.SecretInformer
+	Logger       *zap.Logger
 }
 
 // Controllers are all controllers but the garbage collector.
@@ -122,6 +125,8 @@ func New(cfg Config) *Controllers {
 	if cfg.Discovery != nil && runs(PolicyStatusController) {
 		add(PolicyStatusController, newPolicyStatus(cfg, log).run)
 	}
+	c.addCertificates(cfg)
+	c.addBootstrapTokens(cfg)
 	if len(cfg.ServiceRanges) > 0 {
 		cfg.ServiceCIDRs.Informer()
 		cidrs := &serviceCIDRs{client: cfg.BootstrapClient, cidrs: cfg.ServiceCIDRs, ranges: cfg.ServiceRanges, election: cfg.Election, log: log}
@@ -193,11 +198,17 @@ const (
 	ClusterRoleAggregation   = "clusterrole-aggregation-controller"
 	ResourceQuotaController  = "resourcequota-controller"
 	PolicyStatusController   = "validatingadmissionpolicy-status-controller"
+	// Those of nodecredentials.go.
+	CSRApproving    = "certificatesigningrequest-approving-controller"
+	CSRSigning      = "certificatesigningrequest-signing-controller"
+	CSRCleaner      = "certificatesigningrequest-cleaner-controller"
+	BootstrapSigner = "bootstrap-signer-controller"
+	TokenCleaner    = "token-cleaner-controller"
 )
 
 var choosable = []string{
 	NamespaceController, GarbageCollector, ServiceAccountController, RootCAPublisher, ClusterRoleAggregation,
-	ResourceQuotaController, PolicyStatusController,
+	ResourceQuotaController, PolicyStatusController, CSRApproving, CSRSigning, CSRCleaner, BootstrapSigner, TokenCleaner,
 }
 
 // Choice selects the controllers that run here instead of in a kube-controller-manager, in the syntax of its --controllers:
@@ -222,6 +233,12 @@ func (c Choice) Runs(name string) bool {
 		}
 	}
 	return slices.Contains(c, "*")
+}
+
+// Names reports whether a controller runs because it is named. Some run in no other case.
+func (c Choice) Names(name string) bool {
+	i := slices.IndexFunc(c, func(word string) bool { return strings.TrimPrefix(word, "-") == name })
+	return i >= 0 && c[i] == name
 }
 
 // Check returns an error that lists the unknown controllers.

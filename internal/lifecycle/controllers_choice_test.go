@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico.dev/internal/lifecycle/certificates"
 	"portico.dev/internal/lifecycle/quotas"
 )
 
@@ -49,9 +51,11 @@ func TestEachControllerCanBeLeftOut(t *testing.T) {
 		Quotas:  w.informer.Core().V1().ResourceQuotas(),
 		Measure: func(context.Context, *corev1.ResourceQuota) (corev1.ResourceList, error) { return nil, nil },
 	}
+	cfg.Certificates.Signers = []certificates.Signer{{Name: "example.com/signer"}}
 	without := func(gone ...string) (rest []string) {
+		gone = append(gone, GarbageCollector, BootstrapSigner, TokenCleaner) // one is made elsewhere, two must be named
 		for _, name := range choosable {
-			if !slices.Contains(append(gone, GarbageCollector), name) { // that one is made elsewhere
+			if !slices.Contains(gone, name) {
 				rest = append(rest, name)
 			}
 		}
@@ -67,6 +71,13 @@ func TestEachControllerCanBeLeftOut(t *testing.T) {
 			want   []string
 		}{Choice{"*", "-" + name}, without(name)}
 	}
+	type choice = struct {
+		choice Choice
+		want   []string
+	}
+	cases["all, and one that must be named"] = choice{Choice{"*", TokenCleaner}, append(without(), TokenCleaner)}
+	cases["those that must be named"] = choice{Choice{TokenCleaner, BootstrapSigner}, []string{BootstrapSigner, TokenCleaner}}
+	cases["one that must be named, not"] = choice{Choice{"-" + TokenCleaner, TokenCleaner, "*"}, without()}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			cfg.Choice = c.choice
@@ -81,6 +92,33 @@ func TestEachControllerCanBeLeftOut(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// Without keys nobody signs, and the controllers that come with signing run only if they are named.
+func TestWhoeverSignsAlsoApprovesAndDeletes(t *testing.T) {
+	cfg := newEnv(t).config()
+	for name, c := range map[string]struct {
+		choice Choice
+		want   string
+	}{
+		"all":                  {EveryController(), ""},
+		"nobody's choice":      {nil, ""},
+		"the cleaner":          {Choice{"*", CSRCleaner}, CSRCleaner},
+		"the approver":         {Choice{CSRApproving}, CSRApproving},
+		"the signer":           {Choice{CSRSigning}, ""}, // Validate refuses it
+		"neither of them, not": {Choice{"-" + CSRCleaner, "-" + CSRApproving, "*"}, ""},
+	} {
+		cfg.Choice = c.choice
+		var got []string
+		for _, one := range New(cfg).all {
+			if strings.HasPrefix(one.name, "certificatesigningrequest-") {
+				got = append(got, one.name)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }
 

@@ -11,7 +11,6 @@ var ignoredSwitches = []string{
 	"audit-webhook-truncate-enabled",
 	"disable-http2-serving",
 	"emulation-forward-compatible",
-	"enable-bootstrap-token-auth",
 	"enable-garbage-collector",
 	"enable-logs-handler",
 	"log-json-split-stream",

@@ -85,10 +85,6 @@ func (o *options) adapt(notice func(format string, args ...any)) error {
 		notice("--advertise-address=%s has no effect: it cannot be an endpoint of the Service kubernetes", address)
 		c.Services.AdvertiseAddress = ""
 	}
-	if without := slices.DeleteFunc(slices.Clone(c.Authorization.Modes), func(mode string) bool { return mode == "Node" }); len(without) < len(c.Authorization.Modes) && len(without) > 0 {
-		notice("--authorization-mode: Node has no effect: there are no kubelets")
-		c.Authorization.Modes = without
-	}
 	c.Admission.Enable = slices.DeleteFunc(c.Admission.Enable, func(name string) bool {
 		lacks := c.Admission.Lacks(name)
 		if lacks {

@@ -52,14 +52,15 @@ func TestFlagsOfKubeAPIServer(t *testing.T) {
 		err    string
 		check  func(aggregator.Config) bool
 	}{
-		"a switch without a meaning":           {args: []string{"--enable-garbage-collector"}, notice: "--enable-garbage-collector is accepted and has no effect"},
-		"a value without a meaning":            {args: []string{"--feature-gates", "A=true,B=false"}, notice: "--feature-gates is accepted and has no effect"},
-		"given twice":                          {args: []string{"--feature-gates=A=true", "--feature-gates=B=true"}, notice: "--feature-gates is accepted"},
-		"one that nobody knows":                {args: []string{"--insecure-port=0"}, err: "unknown flag: --insecure-port"},
-		"a directory of the server":            {args: []string{"--data-dir=d"}, err: "use --cert-dir"},
-		"an authorizer that needs kubelets":    {args: []string{"--authorization-mode=Node,RBAC"}, notice: "Node has no effect", check: func(c aggregator.Config) bool { return slices.Equal(c.Authorization.Modes, []string{"RBAC"}) }},
-		"that authorizer alone":                {args: []string{"--authorization-mode=Node"}, err: "Node is not among the authorizers"},
-		"a plugin that is not here":            {args: []string{"--enable-admission-plugins=NodeRestriction,PodSecurity"}, notice: "NodeRestriction has no effect", check: func(c aggregator.Config) bool { return slices.Equal(c.Admission.Enable, []string{"PodSecurity"}) }},
+		"a switch without a meaning": {args: []string{"--enable-garbage-collector"}, notice: "--enable-garbage-collector is accepted and has no effect"},
+		"a value without a meaning":  {args: []string{"--feature-gates", "A=true,B=false"}, notice: "--feature-gates is accepted and has no effect"},
+		"given twice":                {args: []string{"--feature-gates=A=true", "--feature-gates=B=true"}, notice: "--feature-gates is accepted"},
+		"one that nobody knows":      {args: []string{"--insecure-port=0"}, err: "unknown flag: --insecure-port"},
+		"a directory of the server":  {args: []string{"--data-dir=d"}, err: "use --cert-dir"},
+		"nodes, as kubeadm starts it": {args: []string{"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth=true"}, check: func(c aggregator.Config) bool {
+			return slices.Equal(c.Authorization.Modes, []string{"Node", "RBAC"}) && slices.Equal(c.Admission.Enable, []string{"NodeRestriction"}) && c.Authentication.BootstrapTokens
+		}},
+		"a plugin that is not here":            {args: []string{"--enable-admission-plugins=AlwaysPullImages,PodSecurity"}, notice: "AlwaysPullImages has no effect", check: func(c aggregator.Config) bool { return slices.Equal(c.Admission.Enable, []string{"PodSecurity"}) }},
 		"a plugin that nobody has":             {args: []string{"--enable-admission-plugins=Podsecurity"}, err: "no plugin"},
 		"an address that cannot be advertised": {args: []string{"--advertise-address=127.0.0.1"}, notice: "--advertise-address=127.0.0.1 has no effect", check: func(c aggregator.Config) bool { return c.Services.AdvertiseAddress == "" }},
 		"all controllers":                      {args: []string{"--controllers=*"}, check: func(c aggregator.Config) bool { return slices.Equal(c.Controllers, []string{"*"}) }},

@@ -120,7 +120,8 @@ func frontDoor(t *testing.T) (kubeconfig string) {
 		}
 	}
 	tokens := tokenFile(t)
-	p, kubeconfig, err := programs.StartDev(dir, t.TempDir(), nil, "--token-auth-file", tokens)
+	p, kubeconfig, err := programs.StartDev(dir, t.TempDir(), nil, "--token-auth-file", tokens,
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction")
 	if p != nil {
 		t.Cleanup(func() {
 			p.Finish(t)

@@ -38,8 +38,15 @@ func New(c Config) (*Authorizer, error) {
 	if a.current, err = pki.OpenWatchedFile(c.File, a.load); err != nil {
 		return nil, err
 	}
+	if !a.current.Current().nodes {
+		a.config.Node = nil // nobody will run it
+	}
 	return a, nil
 }
+
+// AuthorizesNodes reports whether the configuration had the Node authorizer at the start. Without it then, it cannot be added later:
+// it follows objects, and would begin with none.
+func (a *Authorizer) AuthorizesNodes() bool { return a.config.Node != nil }
 
 func (a *Authorizer) load(file string) (*authorizerSet, error) {
 	var config *apiserver.AuthorizationConfiguration

@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
@@ -16,6 +17,8 @@ type authorizerSet struct {
 	rules    authorizer.RuleResolver
 	names    []string
 	webhooks []*webhook
+	// nodes: the Node authorizer is one of them.
+	nodes bool
 }
 
 func newAuthorizerSet(config *apiserver.AuthorizationConfiguration, c Config) (*authorizerSet, error) {
@@ -69,6 +72,12 @@ func (p *authorizerSet) member(a apiserver.AuthorizerConfiguration, c Config, co
 		}
 		p.webhooks = append(p.webhooks, w)
 		return w, w.library, nil
+	case ModeNode:
+		if c.Node == nil {
+			return nil, nil, errors.New("the Node authorizer cannot be added while the server runs; restart it")
+		}
+		p.nodes = true
+		return c.Node, c.Node, nil
 	default:
 		return c.RBAC, c.RBAC, nil
 	}

@@ -39,6 +39,9 @@ func TestOrderOfAuthorizers(t *testing.T) {
 		"a webhook that denies what RBAC has allowed":   {Config{Modes: []string{ModeRBAC, ModeWebhook}, WebhookConfigFile: at(denying)}, reader, allow, "RBAC"},
 		"a webhook without an opinion, then RBAC":       {Config{Modes: []string{ModeWebhook, ModeRBAC}, WebhookConfigFile: at(silent)}, reader, allow, "RBAC"},
 		"a webhook that may not be asked about masters": {Config{Modes: []string{ModeWebhook}, WebhookConfigFile: at(denying)}, master, allow, ""},
+		"a node that asks for what is not its own":      {Config{Modes: []string{ModeNode}}, node, none, "no relationship found between node 'n1' and this object"},
+		"who is no node, by the Node authorizer":        {Config{Modes: []string{ModeNode}}, alice, none, ""},
+		"RBAC after the Node authorizer":                {Config{Modes: []string{ModeNode, ModeRBAC}}, reader, allow, "RBAC"},
 		"a file": {Config{File: configFile(t, webhookEntry("first", at(silent), "3s", "Deny"), rbacEntry, webhookEntry("last", at(allowing), "3s", "Deny"))},
 			alice, allow, "of the webhook"},
 	} {
@@ -63,9 +66,8 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		config Config
 		says   string
 	}{
-		"Node":                               {Config{Modes: []string{"Node", "RBAC"}}, "--authorization-mode: Node is not among the authorizers of this server: no kubelets"},
 		"ABAC":                               {Config{Modes: []string{"ABAC"}}, "write the policy as RBAC roles"},
-		"a mode that nobody knows":           {Config{Modes: []string{"rbac"}}, `"rbac" is not an authorizer; there are AlwaysAllow, AlwaysDeny, RBAC, Webhook`},
+		"a mode that nobody knows":           {Config{Modes: []string{"rbac"}}, `"rbac" is not an authorizer; there are AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook`},
 		"a mode twice":                       {Config{Modes: []string{"RBAC", "RBAC"}}, "stands twice"},
 		"a webhook without its kubeconfig":   {Config{Modes: []string{"Webhook"}}, "needs --authorization-webhook-config-file"},
 		"a kubeconfig without the webhook":   {Config{WebhookConfigFile: good}, "only of use together with --authorization-mode"},
@@ -79,7 +81,8 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"a file of another kind":             {Config{File: write(t, "kind", "apiVersion: v1\nkind: Pod")}, "no kind"},
 		"a file with a field too many":       {file("- {type: RBAC, name: rbac, colour: red}"), "colour"},
 		"a file without authorizers":         {Config{File: write(t, "none", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: []")}, "at least one"},
-		"Node in a file":                     {file("- {type: Node, name: node}"), "authorizers[0].type: Node is not among"},
+		"ABAC in a file":                     {file("- {type: ABAC, name: abac}"), "authorizers[0].type: ABAC is not among"},
+		"Node twice in a file":               {file("- {type: Node, name: a}", "- {type: Node, name: b}"), "Duplicate"},
 		"one name for two":                   {file(webhookEntry("a", good, "3s", "Deny"), webhookEntry("a", good, "3s", "Deny")), "Duplicate"},
 		"a deadline beyond reason":           {file(webhookEntry("a", good, "31s", "Deny")), "timeout"},
 		"a policy that nobody knows":         {file(webhookEntry("a", good, "3s", "Allow")), "failurePolicy"},
@@ -134,6 +137,8 @@ func TestEditsTakeEffectAndBadOnesDoNot(t *testing.T) {
 	await("after a good edit", allow, "")
 	edit(configText("- {type: ABAC, name: gone}"))
 	await("after a bad edit", allow, "ABAC is not among")
+	edit(configText("- {type: Node, name: node}"))
+	await("after an edit that nobody is prepared for", allow, "cannot be added while the server runs")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}

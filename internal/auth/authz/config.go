@@ -22,15 +22,15 @@ import (
 const (
 	ModeAlwaysAllow = "AlwaysAllow"
 	ModeAlwaysDeny  = "AlwaysDeny"
+	ModeNode        = "Node"
 	ModeRBAC        = "RBAC"
 	ModeWebhook     = "Webhook"
 )
 
-var modes = []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeRBAC, ModeWebhook}
+var modes = []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeNode, ModeRBAC, ModeWebhook}
 
 // unsupportedModes are the modes of kube-apiserver that are not supported, and what to do instead.
 var unsupportedModes = map[string]string{
-	"Node": "no kubelets are served here; give nodes their rights with RBAC",
 	"ABAC": "write the policy as RBAC roles and bindings, or serve it with a webhook",
 }
 
@@ -57,7 +57,9 @@ type Config struct {
 	File string
 
 	// RBAC is the authorizer of mode RBAC. Required.
-	RBAC RBAC
+	RBAC Resolving
+	// Node is the authorizer of mode Node. Nil: there is none, and no configuration may have it.
+	Node Resolving
 	// First are asked before all others, also before those of File, in order. They have no flag: they are for programs that
 	// embed the front door. One that is an authorizer.RuleResolver too is asked for its rules.
 	First []authorizer.Authorizer
@@ -70,8 +72,8 @@ type Config struct {
 	Logger  *zap.Logger
 }
 
-// RBAC decides by rules and can list them.
-type RBAC interface {
+// Resolving decides, and lists the rules by which it does.
+type Resolving interface {
 	authorizer.Authorizer
 	authorizer.RuleResolver
 }

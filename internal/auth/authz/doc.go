@@ -1,4 +1,4 @@
-// Package authz authorises requests: by RBAC, webhooks, AlwaysAllow or AlwaysDeny, in the configured order.
+// Package authz authorises requests: by RBAC, the Node authorizer, webhooks, AlwaysAllow or AlwaysDeny, in the configured order.
 //
 // Each authorizer allows, denies or has no opinion, and the first that has one decides. The group system:masters is
 // allowed before any is asked, so that an administrator gets in when rules or webhooks are broken. The order comes from

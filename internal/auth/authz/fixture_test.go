@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"portico.dev/internal/auth/authtest"
+	"portico.dev/internal/auth/nodes"
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/metrics"
 )
@@ -135,7 +136,7 @@ func readers() *rbac.RBAC {
 
 // complete fills in what every Config needs.
 func complete(c Config) Config {
-	c.RBAC, c.Logger = readers(), zap.NewNop()
+	c.RBAC, c.Node, c.Logger = readers(), nodes.New(), zap.NewNop()
 	c.Metrics = metrics.NewAuthorization(prometheus.NewPedanticRegistry())
 	return c
 }
@@ -154,6 +155,7 @@ func open(t *testing.T, c Config) *Authorizer {
 var (
 	alice  = &user.DefaultInfo{Name: "alice", UID: "7", Groups: []string{"dev"}, Extra: map[string][]string{"scope": {"all"}}}
 	reader = &user.DefaultInfo{Name: "rita", Groups: []string{"readers"}}
+	node   = &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}
 	master = &user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}
 )
 

@@ -38,7 +38,7 @@ type Config struct {
 var unsupported = sets.New(
 	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "EventRateLimit",
 	"ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision",
-	"NamespaceExists", "NodeDeclaredFeatureValidator", "NodeRestriction", "PodGroupProtection",
+	"NamespaceExists", "NodeDeclaredFeatureValidator", "PodGroupProtection",
 	"PodNodeSelector", "PodTolerationRestriction", "StorageObjectInUseProtection",
 )
 

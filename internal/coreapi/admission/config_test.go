@@ -58,8 +58,8 @@ func TestSettingsThatCannotWork(t *testing.T) {
 	}{
 		"nothing said":               {Config{}, ""},
 		"an unknown plugin":          {Config{Enable: []string{"Fourth"}}, `--enable-admission-plugins: there is no plugin "Fourth"; choose from First, Second, Third`},
-		"one that only upstream has": {Config{Enable: []string{"NodeRestriction"}}, "--enable-admission-plugins: NodeRestriction is a plugin of kube-apiserver that this server does not have; it has First, Second, Third"},
-		"to do without that":         {Config{Disable: []string{"NodeRestriction"}}, ""},
+		"one that only upstream has": {Config{Enable: []string{"AlwaysPullImages"}}, "--enable-admission-plugins: AlwaysPullImages is a plugin of kube-apiserver that this server does not have; it has First, Second, Third"},
+		"to do without that":         {Config{Disable: []string{"AlwaysPullImages"}}, ""},
 		"to do without an unknown":   {Config{Disable: []string{"Fourth"}}, `--disable-admission-plugins: there is no plugin "Fourth"`},
 		"on and off":                 {Config{Enable: []string{"Second"}, Disable: []string{"Second"}}, "--disable-admission-plugins: Second is also in --enable-admission-plugins"},
 		"no such file":               {Config{File: filepath.Join(dir, "none")}, "no such file"},

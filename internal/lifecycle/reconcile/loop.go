@@ -120,8 +120,8 @@ func (l *Loop) next(ctx context.Context, queue workqueue.TypedRateLimitingInterf
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		l.Log.Warn("namespace not reconciled, trying again", zap.String("controller", l.Name),
-			zap.String("namespace", key), zap.Int("attempt", queue.NumRequeues(key)+1), zap.Error(err))
+		l.Log.Warn("not reconciled, trying again", zap.String("controller", l.Name),
+			zap.String("key", key), zap.Int("attempt", queue.NumRequeues(key)+1), zap.Error(err))
 		queue.AddRateLimited(key)
 	case again > 0:
 		queue.Forget(key)

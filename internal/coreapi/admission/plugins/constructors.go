@@ -12,6 +12,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	library "k8s.io/apiserver/pkg/admission"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/quota"
@@ -79,6 +80,40 @@ func newPersistentVolumeClaimResize(d admission.Deps) library.Interface {
 		p.Classes = d.Informers.StorageClasses().Lister()
 	}
 	return p
+}
+
+func newNodeRestriction(d admission.Deps) library.Interface {
+	return nodeRestriction{Objects: storedNodeObjects{d.Client.CoreV1()}, Authorizer: d.Authorizer}
+}
+
+// storedNodeObjects reads one object at a time. Not all of the kinds have an informer here, and nodes do not write often.
+type storedNodeObjects struct{ core coreclient.CoreV1Interface }
+
+func (s storedNodeObjects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return s.core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (s storedNodeObjects) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	return s.core.Nodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+func (s storedNodeObjects) ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	return s.core.ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (s storedNodeObjects) VolumeClaim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	return s.core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (s storedNodeObjects) Volume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	return s.core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// CSIDriver does without a typed client of storage, which nothing else needs.
+func (s storedNodeObjects) CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
+	driver := &storagev1.CSIDriver{}
+	err := s.core.RESTClient().Get().AbsPath("/apis/storage.k8s.io/v1/csidrivers", name).Do(ctx).Into(driver)
+	return driver, err
 }
 
 func newPodTopologyLabels(d admission.Deps) library.Interface {

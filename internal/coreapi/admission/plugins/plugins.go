@@ -27,6 +27,7 @@ func All() []admission.Plugin {
 		namespaceLifecycleRow(),
 		{Name: "LimitRanger", Default: true, New: withoutConfig(newLimitRanger)},
 		{Name: "ServiceAccount", Default: true, New: withoutConfig(newServiceAccount)},
+		{Name: "NodeRestriction", New: withoutConfig(newNodeRestriction)},
 		{Name: "TaintNodesByCondition", Default: true, New: withoutConfig(func(admission.Deps) library.Interface { return taintNodesByCondition{} })},
 		{Name: "PodSecurity", Default: true, Check: checkPodSecurity, New: podSecurityPlugin},
 		{Name: "Priority", Default: true, New: withoutConfig(newPodPriority)},

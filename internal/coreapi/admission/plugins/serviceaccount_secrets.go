@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
+
+	"portico.dev/internal/podrefs"
 )
 
 // checkMirror refuses service accounts and secrets in mirror pods: whoever writes a static pod on a node was not authorized in
@@ -16,7 +18,7 @@ func checkMirror(a admission.Attributes, pod *corev1.Pod) error {
 	switch {
 	case pod.Spec.ServiceAccountName != "":
 		problem = errors.New("a mirror pod may not reference service accounts")
-	case usesSecrets(&pod.Spec):
+	case podrefs.Any(podrefs.Secrets(&pod.Spec)):
 		problem = errors.New("a mirror pod may not reference secrets")
 	case slices.ContainsFunc(pod.Spec.Volumes, projectsToken):
 		problem = errors.New("a mirror pod may not use ServiceAccountToken volume projections")
@@ -31,51 +33,6 @@ func projectsToken(v corev1.Volume) bool {
 		return s.ServiceAccountToken != nil
 	})
 }
-
-// usesSecrets reports whether a pod names a secret in any field.
-func usesSecrets(spec *corev1.PodSpec) bool {
-	containers := slices.Concat(spec.InitContainers, spec.Containers)
-	for _, c := range spec.EphemeralContainers {
-		containers = append(containers, corev1.Container(c.EphemeralContainerCommon))
-	}
-	for i := range containers {
-		if len(secretsOf(&containers[i])) > 0 {
-			return true
-		}
-	}
-	return slices.ContainsFunc(spec.ImagePullSecrets, func(r corev1.LocalObjectReference) bool { return r.Name != "" }) ||
-		slices.ContainsFunc(spec.Volumes, volumeUsesSecret)
-}
-
-func volumeUsesSecret(v corev1.Volume) bool {
-	switch s := v.VolumeSource; {
-	case s.AzureFile != nil:
-		return s.AzureFile.SecretName != ""
-	case s.CephFS != nil:
-		return named(s.CephFS.SecretRef)
-	case s.Cinder != nil:
-		return named(s.Cinder.SecretRef)
-	case s.FlexVolume != nil:
-		return named(s.FlexVolume.SecretRef)
-	case s.Projected != nil:
-		return slices.ContainsFunc(s.Projected.Sources, func(p corev1.VolumeProjection) bool { return p.Secret != nil && p.Secret.Name != "" })
-	case s.RBD != nil:
-		return named(s.RBD.SecretRef)
-	case s.Secret != nil:
-		return s.Secret.SecretName != ""
-	case s.ScaleIO != nil:
-		return named(s.ScaleIO.SecretRef)
-	case s.ISCSI != nil:
-		return named(s.ISCSI.SecretRef)
-	case s.StorageOS != nil:
-		return named(s.StorageOS.SecretRef)
-	case s.CSI != nil:
-		return named(s.CSI.NodePublishSecretRef)
-	}
-	return false
-}
-
-func named(ref *corev1.LocalObjectReference) bool { return ref != nil && ref.Name != "" }
 
 // secretUse is a secret that a container names, and how it says so.
 type secretUse struct{ how, secret string }

@@ -1,0 +1,135 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/clients"
+	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/lifecycle/certificates"
+	"portico.dev/internal/pki"
+)
+
+// SigningConfig has the CA by which certificates are signed that CertificateSigningRequests ask for. Without one, none are signed here.
+// The flags are kube-controller-manager's.
+type SigningConfig struct {
+	// All signs for every signer name. It and the others exclude each other.
+	All                                          KeyFiles
+	KubeletServing, KubeletClient, APIServerUser KeyFiles
+	// Duration is how long certificates are valid that do not say. Default a year.
+	Duration time.Duration
+}
+
+// KeyFiles are a certificate and its key.
+type KeyFiles struct{ Cert, Key string }
+
+func defaultSigning() SigningConfig { return SigningConfig{Duration: 365 * 24 * time.Hour} }
+
+// signerFiles is a pair of flags, and for what they are.
+type signerFiles struct {
+	flag, signer string
+	files        *KeyFiles
+}
+
+func (c *SigningConfig) specific() []signerFiles {
+	return []signerFiles{
+		{"cluster-signing-kubelet-serving", certificatesv1.KubeletServingSignerName, &c.KubeletServing},
+		{"cluster-signing-kubelet-client", certificatesv1.KubeAPIServerClientKubeletSignerName, &c.KubeletClient},
+		{"cluster-signing-kube-apiserver-client", certificatesv1.KubeAPIServerClientSignerName, &c.APIServerUser},
+	}
+}
+
+// pairs are all pairs of flags.
+func (c *SigningConfig) pairs() []signerFiles {
+	return append([]signerFiles{{"cluster-signing", "every signer", &c.All}}, c.specific()...)
+}
+
+func (c *SigningConfig) addFlags(fs *pflag.FlagSet) {
+	for _, p := range c.pairs() {
+		fs.StringVar(&p.files.Cert, p.flag+"-cert-file", p.files.Cert, "CA certificate that signs approved CertificateSigningRequests of "+p.signer+"; default none, and nothing is signed here")
+		fs.StringVar(&p.files.Key, p.flag+"-key-file", p.files.Key, "key of --"+p.flag+"-cert-file")
+	}
+	fs.DurationVar(&c.Duration, "cluster-signing-duration", c.Duration, "how long signed certificates are valid; a CertificateSigningRequest may ask for less")
+}
+
+func (c *SigningConfig) validate(controllers lifecycle.Choice, bad func(flag, format string, args ...any)) {
+	given := false
+	for _, p := range c.pairs() {
+		given = given || p.files.Cert != "" || p.files.Key != ""
+		if (p.files.Cert == "") != (p.files.Key == "") {
+			bad(p.flag+"-cert-file", "is only of use together with --%s-key-file", p.flag)
+		}
+	}
+	for _, p := range c.specific() {
+		if c.All != (KeyFiles{}) && *p.files != (KeyFiles{}) {
+			bad("cluster-signing-cert-file", "signs for every signer; use it, or --%s-cert-file and others like it", p.flag)
+		}
+	}
+	if c.Duration <= 0 {
+		bad("cluster-signing-duration", "%s is not positive", c.Duration)
+	}
+	if !given && controllers.Names(lifecycle.CSRSigning) {
+		bad("controllers", "%s needs --cluster-signing-cert-file and --cluster-signing-key-file", lifecycle.CSRSigning)
+	}
+}
+
+// loadSigners reads what the flags name.
+func (p *prepared) loadSigners(c SigningConfig) error {
+	files := c.specific()
+	if c.All != (KeyFiles{}) {
+		for i := range files {
+			files[i].flag, files[i].files = "cluster-signing", &c.All
+		}
+	}
+	loaded := map[KeyFiles]*pki.KeyPair{}
+	for _, f := range files {
+		if *f.files == (KeyFiles{}) {
+			continue
+		}
+		pair := loaded[*f.files]
+		if pair == nil {
+			var err error
+			if pair, err = loadAuthority(*f.files); err != nil {
+				return fmt.Errorf("--%s-cert-file: %w", f.flag, err)
+			}
+			loaded[*f.files] = pair
+			p.signingKeys = append(p.signingKeys, pair)
+		}
+		p.signers = append(p.signers, certificates.Signer{Name: f.signer, Authority: pair})
+	}
+	return nil
+}
+
+func loadAuthority(files KeyFiles) (*pki.KeyPair, error) {
+	pair, err := pki.LoadKeyPair(files.Cert, files.Key)
+	if err != nil {
+		return nil, err
+	}
+	return pair, certificates.CheckAuthority(pair)
+}
+
+// certificateControllers is what the controllers of CertificateSigningRequests need.
+func (h *parts) certificateControllers() lifecycle.Certificates {
+	return lifecycle.Certificates{
+		Requests: clients.NewSigningRequests(h.clients), Signers: h.signers, Longest: h.cfg.Signing.Duration,
+		Informer: func(ctx context.Context) cache.SharedIndexInformer {
+			kind := certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests")
+			if at, served := h.servedHere(kind.GroupResource()); !served || at != kind {
+				return nil
+			}
+			informer, err := h.informers.ForResource(kind)
+			if err != nil { // never: the kind is Kubernetes' own
+				h.log.Error("no informer of certificatesigningrequests")
+				return nil
+			}
+			shared := informer.Informer()
+			h.informers.Start(ctx.Done())
+			return shared
+		},
+	}
+}

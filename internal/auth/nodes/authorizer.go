@@ -1,0 +1,290 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"portico.dev/internal/auth/rbac"
+	"portico.dev/internal/request"
+)
+
+// Authorizer authorizes requests of nodes. It has no opinion about those of others. It is safe for concurrent use.
+type Authorizer struct {
+	// AuthorizerFunc is Authorize, for the methods by which the library asks about conditions: there are none.
+	authorizer.AuthorizerFunc
+	graph *graph
+	rules *rbac.Rules
+	ready chan struct{}
+}
+
+var (
+	_ authorizer.Authorizer   = (*Authorizer)(nil)
+	_ authorizer.RuleResolver = (*Authorizer)(nil)
+)
+
+// New returns an Authorizer that knows no objects yet; Run follows them.
+func New() *Authorizer {
+	a := &Authorizer{graph: newGraph(), rules: rbac.NewRules(rbac.NodeRules()), ready: make(chan struct{})}
+	a.AuthorizerFunc = a.decide
+	return a
+}
+
+// Ready is closed when Run knows all objects. Until then nodes are refused what belongs to them.
+func (a *Authorizer) Ready() <-chan struct{} { return a.ready }
+
+// RulesFor implements [authorizer.RuleResolver]: what nodes may do cannot be listed.
+func (a *Authorizer) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	if _, isNode := request.Node(u); isNode {
+		return nil, nil, true, errors.New("node authorizer does not support user rule resolution")
+	}
+	return nil, nil, false, nil
+}
+
+func (a *Authorizer) decide(_ context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	node, isNode := request.Node(attrs.GetUser())
+	switch {
+	case !isNode:
+		return authorizer.DecisionNoOpinion, "", nil
+	case node == "":
+		return refuse(fmt.Sprintf("unknown node for user %q", attrs.GetUser().GetName()))
+	case attrs.IsResourceRequest():
+		if check, ok := checks[schema.GroupResource{Group: attrs.GetAPIGroup(), Resource: attrs.GetResource()}]; ok {
+			return check(a, node, attrs)
+		}
+	}
+	if a.rules.Allow(attrs) {
+		return allow()
+	}
+	return refuse("")
+}
+
+// check decides about the resources whose objects belong to nodes.
+type check func(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error)
+
+var checks = map[schema.GroupResource]check{
+	corev1.Resource("secrets"):                        readsObject(secrets),
+	corev1.Resource("configmaps"):                     readsObject(configMaps),
+	corev1.Resource("persistentvolumeclaims"):         checkVolumeClaim,
+	corev1.Resource("persistentvolumes"):              gets(volumes),
+	corev1.Resource("serviceaccounts"):                checkServiceAccount,
+	corev1.Resource("nodes"):                          checkNode,
+	corev1.Resource("pods"):                           checkPod,
+	resourcev1.Resource("resourceclaims"):             gets(resourceClaims),
+	resourcev1.Resource("resourceslices"):             checkResourceSlice,
+	storagev1.Resource("volumeattachments"):           gets(volumeAttachments),
+	storagev1.Resource("csinodes"):                    checkCSINode,
+	coordinationv1.Resource("leases"):                 checkLease,
+	certificatesv1.Resource("podcertificaterequests"): checkCertificateRequest,
+}
+
+func allow() (authorizer.Decision, string, error) { return authorizer.DecisionAllow, "", nil }
+
+func refuse(reason string) (authorizer.Decision, string, error) {
+	return authorizer.DecisionNoOpinion, reason, nil
+}
+
+// related allows what belongs to the node.
+func (a *Authorizer) related(node string, k kind, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	if attrs.GetName() == "" {
+		return refuse("No Object name found")
+	}
+	if !a.graph.belongs(object{k, attrs.GetNamespace(), attrs.GetName()}, node) {
+		return refuse(fmt.Sprintf("no relationship found between node '%s' and this object", node))
+	}
+	return allow()
+}
+
+// gets allows to get single objects.
+func gets(k kind) check {
+	return func(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+		switch {
+		case attrs.GetVerb() != "get":
+			return refuse("can only get individual resources of this type")
+		case attrs.GetSubresource() != "":
+			return refuse("cannot get subresource")
+		}
+		return a.related(node, k, attrs)
+	}
+}
+
+// readsObject allows to get, list and watch single objects. Kubelets watch the Secrets and ConfigMaps of their pods one by one.
+func readsObject(k kind) check {
+	return func(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+		switch {
+		case !slices.Contains([]string{"get", "list", "watch"}, attrs.GetVerb()):
+			return refuse("can only read resources of this type")
+		case attrs.GetSubresource() != "":
+			return refuse("cannot read subresource")
+		case attrs.GetNamespace() == "":
+			return refuse("can only read namespaced object of this type")
+		}
+		return a.related(node, k, attrs)
+	}
+}
+
+func checkVolumeClaim(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	if attrs.GetSubresource() != "status" {
+		return gets(volumeClaims)(a, node, attrs)
+	}
+	if verb := attrs.GetVerb(); verb != "update" && verb != "patch" {
+		return refuse("can only get/update/patch this type")
+	}
+	return a.related(node, volumeClaims, attrs)
+}
+
+// checkServiceAccount allows to get accounts and to create tokens of those that pods of the node run as.
+func checkServiceAccount(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch {
+	case attrs.GetVerb() == "get" && attrs.GetSubresource() == "":
+		return readsObject(serviceAccounts)(a, node, attrs)
+	case attrs.GetVerb() != "create" || attrs.GetName() == "":
+		return refuse("can only create tokens for individual service accounts")
+	case attrs.GetSubresource() != "token":
+		return refuse("can only create token subresource of serviceaccount")
+	}
+	return a.related(node, serviceAccounts, attrs)
+}
+
+// ownVerbs are for objects that have the name of their node. The name in a create is not known here; NodeRestriction
+// checks it.
+var ownVerbs = []string{"get", "create", "update", "patch", "delete"}
+
+func checkLease(_ *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch verb := attrs.GetVerb(); {
+	case !slices.Contains(ownVerbs, verb):
+		return refuse("can only get, create, update, patch, or delete a node lease")
+	case attrs.GetNamespace() != corev1.NamespaceNodeLease:
+		return refuse(fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease))
+	case verb != "create" && attrs.GetName() != node:
+		return refuse("can only access node lease with the same name as the requesting node")
+	}
+	return allow()
+}
+
+func checkCSINode(_ *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch verb := attrs.GetVerb(); {
+	case attrs.GetSubresource() == "status":
+		return refuse("CSINode status access requires CSIVolumeHealth feature") // alpha, and not served here
+	case attrs.GetSubresource() != "":
+		return refuse("cannot authorize CSINode subresources")
+	case !slices.Contains(ownVerbs, verb):
+		return refuse("can only get, create, update, patch, or delete a CSINode")
+	case verb != "create" && attrs.GetName() != node:
+		return refuse("can only access CSINode with the same name as the requesting node")
+	}
+	return allow()
+}
+
+// ofNode reports whether a field selector selects the objects of one node.
+func ofNode(attrs authorizer.Attributes, node string) bool {
+	requirements, _ := attrs.GetFieldSelector()
+	for _, r := range requirements {
+		if r.Field == "spec.nodeName" && r.Operator == selection.Equals && r.Value == node {
+			return true
+		}
+	}
+	return false
+}
+
+func checkResourceSlice(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	if attrs.GetSubresource() != "" {
+		return refuse("cannot authorize ResourceSlice subresources")
+	}
+	switch attrs.GetVerb() {
+	case "create": // NodeRestriction checks the node in the object
+		return allow()
+	case "get", "update", "patch", "delete":
+		return a.related(node, resourceSlices, attrs)
+	case "watch", "list", "deletecollection":
+		if ofNode(attrs, node) {
+			return allow()
+		}
+		return refuse("can only list/watch/deletecollection resourceslices with nodeName field selector")
+	}
+	return refuse("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
+}
+
+func checkCertificateRequest(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	if attrs.GetSubresource() != "" {
+		return refuse("nodes may not access the status subresource of PodCertificateRequests")
+	}
+	switch attrs.GetVerb() {
+	case "create": // NodeRestriction checks what is requested
+		return allow()
+	case "get":
+		return a.related(node, certificateRequests, attrs)
+	case "list", "watch":
+		if ofNode(attrs, node) {
+			return allow()
+		}
+		return refuse("can only list/watch podcertificaterequests with nodeName field selector")
+	}
+	return refuse(fmt.Sprintf("nodes may not %s podcertificaterequests", attrs.GetVerb()))
+}
+
+func checkNode(_ *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch verb := attrs.GetVerb(); attrs.GetSubresource() {
+	case "":
+		switch verb {
+		case "create", "update", "patch": // NodeRestriction checks which node
+			return allow()
+		case "get", "list", "watch":
+			// By name rather than by what exists: kubelets read their Node before they create it.
+			switch attrs.GetName() {
+			case node:
+				return allow()
+			case "":
+				return refuse(fmt.Sprintf("node '%s' cannot read all nodes, only its own Node object", node))
+			}
+			return refuse(fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, attrs.GetName()))
+		}
+	case "status":
+		if verb == "update" || verb == "patch" {
+			return allow()
+		}
+	}
+	return refuse("")
+}
+
+// checkPod allows to read the pods of the node. NodeRestriction checks of which pods a node writes the status, or which it evicts, and
+// that it creates and deletes mirror pods only.
+func checkPod(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch verb := attrs.GetVerb(); attrs.GetSubresource() {
+	case "":
+		switch verb {
+		case "get":
+			return gets(pods)(a, node, attrs)
+		case "list", "watch":
+			if ofNode(attrs, node) {
+				return allow()
+			}
+			if attrs.GetName() != "" {
+				return a.related(node, pods, attrs)
+			}
+			return refuse("can only list/watch pods with spec.nodeName field selector")
+		case "create", "delete":
+			return allow()
+		}
+	case "status":
+		if verb == "update" || verb == "patch" {
+			return allow()
+		}
+	case "eviction":
+		if verb == "create" {
+			return allow()
+		}
+	}
+	return refuse("")
+}
