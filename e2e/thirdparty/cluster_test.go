@@ -381,8 +381,8 @@ func (c *cluster) autoscaler(t *testing.T) {
 	var orders atomic.Int64
 	orders.Store(10)
 	c.do(t, "create", "namespace", "shop")
-	metrics := newThird(t, c.frontDoor, ours, "extserver", []rbacv1.PolicyRule{described}, externalBeta1)
-	prometheus := scrape(t, metrics.dir, func(w io.Writer) { fmt.Fprintf(w, "orders_open{namespace=\"shop\"} %d\n", orders.Load()) })
+	metrics := newThird(c.t, c.frontDoor, ours, "extserver", []rbacv1.PolicyRule{described}, externalBeta1)
+	prometheus := scrape(c.t, metrics.dir, func(w io.Writer) { fmt.Fprintf(w, "orders_open{namespace=\"shop\"} %d\n", orders.Load()) })
 	extserverOf(t, metrics, prometheus)
 	metrics.start(t)
 	metrics.serves = func(ctx context.Context, config *rest.Config) error {
@@ -411,24 +411,28 @@ spec:
 	c.do(t, "-n", "shop", "delete", "hpa", "web")
 }
 
-// drain empties a node whose pods of app-0 may go one by one only.
+// drain empties a node whose pods of one team may go one by one only.
 func (c *cluster) drain(t *testing.T) {
 	ctx, team, core := t.Context(), c.team(0), c.typed.CoreV1()
+	pods, err := core.Pods(team).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := len(pods.Items)
 	c.apply(t, `
 apiVersion: policy/v1
 kind: PodDisruptionBudget
-metadata: {name: app-0, namespace: %s}
-spec: {minAvailable: %d, selector: {matchLabels: {app: app-0}}}
-`, team, perDeployment-1)
+metadata: {name: all, namespace: %s}
+spec: {minAvailable: %d, selector: {}}
+`, team, all-1)
 	eventually(t, "the budget is known", func() error {
-		o, err := c.typed.PolicyV1().PodDisruptionBudgets(team).Get(ctx, "app-0", metav1.GetOptions{})
+		o, err := c.typed.PolicyV1().PodDisruptionBudgets(team).Get(ctx, "all", metav1.GetOptions{})
 		if err == nil && o.Status.DisruptionsAllowed != 1 {
 			err = fmt.Errorf("it has %+v", o.Status)
 		}
 		return err
 	})
-	pods, err := core.Pods(team).List(ctx, metav1.ListOptions{LabelSelector: "app=app-0"})
-	if err != nil {
+	if pods, err = core.Pods(team).List(ctx, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ready, node, most := map[types.UID]bool{}, "", map[string]int{}
@@ -439,8 +443,11 @@ spec: {minAvailable: %d, selector: {matchLabels: {app: app-0}}}
 			node = p.Spec.NodeName
 		}
 	}
+	if most[node] < 2 {
+		t.Fatalf("no node has two pods of the %d, so that a budget could be seen", all)
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	w, err := c.typed.CoreV1().Pods(team).Watch(ctx, metav1.ListOptions{LabelSelector: "app=app-0", ResourceVersion: pods.ResourceVersion})
+	w, err := c.typed.CoreV1().Pods(team).Watch(ctx, metav1.ListOptions{ResourceVersion: pods.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -457,20 +464,20 @@ spec: {minAvailable: %d, selector: {matchLabels: {app: app-0}}}
 	c.do(t, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=170s")
 	cancel()
 	watching.Wait()
-	if fewest < perDeployment-1 {
-		t.Errorf("%d pods of app-0 were ready at a time, the budget is %d", fewest, perDeployment-1)
+	if fewest < all-1 {
+		t.Errorf("%d pods were ready at a time, the budget is %d", fewest, all-1)
 	}
-	t.Logf("%s was drained of %d pods of app-0; %d were ready at the fewest", node, most[node], fewest)
+	t.Logf("%s was drained of %d pods of the team; of its %d, %d were ready at the fewest", node, most[node], all, fewest)
 	c.onlyDaemons(t, node)
 
-	c.do(t, "-n", team, "patch", "pdb", "app-0", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"minAvailable":%d}}`, perDeployment))
+	c.do(t, "-n", team, "patch", "pdb", "all", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"minAvailable":%d}}`, all))
 	c.available(t)
 	pods, err = core.Pods(team).List(t.Context(), metav1.ListOptions{LabelSelector: "app=app-0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "no pod may go", func() error {
-		o, err := c.typed.PolicyV1().PodDisruptionBudgets(team).Get(t.Context(), "app-0", metav1.GetOptions{})
+		o, err := c.typed.PolicyV1().PodDisruptionBudgets(team).Get(t.Context(), "all", metav1.GetOptions{})
 		if err == nil && (o.Status.ObservedGeneration != o.Generation || o.Status.DisruptionsAllowed != 0) {
 			err = fmt.Errorf("it has %+v", o.Status)
 		}
