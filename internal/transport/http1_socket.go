@@ -28,6 +28,10 @@ type socketConn struct {
 	got  int              // how much of head came
 	left int              // of the record
 
+	// chunk bounds what one read takes beyond the record that has begun, in bytes; 0: nothing does. crypto/tls keeps the largest
+	// buffer that it ever needed: 16 to 32 KiB after a document, for as long as the connection lives.
+	chunk int
+
 	idle   atomic.Bool   // the reader waits for a new record
 	waited atomic.Bool   // there is a waiter for that
 	wake   chan struct{} // wakes the waiter; holds one
@@ -47,6 +51,9 @@ func newSocketConn(c net.Conn) *socketConn {
 
 // Read implements net.Conn. crypto/tls calls it when it has no whole record left.
 func (s *socketConn) Read(p []byte) (int, error) {
+	if s.chunk > 0 {
+		p = p[:min(len(p), s.left+s.chunk)]
+	}
 	n, err := s.readSocket(p)
 	s.trackRecords(p[:n])
 	return n, err

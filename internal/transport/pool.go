@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"portico.dev/internal/engine"
@@ -37,13 +38,14 @@ type connPool struct {
 	unused      func() bool              // whether no client has used the endpoint lately, so that pings may be rare; may be nil
 	checks      int                      // checks so far; only the connChecker uses it
 
+	size   atomic.Int32    // of conns; it lets others see without mu that there is none
 	ctx    context.Context // ends when the pool is drained
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // dials and connections
 
 	mu         sync.Mutex      // guards what follows
 	http1      *http.Transport // for endpoints that do not speak HTTP/2; nil until one is needed
-	conns      []*http2Conn    // HTTP/2 connections, oldest first
+	conns      []*http2Conn    // HTTP/2 connections, oldest first; their number is size
 	dialing    *pendingDial    // nil when no dial is under way
 	http1Only  bool            // the endpoint chose HTTP/1.1 in the last handshake
 	http1Conns map[*http1Conn]struct{}

@@ -63,6 +63,9 @@ func (p *connPool) connected() bool {
 
 // hasConnections reports whether there is a connection for further requests, idle or busy. Such a connection is pinged.
 func (p *connPool) hasConnections() bool {
+	if p.size.Load() == 0 {
+		return false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.connected()
@@ -133,6 +136,7 @@ func (p *connPool) add(scope context.Context, tc *tls.Conn) (*http2Conn, error) 
 	p.http1Only = false
 	p.unpark()
 	p.conns = append(p.conns, c)
+	p.size.Store(int32(len(p.conns)))
 	if !p.checked {
 		p.checked = true
 		p.checker.add(p)
@@ -186,6 +190,7 @@ func (p *connPool) check(now time.Time) bool {
 // removeEnded is called with mu held.
 func (p *connPool) removeEnded() {
 	p.conns = slices.DeleteFunc(p.conns, func(c *http2Conn) bool { return c.Closed() })
+	p.size.Store(int32(len(p.conns)))
 }
 
 // closeIdle closes idle connections, because another one to the endpoint does not answer pings.
