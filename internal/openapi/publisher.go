@@ -28,9 +28,10 @@ import (
 const (
 	// maxConcurrentBodies bounds the memory that responses take while they are being read: that many times maxDocument.
 	maxConcurrentBodies = 4
-	// The pause between two indexes is at least minPause, and pauseFactor times what the last one took.
+	// The pause between two indexes is at least minPause, and pauseFactor times what the last one took, maxPause at most.
 	minPause    = 20 * time.Millisecond
-	pauseFactor = 4
+	maxPause    = 200 * time.Millisecond
+	pauseFactor = 20
 	// cachedProtobufs is how many documents are cached as protobuf, which few clients ask for.
 	cachedProtobufs = 32
 )
@@ -172,7 +173,8 @@ func mayDiffer(before, after remote.Route) bool {
 func (p *Publisher) publish() time.Duration {
 	start := time.Now()
 	p.replaceIndex()
-	return max(minPause, pauseFactor*time.Since(start))
+	took := time.Since(start)
+	return min(max(minPause, pauseFactor*took), max(maxPause, 4*took))
 }
 
 func (p *Publisher) replaceIndex() {

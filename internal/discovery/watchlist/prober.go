@@ -34,8 +34,11 @@ const (
 	// firstVerdictTime is how long a resource without a verdict is treated as one that ignores initial events, from when its
 	// backend is available. Informers must not hang that begin in this time.
 	firstVerdictTime = 30 * time.Second
-	// minFollow is the least time between two looks at the routes.
-	minFollow = 20 * time.Millisecond
+	// The pause between two looks at the routes is at least minFollow, and followFactor times what the last one took, maxFollow at
+	// most.
+	minFollow    = 20 * time.Millisecond
+	maxFollow    = 200 * time.Millisecond
+	followFactor = 20
 )
 
 // Route is one remote group-version whose resources are probed.
@@ -147,8 +150,9 @@ func (p *Prober) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		// Taken before what they announce is read: a change in between is seen again rather than missed.
 		routesChanged, documentsChanged := p.cfg.RoutesChanged(), p.cfg.DocumentsChanged()
+		start := time.Now()
 		p.follow(p.cfg.Routes())
-		run.Pause(ctx, minFollow)
+		run.Pause(ctx, min(max(minFollow, followFactor*time.Since(start)), maxFollow))
 		select {
 		case <-ctx.Done():
 		case <-routesChanged:
