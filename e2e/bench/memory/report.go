@@ -35,6 +35,8 @@ type Cell struct {
 	Peak      float64 `json:"rssPeak"`
 	PerSecond float64 `json:"perSecond"`
 	P99       float64 `json:"p99ms"`
+	// Refused: some of the requests were, for lack of memory. The rest is zero.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // summarize takes the mean of CPU, which a collection of garbage is a part of in some rounds only, and the highest peak.
@@ -44,6 +46,7 @@ func summarize(cells []Cell) Cell {
 	for _, c := range cells {
 		all.CPU, all.PerSecond, all.P99 = all.CPU+c.CPU/n, all.PerSecond+c.PerSecond/n, all.P99+c.P99/n
 		all.Peak = max(all.Peak, c.Peak)
+		all.Refused = all.Refused || c.Refused
 	}
 	return all
 }
@@ -76,7 +79,8 @@ Portico is compared with kube-apiserver {{.Version}} and its etcd.
 Each server has {{.Settings.Many}} ConfigMaps of about 1 KB and one APIService. The servers run side by side and are loaded in turn, {{.Settings.Rounds}} times for
 {{.Settings.Cell}} each, after {{.Settings.Warm}} of the same load. CPU is microseconds of a request, the mean of all rounds. The peak is the largest resident
 memory of the server while it was loaded. Portico's includes its etcd.
-The first row tunes the garbage collector by itself; the rows with GOGC do not. They are the curve of CPU against room for garbage.
+A front door with a limit may refuse ordinary users, of whom the proxied requests are, when its memory runs short ("refused");
+if it ended, there would be no page. The first row tunes the garbage collector by itself; the rows with GOGC do not. They are the curve of CPU against room for garbage.
 {{range $i, $load := .Loads}}
 ## {{$load}}
 
@@ -84,7 +88,7 @@ The first row tunes the garbage collector by itself; the rows with GOGC do not. 
 |---|---|---|---|---|
 {{- range $row := $.Rows}}
 {{- with index .Cells $i}}
-| {{$row.Who}} | {{us .CPU}} | {{mib .Peak}} | {{n .PerSecond}} | {{us .P99}} |
+| {{$row.Who}} | {{if .Refused}}refused | | | |{{else}}{{us .CPU}} | {{mib .Peak}} | {{n .PerSecond}} | {{us .P99}} |{{end}}
 {{- end}}
 {{- end}}
 {{end}}`))
