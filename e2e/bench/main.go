@@ -13,11 +13,13 @@ import (
 	"syscall"
 	"time"
 
+	"portico.dev/e2e/bench/backends"
 	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/gateway"
 	"portico.dev/e2e/bench/incumbent"
 	"portico.dev/e2e/bench/local"
 	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/bench/memory"
 	"portico.dev/e2e/bench/proxied"
 	"portico.dev/e2e/bench/scale"
 	"portico.dev/e2e/bench/shared"
@@ -35,62 +37,90 @@ type report interface {
 type benchmark struct {
 	name string
 	run  func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error)
+	// asked: it is made only when it is named.
+	asked bool
 }
 
 var benchmarks = []benchmark{
-	{"proxied", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+	{name: "proxied", run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := proxied.Full()
 		if quick {
 			settings = proxied.Quick()
 		}
 		return proxied.Run(ctx, program, settings, say)
 	}},
-	{"scale", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+	{name: "scale", run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := scale.Full()
 		if quick {
 			settings = scale.Quick()
 		}
 		return scale.Run(ctx, program, settings, say)
 	}},
-	{"local", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+	{name: "local", run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := local.Full()
 		if quick {
 			settings = local.Quick()
 		}
 		return local.Run(ctx, program, settings, say)
 	}},
-	{"shared", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+	{name: "shared", run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := shared.Full()
 		if quick {
 			settings = shared.Quick()
 		}
 		return shared.Run(ctx, program, settings, say)
 	}},
+	manyBackends(environment.Kubernetes{}),
+	underLoad(environment.Kubernetes{}),
+}
+
+// manyBackends measures kube-apiserver too if its programs are given.
+func manyBackends(theirs environment.Kubernetes) benchmark {
+	return benchmark{name: "backends", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := backends.Full()
+		if quick {
+			settings = backends.Quick()
+		}
+		return backends.Run(ctx, program, theirs, settings, say)
+	}}
+}
+
+// underLoad measures memory, kube-apiserver's too if its programs are given.
+func underLoad(theirs environment.Kubernetes) benchmark {
+	return benchmark{name: "memory", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := memory.Full()
+		if quick {
+			settings = memory.Quick()
+		}
+		return memory.Run(ctx, program, theirs, settings, say)
+	}}
 }
 
 // besides are the benchmarks that need somebody else's programs; they are made only when those are given.
 func besides(theirs environment.Kubernetes) []benchmark {
 	return []benchmark{
-		{"incumbent", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		{name: "incumbent", run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 			settings := incumbent.Full()
 			if quick {
 				settings = incumbent.Quick()
 			}
 			return incumbent.Run(ctx, program, theirs, settings, say)
 		}},
-		{"gateway", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		{name: "gateway", run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 			settings := gateway.Full()
 			if quick {
 				settings = gateway.Quick()
 			}
 			return gateway.Run(ctx, program, theirs, settings, say)
 		}},
+		manyBackends(theirs),
+		underLoad(theirs),
 	}
 }
 
 // builds is the benchmark that needs another build; it is made only when it is asked for.
 func builds(before string) benchmark {
-	return benchmark{"builds", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+	return benchmark{name: "builds", run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := proxied.Full()
 		if quick {
 			settings = proxied.Quick()
@@ -119,9 +149,9 @@ func run() error {
 	flag.StringVar(&theirs.APIServer, "kube-apiserver", "", "measure the aggregator beside, and behind, this program, and nothing else")
 	flag.StringVar(&theirs.ControllerManager, "kube-controller-manager", "", "of the same version, for what needs its controllers")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared]\n"+
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared] [backends] [memory]\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -before FILE builds\n"+
-			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE [incumbent] [gateway]")
+			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE [incumbent] [gateway] [backends] [memory]")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -179,13 +209,13 @@ func choose(names []string, before string, theirs environment.Kubernetes) ([]ben
 		known = besides(theirs)
 	}
 	if len(names) == 0 {
-		return known, nil
+		return slices.DeleteFunc(slices.Clone(known), func(b benchmark) bool { return b.asked }), nil
 	}
 	var chosen []benchmark
 	for _, name := range names {
 		i := slices.IndexFunc(known, func(b benchmark) bool { return b.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale, local and shared, and with -kube-apiserver incumbent and gateway", name)
+			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale, local, shared, backends and memory, and with -kube-apiserver incumbent, gateway, backends and memory", name)
 		}
 		chosen = append(chosen, known[i])
 	}

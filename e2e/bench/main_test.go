@@ -15,17 +15,19 @@ func TestWhatIsMeasured(t *testing.T) {
 		theirs environment.Kubernetes
 		want   []string // nil: it is refused
 	}{
-		"nothing is said":                      {nil, "", environment.Kubernetes{}, []string{"proxied", "scale", "local", "shared"}},
-		"some, in another order":               {[]string{"local", "proxied"}, "", environment.Kubernetes{}, []string{"local", "proxied"}},
-		"one that there is not":                {[]string{"incumbent"}, "", environment.Kubernetes{}, nil},
-		"programs of the other side":           {nil, "", both, []string{"incumbent", "gateway"}},
-		"one with programs of the other side":  {[]string{"gateway"}, "", both, []string{"gateway"}},
-		"one program of the other side":        {nil, "", environment.Kubernetes{APIServer: "a"}, nil},
-		"programs of the other side, and more": {[]string{"local"}, "", both, nil},
-		"two builds":                           {[]string{"builds"}, "old", environment.Kubernetes{}, []string{"builds"}},
-		"two builds, of which one is missing":  {[]string{"builds"}, "", environment.Kubernetes{}, nil},
-		"two builds, and nothing to do":        {nil, "old", environment.Kubernetes{}, nil},
-		"two builds, and more":                 {[]string{"builds", "local"}, "old", environment.Kubernetes{}, nil},
+		"nothing is said":                          {nil, "", environment.Kubernetes{}, []string{"proxied", "scale", "local", "shared"}},
+		"some, in another order":                   {[]string{"local", "proxied"}, "", environment.Kubernetes{}, []string{"local", "proxied"}},
+		"one that there is not":                    {[]string{"incumbent"}, "", environment.Kubernetes{}, nil},
+		"programs of the other side":               {nil, "", both, []string{"incumbent", "gateway"}},
+		"one with programs of the other side":      {[]string{"gateway"}, "", both, []string{"gateway"}},
+		"one that is made only when it is named":   {[]string{"memory"}, "", environment.Kubernetes{}, []string{"memory"}},
+		"the same with programs of the other side": {[]string{"backends"}, "", both, []string{"backends"}},
+		"one program of the other side":            {nil, "", environment.Kubernetes{APIServer: "a"}, nil},
+		"programs of the other side, and more":     {[]string{"local"}, "", both, nil},
+		"two builds":                               {[]string{"builds"}, "old", environment.Kubernetes{}, []string{"builds"}},
+		"two builds, of which one is missing":      {[]string{"builds"}, "", environment.Kubernetes{}, nil},
+		"two builds, and nothing to do":            {nil, "old", environment.Kubernetes{}, nil},
+		"two builds, and more":                     {[]string{"builds", "local"}, "old", environment.Kubernetes{}, nil},
 	} {
 		chosen, err := choose(c.names, c.before, c.theirs)
 		var got []string

@@ -3,9 +3,9 @@ package aggregator
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,9 +30,8 @@ import (
 
 // Packages of one floor do not import each other. The types of one are converted into those of another here.
 
-// routes is the route table as discovery and OpenAPI see it.
-func (h *parts) routes() remote.Table {
-	table := h.apiservices.Table()
+// remoteTable is the route table as discovery and OpenAPI see it.
+func remoteTable(table *apiservice.Table) remote.Table {
 	out := remote.Table{Synced: table.Synced(), Routes: make([]remote.Route, 0, len(table.Routes()))}
 	for _, r := range table.Routes() {
 		whole := remoteRoute(r)
@@ -82,7 +81,7 @@ func revisionOf(r *apiservice.Route) string {
 	if s.Port != nil {
 		port = *s.Port
 	}
-	return fmt.Sprintf("%s/%s:%d", s.Namespace, s.Name, port)
+	return s.Namespace + "/" + s.Name + ":" + strconv.Itoa(int(port))
 }
 
 // watchListRoutes is the remote routes that are probed for watches with initial events.

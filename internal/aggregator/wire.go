@@ -25,6 +25,7 @@ import (
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/encryption"
 	"portico.dev/internal/discovery"
+	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/egress"
 	"portico.dev/internal/fairness"
@@ -199,8 +200,10 @@ func (h *parts) wireRoutes() (err error) {
 		BackendEvents:   &h.backendEvents,
 		Metrics:         h.metrics.Availability, Logger: h.log.Named("apiservice"),
 	})
+	tables := remote.NewTableMaker(remoteTable)
+	routes := func() remote.Table { return tables.Of(h.apiservices.Table()) }
 	h.discovery, err = discovery.New(discovery.Config{
-		Local: h.localDiscovery, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
+		Local: h.localDiscovery, LocalChanged: h.core.Changed, Routes: routes, Changed: h.apiservices.Changed,
 		Storage: documentStorage{h.store, "discovery/"}, BackendEvents: &h.backendEvents, Address: h.address(),
 		Metrics: h.metrics.Discovery, Logger: h.log.Named("discovery"),
 	})
@@ -212,7 +215,7 @@ func (h *parts) wireRoutes() (err error) {
 		BackendEvents: &h.backendEvents, Metrics: h.metrics.Discovery, Logger: h.log.Named("watchlist"),
 	})
 	h.openapi, err = openapi.New(openapi.Config{
-		Local: h.localDocuments, LocalV2: h.localSwagger, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
+		Local: h.localDocuments, LocalV2: h.localSwagger, LocalChanged: h.core.Changed, Routes: routes, Changed: h.apiservices.Changed,
 		Warning: h.staleWarning, Storage: documentStorage{h.store, "openapi/"}, BackendEvents: &h.backendEvents, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
 	})
 	return err

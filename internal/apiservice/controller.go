@@ -103,8 +103,9 @@ type Controller struct {
 	// parts are the names of the entries of backends of APIRoutes, by APIService. They belong to the loop too; routed is their number.
 	parts  map[string][]string
 	routed atomic.Int64
-	// kept is the backends that the transport was last told to keep.
-	kept map[*transport.Backend]bool
+	// users and kept, the backends in use, belong to the loop too.
+	users users
+	kept  map[*transport.Backend]bool
 
 	table atomic.Pointer[Table]
 	mu    sync.Mutex // for changed
@@ -142,6 +143,8 @@ func New(cfg Config) *Controller {
 		entries:  make(map[string]*entry),
 		changed:  make(chan struct{}),
 	}
+	c.users = users{names: make(map[*transport.Backend][]string), touched: make(map[*transport.Backend]bool)}
+	c.kept = make(map[*transport.Backend]bool)
 	c.table.Store(&Table{})
 	c.parts, c.routeStatus.c, c.rollbacks.c = make(map[string][]string), c, c
 	if cfg.APIRoutes != nil {
@@ -253,7 +256,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	loop := make(chan struct{})
 	wg.Go(func() {
 		defer close(loop)
-		c.loop()
+		c.loop(ctx)
 	})
 	select {
 	case <-ctx.Done():
@@ -262,7 +265,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	cancel()
 	c.queue.ShutDown()
 	<-loop
-	c.monitors.retain(nil)
+	c.monitors.dropAll()
 	return err
 }
 

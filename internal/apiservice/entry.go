@@ -53,6 +53,19 @@ func groupVersionOf(o *apiregistrationv1.APIService) schema.GroupVersion {
 
 // refresh reads the caches for one name and resolves its backend. It reports whether an entry was deleted.
 func (c *Controller) refresh(name string) (gone bool) {
+	backend := func() *transport.Backend {
+		if e := c.entries[name]; e != nil {
+			return e.backend
+		}
+		return nil
+	}
+	before := backend()
+	gone = c.refreshEntry(name)
+	c.users.set(name, before, backend())
+	return gone
+}
+
+func (c *Controller) refreshEntry(name string) (gone bool) {
 	object, err := c.lookup(name)
 	if err != nil {
 		// Reading a cache does not fail. The entry stays as it was.

@@ -446,16 +446,20 @@ func (m *monitorSet) start(b *transport.Backend, mon *monitor) {
 	m.running[b] = &scheduledMonitor{monitor: mon, task: mon.start(m.timers)}
 }
 
-// retain drops the monitors of backends that are not kept. Their last probe ends with its context; the timer queue waits
-// for it.
-func (m *monitorSet) retain(keep map[*transport.Backend]bool) {
+// drop drops the monitor of a backend. Its last probe ends with its context; the timer queue waits for it.
+func (m *monitorSet) drop(b *transport.Backend) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for b, r := range m.running {
-		if !keep[b] {
-			r.task.Remove()
-			delete(m.running, b)
-		}
+	if r, ok := m.running[b]; ok {
+		r.task.Remove()
+		delete(m.running, b)
+	}
+}
+
+// dropAll drops all monitors.
+func (m *monitorSet) dropAll() {
+	for b := range m.snapshot() {
+		m.drop(b)
 	}
 }
 

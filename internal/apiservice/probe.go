@@ -169,6 +169,9 @@ func newProbe(ctx context.Context, url string) (*http.Request, error) {
 	return r, nil
 }
 
+// probeBuffers are what responses to probes are read into: those of io.Copy have 32 KiB, and most responses less than one.
+var probeBuffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
+
 // hashBody reads a response, for drainTimeout at most, and returns its hash, or 0 if it was not read to its end.
 func (p *prober) hashBody(body io.ReadCloser, cancel func()) uint64 {
 	stop := time.AfterFunc(drainTimeout, cancel)
@@ -176,7 +179,9 @@ func (p *prober) hashBody(body io.ReadCloser, cancel func()) uint64 {
 	defer func() { _ = body.Close() }() // nothing was written
 	var h maphash.Hash
 	h.SetSeed(p.seed)
-	if n, err := io.Copy(&h, io.LimitReader(body, maxProbeBody)); err != nil || n == maxProbeBody {
+	buffer := probeBuffers.Get().(*[4 << 10]byte)
+	defer probeBuffers.Put(buffer)
+	if n, err := io.CopyBuffer(&h, io.LimitReader(body, maxProbeBody), buffer[:]); err != nil || n == maxProbeBody {
 		return 0
 	}
 	return max(h.Sum64(), 1)

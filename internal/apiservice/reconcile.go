@@ -3,8 +3,8 @@ package apiservice
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -18,6 +18,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
 
@@ -44,8 +45,15 @@ func (c *Controller) routeAll() error {
 // maxBatch bounds how many items share a table.
 const maxBatch = 1024
 
+// The pause between two tables is pauseFactor times what the last one took, at most maxPause: with a thousand APIServices that are
+// created one after the other, a table for each would use up a core. A table takes less than a millisecond then.
+const (
+	pauseFactor = 4
+	maxPause    = 50 * time.Millisecond
+)
+
 // loop turns queue items into tables until the queue is shut down. Items that wait together make one table.
-func (c *Controller) loop() {
+func (c *Controller) loop(ctx context.Context) {
 	for {
 		first, shutdown := c.queue.Get()
 		if shutdown {
@@ -56,10 +64,13 @@ func (c *Controller) loop() {
 			next, _ := c.queue.Get()
 			batch = append(batch, next)
 		}
+		start := time.Now()
 		c.reconcile(c.affected(batch))
+		took := time.Since(start)
 		for _, e := range batch {
 			c.queue.Done(e)
 		}
+		run.Pause(ctx, min(pauseFactor*took, maxPause))
 	}
 }
 
@@ -105,7 +116,7 @@ func (c *Controller) reconcile(names sets.Set[string]) {
 			differ.Insert(part)
 		}
 	}
-	keep := c.updateMonitors()
+	removed := c.updateMonitors()
 	for part := range parts { // before the APIServices, whose verdicts follow from theirs
 		if e, ok := c.entries[part]; ok && c.updateRoute(part, e) {
 			differ.Insert(part)
@@ -120,9 +131,8 @@ func (c *Controller) reconcile(names sets.Set[string]) {
 		c.publish()
 	}
 	// Last, because a request that read the previous table may still be on its way to one of its backends.
-	if !maps.Equal(keep, c.kept) {
-		c.cfg.Transport.Retain(keep)
-		c.kept = keep
+	if removed {
+		c.cfg.Transport.Retain(c.kept)
 	}
 	for name := range differ {
 		apiService, _, isPart := cutPart(name)
@@ -135,43 +145,72 @@ func (c *Controller) reconcile(names sets.Set[string]) {
 	}
 }
 
-// updateMonitors starts, updates and stops monitors so that they match the entries, and returns the backends in use.
-func (c *Controller) updateMonitors() map[*transport.Backend]bool {
-	watched := make(map[*transport.Backend][]schema.GroupVersion)
-	base := make(map[*transport.Backend]string)
-	moved := make(map[*transport.Backend]bool)
-	for _, e := range c.entries {
-		if e.backend == nil {
+// users is which entries have which backend, so that a change of one of a thousand APIServices costs no look at the others.
+type users struct {
+	names map[*transport.Backend][]string
+	// touched are the backends whose entries have changed since updateMonitors was called.
+	touched map[*transport.Backend]bool
+}
+
+// set records that the backend of an entry, which may be nil, was looked up again.
+func (u *users) set(name string, before, after *transport.Backend) {
+	if before != nil {
+		u.touched[before] = true
+		if before != after {
+			u.names[before] = slices.DeleteFunc(u.names[before], func(other string) bool { return other == name })
+		}
+	}
+	if after != nil {
+		u.touched[after] = true
+		if before != after {
+			u.names[after] = append(u.names[after], name)
+		}
+	}
+}
+
+// updateMonitors starts, updates and stops monitors so that they match the entries, and reports whether a backend is not in use
+// any more.
+func (c *Controller) updateMonitors() (removed bool) {
+	for b := range c.users.touched {
+		names := c.users.names[b]
+		if len(names) == 0 {
+			delete(c.users.names, b)
+			delete(c.kept, b)
+			c.monitors.drop(b)
+			removed = true
 			continue
 		}
-		versions := watched[e.backend]
+		c.kept[b] = true
+		c.updateMonitor(b, names)
+	}
+	clear(c.users.touched)
+	return removed
+}
+
+// updateMonitor makes the monitor of a backend match its entries.
+func (c *Controller) updateMonitor(b *transport.Backend, names []string) {
+	versions, moved := make([]schema.GroupVersion, 0, len(names)), false
+	for _, name := range names {
+		e := c.entries[name]
 		if gv := e.groupVersion(); e.probeable() && !slices.Contains(versions, gv) {
 			versions = append(versions, gv)
 		}
-		watched[e.backend] = versions
-		base[e.backend] = e.base
-		moved[e.backend] = moved[e.backend] || e.changed
+		moved = moved || e.changed
 		e.changed = false
 	}
-	keep := make(map[*transport.Backend]bool, len(watched))
-	for b, versions := range watched {
-		keep[b] = true
-		m, running := c.monitors.lookup(b)
-		if !running {
-			m = newMonitor(b.Probe(), func() int { return len(b.Endpoints()) }, base[b], c.prober, func(gvs []schema.GroupVersion) { c.enqueueVersions(b, gvs) })
-			m.silence, m.waiting, m.several = b.Silence, b, b
-			m.documentsMayDiffer = func() { c.cfg.BackendEvents.DocumentsMayDiffer(b) }
-			m.watch(versions)
-			c.monitors.start(b, m)
-			continue
-		}
+	m, running := c.monitors.lookup(b)
+	if !running {
+		m = newMonitor(b.Probe(), func() int { return len(b.Endpoints()) }, c.entries[names[0]].base, c.prober, func(gvs []schema.GroupVersion) { c.enqueueVersions(b, gvs) })
+		m.silence, m.waiting, m.several = b.Silence, b, b
+		m.documentsMayDiffer = func() { c.cfg.BackendEvents.DocumentsMayDiffer(b) }
 		m.watch(versions)
-		if moved[b] {
-			m.probeFast()
-		}
+		c.monitors.start(b, m)
+		return
 	}
-	c.monitors.retain(keep)
-	return keep
+	m.watch(versions)
+	if moved {
+		m.probeFast()
+	}
 }
 
 // enqueueVersions is called by monitors.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,8 +26,23 @@ const aggregatedParams = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 // document is one object in every encoding. The ETag is the hash of its JSON for all encodings, as upstream's is.
 type document struct {
 	etag string
-	// encodings are by media type, without parameters. Each is made at the first request.
-	encodings map[string]func() (*respond.Document, error)
+	// encodings are by media type, without parameters.
+	encodings map[string]*encoding
+}
+
+// encoding is a document in one media type. It is made at the first request, or before if that of the document before was
+// requested.
+type encoding struct {
+	make      func() (*respond.Document, error)
+	requested atomic.Bool
+}
+
+// request returns the encoding to a client.
+func (e *encoding) request() (*respond.Document, error) {
+	if !e.requested.Load() {
+		e.requested.Store(true)
+	}
+	return e.make()
 }
 
 type encoder struct {
@@ -49,14 +65,14 @@ func (e *encoder) document(obj runtime.Object, params string) (*document, error)
 	if err != nil {
 		return nil, err
 	}
-	d := &document{etag: `"` + respond.Hash(asJSON) + `"`, encodings: map[string]func() (*respond.Document, error){}}
+	d := &document{etag: `"` + respond.Hash(asJSON) + `"`, encodings: map[string]*encoding{}}
 	for mediaType, plain := range map[string]func() ([]byte, error){
 		respond.MediaJSON: func() ([]byte, error) { return asJSON, nil },
 		// From JSON: otherwise it would keep obj, which is large, in memory for a request that hardly ever comes.
 		respond.MediaYAML:     func() ([]byte, error) { return yaml.JSONToYAML(asJSON) },
 		respond.MediaProtobuf: func() ([]byte, error) { return e.encode(obj, respond.MediaProtobuf) },
 	} {
-		d.encodings[mediaType] = sync.OnceValues(func() (*respond.Document, error) {
+		d.encodings[mediaType] = &encoding{make: sync.OnceValues(func() (*respond.Document, error) {
 			body, err := plain()
 			if err != nil {
 				return nil, err
@@ -66,16 +82,20 @@ func (e *encoder) document(obj runtime.Object, params string) (*document, error)
 				made.Gzip, err = respond.Pack(body, gzip.BestSpeed)
 			}
 			return made, err
-		})
+		})}
 	}
 	return d, nil
 }
 
-// prepare makes the encodings that clients usually request, so that none has to wait. YAML is slow to make and made on
-// demand.
-func (d *document) prepare() error {
+// prepare makes the encodings that clients usually request, so that none has to wait, except those in which nobody requested
+// before, the document that this one replaces: while a thousand backends are registered there are hundreds of documents, and
+// most are read by nobody. YAML is slow to make and made on demand.
+func (d *document) prepare(before *document) error {
 	for _, mediaType := range []string{respond.MediaJSON, respond.MediaProtobuf} {
-		if _, err := d.encodings[mediaType](); err != nil {
+		if before != nil && !before.encodings[mediaType].requested.Load() {
+			continue
+		}
+		if _, err := d.encodings[mediaType].make(); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +37,11 @@ type session struct {
 	etag   string
 	wanted []schema.GroupVersion
 	found  map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery
+	// rejected says what is wrong with what was found, nil for nothing.
+	rejected map[schema.GroupVersion]error
+	// sum is of the body in which it was found. Many servers send no ETag, or have another one after a restart, and nearly always
+	// the same body.
+	sum [sha256.Size]byte
 }
 
 // fetchAll fetches all wanted group-versions from one backend: the aggregated document, then the legacy one for each
@@ -49,12 +55,11 @@ func fetchAll(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted [
 		case err != nil:
 			a.err = err
 		case ok:
-			a.resources = resources
+			a.resources, a.err = resources, s.rejected[gv]
 		default:
-			a.resources, a.err = fetchLegacy(ctx, f, b, gv)
-		}
-		if a.err == nil {
-			a.err = check(a.resources)
+			if a.resources, a.err = fetchLegacy(ctx, f, b, gv); a.err == nil {
+				a.err = check(a.resources)
+			}
 		}
 		fetched[gv] = a
 	}
@@ -87,13 +92,31 @@ func (s *session) fetchAggregated(ctx context.Context, f *remote.Fetcher, b remo
 		*s = session{}
 		return fmt.Errorf("get /apis from %s: answered %d", b.Name(), a.Code)
 	case a.Code == http.StatusOK && isAggregated(a.ContentType):
+		sum := sha256.Sum256(a.Body)
+		if s.found != nil && sum == s.sum && slices.Equal(wanted, s.wanted) {
+			s.etag = a.ETag
+			return nil
+		}
 		if found, err := parseAggregated(a.Body, wanted); err == nil {
-			*s = session{etag: a.ETag, wanted: wanted, found: found}
+			*s = session{etag: a.ETag, wanted: wanted, found: found, sum: sum}
+			s.checkFound()
 			return nil
 		}
 	}
 	*s = session{}
 	return nil
+}
+
+// checkFound sets s.rejected.
+func (s *session) checkFound() {
+	for gv, resources := range s.found {
+		if err := check(resources); err != nil {
+			if s.rejected == nil {
+				s.rejected = map[schema.GroupVersion]error{}
+			}
+			s.rejected[gv] = err
+		}
+	}
 }
 
 func fetchLegacy(ctx context.Context, f *remote.Fetcher, b remote.Backend, gv schema.GroupVersion) ([]apidiscoveryv2.APIResourceDiscovery, error) {

@@ -2,11 +2,18 @@ package discovery
 
 import (
 	"encoding/json"
+	"maps"
+	"net/http"
+	"strings"
 	"testing"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/discovery/remote/remotetest"
+	"portico.dev/internal/respond"
 )
 
 func TestFromLegacy(t *testing.T) {
@@ -78,7 +85,7 @@ func serveable(t *testing.T, e *encoder, resources []apidiscoveryv2.APIResourceD
 		t.Fatal(err)
 	}
 	for mediaType, encoding := range d.encodings {
-		if _, err := encoding(); err != nil {
+		if _, err := encoding.make(); err != nil {
 			t.Errorf("%s: %v", mediaType, err)
 		}
 	}
@@ -106,5 +113,81 @@ func TestResourcesWithoutANameAreLeftOut(t *testing.T) {
 	}
 	if len(resources) != 1 || resources[0].Resource != "pods" || len(resources[0].Subresources) != 1 {
 		t.Errorf("resources %+v", resources)
+	}
+}
+
+// Most servers answer every poll with the same bytes, and many without an ETag.
+func TestTheSameBodyIsReadOnce(t *testing.T) {
+	body := func(verbs string) string {
+		return `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{"name":"` + gvGadgets.Group + `"},"versions":[{"version":"` + gvGadgets.Version + `",
+			"resources":[{"resource":"gadgets","scope":"Namespaced","verbs":[` + verbs + `],"responseKind":{"group":"","version":"","kind":"Gadget"}}]}]}]}`
+	}
+	answers := func(body string) http.Handler {
+		return remotetest.Paths{"/apis": remotetest.Answers(http.StatusOK, "application/json;"+aggregatedParams, body)}
+	}
+	b := remotetest.NewTLS(t, "ns/gadgets:443", answers(body(`"get"`)))
+	s, wanted := &session{}, []schema.GroupVersion{gvGadgets}
+	poll := func() []apidiscoveryv2.APIResourceDiscovery {
+		t.Helper()
+		got := fetchAll(t.Context(), remote.NewFetcher(1), b, wanted, s)[gvGadgets]
+		if got.err != nil || len(got.resources) != 1 {
+			t.Fatalf("%+v", got)
+		}
+		return got.resources
+	}
+	first := poll()
+	if again := poll(); &again[0] != &first[0] {
+		t.Error("the same body was decoded again")
+	}
+	b.Become(answers(body(`"get","list"`)))
+	if changed := poll(); len(changed[0].Verbs) != 2 {
+		t.Errorf("another body: verbs %v", changed[0].Verbs)
+	}
+	b.Become(answers(strings.Replace(body(`"get"`), "Namespaced", "Everywhere", 1)))
+	for range 2 {
+		if got := fetchAll(t.Context(), remote.NewFetcher(1), b, wanted, s)[gvGadgets]; got.err == nil {
+			t.Error("what is wrong with a body is forgotten when it comes again")
+		}
+	}
+	wanted = []schema.GroupVersion{{Group: "other.example.com", Version: "v1"}}
+	b.Become(answers(body(`"get"`)))
+	if got := fetchAll(t.Context(), remote.NewFetcher(1), b, wanted, s); len(got) != 1 || got[wanted[0]].err == nil {
+		t.Errorf("another group-version is wanted: %+v", got)
+	}
+}
+
+func TestEncodingsThatNobodyRequestsAreMadeOnDemand(t *testing.T) {
+	e, err := newEncoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := func(group string) *document {
+		g := GroupVersion{GroupVersion: schema.GroupVersion{Group: group, Version: "v1"}}
+		d, err := e.document(aggregatedList([]GroupVersion{g}, func(GroupVersion) bool { return true }), aggregatedParams)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	before, after := list("a.example.com"), list("b.example.com")
+	if _, err := before.encodings[respond.MediaProtobuf].request(); err != nil {
+		t.Fatal(err)
+	}
+	prepared := map[string]bool{}
+	for mediaType, encoding := range after.encodings {
+		inner := encoding.make
+		encoding.make = func() (*respond.Document, error) { prepared[mediaType] = true; return inner() }
+	}
+	if err := after.prepare(before); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]bool{respond.MediaProtobuf: true}; !maps.Equal(prepared, want) {
+		t.Errorf("prepared %v, want %v", prepared, want)
+	}
+	if err := after.prepare(nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]bool{respond.MediaProtobuf: true, respond.MediaJSON: true}; !maps.Equal(prepared, want) {
+		t.Errorf("prepared without a document before: %v, want %v", prepared, want)
 	}
 }

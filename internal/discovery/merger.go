@@ -22,10 +22,11 @@ import (
 const (
 	// maxConcurrentBodies bounds the memory that responses take while they are being read: that many times maxBody.
 	maxConcurrentBodies = 8
-	// The pause between two snapshots is at least minPause, and pauseFactor times what the last one took: a storm of
-	// flapping verdicts must not use up a core.
+	// The pause between two snapshots is at least minPause, and pauseFactor times what the last one took, maxPause at most: a
+	// storm of flapping verdicts must not use up a core, nor a thousand APIServices that are registered one after the other.
 	minPause    = 20 * time.Millisecond
-	pauseFactor = 4
+	maxPause    = 200 * time.Millisecond
+	pauseFactor = 20
 )
 
 // Config is what a Merger is made of. All but BackendEvents, Address and Metrics is required.
@@ -261,7 +262,7 @@ func (m *Merger) publish() time.Duration {
 	m.metrics.Aggregations.Inc()
 	m.metrics.BuildSeconds.Observe(took.Seconds())
 	m.metrics.Stale.Set(float64(next.stale()))
-	return max(minPause, pauseFactor*took)
+	return min(max(minPause, pauseFactor*took), max(maxPause, 4*took))
 }
 
 func (m *Merger) logChange(r remote.Route, now apidiscoveryv2.DiscoveryFreshness, why string, err error) {

@@ -147,7 +147,7 @@ func serve(w http.ResponseWriter, r *http.Request, d *document, warning *remote.
 }
 
 func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType string, warning *remote.Warning) {
-	encoded, err := d.encodings[mediaType]()
+	encoded, err := d.encodings[mediaType].request()
 	if err != nil {
 		respond.Error(w, r, err)
 		return

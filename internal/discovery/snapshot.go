@@ -235,7 +235,7 @@ func (e *encoder) reuse(before *document, obj runtime.Object, params string) (*d
 	if before != nil && before.etag == d.etag {
 		return before, nil
 	}
-	return d, d.prepare()
+	return d, d.prepare(before)
 }
 
 // sameDocuments reports whether both snapshots have the same documents.

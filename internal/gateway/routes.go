@@ -11,10 +11,9 @@ import (
 
 // Packages of one layer do not import each other. The types of one are converted into those of another here.
 
-// routes is the routing table as discovery and OpenAPI see it. What is known of a server stays current while it is dead: its resources
+// remoteTable is the routing table as discovery and OpenAPI see it. What is known of a server stays current while it is dead: its resources
 // are there for the API server, whose requests for them get 503 and the cause.
-func (g *Gateway) routes() remote.Table {
-	table := g.apiservices.Table()
+func remoteTable(table *apiservice.Table) remote.Table {
 	out := remote.Table{Synced: table.Synced()}
 	for _, r := range table.Routes() {
 		if r.Local {

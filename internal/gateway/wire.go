@@ -31,6 +31,7 @@ import (
 	"portico.dev/internal/auth/delegated"
 	"portico.dev/internal/clients"
 	"portico.dev/internal/discovery"
+	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/egress"
 	"portico.dev/internal/gateway/lastknown"
@@ -251,8 +252,10 @@ func (g *Gateway) wireRoutes() (err error) {
 		DocumentProblem: func(apiService string) string { return g.openapi.Problem(apiService) },
 		BackendEvents:   &g.backendEvent, Metrics: g.metrics.Availability, Logger: g.log.Named("apiservice"),
 	})
+	tables := remote.NewTableMaker(remoteTable)
+	routes := func() remote.Table { return tables.Of(g.apiservices.Table()) }
 	g.discovery, err = discovery.New(discovery.Config{
-		Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: never, Routes: g.routes, Changed: g.apiservices.Changed,
+		Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: never, Routes: routes, Changed: g.apiservices.Changed,
 		Storage: g.storage(lastknown.Discovery), BackendEvents: &g.backendEvent, Metrics: g.metrics.Discovery, Logger: g.log.Named("discovery"),
 	})
 	if err != nil {
@@ -263,7 +266,7 @@ func (g *Gateway) wireRoutes() (err error) {
 		BackendEvents: &g.backendEvent, Metrics: g.metrics.Discovery, Logger: g.log.Named("watchlist"),
 	})
 	g.openapi, err = openapi.New(openapi.Config{
-		Local: func() []openapi.Document { return nil }, LocalChanged: never, Routes: g.routes, Changed: g.apiservices.Changed,
+		Local: func() []openapi.Document { return nil }, LocalChanged: never, Routes: routes, Changed: g.apiservices.Changed,
 		Storage: g.storage(lastknown.OpenAPI), BackendEvents: &g.backendEvent, Metrics: g.metrics.OpenAPI, Logger: g.log.Named("openapi"),
 	})
 	return err

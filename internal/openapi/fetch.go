@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,6 +44,11 @@ type session struct {
 	// validators holds, for each group-version with a good document, the hash in the backend's index or the ETag of the
 	// response.
 	validators map[schema.GroupVersion]string
+	// rootSum is of the index that hashes were taken from, for the wanted group-versions that it had; rootWanted is all of these.
+	// Most polls find the same index, which then need not be decoded.
+	rootSum    [sha256.Size]byte
+	rootWanted []schema.GroupVersion
+	hashes     map[schema.GroupVersion]string
 	// v2 is the ETag of the version 2 document, for the group-versions that were taken from it.
 	v2       string
 	v2Wanted []schema.GroupVersion
@@ -65,18 +71,37 @@ func (s *session) fetchAll(ctx context.Context, wanted []schema.GroupVersion, he
 	case a.Code != http.StatusOK:
 		return nil, fmt.Errorf("get /openapi/v3 from %s: answered %d", s.backend.Name(), a.Code)
 	}
-	var index root
-	if err := json.Unmarshal(a.Body, &index); err != nil {
-		return nil, fmt.Errorf("decode the OpenAPI index of %s: %w", s.backend.Name(), err)
+	if err := s.readRoot(a.Body, wanted); err != nil {
+		return nil, err
 	}
 	s.v2 = ""
 	results := map[schema.GroupVersion]result{}
 	for _, gv := range wanted {
-		if entry, ok := index.Paths[indexPath(gv)]; ok {
-			results[gv] = s.document(ctx, gv, hashIn(entry.ServerRelativeURL))
+		if hash, ok := s.hashes[gv]; ok {
+			results[gv] = s.document(ctx, gv, hash)
 		}
 	}
 	return results, nil
+}
+
+// readRoot takes the hashes of the wanted group-versions out of a backend's index, unless they are of the same one.
+func (s *session) readRoot(body []byte, wanted []schema.GroupVersion) error {
+	sum := sha256.Sum256(body)
+	if s.hashes != nil && sum == s.rootSum && slices.Equal(wanted, s.rootWanted) {
+		return nil
+	}
+	s.hashes = nil
+	var index root
+	if err := json.Unmarshal(body, &index); err != nil {
+		return fmt.Errorf("decode the OpenAPI index of %s: %w", s.backend.Name(), err)
+	}
+	s.rootSum, s.rootWanted, s.hashes = sum, wanted, make(map[schema.GroupVersion]string, len(wanted))
+	for _, gv := range wanted {
+		if entry, ok := index.Paths[indexPath(gv)]; ok {
+			s.hashes[gv] = hashIn(entry.ServerRelativeURL)
+		}
+	}
+	return nil
 }
 
 // document fetches one document, unless it is unchanged. Only the hash of the URL in the backend's index is used: the

@@ -28,8 +28,10 @@ import (
 const (
 	// maxConcurrentBodies bounds the memory that responses take while they are being read: that many times maxDocument.
 	maxConcurrentBodies = 4
-	// minPause is the least time between two indexes.
-	minPause = 20 * time.Millisecond
+	// The pause between two indexes is at least minPause, and pauseFactor times what the last one took, maxPause at most.
+	minPause    = 20 * time.Millisecond
+	maxPause    = 200 * time.Millisecond
+	pauseFactor = 20
 	// cachedProtobufs is how many documents are cached as protobuf, which few clients ask for.
 	cachedProtobufs = 32
 )
@@ -169,23 +171,24 @@ func mayDiffer(before, after remote.Route) bool {
 
 // publish replaces the index by a new one, if it differs, and returns the least time until the next.
 func (p *Publisher) publish() time.Duration {
+	start := time.Now()
+	p.replaceIndex()
+	took := time.Since(start)
+	return min(max(minPause, pauseFactor*took), max(maxPause, 4*took))
+}
+
+func (p *Publisher) replaceIndex() {
 	documents, bytes := p.collect()
 	before := p.current.Load()
 	if before != nil && same(before, documents) {
-		return minPause
+		return
 	}
-	next, err := newIndex(documents)
-	if err != nil {
-		p.log.Error("cannot make the OpenAPI index; the one before stays", zap.Error(err))
-		return minPause
-	}
-	p.current.Store(next)
+	p.current.Store(newIndex(documents))
 	if before == nil {
 		close(p.ready)
 	}
 	p.metrics.Documents.Set(float64(len(documents)))
 	p.metrics.Bytes.Set(float64(bytes))
-	return minPause
 }
 
 // collect returns the last good documents of backends, with their size, and the local documents, except those of

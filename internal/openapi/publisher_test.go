@@ -7,9 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -484,4 +486,42 @@ func FuzzBackendDocuments(f *testing.F) {
 			_ = check(document, gv) // must not panic, whatever a backend wrote
 		}
 	})
+}
+
+func TestTheSameIndexOfABackendIsReadOnce(t *testing.T) {
+	a, b := schema.GroupVersion{Group: "a.example.com", Version: "v1"}, schema.GroupVersion{Group: "b.example.com", Version: "v1"}
+	index := func(hash string) []byte {
+		return []byte(`{"paths":{"apis/a.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/a.example.com/v1?hash=` + hash + `"}}}`)
+	}
+	var s session
+	for name, c := range []struct {
+		body   []byte
+		wanted []schema.GroupVersion
+		want   map[schema.GroupVersion]string
+		again  bool // the hashes are those of the time before
+	}{
+		{index("1"), []schema.GroupVersion{a}, map[schema.GroupVersion]string{a: "1"}, false},
+		{index("1"), []schema.GroupVersion{a}, map[schema.GroupVersion]string{a: "1"}, true},
+		{index("2"), []schema.GroupVersion{a}, map[schema.GroupVersion]string{a: "2"}, false},
+		{index("2"), []schema.GroupVersion{a, b}, map[schema.GroupVersion]string{a: "2"}, false},
+		{index("2"), []schema.GroupVersion{b}, map[schema.GroupVersion]string{}, false},
+	} {
+		before := s.hashes
+		if err := s.readRoot(c.body, c.wanted); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(s.hashes, c.want) {
+			t.Errorf("%d: %v, want %v", name, s.hashes, c.want)
+		}
+		if again := before != nil && reflect.ValueOf(before).Pointer() == reflect.ValueOf(s.hashes).Pointer(); again != c.again {
+			t.Errorf("%d: read again: %v", name, !again)
+		}
+	}
+	s.backend = remotetest.NewTLS(t, "ns/name:443", remotetest.Hangs())
+	if err := s.readRoot([]byte("{"), []schema.GroupVersion{b}); err == nil {
+		t.Error("half an index")
+	}
+	if err := s.readRoot(index("2"), []schema.GroupVersion{b}); err != nil || len(s.hashes) != 0 || s.hashes == nil {
+		t.Errorf("a good one after it: %v, %v", s.hashes, err)
+	}
 }

@@ -38,7 +38,12 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/openapi/v3")
 	switch d, ok := i.documents[strings.TrimPrefix(path, "/")]; {
 	case path == "" || path == "/":
-		p.cfg.Warning("/").Serve(w, r, &i.served)
+		served, err := i.served()
+		if err != nil {
+			respond.Error(w, r, err)
+			return
+		}
+		p.cfg.Warning("/").Serve(w, r, served)
 	case ok && strings.HasPrefix(path, "/"):
 		p.serve(w, r, d)
 	default:

@@ -74,6 +74,9 @@ func newV2Publisher(local func() []Source, log *zap.Logger, m *metrics.OpenAPI) 
 func (s *v2Publisher) follow(table remote.Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(table.Routes) > 0 && s.table.Same(table) {
+		return
+	}
 	before := map[string]remote.Route{}
 	for _, r := range s.table.Routes {
 		before[r.APIService] = r

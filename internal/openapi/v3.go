@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"sync"
 
 	"portico.dev/internal/respond"
 )
@@ -81,14 +82,24 @@ func (d Document) open() (*swagger, error) {
 // index is all documents at one moment. It is immutable.
 type index struct {
 	documents map[string]Document
-	served    respond.Document // the list of the documents
+	// served returns the list of the documents, which is made at the first request: while backends are registered there is
+	// an index for each of them, and most are read by nobody.
+	served func() (*respond.Document, error)
 }
 
-func newIndex(documents []Document) (*index, error) {
+func newIndex(documents []Document) *index {
 	i := &index{documents: make(map[string]Document, len(documents))}
-	entries := root{Paths: make(map[string]rootEntry, len(documents))}
 	for _, d := range documents {
 		i.documents[d.Path] = d
+	}
+	i.served = sync.OnceValues(i.list)
+	return i
+}
+
+// list makes the list of the documents.
+func (i *index) list() (*respond.Document, error) {
+	entries := root{Paths: make(map[string]rootEntry, len(i.documents))}
+	for _, d := range i.documents {
 		entries.Paths[d.Path] = rootEntry{ServerRelativeURL: d.url()}
 	}
 	body, err := json.Marshal(entries)
@@ -96,13 +107,13 @@ func newIndex(documents []Document) (*index, error) {
 		return nil, fmt.Errorf("encode the index: %w", err)
 	}
 	body = append(body, '\n')
-	i.served = respond.Document{ETag: `"` + respond.Hash(body) + `"`, ContentType: respond.MediaJSON, Plain: body}
+	served := &respond.Document{ETag: `"` + respond.Hash(body) + `"`, ContentType: respond.MediaJSON, Plain: body}
 	if len(body) > respond.CompressAbove {
-		if i.served.Gzip, err = respond.Pack(body, gzip.DefaultCompression); err != nil {
+		if served.Gzip, err = respond.Pack(body, gzip.DefaultCompression); err != nil {
 			return nil, fmt.Errorf("compress the index: %w", err)
 		}
 	}
-	return i, nil
+	return served, nil
 }
 
 func (d Document) url() string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 )
 
 const (
@@ -92,20 +93,47 @@ func (d *Document) serveBody(w http.ResponseWriter, r *http.Request) error {
 // Hash returns SHA-512 of a body in upper-case hex, which is the ETag of a document without the quotes.
 func Hash(body []byte) string { return fmt.Sprintf("%X", sha512.Sum512(body)) }
 
-// Pack compresses a body at a level of compress/gzip.
+// packers are compressors that Pack has used, by level. Each has about a MiB of tables, which is much more than most documents,
+// and a thousand backends may be described within seconds.
+var packers [gzip.BestCompression - gzip.HuffmanOnly + 1]sync.Pool
+
+// packer is a compressor with the buffer that it writes to.
+type packer struct {
+	*gzip.Writer
+	packed bytes.Buffer
+}
+
+// maxKeptBuffer is the largest buffer that is kept with a compressor, in bytes.
+const maxKeptBuffer = 1 << 20
+
+// Pack compresses a body at a level of compress/gzip. The result has no room to grow: it is kept for long.
 func Pack(body []byte, level int) ([]byte, error) {
-	var packed bytes.Buffer
-	w, err := gzip.NewWriterLevel(&packed, level)
-	if err != nil {
+	if level < gzip.HuffmanOnly || level > gzip.BestCompression {
+		return nil, fmt.Errorf("gzip has no level %d", level)
+	}
+	pool := &packers[level-gzip.HuffmanOnly]
+	p, _ := pool.Get().(*packer)
+	if p == nil {
+		p = &packer{}
+		var err error
+		if p.Writer, err = gzip.NewWriterLevel(&p.packed, level); err != nil {
+			return nil, err
+		}
+	} else {
+		p.packed.Reset()
+		p.Reset(&p.packed)
+	}
+	if _, err := p.Write(body); err != nil {
 		return nil, err
 	}
-	if _, err := w.Write(body); err != nil {
+	if err := p.Close(); err != nil {
 		return nil, err
 	}
-	if err := w.Close(); err != nil {
-		return nil, err
+	packed := bytes.Clone(p.packed.Bytes())
+	if p.packed.Cap() <= maxKeptBuffer {
+		pool.Put(p)
 	}
-	return packed.Bytes(), nil
+	return packed, nil
 }
 
 // Unpack is the reverse of Pack. It returns a reader, so that copying does not need memory for the whole body.

@@ -170,3 +170,28 @@ func TestPack(t *testing.T) {
 		t.Errorf("the hash of nothing is %s", got)
 	}
 }
+
+// What is kept of a thousand backends has no room to grow, and one compressor does for all of them.
+func TestPackedBodiesAreOfTheirSize(t *testing.T) {
+	for level := gzip.HuffmanOnly; level <= gzip.BestCompression; level++ {
+		for _, body := range []string{strings.Repeat("a body, ", 4000), "short", strings.Repeat("another one: ", 3000)} {
+			packed, err := Pack([]byte(body), level)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if spare := cap(packed) - len(packed); spare > len(packed)/4+16 { // size classes round up
+				t.Errorf("level %d: %d bytes of %d are spare", level, spare, cap(packed))
+			}
+			r, err := Unpack(packed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(r); err != nil || string(got) != body {
+				t.Errorf("level %d: %d bytes, %v; want %d", level, len(got), err, len(body))
+			}
+		}
+	}
+	if _, err := Pack([]byte("a body"), gzip.BestCompression+1); err == nil {
+		t.Error("a level that does not exist")
+	}
+}

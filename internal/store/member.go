@@ -40,6 +40,11 @@ const (
 	progressInterval = time.Minute
 )
 
+// catchUpEntries is how many of the last writes are kept in memory for members that fall behind. One that falls behind further
+// gets the whole database, which is small. etcd's default is 5,000; a write may have 1.5 MiB, and a thousand APIServices with
+// their documents would take 17 MiB.
+const catchUpEntries = 500
+
 // embeddedConfig returns the configuration of a single member. etcd's package embed, which makes it from flags, also links a
 // JSON gateway, cluster discovery and trace pages; a test compares our values with its defaults.
 func embeddedConfig(cfg Config) config.ServerConfig {
@@ -51,7 +56,7 @@ func embeddedConfig(cfg Config) config.ServerConfig {
 		TickMs: tickMilliseconds, ElectionTicks: electionTicks, InitialElectionTickAdvance: true,
 		PreVote: false, // there is nobody to ask
 
-		SnapshotCount: etcdserver.DefaultSnapshotCount, SnapshotCatchUpEntries: etcdserver.DefaultSnapshotCatchUpEntries,
+		SnapshotCount: etcdserver.DefaultSnapshotCount, SnapshotCatchUpEntries: catchUpEntries,
 		MaxSnapFiles: 5, MaxWALFiles: 5, BackendFreelistType: "hashmap", QuotaBackendBytes: cfg.QuotaBytes,
 		// Compaction is asked for by the API's storage, at a revision that its watches have passed.
 		AutoCompactionMode: "periodic", AutoCompactionRetention: 0,

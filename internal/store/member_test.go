@@ -31,6 +31,7 @@ func asFlagsMakeIt(cfg Config) *embed.Config {
 	c.EnableGRPCGateway = false
 	c.TickMs, c.ElectionMs = tickMilliseconds, tickMilliseconds*electionTicks
 	c.PreVote = false
+	c.SnapshotCatchUpEntries = catchUpEntries
 	c.QuotaBackendBytes = cfg.QuotaBytes
 	c.WatchProgressNotifyInterval = progressInterval
 	return c

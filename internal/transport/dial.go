@@ -20,6 +20,7 @@ type dialer struct {
 	dial, tls   time.Duration // timeouts
 	config      *tls.Config   // HTTP/2 and HTTP/1.1 offered
 	checksHTTP1 bool          // responses over HTTP/1.1 are validated (http1_conn.go)
+	chunk       int           // as in socketConn
 	notAfter    *atomic.Int64 // set to the expiry of the certificate last seen, in Unix seconds
 	// silent is called when the server has sent nothing, or not enough, for silentHandshake.
 	silent func(since time.Time)
@@ -41,7 +42,8 @@ func (d *dialer) connect(ctx context.Context, http1Only bool) (*tls.Conn, net.Co
 	}
 	below := raw
 	if d.checksHTTP1 {
-		below = newSocketConn(raw)
+		socket := newSocketConn(raw)
+		socket.chunk, below = d.chunk, socket
 	}
 	conn := tls.Client(below, config)
 	ctx, cancel := context.WithTimeout(ctx, d.tls)

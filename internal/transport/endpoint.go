@@ -31,6 +31,10 @@ type candidate struct {
 	terminating bool
 }
 
+// probeChunk is for connections of probes and fetches, of which there is one to every backend: most of what arrives there is
+// shorter, and a document may take a few system calls more.
+const probeChunk = 1 << 10
+
 func newEndpoint(b *Backend, address string) *endpoint {
 	o := &b.set.options
 	e := &endpoint{address: address, backend: b}
@@ -51,7 +55,9 @@ func newEndpoint(b *Backend, address string) *endpoint {
 		silent:      b.silence.connectionSilent,
 	}
 	e.requests = newConnPool(e.dialer, o, &b.set.checker, b.identity, e.dialled)
-	e.probes = newConnPool(e.dialer, o, &b.set.checker, b.identity, e.dialled)
+	probing := *e.dialer
+	probing.chunk = probeChunk
+	e.probes = newConnPool(&probing, o, &b.set.checker, b.identity, e.dialled)
 	e.requests.onViolation = e.brokeProtocol
 	e.probes.onViolation = e.brokeProtocol
 	e.probes.onIdleLost = b.idleConnLost
@@ -59,6 +65,7 @@ func newEndpoint(b *Backend, address string) *endpoint {
 	e.requests.skipPings = e.probes.hasConnections
 	e.silence.overdue = e.overdue
 	e.probes.unused = func() bool { return !e.requests.hasConnections() }
+	e.requests.onAdd = func() { e.probes.quiet.Store(false) }
 	return e
 }
 

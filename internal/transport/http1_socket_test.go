@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"testing"
@@ -77,5 +78,29 @@ func TestBytesThatNobodyAskedFor(t *testing.T) {
 		if good, err := c.conn.inspect([]byte("HTTP/1.1 200 OK\r\n")); good != 0 || err != c.want {
 			t.Errorf("%s: %d, %v", name, good, err)
 		}
+	}
+}
+
+// crypto/tls keeps the largest buffer that it ever needed, which is as large as what one read may bring.
+func TestSocketConnReadsInChunks(t *testing.T) {
+	near, far := streams(t)
+	k := newSocketConn(near)
+	k.chunk = 100
+	record := append([]byte{23, 3, 3, 1, 2}, make([]byte, 258)...)
+	sent := bytes.Repeat(record, 3)
+	if _, err := far.Write(sent); err != nil {
+		t.Fatal(err)
+	}
+	room, got := make([]byte, 4096), 0
+	for got < len(sent) {
+		left := k.left
+		n, err := k.Read(room)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > left+k.chunk {
+			t.Errorf("a read took %d bytes with %d left of a record", n, left)
+		}
+		got += n
 	}
 }

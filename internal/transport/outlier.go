@@ -87,8 +87,11 @@ type comparison struct {
 
 	mu   sync.Mutex // guards what follows
 	seed maphash.Seed
-	good [64]goodResponses // by the hash of the kind of request
+	good []goodResponses // by the hash of the kind of request; nil until one is recorded: few backends have several endpoints
 }
+
+// comparedKinds is how many kinds of requests are compared at once.
+const comparedKinds = 64
 
 // goodResponses are the latest one to a kind of request, and the latest one of another endpoint than that.
 type goodResponses struct{ latest, other goodResponse }
@@ -115,6 +118,9 @@ func (c *comparison) record(r *http.Request, good goodResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	good.kind = c.kindOf(r)
+	if c.good == nil {
+		c.good = make([]goodResponses, comparedKinds)
+	}
 	at := &c.good[good.kind%uint64(len(c.good))]
 	if at.latest.endpoint != good.endpoint {
 		at.other = at.latest
@@ -126,6 +132,9 @@ func (c *comparison) record(r *http.Request, good goodResponse) {
 func (c *comparison) elsewhere(r *http.Request, e *endpoint, now time.Time) (goodResponse, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.good == nil {
+		return goodResponse{}, false
+	}
 	kind := c.kindOf(r)
 	both := &c.good[kind%uint64(len(c.good))]
 	for _, found := range []goodResponse{both.latest, both.other} {

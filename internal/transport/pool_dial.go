@@ -63,6 +63,9 @@ func (p *connPool) connected() bool {
 
 // hasConnections reports whether there is a connection for further requests, idle or busy. Such a connection is pinged.
 func (p *connPool) hasConnections() bool {
+	if p.size.Load() == 0 {
+		return false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.connected()
@@ -100,6 +103,7 @@ var errNoStreams = errors.New("the server allows no concurrent streams")
 // add makes tc a connection of the pool once the server has sent its settings.
 func (p *connPool) add(scope context.Context, tc *tls.Conn) (*http2Conn, error) {
 	c := &http2Conn{idleSince: time.Now()}
+	c.socket, _ = tc.NetConn().(*socketConn)
 	if !p.beginDial() {
 		_ = tc.Close() // it will not be used
 		return nil, &connectError{op: OpDial, err: ErrClosed}
@@ -133,6 +137,11 @@ func (p *connPool) add(scope context.Context, tc *tls.Conn) (*http2Conn, error) 
 	p.http1Only = false
 	p.unpark()
 	p.conns = append(p.conns, c)
+	p.size.Store(int32(len(p.conns)))
+	p.quiet.Store(false)
+	if p.onAdd != nil {
+		p.onAdd()
+	}
 	if !p.checked {
 		p.checked = true
 		p.checker.add(p)
@@ -165,7 +174,12 @@ func (p *connPool) handshakeError(err error) error {
 
 // check checks every connection, and reports whether there are any.
 func (p *connPool) check(now time.Time) bool {
-	ping := p.pingDue() // before mu, for it asks other pools
+	if p.skipCheck() {
+		return true
+	}
+	ping, quiet := p.pingDue(), p.unused != nil && p.unused() // before mu, for it asks other pools
+	skipped := p.skipped
+	p.skipped = 0
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.removeEnded()
@@ -178,14 +192,20 @@ func (p *connPool) check(now time.Time) bool {
 			c.retired = true
 			c.Close()
 		}
+		if skipped > 0 {
+			c.Skipped(skipped)
+		}
 		c.Check(ping)
+		quiet = quiet && c.active == 0 && c.Quiet()
 	}
+	p.quiet.Store(quiet)
 	return true
 }
 
 // removeEnded is called with mu held.
 func (p *connPool) removeEnded() {
 	p.conns = slices.DeleteFunc(p.conns, func(c *http2Conn) bool { return c.Closed() })
+	p.size.Store(int32(len(p.conns)))
 }
 
 // closeIdle closes idle connections, because another one to the endpoint does not answer pings.

@@ -22,6 +22,7 @@ type commands struct {
 	Serving, Client   pair
 	Backend           string // where a proxy sends requests
 	BackendServerName string
+	OwnBackends       int // how many
 }
 
 type pair struct{ Certificate, Key []byte }
@@ -47,7 +48,7 @@ func Play(more map[string]func() error) (played bool, err error) {
 	if other, ok := more[name]; ok {
 		return true, other()
 	}
-	be, ok := map[string]role{"backend": serveBackend, "bare-h2": serveBare(true), "bare-h1": serveBare(false)}[name]
+	be, ok := map[string]role{"backend": serveBackend, "own-backends": serveOwnBackends, "bare-h2": serveBare(true), "bare-h1": serveBare(false)}[name]
 	if !ok {
 		return true, fmt.Errorf("no role %q", name)
 	}

@@ -99,8 +99,10 @@ func (y *Environment) Bare(http2 bool) (*Server, error) {
 	return y.child("bare-h1")
 }
 
-func (y *Environment) child(role string) (*Server, error) {
-	c, err := Spawn(role, y.orders)
+func (y *Environment) child(role string) (*Server, error) { return y.childOf(role, y.orders) }
+
+func (y *Environment) childOf(role string, orders commands) (*Server, error) {
+	c, err := Spawn(role, orders)
 	if err != nil {
 		return nil, err
 	}

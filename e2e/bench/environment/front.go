@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,27 @@ func (y *Environment) Front(name string, flags ...string) (*Front, error) {
 
 // FrontOf is Front for another build of the program.
 func (y *Environment) FrontOf(program, name string, flags ...string) (*Front, error) {
+	return y.front(program, Place{}, name, flags...)
+}
+
+// Place is where a front door runs.
+type Place struct {
+	// Env is more of its environment.
+	Env []string
+	// Within is a command that starts the program that follows it, in the same process.
+	Within []string
+}
+
+// FrontIn is Front in another place.
+func (y *Environment) FrontIn(p Place, name string, flags ...string) (*Front, error) {
+	program, err := y.Aggregator()
+	if err != nil {
+		return nil, err
+	}
+	return y.front(program, p, name, flags...)
+}
+
+func (y *Environment) front(program string, in Place, name string, flags ...string) (*Front, error) {
 	dir, err := y.Dir(name)
 	if err != nil {
 		return nil, err
@@ -42,11 +64,12 @@ func (y *Environment) FrontOf(program, name string, flags ...string) (*Front, er
 	if err := os.WriteFile(filepath.Join(dir, "tokens"), []byte(tokens), 0o600); err != nil {
 		return nil, err
 	}
-	args := append([]string{
-		"serve", "--data-dir", "data", "--secure-port", "0", "--token-auth-file", "tokens", "--access-log=false",
+	command := slices.Concat(in.Within, []string{
+		program, "serve", "--data-dir", "data", "--secure-port", "0", "--token-auth-file", "tokens", "--access-log=false",
 		"--audit-log-path", "audit.log", "--audit-log-maxbackup", "1",
-	}, flags...)
-	p, err := programs.Start(name, dir, []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH")}, y.log, program, args...)
+	}, flags)
+	env := append([]string{"HOME=" + dir, "PATH=" + os.Getenv("PATH")}, in.Env...)
+	p, err := programs.Start(name, dir, env, y.log, command[0], command[1:]...)
 	if err != nil {
 		return nil, err
 	}

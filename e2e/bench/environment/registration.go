@@ -36,6 +36,16 @@ type FrontDoor struct {
 	exited     <-chan struct{}
 }
 
+// Alive reports whether the process has not ended.
+func (d *FrontDoor) Alive() bool {
+	select {
+	case <-d.exited:
+		return false
+	default:
+		return true
+	}
+}
+
 func (d *FrontDoor) connect(admin *rest.Config) (err error) {
 	admin.QPS = -1
 	if d.Client, err = kubernetes.NewForConfig(admin); err != nil {

@@ -27,6 +27,9 @@ const (
 	watchers              = 100
 )
 
+// ManyPath is the long list, whose first object is object-0.
+const ManyPath = "/api/v1/namespaces/" + manyIn + "/configmaps"
+
 // watchFirst asks for one object: what there already is would otherwise be most of what is delivered.
 const watchFirst = "?watch=true&fieldSelector=metadata.name%3D" + first
 

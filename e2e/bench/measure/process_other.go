@@ -14,3 +14,9 @@ func CPU(int) (time.Duration, error) { return 0, errElsewhere }
 
 // RSS is how many bytes of a process are in memory.
 func RSS(int) (int64, error) { return 0, errElsewhere }
+
+// PeakRSS is how many bytes of a process were in memory at once.
+func PeakRSS(int) (int64, error) { return 0, errElsewhere }
+
+// ResetPeakRSS makes PeakRSS begin anew.
+func ResetPeakRSS(int) error { return errElsewhere }

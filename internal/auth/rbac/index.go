@@ -26,13 +26,14 @@ type Policy struct {
 
 // index is a Policy compiled for decisions. It never changes; a change makes a new one.
 type index struct {
-	users  map[string]*subject // service accounts are here too, under their user names
-	groups map[string]*subject
+	users  subjectMap // service accounts are here too, under their user names
+	groups subjectMap
 	roles  roles
 }
 
 // subject is what is bound to one user or group. There are as many as users, so it has no more than what most need.
 type subject struct {
+	by      []*Binding // that name it
 	cluster *scope
 	// Most have bindings in one namespace, and a map of one entry is larger than all else that is kept of them.
 	only       scope
@@ -84,7 +85,7 @@ type role struct {
 var some = &grant{}
 
 func newIndex(p Policy) *index {
-	x := &index{users: make(map[string]*subject), groups: make(map[string]*subject), roles: compileRoles(p)}
+	x := &index{roles: compileRoles(p)}
 	for _, b := range p.bindings() {
 		x.bind(b)
 	}
@@ -94,56 +95,53 @@ func newIndex(p Policy) *index {
 
 // bind grants a role, or records that it does not exist.
 func (x *index) bind(b *Binding) {
-	found, missing := x.roles.find(b.namespace, b.ref.Value())
 	for i := range b.subjects {
-		by := source{b, &b.subjects[i]}
-		to := x.subject(by.subject, b.namespace)
-		if to == nil {
-			continue
-		}
-		sc := to.scope(b.namespace)
-		if missing != nil {
-			sc.more().missing = append(sc.more().missing, missing)
-			continue
-		}
-		// A second binding of the same role to the same subject changes no answer. Informers list in no order: that the
-		// first by name counts makes the reason for a decision the same on every replica.
-		same := slices.IndexFunc(sc.grants, func(g *grant) bool { return g.role == found })
-		switch {
-		case same < 0:
-			sc.grants = append(sc.grants, &grant{role: found, by: by})
-		case b.name < sc.grants[same].by.name:
-			sc.grants[same].by = by
+		if all, name := x.place(&b.subjects[i], b.namespace); all != nil {
+			x.grant(all.entry(name), b, i)
 		}
 	}
 }
 
-// subject returns where grants to s are kept, nil when s names no subject.
-func (x *index) subject(s *rbacv1.Subject, namespace string) *subject {
+// grant grants the role of a binding to its subject at i, which is to.
+func (x *index) grant(to *subject, b *Binding, i int) {
+	if len(to.by) == 0 || to.by[len(to.by)-1] != b { // a binding may name it twice
+		to.by = append(to.by, b)
+	}
+	found, missing := x.roles.find(b.namespace, b.ref.Value())
+	by := source{b, &b.subjects[i]}
+	sc := to.scope(b.namespace)
+	if missing != nil {
+		sc.more().missing = append(sc.more().missing, missing)
+		return
+	}
+	// A second binding of the same role to the same subject changes no answer. Informers list in no order: that the
+	// first by name counts makes the reason for a decision the same on every replica.
+	same := slices.IndexFunc(sc.grants, func(g *grant) bool { return g.role == found })
+	switch {
+	case same < 0:
+		sc.grants = append(sc.grants, &grant{role: found, by: by})
+	case b.name < sc.grants[same].by.name:
+		sc.grants[same].by = by
+	}
+}
+
+// place returns where grants to s are kept, and its name there; nil when s names no subject.
+func (x *index) place(s *rbacv1.Subject, namespace string) (*subjectMap, string) {
 	switch s.Kind {
 	case rbacv1.UserKind:
-		return entry(x.users, s.Name)
+		return &x.users, s.Name
 	case rbacv1.GroupKind:
-		return entry(x.groups, s.Name)
+		return &x.groups, s.Name
 	case rbacv1.ServiceAccountKind:
 		if s.Namespace != "" {
 			namespace = s.Namespace
 		}
 		if namespace == "" {
-			return nil
+			return nil, ""
 		}
-		return entry(x.users, serviceaccount.MakeUsername(namespace, s.Name))
+		return &x.users, serviceaccount.MakeUsername(namespace, s.Name)
 	}
-	return nil
-}
-
-func entry(m map[string]*subject, name string) *subject {
-	s := m[name]
-	if s == nil {
-		s = &subject{}
-		m[name] = s
-	}
-	return s
+	return nil, ""
 }
 
 func (s *subject) scope(namespace string) *scope {
@@ -171,14 +169,20 @@ func (s *subject) scope(namespace string) *scope {
 }
 
 func (x *index) prepare() {
-	for _, m := range []map[string]*subject{x.users, x.groups} {
-		for _, s := range m {
-			s.cluster.prepare(x.roles.targets)
-			s.only.prepare(x.roles.targets)
-			for _, sc := range s.namespaces {
-				sc.prepare(x.roles.targets)
+	for _, all := range []*subjectMap{&x.users, &x.groups} {
+		for _, m := range all {
+			for _, s := range m {
+				s.prepare(x.roles.targets)
 			}
 		}
+	}
+}
+
+func (s *subject) prepare(known targets) {
+	s.cluster.prepare(known)
+	s.only.prepare(known)
+	for _, sc := range s.namespaces {
+		sc.prepare(known)
 	}
 }
 
@@ -200,11 +204,11 @@ func (s *subject) in(namespace string) *scope {
 func (x *index) scopes(u user.Info, namespace string) iter.Seq[*scope] {
 	return func(yield func(*scope) bool) {
 		for _, at := range [...]string{"", namespace} {
-			if sc := x.users[u.GetName()].in(at); sc != nil && !yield(sc) {
+			if sc := x.users.get(u.GetName()).in(at); sc != nil && !yield(sc) {
 				return
 			}
 			for _, g := range u.GetGroups() {
-				if sc := x.groups[g].in(at); sc != nil && !yield(sc) {
+				if sc := x.groups.get(g).in(at); sc != nil && !yield(sc) {
 					return
 				}
 			}

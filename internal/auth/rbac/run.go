@@ -20,8 +20,8 @@ type Informers struct {
 	RoleBindings        rbacv1informers.RoleBindingInformer
 }
 
-// Run compiles the rules that the informers hold, again whenever one changes, until ctx ends. The informers are
-// started by the owner of their factory.
+// Run compiles the rules that the informers hold, until ctx ends: all of them again whenever a role changes, and those of the
+// subjects of a binding that changes. The informers are started by the owner of their factory.
 //
 // The informers may have TransformBinding as their transform; where there are many bindings, they should.
 //
@@ -30,18 +30,7 @@ type Informers struct {
 // (attack row B12). While changes never end, as when tens of thousands of bindings are made, a round is followed by a rest
 // of twice its length, or compiling would take a core for itself.
 func (r *RBAC) Run(ctx context.Context, informers Informers) error {
-	changed := make(chan struct{}, 1)
-	signal := func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
-	handler := cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { signal() },
-		UpdateFunc: func(any, any) { signal() },
-		DeleteFunc: func(any) { signal() },
-	}
+	changed := newPending()
 	var synced []cache.DoneChecker
 	for _, informer := range []cache.SharedIndexInformer{
 		informers.ClusterRoles.Informer(),
@@ -49,7 +38,7 @@ func (r *RBAC) Run(ctx context.Context, informers Informers) error {
 		informers.Roles.Informer(),
 		informers.RoleBindings.Informer(),
 	} {
-		registration, err := informer.AddEventHandler(handler)
+		registration, err := informer.AddEventHandler(changed.handler())
 		if err != nil {
 			return fmt.Errorf("follow roles and bindings: %w", err)
 		}
@@ -60,13 +49,19 @@ func (r *RBAC) Run(ctx context.Context, informers Informers) error {
 	if !cache.WaitFor(ctx, "", synced...) {
 		return nil
 	}
-	for {
-		policy, err := list(informers)
-		if err != nil {
-			return err
-		}
+	for first := true; ; first = false {
 		began := time.Now()
-		r.Load(policy)
+		// Taken before what they announce is read: a change in between is seen again rather than missed.
+		if roles, bindings := changed.take(); roles || first {
+			policy, err := list(informers)
+			if err != nil {
+				return err
+			}
+			began = time.Now()
+			r.Load(policy)
+		} else if len(bindings) > 0 {
+			r.current.Store(r.current.Load().update(changesOf(informers, bindings)))
+		}
 		rested := time.After(min(restFactor*time.Since(began), maxRest))
 		select {
 		case <-ctx.Done():
@@ -76,7 +71,7 @@ func (r *RBAC) Run(ctx context.Context, informers Informers) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-changed:
+		case <-changed.signal:
 		}
 	}
 }

@@ -56,10 +56,12 @@ type Collector[T any] struct {
 	changed chan struct{}
 
 	// mu is never held during I/O or encoding.
-	mu      sync.Mutex
-	table   Table
-	records map[string]*T // by APIService, one for each remote route
-	stored  map[string]*T // what was loaded at the start and no route has adopted yet
+	mu    sync.Mutex
+	table Table
+	// followed is set when table is one that was followed.
+	followed bool
+	records  map[string]*T // by APIService, one for each remote route
+	stored   map[string]*T // what was loaded at the start and no route has adopted yet
 }
 
 // NewCollector returns a Collector that has not read or asked anything yet.
@@ -129,6 +131,11 @@ func (c *Collector[T]) decode(values map[string][]byte) map[string]*T {
 // follow takes a new table over. Backends that are new, or whose routes changed, are polled at once.
 func (c *Collector[T]) follow(table Table) {
 	c.mu.Lock()
+	if c.followed && c.table.Same(table) {
+		c.mu.Unlock()
+		return
+	}
+	c.followed = true
 	before := make(map[string]Route, len(c.table.Routes))
 	for _, r := range c.table.Routes {
 		before[r.APIService] = r

@@ -34,8 +34,11 @@ const (
 	// firstVerdictTime is how long a resource without a verdict is treated as one that ignores initial events, from when its
 	// backend is available. Informers must not hang that begin in this time.
 	firstVerdictTime = 30 * time.Second
-	// minFollow is the least time between two looks at the routes.
-	minFollow = 20 * time.Millisecond
+	// The pause between two looks at the routes is at least minFollow, and followFactor times what the last one took, maxFollow at
+	// most.
+	minFollow    = 20 * time.Millisecond
+	maxFollow    = 200 * time.Millisecond
+	followFactor = 20
 )
 
 // Route is one remote group-version whose resources are probed.
@@ -70,11 +73,13 @@ type Prober struct {
 	mu        sync.Mutex // protects what follows, and what the resources point to
 	resources map[schema.GroupVersionResource]*resource
 	versions  map[schema.GroupVersion]version
+	counts    [Undetermined + 1]int // of the published states, by verdict
 }
 
-// snapshot is what requests read. It is immutable.
+// snapshot is what requests read. Its maps are immutable. The state of a resource is replaced when it was probed: a copy of
+// all for each of a thousand probes would be most of what they cost.
 type snapshot struct {
-	resources map[schema.GroupVersionResource]State
+	resources map[schema.GroupVersionResource]*atomic.Pointer[State]
 	versions  map[schema.GroupVersion]version
 }
 
@@ -90,6 +95,8 @@ type resource struct {
 	of    schema.GroupVersionResource
 	route remote.Route
 	state State
+	// published is what requests read of it; nil before the first time.
+	published atomic.Pointer[State]
 	// task probes it; nil while its backend was never available.
 	task *run.ScheduledTask
 	// ignored is whether the last probe contradicted Honours, undetermined how many in a row said nothing, and restarted
@@ -143,8 +150,9 @@ func (p *Prober) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		// Taken before what they announce is read: a change in between is seen again rather than missed.
 		routesChanged, documentsChanged := p.cfg.RoutesChanged(), p.cfg.DocumentsChanged()
+		start := time.Now()
 		p.follow(p.cfg.Routes())
-		run.Pause(ctx, minFollow)
+		run.Pause(ctx, min(max(minFollow, followFactor*time.Since(start)), maxFollow))
 		select {
 		case <-ctx.Done():
 		case <-routesChanged:
@@ -159,7 +167,8 @@ func (p *Prober) Run(ctx context.Context) error {
 // or not available here is so in a moment, because requests see new routes before the Prober does. It does not allocate.
 func (p *Prober) Rejects(of schema.GroupVersionResource) bool {
 	s := p.current.Load()
-	if state, ok := s.resources[of]; ok {
+	if published, ok := s.resources[of]; ok {
+		state := published.Load()
 		return state.verdict == Ignores || state.verdict == Unprobed && (state.gone || state.settled.IsZero() || time.Now().Before(state.settled))
 	}
 	v, ok := s.versions[of.GroupVersion()]
@@ -170,7 +179,8 @@ func (p *Prober) Rejects(of schema.GroupVersionResource) bool {
 func (p *Prober) States() []State {
 	s := p.current.Load()
 	states := make([]State, 0, len(s.resources))
-	for _, state := range s.resources {
+	for _, published := range s.resources {
+		state := *published.Load()
 		state.Verdict = state.verdict.String()
 		states = append(states, state)
 	}
@@ -208,8 +218,7 @@ func (p *Prober) follow(routes []Route) {
 			delete(p.resources, of)
 		}
 	}
-	p.versions = versions
-	p.publish()
+	p.publishAll(versions)
 }
 
 // followResource takes over the route of one resource. The caller holds mu.
@@ -290,7 +299,8 @@ func (p *Prober) probe(ctx context.Context, x *resource) time.Duration {
 		return interval // likewise
 	}
 	pause := x.take(v, reason)
-	p.publish()
+	p.publish(x)
+	p.report()
 	return pause
 }
 
@@ -323,18 +333,61 @@ func (x *resource) take(v Verdict, reason string) time.Duration {
 // jitter keeps replicas, and resources that were first seen together, from staying in step.
 func jitter(d time.Duration) time.Duration { return d - rand.N(d/5+1) }
 
-// publish replaces the snapshot. The caller holds mu.
-func (p *Prober) publish() {
-	before := p.current.Load()
-	s := &snapshot{resources: make(map[schema.GroupVersionResource]State, len(p.resources)), versions: p.versions}
-	var counts [Undetermined + 1]int
-	for of, x := range p.resources {
-		s.resources[of] = x.state
-		counts[x.state.verdict]++
-		p.logChange(before.resources[of], x.state)
+// publishAll replaces the snapshot. The caller holds mu.
+func (p *Prober) publishAll(versions map[schema.GroupVersion]version) {
+	p.versions = versions
+	for _, x := range p.resources {
+		p.publish(x)
 	}
-	p.current.Store(s)
-	for v, n := range counts {
+	before := p.current.Load().resources
+	now := before
+	if !sameResources(before, p.resources) {
+		now = make(map[schema.GroupVersionResource]*atomic.Pointer[State], len(p.resources))
+		for of, x := range p.resources {
+			now[of] = &x.published
+		}
+	}
+	p.current.Store(&snapshot{resources: now, versions: versions})
+	for of, published := range before {
+		if x := p.resources[of]; x == nil || &x.published != published {
+			p.counts[published.Load().verdict]--
+		}
+	}
+	p.report()
+}
+
+// sameResources reports whether a snapshot has these resources and no others.
+func sameResources(published map[schema.GroupVersionResource]*atomic.Pointer[State], now map[schema.GroupVersionResource]*resource) bool {
+	if len(published) != len(now) {
+		return false
+	}
+	for of, x := range now {
+		if published[of] != &x.published {
+			return false
+		}
+	}
+	return true
+}
+
+// publish publishes the state of one resource. The caller holds mu.
+func (p *Prober) publish(x *resource) {
+	var before State
+	if published := x.published.Load(); published != nil {
+		if *published == x.state {
+			return
+		}
+		before = *published
+		p.counts[before.verdict]--
+	}
+	state := x.state
+	x.published.Store(&state)
+	p.counts[state.verdict]++
+	p.logChange(before, state)
+}
+
+// report sets the metrics. The caller holds mu.
+func (p *Prober) report() {
+	for v, n := range p.counts {
 		p.cfg.Metrics.InitialEvents.WithLabelValues(Verdict(v).String()).Set(float64(n))
 	}
 }

@@ -8,29 +8,34 @@ import (
 	"time"
 )
 
+// A collection marks everything that is alive, about a MiB in a millisecond of CPU. If there is room for as much garbage as
+// GOGC percent of what is alive, and rate MiB are allocated a second, it costs rate / GOGC * 100 ms a second, however much is
+// alive. The tuner chooses GOGC so that this is a fiftieth of one core, within bounds.
 const (
-	// defaultGOGC is Go's own GOGC: a collection when the heap has doubled.
+	// percentPerMiB is GOGC for a rate of a MiB a second.
+	percentPerMiB = 5
+	// defaultGOGC is Go's own GOGC: the room is what is alive.
 	defaultGOGC = 100
-	// maxGOGC is GOGC under load: a collection marks everything that is alive, so that with room in proportion its
-	// share of the time of a request is the same however much that is.
-	maxGOGC = 400
-	// maxHeadroom bounds how much may be allocated between two collections, unless that is less than what is alive, and
-	// headroomFraction the part of the available memory for it.
-	maxHeadroom, headroomFraction = 512 << 20, 4
+	// minGOGC and minRoom bound the room of a process that allocates little: whichever is more. With 100 MiB alive and a MiB
+	// allocated each second there is a collection in 25 seconds, and a quarter of the memory that defaultGOGC would take.
+	minGOGC, minRoom = 25, 16 << 20
+	// maxGOGC and maxRoom bound the room under load, whichever is less; maxRoom only as far as that is more than what is alive.
+	// headroomFraction is the part of the available memory that maxRoom is at most.
+	maxGOGC, maxRoom, headroomFraction = 400, 256 << 20, 4
+	// step is by how much of itself GOGC must change to be set: each time all goroutines stop for a moment.
+	step = 8
+
 	// interval is how often allocations are checked.
 	interval = time.Second
-	// loadBytes allocated in one interval are a load: at the default GOGC, collections would mark as much in that time,
-	// whatever is alive. Less than idleBytes is none.
-	loadBytes, idleBytes = 20 << 20, 5 << 20
-	// idleIntervals intervals without a load are its end, each interval above idleBytes taking back busyIntervals of
-	// them: a large list every ten seconds is no load.
-	idleIntervals, busyIntervals = 15, 3
+	// keepRate is the part of the rate of allocations that is kept after an interval with fewer: a load that pauses for a few
+	// seconds is one.
+	keepRate = 0.75
+	// loadRate in bytes a second is a load, less than idleRate is none any more.
+	loadRate, idleRate = 20 << 20, 2 << 20
 )
 
-// TuneGC trades memory for time while there is load, and calls release when a load has ended. A front door keeps tens
-// of MiB of objects and documents alive, which every collection marks; at tens of thousands of requests a second that
-// would be several times a second and a tenth of all time. It returns when ctx ends. It does nothing where the
-// environment configures the collector (GOGC, GOMEMLIMIT).
+// TuneGC gives the heap room in proportion to what is allocated, and calls release when a load has ended. It returns when ctx
+// ends. It does nothing where the environment configures the collector (GOGC, GOMEMLIMIT).
 func TuneGC(ctx context.Context, release func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -38,7 +43,7 @@ func TuneGC(ctx context.Context, release func()) {
 	defer debug.SetGCPercent(defaultGOGC)
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
-	g := tuner{headroom: min(maxHeadroom, available()/headroomFraction)}
+	g := tuner{most: min(maxRoom, available()/headroomFraction)}
 	g.allocated, _, _ = heap()
 	for {
 		select {
@@ -56,53 +61,55 @@ func TuneGC(ctx context.Context, release func()) {
 	}
 }
 
-// heap is how much was allocated since the start, what is alive or has not been collected yet, and what the last collection
+// heap is how much was allocated since the start, what the heap has of the operating system, and what the last collection
 // found alive.
 func heap() (allocated, held, live uint64) {
-	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
 	metrics.Read(samples)
-	return samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64()
+	for _, s := range samples[2:] {
+		held += s.Value.Uint64()
+	}
+	return samples[0].Value.Uint64(), held, samples[1].Value.Uint64()
 }
 
 // tuner decides what GOGC is to be.
 type tuner struct {
-	allocated uint64 // at the last check
-	idle      int    // intervals without a load
+	most      uint64  // bytes of room under load
+	allocated uint64  // at the last check
+	rate      float64 // bytes a second, smoothed
 	loaded    bool
-	last      int    // GOGC while loaded
-	headroom  uint64 // bytes
+	last      int // GOGC that was decided, 0 at first
 }
 
 // next is the new GOGC, 0 for no change, and whether a load has just ended that left more memory in use than there
 // would be without it. What leaves less, an occasional large list, is not worth a collection each time.
 func (g *tuner) next(allocated, held, live uint64) (percent int, over bool) {
-	grown := allocated - g.allocated
+	g.rate = max(float64(allocated-g.allocated)/interval.Seconds(), g.rate*keepRate)
 	g.allocated = allocated
+	percent = gogcFor(live, g.rate, g.most)
 	switch {
-	case grown >= loadBytes:
-		g.loaded, g.idle = true, 0
-	case !g.loaded:
-		return 0, false
-	case grown >= idleBytes:
-		g.idle = max(0, g.idle-busyIntervals)
-	default:
-		g.idle++
+	case g.rate >= loadRate:
+		g.loaded = true
+	case g.loaded && g.rate < idleRate:
+		g.loaded = false
+		over = held > live+live*uint64(max(percent, defaultGOGC))/100
 	}
-	if g.idle >= idleIntervals {
-		*g = tuner{allocated: allocated, headroom: g.headroom}
-		return defaultGOGC, held > live+live*defaultGOGC/100
-	}
-	if percent = gogcFor(live, g.headroom); percent == g.last {
-		return 0, false
+	if d := percent - g.last; g.last != 0 && max(d, -d)*step <= g.last {
+		return 0, over
 	}
 	g.last = percent
-	return percent, false
+	return percent, over
 }
 
-// gogcFor is GOGC under load.
-func gogcFor(live, room uint64) int {
+// gogcFor is GOGC for what is alive and a rate of allocations.
+func gogcFor(live uint64, rate float64, most uint64) int {
 	if live == 0 {
 		return defaultGOGC
 	}
-	return int(max(defaultGOGC, min(maxGOGC, room*100/live)))
+	least := min(max(minGOGC, minRoom*100/live), maxGOGC)
+	highest := max(least, min(max(most*100/live, defaultGOGC), maxGOGC))
+	return int(min(max(uint64(rate*percentPerMiB/(1<<20)), least), highest))
 }

@@ -11,7 +11,35 @@ import (
 	"time"
 )
 
-func TestTheCollectorHasHeadroomUnderLoad(t *testing.T) {
+func TestTheHeapHasRoomForWhatIsAllocated(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		live, rate, most uint64 // MiB
+		percent          int
+	}{
+		"nothing is known of what is alive":          {0, 100, 256, defaultGOGC},
+		"idle, and little is alive":                  {40, 1, 256, 40},
+		"idle, and more is alive":                    {400, 1, 256, minGOGC},
+		"idle, and next to nothing is alive":         {2, 1, 256, maxGOGC},
+		"as much as Go's own would do for":           {40, 20, 256, defaultGOGC},
+		"more than that":                             {40, 50, 256, 250},
+		"however much is alive":                      {80, 50, 256, 250},
+		"a load":                                     {40, 500, 256, maxGOGC},
+		"there is not so much room":                  {128, 500, 256, 200},
+		"as much is alive as there is room for":      {256, 500, 256, defaultGOGC},
+		"more is alive":                              {1000, 900, 256, defaultGOGC},
+		"more is alive, and half of it would do":     {1000, 10, 256, 50},
+		"little memory":                              {40, 500, 64, 160},
+		"less memory than the least room":            {40, 500, 4, defaultGOGC},
+		"more is alive than the memory has room for": {400, 500, 64, defaultGOGC},
+	} {
+		if got := gogcFor(c.live*mib, float64(c.rate*mib), c.most*mib); got != c.percent {
+			t.Errorf("%s: GOGC %d, want %d", name, got, c.percent)
+		}
+	}
+}
+
+func TestTheRoomFollowsTheLoad(t *testing.T) {
 	const mib = 1 << 20
 	type look struct {
 		grown, live uint64
@@ -20,38 +48,25 @@ func TestTheCollectorHasHeadroomUnderLoad(t *testing.T) {
 	}
 	quiet := func(looks int, live uint64) []look { return slices.Repeat([]look{{mib, live, 0, false}}, looks) }
 	for name, looks := range map[string][]look{
-		"what an idle process allocates is no load": quiet(100, 50*mib),
-		"nor is a little more, for long":            slices.Repeat([]look{{loadBytes - 1, 50 * mib, 0, false}}, 100),
-		"a second of load is":                       {{loadBytes, 20 * mib, maxGOGC, false}},
-		"nothing is known of what is alive":         {{loadBytes, 0, defaultGOGC, false}, {loadBytes, 20 * mib, maxGOGC, false}},
-		"as much is alive as there is room for":     {{loadBytes, 128 * mib, maxGOGC, false}},
-		"more is alive":                             {{loadBytes, 160 * mib, 320, false}},
-		"very much is alive":                        {{loadBytes, 9600 * mib, defaultGOGC, false}},
-		"what is alive changes under load":          {{loadBytes, 20 * mib, maxGOGC, false}, {loadBytes, 256 * mib, 200, false}, {loadBytes, 256 * mib, 0, false}},
-		"the load ends": slices.Concat(
-			[]look{{loadBytes, 20 * mib, maxGOGC, false}}, quiet(idleIntervals-1, 20*mib), []look{{mib, 20 * mib, defaultGOGC, true}}, quiet(10, 20*mib),
-		),
-		"and comes again": slices.Concat(
-			[]look{{loadBytes, 20 * mib, maxGOGC, false}}, quiet(idleIntervals-1, 20*mib), []look{{mib, 20 * mib, defaultGOGC, true}, {loadBytes, 20 * mib, maxGOGC, false}},
-		),
-		"a load with pauses is one": slices.Concat(
-			[]look{{loadBytes, 20 * mib, maxGOGC, false}}, quiet(idleIntervals-1, 20*mib), []look{{loadBytes, 20 * mib, 0, false}}, quiet(idleIntervals-1, 20*mib),
-			[]look{{mib, 20 * mib, defaultGOGC, true}},
-		),
-		"a large list leaves too little for a collection": slices.Concat(
-			[]look{{loadBytes, 50 * mib, maxGOGC, false}}, quiet(idleIntervals-1, 50*mib), []look{{mib, 50 * mib, defaultGOGC, false}},
-		),
-		"a large list now and then does not keep it up": slices.Concat(
-			[]look{{loadBytes, 50 * mib, maxGOGC, false}}, quiet(9, 50*mib), []look{{idleBytes, 50 * mib, 0, false}}, quiet(idleIntervals-9+busyIntervals-1, 50*mib),
-			[]look{{mib, 50 * mib, defaultGOGC, false}},
-		),
-		"a load that becomes less is still one": slices.Concat(
-			[]look{{loadBytes, 20 * mib, maxGOGC, false}}, slices.Repeat([]look{{idleBytes, 20 * mib, 0, false}}, 100),
+		"an idle process is set once": append([]look{{mib, 40 * mib, 40, false}}, quiet(100, 40*mib)...),
+		"a load":                      {{200 * mib, 40 * mib, maxGOGC, false}, {200 * mib, 40 * mib, 0, false}},
+		"what is alive changes":       {{200 * mib, 40 * mib, maxGOGC, false}, {200 * mib, 256 * mib, defaultGOGC, false}, {200 * mib, 257 * mib, 0, false}},
+		"a load that pauses for a second keeps most of its room": {
+			{40 * mib, 100 * mib, 200, false}, {mib, 100 * mib, 150, false}, {40 * mib, 100 * mib, 200, false},
+		},
+		"the load ends": {
+			{40 * mib, 40 * mib, 200, false}, {mib, 40 * mib, 150, false}, {mib, 40 * mib, 112, false}, {mib, 40 * mib, 84, false}, {mib, 40 * mib, 63, false},
+			{mib, 40 * mib, 47, false}, {mib, 40 * mib, 40, false}, {mib, 40 * mib, 0, false}, {mib, 40 * mib, 0, false}, {mib, 40 * mib, 0, false},
+			{mib, 40 * mib, 0, false}, {mib, 40 * mib, 0, true}, {mib, 40 * mib, 0, false},
+		},
+		"a load after which little is left is not worth a collection": slices.Concat(
+			[]look{{21 * mib, 100 * mib, 105, false}, {mib, 100 * mib, 78, false}, {mib, 100 * mib, 59, false}, {mib, 100 * mib, 44, false}, {mib, 100 * mib, 33, false}, {mib, 100 * mib, 25, false}},
+			quiet(30, 100*mib),
 		),
 	} {
 		t.Run(name, func(t *testing.T) {
 			const began = 500 * mib
-			g := tuner{allocated: began, headroom: maxHeadroom}
+			g := tuner{allocated: began, most: maxRoom}
 			allocated := uint64(began)
 			for i, l := range looks {
 				allocated += l.grown
@@ -67,7 +82,7 @@ func TestTheCollectorHasHeadroomUnderLoad(t *testing.T) {
 func TestMemoryIsLetGoAfterALoad(t *testing.T) {
 	t.Setenv("GOGC", "")
 	t.Setenv("GOMEMLIMIT", "")
-	alive := make([]byte, 3*loadBytes/2)
+	alive := make([]byte, 2*minRoom)
 	runtime.GC()
 	before := debug.SetGCPercent(-1) // until there is room
 	defer debug.SetGCPercent(before)
@@ -80,14 +95,14 @@ func TestMemoryIsLetGoAfterALoad(t *testing.T) {
 			TuneGC(ctx, func() { letGo.Add(1) })
 		}()
 		time.Sleep(interval / 2) // of the bubble's time, in which nobody else allocates much
-		load = make([]byte, 2*loadBytes)
+		load = make([]byte, 4*loadRate)
 		load = nil
-		time.Sleep(idleIntervals * interval)
+		time.Sleep(5 * interval)
 		synctest.Wait()
 		if letGo.Load() != 0 {
 			t.Error("memory is let go under load")
 		}
-		time.Sleep(2 * interval)
+		time.Sleep(20 * interval)
 		synctest.Wait()
 		if n := letGo.Load(); n != 1 {
 			t.Errorf("memory was let go %d times after the load", n)

@@ -1,0 +1,93 @@
+package backends
+
+import (
+	"bytes"
+	"fmt"
+	"text/template"
+	"time"
+
+	"portico.dev/e2e/bench/measure"
+)
+
+// Report is what was measured.
+type Report struct {
+	Machine measure.Machine `json:"machine"`
+	// Version is of kube-apiserver, empty when it was not measured.
+	Version  string        `json:"kubeAPIServer,omitempty"`
+	Settings Settings      `json:"settings"`
+	Took     time.Duration `json:"tookNanoseconds"`
+	Rows     []*Row        `json:"servers"`
+}
+
+// Row is one server, all its processes together. Memory is bytes, CPU seconds.
+type Row struct {
+	Who string `json:"server"`
+	// Before is resident before anything was registered, Peak the sum of what each process had at most.
+	Before         float64       `json:"rssBefore"`
+	Peak           float64       `json:"rssPeak"`
+	Registered     time.Duration `json:"registeredNanoseconds"`
+	RegisteringCPU float64       `json:"registeringCPUSeconds"`
+	Minutes        []Minute      `json:"minutes"`
+	// Kept is what a collection left at the end. It and Goroutines are only known of Portico.
+	Kept       float64 `json:"heapKept,omitempty"`
+	Goroutines float64 `json:"goroutines,omitempty"`
+}
+
+// Minute is one in which nobody asked anything.
+type Minute struct {
+	RSS measure.Spread `json:"rss"`
+	CPU float64        `json:"cpuSeconds"`
+}
+
+// Markdown is the page of the report.
+func (r *Report) Markdown() ([]byte, error) {
+	var b bytes.Buffer
+	err := page.Execute(&b, r)
+	return b.Bytes(), err
+}
+
+var page = template.Must(template.New("backends").Funcs(template.FuncMap{
+	"inc": func(n int) int { return n + 1 },
+	"mib": func(n float64) string {
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.0f", n/(1<<20))
+	},
+	"more": func(s measure.Spread, before float64) string {
+		mib := func(n float64) float64 { return (n - before) / (1 << 20) }
+		return fmt.Sprintf("%.0f (%.0f..%.0f)", mib(s.Median), mib(s.Min), mib(s.Max))
+	},
+	"n": func(f float64) string {
+		if f == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.0f", f)
+	},
+	"f1": func(f float64) string { return fmt.Sprintf("%.1f", f) },
+	"s":  func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()) },
+}).Parse(`# Many backends at once
+
+Made on {{.Machine}}
+{{- if .Version}}
+Portico is compared with kube-apiserver {{.Version}}, which runs with kube-controller-manager and etcd.
+{{- end}} The run took {{printf "%.0f" .Took.Seconds}} s.
+
+    go run ./e2e/bench{{if .Version}} -kube-apiserver FILE -kube-controller-manager FILE{{end}} backends
+
+{{.Settings.APIServices}} APIServices are registered, {{.Settings.PerSecond}} a second. Each has a Service, a group and a backend of its own, with a port, a
+certificate and a certificate authority, and describes its group in about 25 KiB of OpenAPI. All backends are one process. When all
+APIServices are Available, the servers are left alone. Memory is resident memory and is read every {{.Settings.Sample}}; the first number is
+before anything was registered, the following ones are how much more it is: the median, and the minimum and the maximum in brackets.
+CPU is of all processes of a server, its etcd included.
+
+| | RSS MiB before | registered in s | CPU s of that |{{range $i, $m := (index .Rows 0).Minutes}} MiB more in minute {{inc $i}} | CPU s of minute {{inc $i}} |{{end}} peak MiB | kept MiB | goroutines |
+|---|---|---|---|{{range (index .Rows 0).Minutes}}---|---|{{end}}---|---|---|
+{{- range $row := .Rows}}
+| {{.Who}} | {{mib .Before}} | {{s .Registered}} | {{f1 .RegisteringCPU}} |{{range .Minutes}} {{more .RSS $row.Before}} | {{f1 .CPU}} |{{end}} {{mib .Peak}} | {{mib .Kept}} | {{n .Goroutines}} |
+{{- end}}
+
+Minute 1 begins when all are Available. "Kept" is the memory in use after a garbage collection at the end, stacks included.
+
+Targets: 60 MiB more, and 2 CPU seconds in each minute.
+`))

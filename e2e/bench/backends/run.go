@@ -1,0 +1,184 @@
+package backends
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/bench/measure"
+)
+
+// Settings say how much there is, and how long it takes.
+type Settings struct {
+	// APIServices is how many are registered, PerSecond how many in a second.
+	APIServices, PerSecond int
+	// Before is how long a server is left alone before that. Minutes is how many times Minute follow, in which nobody asks
+	// anything, and Sample the time between two looks at memory.
+	Before, Minute, Sample time.Duration
+	Minutes                int
+}
+
+// Full is what the record is made with: two minutes and three quarters.
+func Full() Settings {
+	return Settings{APIServices: 1000, PerSecond: 100, Before: 20 * time.Second, Minutes: 2, Minute: time.Minute, Sample: time.Second}
+}
+
+// Quick shows that everything works.
+func Quick() Settings {
+	return Settings{APIServices: 20, PerSecond: 100, Before: time.Second, Minutes: 2, Minute: time.Second, Sample: 100 * time.Millisecond}
+}
+
+// side is one server with its processes.
+type side struct {
+	*environment.FrontDoor
+	front *environment.Front // nil: it is not ours
+	parts []*environment.Server
+	row   *Row
+}
+
+// Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree. theirs may be empty.
+func Run(ctx context.Context, program string, theirs environment.Kubernetes, s Settings, say func(string, ...any)) (*Report, error) {
+	y, err := environment.New(program)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Machine: measure.ThisMachine(), Settings: s}
+	if err = r.run(ctx, y, theirs, say); err != nil {
+		err = fmt.Errorf("%w\nthe front doors' log ends:\n%s", err, y.Log())
+	}
+	if ended := y.Close(); err == nil {
+		err = ended
+	}
+	r.Took = time.Since(r.Machine.Began)
+	return r, err
+}
+
+func (r *Report) run(ctx context.Context, y *environment.Environment, theirs environment.Kubernetes, say func(string, ...any)) error {
+	say("building and starting")
+	front, err := y.Front("front")
+	if err != nil {
+		return err
+	}
+	sides := []*side{{FrontDoor: front.FrontDoor, front: front, parts: []*environment.Server{front.Server}, row: &Row{Who: "Portico"}}}
+	if theirs != (environment.Kubernetes{}) {
+		if r.Version, err = theirs.Version(); err != nil {
+			return err
+		}
+		other, _, err := y.Incumbent(ctx, "theirs", theirs)
+		if err != nil {
+			return err
+		}
+		if err := other.Manage(); err != nil {
+			return err
+		}
+		sides = append(sides, &side{
+			FrontDoor: other.FrontDoor, parts: []*environment.Server{other.Server, other.Manager, other.Etcd},
+			row: &Row{Who: "kube-apiserver with its controllers and etcd"},
+		})
+	}
+	both, ctx := errgroup.WithContext(ctx)
+	for _, d := range sides {
+		r.Rows = append(r.Rows, d.row)
+		both.Go(func() error {
+			if err := d.measure(ctx, y, r.Settings, say); err != nil {
+				return fmt.Errorf("%s: %w", d.row.Who, err)
+			}
+			return nil
+		})
+	}
+	return both.Wait()
+}
+
+// measure registers backends that nobody else uses, and looks at the server while it is left alone.
+func (d *side) measure(ctx context.Context, y *environment.Environment, s Settings, say func(string, ...any)) error {
+	if err := d.Grant(ctx); err != nil {
+		return err
+	}
+	_, own, err := y.OwnBackends(s.APIServices)
+	if err != nil {
+		return err
+	}
+	say("%s is left alone before anything is registered", d.row.Who)
+	if err := environment.Pause(ctx, s.Before); err != nil {
+		return err
+	}
+	if d.row.Before, err = d.sum(measure.RSS); err != nil {
+		return err
+	}
+	say("%d APIServices are registered, %s", s.APIServices, d.row.Who)
+	began := time.Now()
+	d.row.RegisteringCPU, err = d.used(func() error { return d.RegisterOwn(ctx, own, s.PerSecond) })
+	if err != nil {
+		return err
+	}
+	d.row.Registered = time.Since(began)
+	for n := range s.Minutes {
+		say("minute %d of %d, %s", n+1, s.Minutes, d.row.Who)
+		var memory measure.Spread
+		cpu, err := d.used(func() (err error) {
+			memory, err = d.rest(ctx, s)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		d.row.Minutes = append(d.row.Minutes, Minute{RSS: memory, CPU: cpu * time.Minute.Seconds() / s.Minute.Seconds()})
+	}
+	if d.row.Peak, err = d.sum(measure.PeakRSS); err != nil || d.front == nil {
+		return err
+	}
+	if err := d.front.Collect(ctx); err != nil {
+		return err
+	}
+	memory, err := d.front.Memory(ctx)
+	d.row.Kept, d.row.Goroutines = memory.Kept, memory.Goroutines
+	return err
+}
+
+// rest looks at memory for a minute.
+func (d *side) rest(ctx context.Context, s Settings) (measure.Spread, error) {
+	var looks []float64
+	for end := time.Now().Add(s.Minute); time.Now().Before(end); {
+		rss, err := d.sum(measure.RSS)
+		if err != nil {
+			return measure.Spread{}, err
+		}
+		looks = append(looks, rss)
+		if err := environment.Pause(ctx, min(s.Sample, time.Until(end))); err != nil {
+			return measure.Spread{}, err
+		}
+	}
+	return measure.SpreadOf(looks), nil
+}
+
+// used is the CPU seconds that all processes of the server use while do runs.
+func (d *side) used(do func() error) (float64, error) {
+	cpu := func(pid int) (int64, error) {
+		t, err := measure.CPU(pid)
+		return int64(t), err
+	}
+	before, err := d.sum(cpu)
+	if err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	after, err := d.sum(cpu)
+	return time.Duration(after - before).Seconds(), err
+}
+
+func (d *side) sum(of func(pid int) (int64, error)) (float64, error) {
+	total := int64(0)
+	for _, p := range d.parts {
+		n, err := of(p.PID)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return float64(total), nil
+}

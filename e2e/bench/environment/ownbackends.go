@@ -1,0 +1,154 @@
+package environment
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"portico.dev/internal/pki"
+)
+
+// OwnBackend is one of many backends in one process. It has a port, a certificate and an authority of its own.
+type OwnBackend struct {
+	Port int32
+	CA   []byte
+}
+
+// OwnBackends starts a process with that many backends: that at index n serves the group GroupName(n), with documents of
+// discovery and OpenAPI.
+func (y *Environment) OwnBackends(count int) (*Server, []OwnBackend, error) {
+	orders := y.orders
+	orders.OwnBackends = count
+	s, err := y.childOf("own-backends", orders)
+	if err != nil {
+		return nil, nil, err
+	}
+	var all []OwnBackend
+	if err := json.Unmarshal([]byte(s.Address), &all); err != nil {
+		return nil, nil, fmt.Errorf("read the ports of backends: %w", err)
+	}
+	s.Address = ""
+	return s, all, nil
+}
+
+// serveOwnBackends announces a list of OwnBackend instead of an address.
+func serveOwnBackends(o *commands, announce announcement) error {
+	b := newBackend()
+	var all []OwnBackend
+	failed := make(chan error)
+	for n := range o.OwnBackends {
+		own, serve, err := newOwnBackend(n, b)
+		if err != nil {
+			return err
+		}
+		all = append(all, own)
+		go func() { failed <- serve() }() // until the process ends
+	}
+	list, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	if err := announce(string(list), b.requests.Load); err != nil {
+		return err
+	}
+	return <-failed
+}
+
+func newOwnBackend(n int, b *backend) (own OwnBackend, serve func() error, err error) {
+	authority, err := pki.NewAuthority("authority of " + ServiceOf(n))
+	if err != nil {
+		return own, nil, err
+	}
+	certPEM, keyPEM, err := authority.Issue(pki.Leaf{
+		CommonName: ServiceOf(n), DNSNames: []string{ServiceOf(n) + "." + Namespace + ".svc"}, Server: true, TTL: 24 * time.Hour,
+	})
+	if err != nil {
+		return own, nil, err
+	}
+	certificate, err := pki.StaticKeyPair(certPEM, keyPEM)
+	if err != nil {
+		return own, nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return own, nil, err
+	}
+	s := &http.Server{
+		Handler: &ownBackend{backend: b, group: GroupName(n)}, TLSConfig: pki.ServerConfig(certificate), ReadHeaderTimeout: time.Minute,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250},
+	}
+	own = OwnBackend{Port: int32(l.Addr().(*net.TCPAddr).Port), CA: authority.PEM()}
+	return own, func() error { return s.ServeTLS(l, "", "") }, nil
+}
+
+// ownBackend describes its group in OpenAPI too, as backends in Go do: the document is the same with every request.
+type ownBackend struct {
+	*backend
+	group string
+}
+
+func (b *ownBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := "/openapi/v3/apis/" + b.group + "/v1"
+	switch {
+	case r.URL.Path == "/openapi/v3":
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"paths":{"apis/%s/v1":{"serverRelativeURL":"%s?hash=%s"}}}`, b.group, path, ownHash)
+	case r.URL.Path == path:
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("ETag", `"`+ownHash+`"`)
+		if slices.Contains(r.Header.Values("If-None-Match"), `"`+ownHash+`"`) {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		_, _ = w.Write([]byte(openAPIOf(b.group)))
+	default:
+		b.backend.ServeHTTP(w, r)
+	}
+}
+
+// ownHash stands for the content of each of the documents, which never change.
+const ownHash = "A1B2C3D4E5F60718293A4B5C6D7E8F90"
+
+// ownFields is how many fields a kind has in the documents: enough for about 25 KiB, as a group with two or three kinds has.
+const ownFields = 120
+
+// openAPIOf is a document of version 3.
+func openAPIOf(group string) string {
+	kind := group + ".v1.Thing"
+	var fields strings.Builder
+	for n := range ownFields {
+		if n > 0 {
+			fields.WriteByte(',')
+		}
+		fmt.Fprintf(&fields, `"field%03d":{"type":"string","description":"Field %d says something about the thing that is %s. It may be empty, which means that the server chooses, and then it is set in the status."}`, n, n, strings.Repeat("described here, ", n%4))
+	}
+	operation := func(verb, action string) string {
+		return fmt.Sprintf(`%q:{"tags":[%q],"description":"%s things","operationId":"%sThing%d","responses":{"200":{"description":"OK","content":{"application/json":{"schema":{"$ref":"#/components/schemas/%s"}}}}},`+
+			`"x-kubernetes-action":%q,"x-kubernetes-group-version-kind":{"group":%q,"version":"v1","kind":"Thing"}}`, verb, group, action, action, len(verb), kind, action, group)
+	}
+	paths := fmt.Sprintf(`"/apis/%[1]s/v1/namespaces/{namespace}/things":{%[2]s,%[3]s},"/apis/%[1]s/v1/namespaces/{namespace}/things/{name}":{%[2]s}`,
+		group, operation("get", "list"), operation("post", "create"))
+	return fmt.Sprintf(`{"openapi":"3.0.0","info":{"title":"Bench","version":"v1"},"paths":{%s},"components":{"schemas":{%q:{"type":"object","properties":{%s},`+
+		`"x-kubernetes-group-version-kind":[{"group":%q,"version":"v1","kind":"Thing"}]}}}}`, paths, kind, fields.String(), group)
+}
+
+// RegisterOwn makes a Service and an APIService for each of the backends, perSecond of them a second, and waits until all
+// are Available.
+func (d *FrontDoor) RegisterOwn(ctx context.Context, all []OwnBackend, perSecond int) error {
+	began := time.Now()
+	err := Concurrency(ctx, registrars, 0, len(all), func(ctx context.Context, n int) error {
+		if err := Pause(ctx, time.Until(began.Add(time.Second*time.Duration(n)/time.Duration(perSecond)))); err != nil {
+			return err
+		}
+		return d.RegisterAt(ctx, ServiceOf(n), all[n].Port, all[n].CA)
+	})
+	if err != nil {
+		return err
+	}
+	return d.Register(ctx, 0, 0) // waits only
+}
