@@ -29,7 +29,6 @@ import (
 
 	"portico.dev/internal/aggregator"
 	"portico.dev/internal/cli"
-	"portico.dev/internal/drill/report"
 )
 
 func main() { cli.Main(root()) }
@@ -42,6 +41,6 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.AddCommand(devCommand(), serveCommand(), configCommand(), kubeconfigCommand(), gatewayCommand(), backupCommand(), restoreCommand(), memberCommand(), tokenCommand())
-	cmd.AddCommand(cli.Commands(cli.Options{Fronts: &ownFronts{config: aggregator.Default()}, Page: report.HTML})...)
+	cmd.AddCommand(cli.Commands(cli.Options{Fronts: &ownFronts{config: aggregator.Default()}})...)
 	return cmd
 }
