@@ -22,6 +22,7 @@ type Aggregator struct {
 	url   string
 	keys  *pki.Directory
 	parts atomic.Pointer[parts] // from Ready to the end of Run
+	wake  pki.Wake              // has files looked at that are followed
 }
 
 // New checks the settings. It touches neither disk nor network.
@@ -61,7 +62,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	if !a.cfg.Embedded.NoServiceManager {
 		members.Add(run.Member{Name: "service manager", Run: func(ctx context.Context) error { return run.NotifyServiceManager(ctx, a.log) }})
 	}
-	return members.Run(ctx)
+	return members.Run(a.wake.In(ctx))
 }
 
 // watchKeys rotates our own certificates and reloads files that change on disk.
