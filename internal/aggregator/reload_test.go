@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
 	cliflag "k8s.io/component-base/cli/flag"
+
+	"portico.dev/internal/pki"
 )
 
 const (
@@ -137,5 +140,40 @@ func TestCopyFlags(t *testing.T) {
 	}
 	if err := CopyFlags(cliflag.NamedFlagSets{}, different); err == nil {
 		t.Error("flags went where there are none")
+	}
+}
+
+// Authorities that are replaced in the directory of a front door that runs are in use at once, and its kubeconfig has them.
+func TestAuthoritiesAreReplacedWhileTheFrontDoorRuns(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	front, _, stop := openFront(t, dir)
+	defer func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	before := front.keys.Cluster().Certificate
+	for _, step := range []pki.Step{pki.Prepare, pki.Switch, pki.Finish} {
+		if _, err := pki.Rotate(filepath.Join(dir, "pki"), step, pki.RotationAuthorities(), false); err != nil {
+			t.Fatal(err)
+		}
+		front.wake.Wake()
+		accepted := map[pki.Step]int{pki.Prepare: 2, pki.Switch: 2, pki.Finish: 1}[step]
+		deadline := time.Now().Add(time.Minute)
+		for tick := time.Tick(20 * time.Millisecond); ; <-tick {
+			config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "admin.kubeconfig"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			certs, err := pki.ParseBundle(config.CAData)
+			if err == nil && len(certs) == accepted && front.keys.Cluster().Certificate.Equal(before) == (step == pki.Prepare) {
+				if code, _ := get(t, config, "/api/v1/namespaces/default"); code == http.StatusOK {
+					break
+				}
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: the kubeconfig has %d CAs, %v", step, len(certs), err)
+			}
+		}
 	}
 }
