@@ -24,6 +24,7 @@ import (
 //	start NAME PROGRAM [ARGS...]       start one of our programs in the background
 //	await NAME REGEXP [VAR]            wait until its output matches; VAR becomes the first group
 //	end NAME [INT|TERM|KILL] [CODE]   signal it, wait for it, expect the exit code (0; none after KILL)
+//	hang-up NAME                       send it SIGHUP
 //	until REGEXP PROGRAM [ARGS...]     run one of our programs again and again until it succeeds and its stdout or stderr matches
 //	until! REGEXP PROGRAM [ARGS...]    the same, until it fails and matches
 //	exits CODE PROGRAM [ARGS...]       run a command that must end with exactly that code
@@ -59,6 +60,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	add("start", 2, start)
 	add("await", 2, await)
 	add("end", 1, end)
+	add("hang-up", 1, hangUp)
 	add("until", 2, func(ts *testscript.TestScript, args []string) { until(ts, true, args) })
 	add("until!", 2, func(ts *testscript.TestScript, args []string) { until(ts, false, args) })
 	add("exits", 2, exits)
@@ -155,6 +157,10 @@ func end(ts *testscript.TestScript, args []string) {
 	if strconv.Itoa(code) != want {
 		ts.Fatalf("%s ended with exit code %d, want %s", args[0], code, want)
 	}
+}
+
+func hangUp(ts *testscript.TestScript, args []string) {
+	ts.Check(syscall.Kill(storyOf(ts).process(ts, args[0]).PID(), syscall.SIGHUP))
 }
 
 // until runs the command quietly: only its last output is shown, and what stdout and stderr match afterwards.

@@ -57,6 +57,9 @@ func TestKubectlPlugin(t *testing.T) {
 	if err != nil || yaml.Unmarshal([]byte(out), &reports) != nil || len(reports.APIServices) < 2 || reports.APIServices[0].APIService != name {
 		t.Errorf("the doctor in YAML: %v: %s", err, out)
 	}
+	if out, err := kubectl("portico", "doctor", name); err == nil || !strings.Contains(out, "run `kubectl portico doctor apiservice "+name+"`") {
+		t.Errorf("the doctor with a name alone: %v: %s", err, out)
+	}
 	if out, err := kubectl("portico", "adopt", name); err == nil || !strings.Contains(out, "is a gateway running?") {
 		t.Errorf("adopt without a gateway: %v: %s", err, out)
 	}

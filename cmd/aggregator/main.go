@@ -4,6 +4,7 @@
 //	serve       the front door alone
 //	config      what the front door would be started with, as a file
 //	kubeconfig  a client's credentials
+//	pki         the certificate authorities of a data directory, and their replacement
 //	doctor      which hop of an APIService is broken, and how to mend it
 //	console     a page in the browser about the APIServices of a cluster
 //	conformance how an extension server, anybody's, keeps to what clients rely on
@@ -29,7 +30,6 @@ import (
 
 	"portico.dev/internal/aggregator"
 	"portico.dev/internal/cli"
-	"portico.dev/internal/drill/report"
 )
 
 func main() { cli.Main(root()) }
@@ -41,7 +41,7 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(devCommand(), serveCommand(), configCommand(), kubeconfigCommand(), gatewayCommand(), backupCommand(), restoreCommand(), memberCommand(), tokenCommand())
-	cmd.AddCommand(cli.Commands(cli.Options{Fronts: &ownFronts{config: aggregator.Default()}, Page: report.HTML})...)
+	cmd.AddCommand(devCommand(), serveCommand(), configCommand(), kubeconfigCommand(), pkiCommand(), gatewayCommand(), backupCommand(), restoreCommand(), memberCommand(), tokenCommand())
+	cmd.AddCommand(cli.Commands(cli.Options{Fronts: &ownFronts{config: aggregator.Default()}})...)
 	return cmd
 }

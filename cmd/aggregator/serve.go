@@ -31,15 +31,17 @@ The first start creates keys, etcd and admin.kubeconfig (for an administrator's 
 data directory, except those that flags name.
 
 Every flag can be a field of a configuration file (--config) as well; aggregator config print
-prints one.`,
+prints one. SIGHUP has the file read again, and the log says which settings were taken over and
+which need a restart.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			r := &reloader{file: file, running: sets, given: changedFlags(sets)}
 			if file != "" {
 				if err := aggregator.ReadConfigFile(file, sets); err != nil {
 					return err
 				}
 			}
-			log, err := logs.New()
+			log, level, err := logs.NewAdjustable()
 			if err != nil {
 				return err
 			}
@@ -51,7 +53,8 @@ prints one.`,
 			if err != nil {
 				return err
 			}
-			return settling(cmd.Context(), log, config.MemoryLimit, front.Run)
+			r.log, r.level, r.front = log.Named("reload"), level, front
+			return settling(cmd.Context(), log, config.MemoryLimit, func(ctx context.Context) error { return r.beside(ctx, front.Run) })
 		},
 	}
 	addGroups(cmd, sets)

@@ -98,16 +98,16 @@ func (s *installed) forged(t *testing.T) {
 		asking{who: "headers through kube-apiserver", config: joe, header: root, code: 403, part: joeMay},
 		asking{who: "headers without a certificate", config: bearer(s.direct(joe), ""), header: root, code: 401, part: "Unauthorized"},
 		asking{who: "headers beside a client certificate", config: s.direct(joe), header: root, code: 403, part: joeMay},
-		asking{who: "a certificate of the front proxies' authority with another name", config: s.presenting(t, s.Keys().FrontProxy, "somebody"), header: root, code: 401, part: "Unauthorized"},
-		asking{who: "the front proxy", config: s.presenting(t, s.Keys().FrontProxy, pki.FrontProxyClientName), header: root, code: 200, part: allowed},
-		asking{who: "the front proxy, for joe", config: s.presenting(t, s.Keys().FrontProxy, pki.FrontProxyClientName), header: http.Header{"X-Remote-User": {"joe"}}, code: 403, part: joeMay},
+		asking{who: "a certificate of the front proxies' authority with another name", config: s.presenting(t, s.Keys().FrontProxy(), "somebody"), header: root, code: 401, part: "Unauthorized"},
+		asking{who: "the front proxy", config: s.presenting(t, s.Keys().FrontProxy(), pki.FrontProxyClientName), header: root, code: 200, part: allowed},
+		asking{who: "the front proxy, for joe", config: s.presenting(t, s.Keys().FrontProxy(), pki.FrontProxyClientName), header: http.Header{"X-Remote-User": {"joe"}}, code: 403, part: joeMay},
 	)
 }
 
 // rotate replaces the authority of front proxies as an administrator does: both are trusted first, then the certificate
 // changes, then the old one goes. Requests through kube-apiserver are answered all the while.
 func (s *installed) rotate(t *testing.T) {
-	old := s.presenting(t, s.Keys().FrontProxy, pki.FrontProxyClientName)
+	old := s.presenting(t, s.Keys().FrontProxy(), pki.FrontProxyClientName)
 	next, err := pki.NewAuthority("next front proxies")
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func (s *installed) rotate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	place("front-proxy-ca.crt", append(s.Keys().FrontProxy.PEM(), next.PEM()...))
+	place("front-proxy-ca.crt", append(s.Keys().FrontProxy().PEM(), next.PEM()...))
 	step("both are trusted", asking{config: fresh, header: root, code: 200, part: allowed})
 	before := s.reloads(t)
 	place("front-proxy-client.key", fresh.KeyData)

@@ -201,6 +201,13 @@ func arguments(t *testing.T, overlay string) []string {
 // startedAt starts a front door that logs in JSON and returns its URL once it is open.
 func startedAt(t *testing.T, dir string, args []string) (url string) {
 	t.Helper()
+	_, url = startFrontDoor(t, dir, args)
+	return url
+}
+
+// startFrontDoor is startedAt with the process.
+func startFrontDoor(t *testing.T, dir string, args []string) (p *programs.Process, url string) {
+	t.Helper()
 	p, err := startProcess("aggregator", dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, "aggregator", args...)
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +226,7 @@ func startedAt(t *testing.T, dir string, args []string) (url string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return url
+	return p, url
 }
 
 // deployFront starts a front door and returns its directory and an administrator's kubeconfig.
@@ -227,8 +234,13 @@ func deployFront(t *testing.T, args ...string) (dir, kubeconfig string) {
 	t.Helper()
 	dir = t.TempDir()
 	data := filepath.Join(dir, "data")
-	startedAt(t, dir, append([]string{"serve", "--data-dir", data, "--secure-port", "0", "--access-log=false", "--logging-format=json"}, args...))
+	startedAt(t, dir, serveFrom(data, args...))
 	return dir, filepath.Join(data, "admin.kubeconfig")
+}
+
+// serveFrom are the arguments of a front door with a data directory.
+func serveFrom(data string, args ...string) []string {
+	return append([]string{"serve", "--data-dir", data, "--secure-port", "0", "--access-log=false", "--logging-format=json"}, args...)
 }
 
 // output is what one of the programs prints when all is well.

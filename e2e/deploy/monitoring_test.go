@@ -7,13 +7,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -22,14 +26,16 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/pki"
 )
 
 // Every expression of the alerts and of the dashboard speaks of series that our programs really have, with labels that these
-// series really have. A real Prometheus says so: it is configured by deploy/monitoring/scrape.yaml, reads the rules, scrapes a
-// front door and an extension server, and takes the expressions apart.
+// series really have. A real Prometheus says so: it is configured by deploy/monitoring/scrape.yaml, reads the rules, scrapes two
+// replicas of a front door and an extension server, and takes the expressions apart.
 func TestAlertsAndDashboardSpeakOfWhatIsThere(t *testing.T) {
 	t.Parallel()
-	p := monitored(t)
+	m := startMonitored(t)
+	p := m.prometheus
 	if err := programs.Poll(nil, p.rulesAreWell); err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +70,7 @@ func TestAlertsAndDashboardSpeakOfWhatIsThere(t *testing.T) {
 			checkNames(t, p.checkExpression(t, match[1]), regexp.MustCompile(`^\w+$`), match[2])
 		})
 	}
+	t.Run("raised", m.raise)
 }
 
 // checkNames compares labels that a text names with those that there are.
@@ -151,15 +158,43 @@ func (d dashboard) fill(expr string) string {
 	return strings.NewReplacer(pairs...).Replace(expr)
 }
 
-// monitored starts a front door, an extension server, and a Prometheus that scrapes both with the rights of rbac.yaml. What
-// counts troubles has some to count: audit is on, a backend of an APIRoute is given up, and the extension server is killed once it was scraped.
-func monitored(t *testing.T) *prometheus {
+// monitored is what a Prometheus watches: two replicas over an etcd of three servers, an extension server and a gateway.
+type monitored struct {
+	prometheus    *prometheus
+	etcd          []*embed.Etcd
+	first, second *programs.Process
+	env           []string // of an administrator of the first
+	states        string   // the directory of the first one's state snapshot
+}
+
+// places are the addresses that are not those of scrape.yaml.
+type places struct{ secondFront, extensionServer, gateway string }
+
+// startMonitored starts everything, and a Prometheus that scrapes it with the rights of rbac.yaml. What counts troubles has some to count:
+// audit is on, a backend of an APIRoute is given up, and the extension server is killed once it was scraped.
+func startMonitored(t *testing.T) *monitored {
 	t.Helper()
-	dir, kubeconfig := deployFront(t, "--audit-log-path", filepath.Join(t.TempDir(), "audit.log"))
+	m := &monitored{etcd: startEtcd(t), states: filepath.Join(t.TempDir(), "states")}
+	var servers []string
+	for _, e := range m.etcd {
+		servers = append(servers, e.Config().ListenClientUrls[0].String())
+	}
+	dir, other := t.TempDir(), t.TempDir()
+	data, otherData := filepath.Join(dir, "data"), filepath.Join(other, "data")
+	flags := []string{"--bind-address", "127.0.0.1", "--etcd-servers", strings.Join(servers, ",")}
+	m.first, _ = startFrontDoor(t, dir, serveFrom(data, append(flags, "--audit-log-path", filepath.Join(dir, "audit.log"),
+		"--state-snapshot-file", filepath.Join(m.states, "state"))...))
+	if err := pki.CopyShared(filepath.Join(otherData, "pki"), filepath.Join(data, "pki")); err != nil {
+		t.Fatal(err)
+	}
+	second, url := startFrontDoor(t, other, serveFrom(otherData, flags...))
+	m.second = second
+	kubeconfig := filepath.Join(data, "admin.kubeconfig")
+	at := places{secondFront: strings.TrimPrefix(url, "https://"), extensionServer: unusedPort(t), gateway: unusedPort(t)}
 	env := []string{"KUBECONFIG=" + kubeconfig}
-	port := unusedPort(t)
+	m.env = env
 	p, err := startProcess("extserver", dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, "extserver", "serve", "--kubeconfig", kubeconfig,
-		"--bind-address", "127.0.0.1", "--secure-port", port, "--metric-resolution", "1s")
+		"--bind-address", "127.0.0.1", "--secure-port", at.extensionServer, "--metric-resolution", "1s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,10 +209,9 @@ func monitored(t *testing.T) *prometheus {
 		t.Fatal(err)
 	}
 	rollBack(t, env, dir)
-	gateway := unusedPort(t)
-	adoptOne(t, env, dir, gateway)
+	adoptOne(t, env, dir, at.gateway)
 	output(t, env, "kubectl", "apply", "--server-side", "-f", "../../deploy/monitoring/rbac.yaml")
-	prometheus := startPrometheus(t, dir, kubeconfig, port, gateway)
+	m.prometheus = startPrometheus(t, dir, kubeconfig, at)
 	// Both were scraped. Now the extension server goes, so that an APIService which was available is so no more.
 	if err := p.Kill(); err != nil {
 		t.Fatal(err)
@@ -185,7 +219,96 @@ func monitored(t *testing.T) *prometheus {
 	if _, err := try(env, "kubectl", "get", "nodes.metrics.k8s.io"); err == nil {
 		t.Error("a dead extension server answers")
 	}
-	return prometheus
+	return m
+}
+
+// startEtcd starts three servers of an etcd.
+func startEtcd(t *testing.T) []*embed.Etcd {
+	t.Helper()
+	configs := make([]*embed.Config, 3)
+	var all []string
+	for i := range configs {
+		c := embed.NewConfig()
+		c.Name, c.Dir = string(rune('a'+i)), t.TempDir()
+		c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+		peer, client := url.URL{Scheme: "http", Host: "127.0.0.1:" + unusedPort(t)}, url.URL{Scheme: "http", Host: "127.0.0.1:" + unusedPort(t)}
+		c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+		c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+		all = append(all, c.Name+"="+peer.String())
+		configs[i] = c
+	}
+	running := make([]*embed.Etcd, len(configs))
+	t.Cleanup(func() {
+		for _, e := range running {
+			if e != nil {
+				e.Close()
+			}
+		}
+	})
+	for i, c := range configs {
+		c.InitialCluster = strings.Join(all, ",")
+		e, err := embed.StartEtcd(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running[i] = e
+	}
+	for _, e := range running {
+		select {
+		case <-e.Server.ReadyNotify():
+		case <-inAMinute():
+			t.Fatal("etcd does not start")
+		}
+	}
+	return running
+}
+
+// raise breaks what alerts are about that need several replicas, or an etcd of several servers, and waits until they fire. That time has passed
+// is told to Prometheus by its clock; the rules are those that are delivered.
+func (m *monitored) raise(t *testing.T) {
+	names := []string{"PorticoEtcdServerLost", "PorticoStateSnapshotNotSaved", "PorticoReplicaClockSkew"}
+	if err := m.prometheus.alertsAre(names, time.Time{}, "inactive"); err != nil {
+		t.Fatalf("before anything is broken: %v", err)
+	}
+	if err := m.second.SetClock(20 * time.Second); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	m.etcd[2].Close()
+	m.etcd[2] = nil // closed once
+	// A file in the place of its directory: not even root can write the snapshot. Then there is something to write.
+	if err := errors.Join(os.RemoveAll(m.states), os.WriteFile(m.states, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	output(t, m.env, "kubectl", "create", "clusterrole", "new", "--verb=get", "--resource=pods")
+	if err := programs.Poll(m.first.Exited(), func() error {
+		if !strings.Contains(m.first.Output(), "the state snapshot is not written") {
+			return errors.New("the first front door does not log that the state snapshot is not written")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// 30 minutes until the snapshot is too old, and then the 5 for which a rule must hold, in steps in which no series goes stale.
+	for _, step := range []struct {
+		ahead  time.Duration
+		states []string
+	}{
+		{31 * time.Minute, []string{"pending", "firing"}},
+		{35 * time.Minute, []string{"pending", "firing"}},
+		{39 * time.Minute, []string{"firing"}},
+	} {
+		if err := m.prometheus.process.SetClock(step.ahead); err != nil {
+			t.Fatal(err)
+		}
+		then := time.Now().Add(step.ahead)
+		if err := programs.Poll(m.prometheus.process.Exited(), func() error {
+			return m.prometheus.alertsAre(names, then, step.states...)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // rollBack has a backend of an APIRoute given up, which has no Service.
@@ -244,7 +367,7 @@ func adoptOne(t *testing.T, env []string, dir, metrics string) {
 }
 
 // scrapeConfig is deploy/monitoring/scrape.yaml with places of this test in it.
-func scrapeConfig(t *testing.T, dir, kubeconfig, extensionPort, gatewayPort string) string {
+func scrapeConfig(t *testing.T, dir, kubeconfig string, at places) string {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -271,8 +394,8 @@ func scrapeConfig(t *testing.T, dir, kubeconfig, extensionPort, gatewayPort stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := strings.NewReplacer("/etc/prometheus/portico", dir, "127.0.0.1:6443", strings.TrimPrefix(config.Host, "https://"),
-		"127.0.0.1:4443", "127.0.0.1:"+extensionPort, "127.0.0.1:9090", "127.0.0.1:"+gatewayPort, "- alerts.yaml", "- "+rules).
+	text := strings.NewReplacer("/etc/prometheus/portico", dir, `"127.0.0.1:6443"`, fmt.Sprintf("%q, %q", strings.TrimPrefix(config.Host, "https://"), at.secondFront),
+		"127.0.0.1:4443", "127.0.0.1:"+at.extensionServer, "127.0.0.1:9090", "127.0.0.1:"+at.gateway, "- alerts.yaml", "- "+rules).
 		Replace(readFile(t, "../../deploy/monitoring/scrape.yaml"))
 	return fmt.Sprintf("global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n%s", text)
 }

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,17 +30,18 @@ var ports programs.Ports
 type prometheus struct {
 	address string
 	client  *http.Client
+	process *programs.Process
 	// settled: a series was waited for in vain once, so nothing new is to be expected.
 	settled bool
 }
 
-func startPrometheus(t *testing.T, dir, kubeconfig, extensionPort, gatewayPort string) *prometheus {
+func startPrometheus(t *testing.T, dir, kubeconfig string, at places) *prometheus {
 	t.Helper()
 	if err := programs.Build(binaries, "prometheus"); err != nil {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(config, []byte(scrapeConfig(t, dir, kubeconfig, extensionPort, gatewayPort)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(scrapeConfig(t, dir, kubeconfig, at)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	address := "127.0.0.1:" + unusedPort(t)
@@ -52,7 +54,7 @@ func startPrometheus(t *testing.T, dir, kubeconfig, extensionPort, gatewayPort s
 		process.Finish(t)
 		process.Show(t)
 	})
-	p := &prometheus{address: address, client: &http.Client{
+	p := &prometheus{address: address, process: process, client: &http.Client{
 		Timeout:       time.Minute,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -105,8 +107,8 @@ func (p *prometheus) targetsAreUp() error {
 		}
 		up++
 	}
-	if up != 3 {
-		return fmt.Errorf("%d targets are up, want 3", up)
+	if up != 4 {
+		return fmt.Errorf("%d targets are up, want 4: two front doors, an extension server and a gateway", up)
 	}
 	return nil
 }
@@ -130,6 +132,34 @@ func (p *prometheus) rulesAreWell() error {
 				return fmt.Errorf("rule %s is %s: %s", r.Name, r.Health, r.LastError)
 			}
 		}
+	}
+	return nil
+}
+
+// alertsAre says nil when all of some alerts are in one of the states, and were evaluated at a moment or later.
+func (p *prometheus) alertsAre(names []string, evaluated time.Time, states ...string) error {
+	var found struct {
+		Groups []struct {
+			Rules []struct {
+				Name, State    string
+				LastEvaluation time.Time
+			}
+		}
+	}
+	if err := p.ask("rules", url.Values{"rule_name[]": names}, &found); err != nil {
+		return err
+	}
+	seen := 0
+	for _, g := range found.Groups {
+		for _, r := range g.Rules {
+			if !slices.Contains(states, r.State) || r.LastEvaluation.Before(evaluated) {
+				return fmt.Errorf("alert %s is %s at %s, want one of %v at %s", r.Name, r.State, r.LastEvaluation, states, evaluated)
+			}
+			seen++
+		}
+	}
+	if seen != len(names) {
+		return fmt.Errorf("%d of the rules %v were found", seen, names)
 	}
 	return nil
 }
@@ -201,7 +231,10 @@ func (p *prometheus) labels(n *node, selectors *int) (sets.Set[string], error) {
 		if err != nil {
 			return nil, err
 		}
-		_, err = p.labels(n.RHS, selectors)
+		right, err := p.labels(n.RHS, selectors)
+		if left == nil { // a number, or time()
+			return right, err
+		}
 		return left, err
 	}
 	return p.labels(n.Expr, selectors)

@@ -2,6 +2,7 @@ package durability
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -20,7 +21,7 @@ func (d *frontDoor) command(args ...string) (out, errOut string, err error) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, *aggregator, args...)
+	cmd := exec.CommandContext(ctx, cmp.Or(d.program, *aggregator), args...)
 	cmd.Dir = d.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.dir, "KUBECONFIG=" + filepath.Join(d.dir, "data", "admin.kubeconfig")}
 	var stdout, stderr bytes.Buffer

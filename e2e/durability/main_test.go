@@ -15,6 +15,8 @@ var (
 	aggregator = flag.String("aggregator", "", "path of the program under test; default built from the tree")
 	// kills is how often the front door dies.
 	kills = flag.Int("kills", 20, "how often the front door is killed")
+	// built is the directory of what is built, until the tests end.
+	built string
 	// ports are of those who are started again.
 	ports programs.Ports
 )
@@ -28,13 +30,14 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	flag.Parse()
+	dir, err := os.MkdirTemp("", "portico-durability-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	built = dir
 	if *aggregator == "" {
-		dir, err := os.MkdirTemp("", "portico-durability-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
 		if err := programs.Build(dir, "aggregator"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

@@ -173,7 +173,7 @@ var faults = []fault{
 		d := p.front()
 		ahead := time.Duration(p.random.IntN(101)-50) * time.Second
 		for _, skew := range []time.Duration{ahead, 0} {
-			if err := d.setClock(skew); errors.Is(err, errors.ErrUnsupported) {
+			if err := d.process.SetClock(skew); errors.Is(err, errors.ErrUnsupported) {
 				p.t.Logf("not tried here: %v", err)
 				return
 			} else if err != nil {

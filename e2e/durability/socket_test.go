@@ -2,6 +2,7 @@ package durability
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -61,6 +62,8 @@ type behindSocket struct {
 	socket  *net.TCPListener
 	process *exec.Cmd
 	log     bytes.Buffer
+	// program is another one than ours.
+	program string
 }
 
 // start returns when the front door is ready.
@@ -72,7 +75,7 @@ func (d *behindSocket) start(flags ...string) {
 	}
 	defer file.Close()
 	// LISTEN_PID is that of the program, which the shell becomes.
-	args := append([]string{"-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"`, *aggregator, "serve", "--data-dir", d.dir, "--access-log=false", "--shutdown-delay-duration", "1s"}, flags...)
+	args := append([]string{"-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"`, cmp.Or(d.program, *aggregator), "serve", "--data-dir", d.dir, "--access-log=false", "--shutdown-delay-duration", "1s"}, flags...)
 	d.process = exec.Command("sh", args...)
 	d.process.ExtraFiles = []*os.File{file}
 	d.process.Stderr, d.process.Stdout = &d.log, &d.log

@@ -61,6 +61,23 @@ func Build(dir string, names ...string) error {
 	return nil
 }
 
+// BuildAt builds a package of our module as it was at a commit into a file. Its tree is made beside the file, and removed.
+func BuildAt(root, commit, to, pkg string) error {
+	tree, err := os.MkdirTemp(filepath.Dir(to), "tree-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tree)
+	// git writes to a file and not to a pipe: an error of either program is then that of one command.
+	archive := filepath.Join(tree, "tree.tar")
+	for _, command := range [][]string{{"git", "-C", root, "archive", "--output", archive, commit}, {"tar", "-xf", archive, "-C", tree}} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s of commit %s: %w: %s", command[0], commit, err, out)
+		}
+	}
+	return ours(pkg)(tree, to)
+}
+
 // moduleRoot is the directory of our go.mod, wherever below it a test runs.
 func moduleRoot() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "portico.dev").Output()

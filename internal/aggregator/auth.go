@@ -212,7 +212,7 @@ func (h *parts) registerTrustMetrics() {
 	for file, stale := range map[string]func() error{
 		"client-ca-file": h.clientCA.Stale, "requestheader-client-ca-file": h.frontProxy.Stale,
 		"tls-cert-file": h.servingCert.Stale, "proxy-client-cert-file": h.proxyClientCert.Stale,
-		"authentication": h.authn.Stale, "authentication-config": h.issuers.Stale,
+		"authentication": h.authn.Stale, "authentication-config": h.issuers.Stale, "pki": h.keys.Stale,
 	} {
 		h.metrics.Auth.Trust(file, stale)
 	}

@@ -313,7 +313,7 @@ func (h *parts) wireCluster() {
 	if h.member == nil {
 		return
 	}
-	h.joinTokens = cluster.NewTokens(h.store, h.keys.Cluster.Certificate)
+	h.joinTokens = cluster.NewTokens(h.store, h.keys.Cluster)
 	h.joins = cluster.NewServer(cluster.ServerConfig{
 		Authority: h.keys.Cluster, Tokens: h.joinTokens, Etcd: h.store, Address: h.member.Address, Versions: h.clusterVersions, HandOver: h.handOver,
 		Logger: h.log.Named("cluster"),

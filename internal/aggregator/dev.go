@@ -184,7 +184,7 @@ func (d *devExtserver) writeKubeconfig(tokenFile string) (string, error) {
 		return "", err
 	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters[contextName] = &clientcmdapi.Cluster{Server: d.front.URL(), CertificateAuthorityData: d.front.keys.Cluster.PEM()}
+	config.Clusters[contextName] = &clientcmdapi.Cluster{Server: d.front.URL(), CertificateAuthorityData: d.front.keys.Cluster().BundlePEM()}
 	config.AuthInfos[devName] = &clientcmdapi.AuthInfo{TokenFile: token}
 	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: contextName, AuthInfo: devName}
 	config.CurrentContext = contextName

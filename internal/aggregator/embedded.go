@@ -206,7 +206,7 @@ func (a *Aggregator) ClientConfig(name string, groups []string, ttl time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	return &rest.Config{Host: a.url, TLSClientConfig: rest.TLSClientConfig{CAData: h.keys.Cluster.PEM(), CertData: certPEM, KeyData: keyPEM}}, nil
+	return &rest.Config{Host: a.url, TLSClientConfig: rest.TLSClientConfig{CAData: h.keys.Cluster().BundlePEM(), CertData: certPEM, KeyData: keyPEM}}, nil
 }
 
 // Kubeconfig is ClientConfig as a kubeconfig.

@@ -40,7 +40,7 @@ func Kubeconfig(dataDir, server, user string, groups []string, ttl time.Duration
 	if err != nil {
 		return nil, err
 	}
-	return kubeconfig(server, keys.Cluster.PEM(), user, certPEM, keyPEM)
+	return kubeconfig(server, keys.Cluster().BundlePEM(), user, certPEM, keyPEM)
 }
 
 func serverOf(file string) (string, error) {

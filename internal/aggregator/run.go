@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -22,6 +24,9 @@ type Aggregator struct {
 	url   string
 	keys  *pki.Directory
 	parts atomic.Pointer[parts] // from Ready to the end of Run
+	wake  pki.Wake              // has files looked at that are followed
+
+	writing sync.Mutex // held while the administrator's kubeconfig is written
 }
 
 // New checks the settings. It touches neither disk nor network.
@@ -52,6 +57,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		return err
 	}
 	a.url, a.keys = p.url, p.keys
+	h.authoritiesReplaced = a.refreshAdminKubeconfig
 	defer a.parts.Store(nil)
 	if p.listener != nil {
 		a.log.Info("the front door is starting", zap.String("url", a.url))
@@ -61,14 +67,14 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	if !a.cfg.Embedded.NoServiceManager {
 		members.Add(run.Member{Name: "service manager", Run: func(ctx context.Context) error { return run.NotifyServiceManager(ctx, a.log) }})
 	}
-	return members.Run(ctx)
+	return members.Run(a.wake.In(ctx))
 }
 
 // watchKeys rotates our own certificates and reloads files that change on disk.
 func (h *parts) watchKeys(ctx context.Context) error {
 	log := h.log.Named("keys")
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return h.keys.Run(ctx, h.serving, log) })
+	g.Go(func() error { return h.keys.Run(ctx, h.serving, h.authoritiesReplaced, log) })
 	files := []func(context.Context, *zap.Logger) error{
 		h.servingCert.Run, h.proxyClientCert.Run, h.clientCA.Run, h.frontProxy.Run, h.rootCA.Run,
 	}
@@ -104,18 +110,43 @@ func (h *parts) announce(a *Aggregator) run.Member {
 	}}
 }
 
+// readAdmin reads the administrator's certificate and key. Of what is being replaced it may find a half, and looks again, for a second.
+func (a *Aggregator) readAdmin() (certPEM, keyPEM []byte, err error) {
+	for range 20 {
+		if certPEM, err = os.ReadFile(a.keys.Path("admin.crt")); err != nil {
+			return nil, nil, err
+		}
+		if keyPEM, err = os.ReadFile(a.keys.Path("admin.key")); err != nil {
+			return nil, nil, err
+		}
+		if _, err = pki.StaticKeyPair(certPEM, keyPEM); err == nil {
+			return certPEM, keyPEM, nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil, nil, fmt.Errorf("admin.crt with admin.key in %s: %w", a.cfg.pkiDir(), err)
+}
+
+// refreshAdminKubeconfig writes the administrator's kubeconfig anew, whose certificates are of authorities that have been replaced.
+func (a *Aggregator) refreshAdminKubeconfig() {
+	if a.cfg.Embedded.NoListener {
+		return
+	}
+	if err := a.writeAdminKubeconfig(); err != nil {
+		a.log.Error("write the administrator's kubeconfig; it has certificates of before", zap.String("file", a.cfg.AdminKubeconfig()), zap.Error(err))
+	}
+}
+
 // writeAdminKubeconfig writes the file that an administrator's kubectl uses. It is written once the front door answers,
 // so that the file can be used as soon as it exists.
 func (a *Aggregator) writeAdminKubeconfig() error {
-	certPEM, err := os.ReadFile(a.keys.Path("admin.crt"))
+	a.writing.Lock()
+	defer a.writing.Unlock()
+	certPEM, keyPEM, err := a.readAdmin()
 	if err != nil {
 		return err
 	}
-	keyPEM, err := os.ReadFile(a.keys.Path("admin.key"))
-	if err != nil {
-		return err
-	}
-	data, err := kubeconfig(a.url, a.keys.Cluster.PEM(), pki.AdminName, certPEM, keyPEM)
+	data, err := kubeconfig(a.url, a.keys.Cluster().BundlePEM(), pki.AdminName, certPEM, keyPEM)
 	if err != nil {
 		return err
 	}

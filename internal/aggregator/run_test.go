@@ -35,6 +35,13 @@ func TestMain(m *testing.M) {
 // open starts a front door on a free port and returns an administrator's configuration and how to stop it.
 func open(t *testing.T, dir string, change ...func(*Config)) (client *rest.Config, stop func() error) {
 	t.Helper()
+	_, client, stop = openFront(t, dir, change...)
+	return client, stop
+}
+
+// openFront is open with the front door itself.
+func openFront(t *testing.T, dir string, change ...func(*Config)) (a *Aggregator, client *rest.Config, stop func() error) {
+	t.Helper()
 	c := Default()
 	c.DataDir, c.SecurePort, c.AccessLog = dir, 0, false
 	c.HTTPEngine, c.BackendEngine = enginetest.HTTP(t), enginetest.Backend(t)
@@ -64,7 +71,7 @@ func open(t *testing.T, dir string, change ...func(*Config)) (client *rest.Confi
 	if err != nil {
 		t.Fatal(err)
 	}
-	return config, stop
+	return a, config, stop
 }
 
 // beside returns the data directory of a further replica, with what it must share with that of another one.

@@ -31,7 +31,7 @@ func (h *parts) keysToShare() map[peers.Purpose]peers.Keys {
 		shared[peers.ServingCA] = peers.Keys{Uses: fingerprints(used), Accepts: fingerprints(h.rootCA.Certificates())}
 	}
 	clients := peers.Keys{Accepts: fingerprints(h.clientCA.Certificates())}
-	if own := fingerprints([]*x509.Certificate{h.keys.Client.Certificate}); slices.Contains(clients.Accepts, own[0]) {
+	if own := fingerprints([]*x509.Certificate{h.keys.Client().Certificate}); slices.Contains(clients.Accepts, own[0]) {
 		clients.Uses = own // for "aggregator kubeconfig"
 	}
 	shared[peers.ClientCA] = clients

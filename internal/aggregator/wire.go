@@ -50,7 +50,10 @@ import (
 type parts struct {
 	cfg Config
 	*prepared
-	log      *zap.Logger
+	log *zap.Logger
+	// authoritiesReplaced is called after those in the key directory have changed (pki.Rotate).
+	authoritiesReplaced func()
+
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
 	clock    clock

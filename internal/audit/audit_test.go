@@ -231,7 +231,8 @@ func TestE7AFullDiskCostsEventsAndIsCounted(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		f := &full{}
 		f.broken.Store(true)
-		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("log", f, batching{maxEvents: 10}, m, zap.New(core))}}
+		a := &Auditor{queues: []*queue{newQueue("log", f, batching{maxEvents: 10}, m, zap.New(core))}}
+		a.SetPolicy(Everything())
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = a.Run(ctx) })
@@ -260,7 +261,8 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.NewAudit(prometheus.NewRegistry())
 		h := hung{make(chan struct{})}
-		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("webhook", h, batching{maxEvents: 1}, m, zap.NewNop())}}
+		a := &Auditor{queues: []*queue{newQueue("webhook", h, batching{maxEvents: 1}, m, zap.NewNop())}}
+		a.SetPolicy(Everything())
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = a.Run(ctx) })

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -63,7 +64,7 @@ func (c Config) Enabled() bool { return c.LogPath != "" || c.WebhookConfigFile !
 
 // Auditor encodes events and hands them to the sinks.
 type Auditor struct {
-	*Policy
+	policy   atomic.Pointer[Policy]
 	queues   []*queue
 	blocking *blockingWriter // nil: the log is not in blocking mode
 	scratch  sync.Pool       // of *[]byte, in which events are encoded
@@ -71,13 +72,12 @@ type Auditor struct {
 
 // New opens the log, so that a path that cannot be written is found at the start.
 func New(c Config) (*Auditor, error) {
-	a := &Auditor{Policy: Everything()}
-	var err error
-	if c.PolicyFile != "" {
-		if a.Policy, err = LoadPolicy(c.PolicyFile); err != nil {
-			return nil, err
-		}
+	a := &Auditor{}
+	policy, err := c.LoadPolicy()
+	if err != nil {
+		return nil, err
 	}
+	a.SetPolicy(policy)
 	if c.WebhookConfigFile != "" {
 		w, err := newWebhook(c.WebhookConfigFile, orDefault(c.WebhookInitialBackoff, 10*time.Second), c.Dial)
 		if err != nil {
@@ -101,6 +101,22 @@ func New(c Config) (*Auditor, error) {
 		a.queues = append(a.queues, q)
 	}
 	return a, nil
+}
+
+// LoadPolicy is the policy of the settings.
+func (c Config) LoadPolicy() (*Policy, error) {
+	if c.PolicyFile == "" {
+		return Everything(), nil
+	}
+	return LoadPolicy(c.PolicyFile)
+}
+
+// SetPolicy has requests that begin from now on audited by another policy.
+func (a *Auditor) SetPolicy(p *Policy) { a.policy.Store(p) }
+
+// Level is that of the policy that is in force.
+func (a *Auditor) Level(attributes authorizer.Attributes) audit.RequestAuditConfig {
+	return a.policy.Load().Level(attributes)
 }
 
 func orDefault[T comparable](v, otherwise T) T {

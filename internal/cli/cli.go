@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portico.dev/internal/drill"
 	"portico.dev/internal/version"
 )
 
@@ -20,9 +19,6 @@ import (
 type Options struct {
 	// Fronts starts front doors for drills to break. Nil: drills need a kubeconfig.
 	Fronts Fronts
-	// Page writes the results of drills as HTML. Nil: there is no such report. Templates of HTML call methods by name, so that the linker
-	// keeps all methods of all types: a third of a small program.
-	Page func([]*drill.Result) ([]byte, error)
 }
 
 // Commands are all commands.

@@ -57,3 +57,24 @@ func TestDrillsNeedACluster(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Who gives the doctor a name alone is told the command that was meant, before any server is asked.
+func TestTheDoctorNamesTheCommandThatWasMeant(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"v1beta1.metrics.k8s.io"}, "run `program doctor apiservice v1beta1.metrics.k8s.io`"},
+		{[]string{"apiservice/v1beta1.metrics.k8s.io"}, "run `program doctor apiservice v1beta1.metrics.k8s.io`"},
+		{[]string{"apiservices"}, "run `program doctor apiservices NAME`, or `program doctor` for all"},
+		{[]string{"metrics-server"}, "`program doctor apiservice VERSION.GROUP`"},
+		{[]string{"v1."}, "`program doctor apiservice VERSION.GROUP`"},
+		{[]string{"service", "v1beta1.metrics.k8s.io"}, "`program doctor apiservice VERSION.GROUP`"},
+	} {
+		_, err := execute(t, append([]string{"doctor", "--kubeconfig", "nowhere"}, c.args...)...)
+		var exit *ExitError
+		if !errors.As(err, &exit) || exit.Code != exitUnexamined || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+		}
+	}
+}

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"portico.dev/internal/doctor"
 	"portico.dev/internal/pki"
@@ -47,12 +49,30 @@ Exit status: 0 nothing is broken, 1 a hop is broken, 2 nothing could be checked.
 	return cmd
 }
 
-func doctorArgs(_ *cobra.Command, args []string) error {
+func doctorArgs(cmd *cobra.Command, args []string) error {
 	kinds := []string{"apiservice", "apiservices", "apiservices.apiregistration.k8s.io"}
-	if len(args) == 0 || (len(args) == 2 && slices.Contains(kinds, args[0])) {
+	command := cmd.CommandPath()
+	switch {
+	case len(args) == 0 || len(args) == 2 && slices.Contains(kinds, args[0]):
 		return nil
+	case len(args) == 1 && slices.Contains(kinds, args[0]):
+		return &ExitError{exitUnexamined, fmt.Errorf("%s without the name of one: run `%s %s NAME`, or `%s` for all", args[0], command, args[0], command)}
+	case len(args) == 1:
+		kind, name, both := strings.Cut(args[0], "/")
+		if !both || !slices.Contains(kinds, kind) {
+			name = args[0]
+		}
+		if isAPIServiceName(name) {
+			return &ExitError{exitUnexamined, fmt.Errorf("unknown command %q: run `%s apiservice %s` to check the APIService", args[0], command, name)}
+		}
 	}
-	return &ExitError{exitUnexamined, fmt.Errorf("expected nothing or `apiservice NAME`, got %q", args)}
+	return &ExitError{exitUnexamined, fmt.Errorf("expected nothing or `apiservice NAME`, got %q: run `%s` to check every APIService, or `%s apiservice VERSION.GROUP`", args, command, command)}
+}
+
+// isAPIServiceName reports whether a name is a version and a group, as those of all APIServices of extension servers are.
+func isAPIServiceName(name string) bool {
+	version, group, _ := strings.Cut(name, ".")
+	return len(validation.IsDNS1035Label(version)) == 0 && len(validation.IsDNS1123Subdomain(group)) == 0
 }
 
 func (o *doctorOptions) run(ctx context.Context, out io.Writer, args []string) error {

@@ -113,9 +113,7 @@ Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
 	fs.StringVar(&o.gateway, "gateway", "", "Service of a gateway, as namespace/name:port, to put the servers of the drills behind; the gateway must be allowed to write their APIServices")
 	fs.BoolVar(&o.apiRoute, "apiroute", false, "make the server that fails the first of two backends of an APIRoute, and expect that the other one's clients notice nothing")
 	o.output.Add(fs, "junit")
-	if with.Page != nil {
-		fs.StringVar(&o.html, "html", "", "write a report with timelines to this file")
-	}
+	fs.StringVar(&o.html, "html", "", "write a report with timelines to this file")
 	if o.atOnce = 1; with.Fronts != nil {
 		cmd.Example = "  aggregator drill run refuse hang\n  aggregator drill run --all --parallel 4 --html drills.html\n" + cmd.Example
 		fs.IntVar(&o.atOnce, "parallel", 1, "number of drills to run in parallel, each on its own front door")
@@ -191,11 +189,7 @@ func (o *drillOptions) report(results []*drill.Result, out io.Writer) error {
 	if o.html == "" {
 		return nil
 	}
-	page, err := o.Page(results)
-	if err != nil {
-		return err
-	}
-	if err := pki.WriteFile(o.html, page, 0o644); err != nil {
+	if err := pki.WriteFile(o.html, report.HTML(results), 0o644); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil

@@ -116,6 +116,9 @@ type fixture struct {
 	logs    *observer.ObservedLogs
 }
 
+// authority is the CA of the front door now.
+func (f *fixture) authority() *pki.Authority { return f.ca }
+
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	ca, err := pki.NewAuthority("ca")
@@ -125,9 +128,9 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, ca: ca, storage: &memory{keys: map[string][]byte{}}, etcd: &fakeEtcd{}}
 	core, logs := observer.New(zap.DebugLevel)
 	f.logs = logs
-	f.tokens = NewTokens(f.storage, ca.Certificate)
+	f.tokens = NewTokens(f.storage, f.authority)
 	f.server = NewServer(ServerConfig{
-		Authority: ca, Tokens: f.tokens, Etcd: f.etcd, Address: "192.0.2.1:2380", Versions: func() Versions { return ours },
+		Authority: f.authority, Tokens: f.tokens, Etcd: f.etcd, Address: "192.0.2.1:2380", Versions: func() Versions { return ours },
 		HandOver: func() (HandOver, error) { return handedOver, nil }, Logger: zap.New(core),
 	})
 	f.http = httptest.NewUnstartedServer(f.server)

@@ -34,7 +34,8 @@ type Etcd interface {
 
 // ServerConfig is what Server needs. Everything is required.
 type ServerConfig struct {
-	Authority *pki.Authority
+	// Authority is the one that signs server certificates now.
+	Authority func() *pki.Authority
 	Tokens    *Tokens
 	Etcd      Etcd
 	// Address is where other members of etcd reach this one.
@@ -54,8 +55,9 @@ type Server struct {
 	places     chan struct{}
 	now        func() time.Time
 
-	mu   sync.Mutex // guards pair
-	pair *pki.KeyPair
+	mu     sync.Mutex // guards pair, and who has signed it
+	pair   *pki.KeyPair
+	signer *pki.Authority
 }
 
 // NewServer starts nothing.
@@ -77,18 +79,21 @@ func (s *Server) Certificate(others func(*tls.ClientHelloInfo) (*tls.Certificate
 	}
 }
 
-// certificate issues a certificate when one is first asked for, and when two thirds of its life are over. The CA's follows it.
+// certificate issues a certificate when one is first asked for, when two thirds of its life are over, and when another authority signs. The CA's
+// follows it.
 func (s *Server) certificate() (*pki.KeyPair, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pair != nil && s.now().Before(renewal(s.pair.Leaf())) {
+	authority := s.config.Authority()
+	if s.pair != nil && s.signer.Certificate.Equal(authority.Certificate) && s.now().Before(renewal(s.pair.Leaf())) {
 		return s.pair, nil
 	}
-	certPEM, keyPEM, err := s.config.Authority.Issue(pki.Leaf{CommonName: ServerName, DNSNames: []string{ServerName}, Server: true})
+	certPEM, keyPEM, err := authority.Issue(pki.Leaf{CommonName: ServerName, DNSNames: []string{ServerName}, Server: true})
 	if err != nil {
 		return nil, err
 	}
-	s.pair, err = pki.StaticKeyPair(append(certPEM, s.config.Authority.PEM()...), keyPEM)
+	s.pair, err = pki.StaticKeyPair(append(certPEM, authority.PEM()...), keyPEM)
+	s.signer = authority
 	return s.pair, err
 }
 
@@ -175,7 +180,7 @@ func (s *Server) authenticate(r *http.Request) (Token, error) {
 	case err != nil:
 		return Token{}, unavailable(err)
 	}
-	return Token{CAHash: pki.SPKIHash(s.config.Authority.Certificate), ID: id, Secret: secret}, nil
+	return Token{CAHash: pki.SPKIHash(s.config.Authority().Certificate), ID: id, Secret: secret}, nil
 }
 
 func (s *Server) keys(r *http.Request, token Token, body []byte) (any, error) {

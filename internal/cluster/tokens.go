@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"portico.dev/internal/pki"
 )
 
 // DefaultTTL is how long a token can be used, as kubeadm's.
@@ -54,12 +55,12 @@ type storedToken struct {
 // Tokens are the tokens of a cluster. All methods are safe for concurrent use.
 type Tokens struct {
 	store Store
-	ca    *x509.Certificate
+	ca    func() *pki.Authority
 	now   func() time.Time
 }
 
-// NewTokens returns the tokens of the cluster with a CA.
-func NewTokens(s Store, ca *x509.Certificate) *Tokens {
+// NewTokens returns the tokens of the cluster whose CA is now what ca returns.
+func NewTokens(s Store, ca func() *pki.Authority) *Tokens {
 	return &Tokens{store: s, ca: ca, now: time.Now}
 }
 
@@ -87,7 +88,7 @@ func (t *Tokens) Create(ctx context.Context, ttl time.Duration, description stri
 	if len(all) >= maxTokens {
 		return Token{}, TokenInfo{}, ErrTooManyTokens
 	}
-	token, now := NewToken(t.ca), t.now().UTC().Truncate(time.Second)
+	token, now := NewToken(t.ca().Certificate), t.now().UTC().Truncate(time.Second)
 	stored := storedToken{TokenInfo{ID: token.ID, Description: description, Created: now}, hashOf(token.Secret)}
 	if ttl > 0 {
 		stored.Expires = now.Add(ttl)

@@ -41,26 +41,57 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 // New makes the logger, which writes to standard error, and hands it to klog, which the Kubernetes libraries log to.
 // It is for main: klog has one logger for the process. Before the process ends, Sync writes what waits of [Batched] lines.
 func (o Options) New() (*zap.Logger, error) {
-	log, err := o.To(os.Stderr)
+	log, _, err := o.NewAdjustable()
+	return log, err
+}
+
+// Check is an error if New would refuse the options.
+func (o Options) Check() error {
+	_, _, err := o.to(os.Stderr)
+	return err
+}
+
+// NewAdjustable is New with a level that can be changed.
+func (o Options) NewAdjustable() (*zap.Logger, *Level, error) {
+	log, level, err := o.to(os.Stderr)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	libraries := log.Named("kubernetes").WithOptions(zap.IncreaseLevel(libraryLevel(log.Level())), zap.WrapCore(newRedactingCore))
+	libraries := log.Named("kubernetes").WithOptions(zap.IncreaseLevel(level.libraries), zap.WrapCore(newRedactingCore))
 	klog.SetLoggerWithOptions(zapr.NewLogger(libraries), klog.ContextualLogger(true))
-	return log, nil
+	return log, level, nil
 }
 
 // To makes a logger that writes elsewhere.
 func (o Options) To(out zapcore.WriteSyncer) (*zap.Logger, error) {
-	level, err := zapcore.ParseLevel(o.Level)
-	if err != nil {
-		return nil, fmt.Errorf("--log-level: %q is none of debug, info, warn, error", o.Level)
+	log, _, err := o.to(out)
+	return log, err
+}
+
+func (o Options) to(out zapcore.WriteSyncer) (*zap.Logger, *Level, error) {
+	level := &Level{own: zap.NewAtomicLevel(), libraries: zap.NewAtomicLevel()}
+	if err := level.Set(o.Level); err != nil {
+		return nil, nil, err
 	}
 	encoder, err := o.encoder()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return zap.New(newCore(encoder, out, level), zap.ErrorOutput(zapcore.Lock(os.Stderr))), nil
+	return zap.New(newCore(encoder, out, level.own), zap.ErrorOutput(zapcore.Lock(os.Stderr))), level, nil
+}
+
+// Level is from which level on is logged.
+type Level struct{ own, libraries zap.AtomicLevel }
+
+// Set changes it: debug, info, warn or error. Another text is an error, and changes nothing.
+func (l *Level) Set(text string) error {
+	level, err := zapcore.ParseLevel(text)
+	if err != nil {
+		return fmt.Errorf("--log-level: %q is none of debug, info, warn, error", text)
+	}
+	l.own.SetLevel(level)
+	l.libraries.SetLevel(libraryLevel(level))
+	return nil
 }
 
 // libraryLevel is one step quieter than our own: what the libraries call information is for their authors.

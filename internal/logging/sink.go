@@ -130,7 +130,7 @@ type core struct {
 	batched zapcore.Core
 }
 
-func newCore(encoder zapcore.Encoder, to zapcore.WriteSyncer, level zapcore.Level) core {
+func newCore(encoder zapcore.Encoder, to zapcore.WriteSyncer, level zapcore.LevelEnabler) core {
 	s := &sink{out: to}
 	return core{zapcore.NewCore(encoder, s, level), zapcore.NewCore(encoder, batchedSink{s}, level)}
 }

@@ -26,6 +26,7 @@ type Metrics struct {
 	Backup        *Backup
 	Engines       *Engines
 	Overload      *Overload
+	Reload        *Reload
 }
 
 // New registers every metric on reg. It panics when reg already holds one of them, which is a mistake of the caller.
@@ -49,6 +50,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Backup:        NewBackup(reg),
 		Engines:       NewEngines(reg),
 		Overload:      NewOverload(reg),
+		Reload:        NewReload(reg),
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -29,6 +30,8 @@ const (
 type Authority struct {
 	Certificate *x509.Certificate
 	key         crypto.Signer
+	// others are accepted beside it while it is replaced (Rotate): the one before it, or the one after it.
+	others []*x509.Certificate
 }
 
 // Leaf says what a certificate is for.
@@ -83,28 +86,45 @@ func NewAuthorityFor(commonName string, ttl time.Duration) (*Authority, error) {
 	return &Authority{Certificate: cert, key: key}, nil
 }
 
-// ParseAuthority reads an authority back from its PEM files' contents.
+// ParseAuthority reads an authority back from its PEM files' contents. Of several certificates it is the one that the key belongs to.
 func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	certs, err := ParseBundle(certPEM)
 	if err != nil {
 		return nil, err
 	}
-	if !certs[0].IsCA {
-		return nil, fmt.Errorf("%q is not a certificate authority", certs[0].Subject.CommonName)
-	}
 	key, err := ParseKey(keyPEM)
 	if err != nil {
 		return nil, err
 	}
-	public, ok := certs[0].PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	if !ok || !public.Equal(key.Public()) {
+	i := slices.IndexFunc(certs, func(c *x509.Certificate) bool { return belongs(key, c) })
+	switch {
+	case i < 0 && len(certs) > 1:
+		return nil, errors.New("the key belongs to none of the certificates")
+	case i < 0:
 		return nil, errors.New("the key does not belong to the certificate")
+	case !certs[i].IsCA:
+		return nil, fmt.Errorf("%q is not a certificate authority", certs[i].Subject.CommonName)
 	}
-	return &Authority{Certificate: certs[0], key: key}, nil
+	return &Authority{Certificate: certs[i], key: key, others: slices.Delete(slices.Clone(certs), i, i+1)}, nil
+}
+
+// belongs reports whether a key is that of a certificate.
+func belongs(key crypto.Signer, c *x509.Certificate) bool {
+	public, ok := c.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && public.Equal(key.Public())
 }
 
 // PEM is the authority's certificate.
 func (a *Authority) PEM() []byte { return encodeCertificate(a.Certificate.Raw) }
+
+// BundlePEM is what its certificates are verified with: the authority's certificate, and while it is replaced the other one's.
+func (a *Authority) BundlePEM() []byte {
+	bundle := a.PEM()
+	for _, c := range a.others {
+		bundle = append(bundle, encodeCertificate(c.Raw)...)
+	}
+	return bundle
+}
 
 // KeyPEM is the authority's private key, to be stored.
 func (a *Authority) KeyPEM() ([]byte, error) { return EncodeKey(a.key) }

@@ -15,9 +15,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 )
 
 // Directory is the keys and certificates that a front door makes for itself at its first start and keeps.
@@ -32,17 +35,36 @@ import (
 //	etcd-ca.crt, .key                    signs the certificates of the members of an embedded etcd of several members
 //	etcd-member.crt, .key                this member's certificate, for the other members and its clients
 //
-// The directory is 0700 and every key 0600. Leaves are renewed after two thirds of their life; authorities and the
-// service account key are never replaced here.
+// The directory is 0700 and every key 0600. Leaves are renewed after two thirds of their life, and when their authority has been replaced
+// (Rotate); the service account key is never replaced here.
 type Directory struct {
 	path string
 
-	Cluster, Client, FrontProxy *Authority
+	current atomic.Pointer[authorities]
+	stale   atomic.Pointer[error]
+	// renewing is held while leaves are looked at.
+	renewing sync.Mutex
+
 	// Etcd is nil unless the embedded etcd is one of several members (EnsureEtcd).
 	Etcd *Authority
 	// member is the certificate of this member of etcd. Needed with Etcd.
 	member Leaf
 }
+
+// authorities are those of a directory as it was read.
+type authorities struct{ cluster, client, frontProxy *Authority }
+
+// Cluster signs the certificates of servers.
+func (d *Directory) Cluster() *Authority { return d.current.Load().cluster }
+
+// Client signs the certificates of clients.
+func (d *Directory) Client() *Authority { return d.current.Load().client }
+
+// FrontProxy signs the certificates of front proxies.
+func (d *Directory) FrontProxy() *Authority { return d.current.Load().frontProxy }
+
+// Stale is why the authorities that are in the directory now are not in use, nil when they are.
+func (d *Directory) Stale() error { return loadError(&d.stale) }
 
 // Names in the FrontProxyClient and Admin certificates.
 const (
@@ -75,30 +97,58 @@ func OpenDirectory(path string, serving Leaf) (*Directory, error) {
 		return nil, err
 	}
 	d := &Directory{path: path}
-	for _, a := range []struct {
-		into       **Authority
-		name, file string
-	}{
-		{&d.Cluster, "portico-ca", "ca"},
-		{&d.Client, "portico-client-ca", "client-ca"},
-		{&d.FrontProxy, "portico-front-proxy-ca", "front-proxy-ca"},
-	} {
-		authority, err := d.authority(a.name, a.file)
+	var read authorities
+	for _, file := range authorityFiles {
+		authority, err := d.authority(authorityName(file), file)
 		if err != nil {
 			return nil, err
 		}
-		*a.into = authority
+		*read.of(file) = authority
 	}
+	d.current.Store(&read)
 	if err := d.ensureLeaves(serving); err != nil {
 		return nil, err
 	}
 	return d, d.ensureServiceAccountKey()
 }
 
+// Files of the authorities that every directory has.
+const (
+	clusterCA    = "ca"
+	clientCA     = "client-ca"
+	frontProxyCA = "front-proxy-ca"
+)
+
+var authorityFiles = []string{clusterCA, clientCA, frontProxyCA}
+
+// authorityName is the name of an authority in its certificate.
+func authorityName(file string) string { return "portico-" + file }
+
+// of is the authority of a file.
+func (a *authorities) of(file string) **Authority {
+	switch file {
+	case clusterCA:
+		return &a.cluster
+	case clientCA:
+		return &a.client
+	}
+	return &a.frontProxy
+}
+
 // ReadDirectory reads the authorities of a directory that OpenDirectory has made, and makes nothing.
 func ReadDirectory(path string) (*Directory, error) {
 	d := &Directory{path: path}
-	for file, into := range map[string]**Authority{"ca": &d.Cluster, "client-ca": &d.Client, "front-proxy-ca": &d.FrontProxy} {
+	read, err := d.readAuthorities()
+	if err != nil {
+		return nil, err
+	}
+	d.current.Store(read)
+	return d, nil
+}
+
+func (d *Directory) readAuthorities() (*authorities, error) {
+	var read authorities
+	for _, file := range authorityFiles {
 		certPEM, err := readFile(d.Path(file + ".crt"))
 		if err != nil {
 			return nil, err
@@ -107,11 +157,11 @@ func ReadDirectory(path string) (*Directory, error) {
 		if err != nil {
 			return nil, err
 		}
-		if *into, err = ParseAuthority(certPEM, keyPEM); err != nil {
+		if *read.of(file), err = ParseAuthority(certPEM, keyPEM); err != nil {
 			return nil, fmt.Errorf("authority %s: %w", d.Path(file+".crt"), err)
 		}
 	}
-	return d, nil
+	return &read, nil
 }
 
 // EnsureEtcd makes the authority of the members of an embedded etcd if it is missing, and the certificate of this member: name is that of
@@ -192,26 +242,65 @@ func (d *Directory) Path(name string) string { return filepath.Join(d.path, name
 
 // ClientKeyPair issues a client certificate that the front door accepts.
 func (d *Directory) ClientKeyPair(user string, groups []string, ttl time.Duration) (certPEM, keyPEM []byte, err error) {
-	return d.Client.Issue(Leaf{CommonName: user, Organizations: groups, Client: true, TTL: ttl})
+	return d.Client().Issue(Leaf{CommonName: user, Organizations: groups, Client: true, TTL: ttl})
 }
 
-// Run renews leaves as they age, until ctx ends. Their users watch the files.
-func (d *Directory) Run(ctx context.Context, serving Leaf, log *zap.Logger) error {
-	tick := time.NewTicker(time.Hour)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			if err := d.renew(serving); err != nil {
-				log.Error("renew certificates; the old ones stay in use", zap.String("directory", d.path), zap.Error(err))
+// Run renews leaves as they age, and when authorities are replaced (Rotate), until ctx ends. Their users watch the files. replaced is called
+// after authorities have changed; it may be nil.
+func (d *Directory) Run(ctx context.Context, serving Leaf, replaced func(), log *zap.Logger) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		tick := time.NewTicker(time.Hour)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				if err := d.renew(serving); err != nil {
+					log.Error("renew certificates; the old ones stay in use", zap.String("directory", d.path), zap.Error(err))
+				}
 			}
 		}
+	})
+	var files []string
+	for _, file := range authorityFiles {
+		files = append(files, d.Path(file+".crt"), d.Path(file+".key"))
 	}
+	g.Go(func() error {
+		return WatchFiles(ctx, log, files, func() (bool, error) {
+			changed, err := d.reread(serving)
+			storeError(&d.stale, err)
+			if changed && replaced != nil {
+				replaced()
+			}
+			return changed, err
+		})
+	})
+	return g.Wait()
+}
+
+// reread reads the authorities again, and renews the leaves if one signs that has not before. Files that do not belong together leave those
+// in use that were.
+func (d *Directory) reread(serving Leaf) (changed bool, err error) {
+	read, err := d.readAuthorities()
+	if err != nil {
+		return false, err
+	}
+	before := d.current.Load()
+	for _, file := range authorityFiles {
+		changed = changed || !bytes.Equal((*before.of(file)).BundlePEM(), (*read.of(file)).BundlePEM())
+	}
+	if !changed {
+		return false, nil
+	}
+	d.current.Store(read)
+	return true, d.renew(serving)
 }
 
 func (d *Directory) renew(serving Leaf) error {
+	d.renewing.Lock()
+	defer d.renewing.Unlock()
 	err := d.ensureLeaves(serving)
 	if d.Etcd != nil {
 		err = errors.Join(err, d.ensureLeaf(memberLeaf, d.Etcd, d.member))
@@ -262,9 +351,9 @@ func (d *Directory) ensureLeaves(serving Leaf) error {
 		authority *Authority
 		leaf      Leaf
 	}{
-		{servingLeaf, d.Cluster, serving},
-		{frontProxyLeaf, d.FrontProxy, Leaf{CommonName: FrontProxyClientName, Client: true}},
-		{adminLeaf, d.Client, Leaf{CommonName: AdminName, Organizations: []string{AdminGroup}, Client: true}},
+		{servingLeaf, d.Cluster(), serving},
+		{frontProxyLeaf, d.FrontProxy(), Leaf{CommonName: FrontProxyClientName, Client: true}},
+		{adminLeaf, d.Client(), Leaf{CommonName: AdminName, Organizations: []string{AdminGroup}, Client: true}},
 	} {
 		if err := d.ensureLeaf(l.file, l.authority, l.leaf); err != nil {
 			return err

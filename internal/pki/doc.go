@@ -12,6 +12,11 @@
 // decides, for every request and not once per connection: a connection may outlive its certificate, and a resumed
 // session may outlive the authority (CVE-2025-68121).
 //
+// # What is replaced
+//
+// Leaves are renewed as they age. An authority is replaced in three steps ([Rotate]), between which two are accepted and one signs; which one is
+// the one whose key is there. Every step is one rename, so that whoever reads the files between any two finds a whole state.
+//
 // # What is promised to callers
 //
 // A [KeyPair] or [Bundle] is valid when it is made, and stays usable: a bad reload (a half written file, a key that

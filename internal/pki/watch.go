@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 // settle lets a writer that replaces a certificate and then its key finish both before they are read.
 const settle = 100 * time.Millisecond
 
-// WatchFiles calls reload whenever one of files may have changed, and every minute, until ctx ends. It watches the
+// WatchFiles calls reload whenever one of files may have changed, every minute, and when ctx has a Wake that is woken, until ctx ends. It watches the
 // directories, because mounted secrets are replaced by switching a symbolic link above the file. An error is logged
 // once for as long as it stays the same. Without a file, or with an empty name, it just waits. As long as files cannot
 // be watched, as on machines that have no inotify instances left, only the reload every minute remains.
@@ -29,6 +30,8 @@ func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload fun
 	s := fileWatcher{files: files, log: log}
 	defer s.close()
 	s.open()
+	wake, _ := ctx.Value(wakeKey{}).(*Wake)
+	woken := wake.next()
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	// Set by the first event of a change; later ones do not put it off. Set now, because what changed between the first
@@ -49,6 +52,8 @@ func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload fun
 			continue
 		case <-settled:
 			settled = nil
+		case <-woken:
+			woken = wake.next()
 		case <-poll.C:
 			s.open()
 		}
@@ -64,6 +69,40 @@ func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload fun
 			complaint = ""
 		}
 	}
+}
+
+// Wake has all files looked at that are followed with its context. The zero value is ready.
+type Wake struct {
+	mu    sync.Mutex
+	woken chan struct{} // nil: nobody waits
+}
+
+type wakeKey struct{}
+
+// In returns a context for WatchFiles.
+func (w *Wake) In(ctx context.Context) context.Context { return context.WithValue(ctx, wakeKey{}, w) }
+
+// Wake has the files looked at now. It does not wait for that.
+func (w *Wake) Wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.woken != nil {
+		close(w.woken)
+		w.woken = nil
+	}
+}
+
+// next is closed by the next Wake.
+func (w *Wake) next() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.woken == nil {
+		w.woken = make(chan struct{})
+	}
+	return w.woken
 }
 
 // fileWatcher watches the directories of files, once that is possible.

@@ -60,3 +60,31 @@ func TestGaugesAreUpdatedLater(t *testing.T) {
 		t.Error("nothing was told")
 	}
 }
+
+// Somebody who knows that files have changed does not wait for the next look at them.
+func TestFilesAreLookedAtWhenAsked(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "not-there", "tls.crt")
+	synctest.Test(t, func(t *testing.T) {
+		var wake Wake
+		ctx, cancel := context.WithCancel(wake.In(t.Context()))
+		done := make(chan error, 1)
+		var looked atomic.Int64
+		go func() {
+			done <- WatchFiles(ctx, zap.NewNop(), []string{file}, func() (bool, error) { looked.Add(1); return false, nil })
+		}()
+		time.Sleep(settle)
+		synctest.Wait()
+		for want := int64(1); want <= 3; want++ {
+			if got := looked.Load(); got != want {
+				t.Errorf("looked %d times, want %d", got, want)
+			}
+			wake.Wake()
+			synctest.Wait()
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		wake.Wake() // nobody waits
+	})
+}

@@ -135,7 +135,7 @@ func (k *Cluster) As(user string, groups ...string) (*rest.Config, error) {
 	}
 	return &rest.Config{
 		Host: k.URL(), QPS: -1, WarningHandler: rest.NoWarnings{}, Timeout: time.Minute,
-		TLSClientConfig: rest.TLSClientConfig{CAData: k.keys.Cluster.PEM(), CertData: cert, KeyData: key},
+		TLSClientConfig: rest.TLSClientConfig{CAData: k.keys.Cluster().PEM(), CertData: cert, KeyData: key},
 	}, nil
 }
 
@@ -147,7 +147,7 @@ func (k *Cluster) WriteKubeconfig(file, user string, groups ...string) error {
 	}
 	const name = "incumbent"
 	return clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: k.URL(), CertificateAuthorityData: k.keys.Cluster.PEM()}},
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: k.URL(), CertificateAuthorityData: k.keys.Cluster().PEM()}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {ClientCertificateData: c.CertData, ClientKeyData: c.KeyData}},
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: user}},
 		CurrentContext: name,
@@ -184,7 +184,7 @@ func (k *Cluster) AddReplica(ctx context.Context) (*rest.Config, func() error, e
 		return nil, nil, err
 	}
 	proxyClient := "front-proxy-client-" + strconv.Itoa(port)
-	certPEM, keyPEM, err := k.keys.FrontProxy.Issue(pki.Leaf{CommonName: pki.FrontProxyClientName, Client: true})
+	certPEM, keyPEM, err := k.keys.FrontProxy().Issue(pki.Leaf{CommonName: pki.FrontProxyClientName, Client: true})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"fmt"
+	"html/template"
 	"strings"
 	"testing"
 	"time"
@@ -91,11 +93,7 @@ func TestJUnitCountsEachVerdict(t *testing.T) {
 }
 
 func TestThePageIsWholeAndEscapesWhatServersSaid(t *testing.T) {
-	page, err := HTML(results())
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(page)
+	text := string(HTML(results()))
 	for _, want := range []string{"<svg viewBox", `class="fault"`, "detected</text>", "recovered</text>", "one &lt;waited&gt; 9 s", "</html>"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in the page", want)
@@ -104,6 +102,44 @@ func TestThePageIsWholeAndEscapesWhatServersSaid(t *testing.T) {
 	for _, not := range []string{"<waited>", "<b>Service", "http://", "https://", "<script", "NaN", "ZgotmplZ"} {
 		if strings.Contains(text, not) {
 			t.Errorf("%q is in the page", not)
+		}
+	}
+}
+
+// The page is what the library makes of a template: where a value stands, and how it is escaped there.
+func TestThePageIsWhatATemplateMakes(t *testing.T) {
+	all := results()
+	all[1].Commands = []drill.Command{{Args: []string{"kubectl", "get", `"><script>`}, Exit: 1, Took: drill.Seconds(time.Second), Output: "it's & <that>"}}
+	all[1].Left = []string{"namespace <one>", "two"}
+	all[1].History.Requests = append(all[1].History.Requests,
+		drill.Request{Who: `a "party"`, Verb: "get", Start: began.Add(2 * time.Second), Took: time.Second, Failure: "reset"},
+		drill.Request{Who: `a "party"`, Verb: "get", Start: began.Add(3 * time.Second), Took: time.Second, Code: 429})
+	all[1].Traffic = drill.Rows(all[1].History)
+	reference, err := template.New("page.html").Funcs(template.FuncMap{
+		"timeline": func(r *drill.Result) *timeline { return newTimeline(r.History) },
+		"outcomes": outcomes,
+		"duration": duration,
+		"join":     func(words []string) string { return strings.Join(words, " ") },
+		"clock":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+		"add":      func(a, b float64) float64 { return a + b },
+		"half":     func(f float64) float64 { return f / 2 },
+		"px":       func(f float64) string { return fmt.Sprintf("%.1f", f) },
+	}).ParseFiles("testdata/page.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want bytes.Buffer
+	if err := reference.Execute(&want, map[string]any{"Results": all, "Tally": tally(all)}); err != nil {
+		t.Fatal(err)
+	}
+	// Empty lines are where the template has nothing.
+	lines := func(text string) []string {
+		return strings.FieldsFunc(strings.ReplaceAll(text, "&#43;", "+"), func(r rune) bool { return r == '\n' })
+	}
+	got, wanted := lines(string(HTML(all))), lines(want.String())
+	for i := range max(len(got), len(wanted)) {
+		if i >= len(got) || i >= len(wanted) || got[i] != wanted[i] {
+			t.Fatalf("line %d:\n%s\nwant\n%s", i, strings.Join(got[min(i, len(got)):min(i+1, len(got))], ""), strings.Join(wanted[min(i, len(wanted)):min(i+1, len(wanted))], ""))
 		}
 	}
 }
@@ -127,11 +163,7 @@ func TestTheTimelinePutsThingsWhereTheyWere(t *testing.T) {
 
 // The page is for small screens and dark ones, and for people who do not tell red from green.
 func TestThePageCanBeReadByEverybody(t *testing.T) {
-	page, err := HTML(results())
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(page)
+	text := string(HTML(results()))
 	for _, want := range []string{
 		`name="viewport"`, "prefers-color-scheme: dark", "@media (max-width: 600px)", "overflow-x: auto",
 		"bystander watch: 1× 200", // in words, for those who do not see the picture

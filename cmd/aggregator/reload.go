@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"portico.dev/internal/aggregator"
+	"portico.dev/internal/logging"
+)
+
+// logLevel is the flag that is taken over here.
+const logLevel = "log-level"
+
+// reloader reads the settings of a front door again, when it gets SIGHUP, and takes over those that may change while it runs. A configuration
+// that is wrong leaves all as they are.
+type reloader struct {
+	log   *zap.Logger
+	level *logging.Level
+	front interface {
+		Reload(read func() (aggregator.Config, error)) error
+	}
+	// file is the configuration file, empty without one, and given the flags of the command line, which take precedence.
+	file  string
+	given []*pflag.Flag
+	// running are the settings that are in force.
+	running cliflag.NamedFlagSets
+}
+
+// changedFlags are those that were set.
+func changedFlags(sets cliflag.NamedFlagSets) (changed []*pflag.Flag) {
+	for _, name := range sets.Order {
+		sets.FlagSets[name].VisitAll(func(f *pflag.Flag) {
+			if f.Changed {
+				changed = append(changed, f)
+			}
+		})
+	}
+	return changed
+}
+
+// beside reloads at each SIGHUP for as long as serve runs.
+func (r *reloader) beside(ctx context.Context, serve func(context.Context) error) error {
+	hangUps := make(chan os.Signal, 1)
+	signal.Notify(hangUps, syscall.SIGHUP)
+	defer signal.Stop(hangUps)
+	served := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			select {
+			case <-served:
+				return
+			case <-hangUps:
+				r.reload()
+			}
+		}
+	})
+	err := serve(ctx)
+	close(served)
+	running.Wait()
+	return err
+}
+
+func (r *reloader) reload() {
+	var logs logging.Options
+	var changed []*pflag.Flag
+	err := r.front.Reload(func() (config aggregator.Config, err error) {
+		config, logs = aggregator.Default(), logging.Default()
+		sets := settings(&config, &logs)
+		if err = aggregator.CopyFlags(sets, r.given); err != nil {
+			return config, err
+		}
+		if r.file != "" {
+			if err = aggregator.ReadConfigFile(r.file, sets); err != nil {
+				return config, err
+			}
+		}
+		if err = logs.Check(); err != nil {
+			return config, err
+		}
+		changed, err = aggregator.DifferentFlags(sets, r.running)
+		return config, err
+	})
+	if err != nil {
+		r.log.Error("the settings were not reloaded; all stay as they are", zap.String("config", r.file), zap.Error(err))
+		return
+	}
+	var taken, restart []string
+	for _, f := range changed {
+		if f.Name != logLevel && !aggregator.IsReloadable(f.Name) {
+			restart = append(restart, f.Name)
+			continue
+		}
+		taken = append(taken, f.Name)
+		err = errors.Join(err, aggregator.CopyFlags(r.running, []*pflag.Flag{f}))
+	}
+	if err = errors.Join(err, r.level.Set(logs.Level)); err != nil { // both were checked
+		r.log.Error("the settings were reloaded in part", zap.Error(err))
+		return
+	}
+	r.log.Info("reloaded the settings, and looked at all files that are followed", zap.String("config", r.file), zap.Strings("changed", taken))
+	if len(restart) > 0 {
+		r.log.Warn("settings have changed that need a restart: they are not in force", zap.String("config", r.file), zap.Strings("flags", restart))
+	}
+}

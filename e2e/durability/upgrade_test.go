@@ -1,0 +1,246 @@
+package durability
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"portico.dev/e2e/programs"
+)
+
+var before = flag.String("before", "", "commit of the release before, whose aggregator is built and upgraded; auto: the newest tag, or without one the newest merge before HEAD; default: these tests are skipped")
+
+// programBefore is the aggregator of the release before. It is built once.
+func programBefore(t *testing.T) string {
+	t.Helper()
+	if *before == "" {
+		t.Skip("-before names no commit")
+	}
+	program, err := buildBefore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+var buildBefore = sync.OnceValues(func() (string, error) {
+	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the repository: %w", err)
+	}
+	commit, err := commitBefore(strings.TrimSpace(string(root)))
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(built, "aggregator-before")
+	if err := programs.BuildAt(strings.TrimSpace(string(root)), commit, program, "./cmd/aggregator"); err != nil {
+		return "", fmt.Errorf("build the release before: %w", err)
+	}
+	return program, nil
+})
+
+// commitBefore is what -before means.
+func commitBefore(root string) (string, error) {
+	if *before != "auto" {
+		return *before, nil
+	}
+	var errs []error
+	for _, args := range [][]string{{"describe", "--tags", "--abbrev=0", "--match", "v*"}, {"rev-list", "--first-parent", "--merges", "--max-count=1", "HEAD^"}} {
+		out, err := exec.Command("git", append([]string{"-C", root}, args...)...).Output()
+		if commit := strings.TrimSpace(string(out)); err == nil && commit != "" {
+			return commit, nil
+		}
+		errs = append(errs, fmt.Errorf("git %s: %w", args[0], err))
+	}
+	return "", fmt.Errorf("find the release before: %w", errors.Join(errs...))
+}
+
+// Two replicas over an external etcd are upgraded one after the other, rolled back, and upgraded again, behind a load balancer. For a time
+// both releases serve side by side. No request fails, and watches and informers miss nothing.
+func TestUpgradeAndRollbackOfReplicas(t *testing.T) {
+	old := programBefore(t)
+	c := newCluster(t, 1)
+	var fronts []*frontDoor
+	for range 2 {
+		var first *frontDoor
+		if len(fronts) > 0 {
+			first = fronts[0]
+		}
+		d := newPortico(t, c.endpoints(), first)
+		d.program = old
+		d.start()
+		fronts = append(fronts, d)
+	}
+	w := newTraffic(t, fronts)
+	w.start()
+	for _, program := range []string{*aggregator, old, *aggregator} {
+		for _, d := range fronts {
+			d.program = program
+			w.restart(d)
+		}
+	}
+	w.stop()
+	w.report("upgrade, rollback and upgrade", noneMayFail)
+}
+
+// A front door with its etcd inside is upgraded, rolled back and upgraded again on its data directory, behind a socket that a service manager
+// holds. Clients wait meanwhile; no request fails, and what was written with either release is there.
+func TestUpgradeAndRollbackOfADataDirectory(t *testing.T) {
+	old := programBefore(t)
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	d := &behindSocket{t: t, dir: t.TempDir(), socket: socket.(*net.TCPListener), program: old}
+	d.start()
+	defer d.stop()
+	kubectl := newKubectl(t, filepath.Join(d.dir, "admin.kubeconfig"))
+	clients := newSocketClients(t, d)
+	for i, program := range []string{*aggregator, old, *aggregator} {
+		kubectl.apply(fmt.Sprintf("written-%d", i))
+		served := clients.served.Load()
+		d.stop()
+		d.program = program
+		d.start()
+		clients.awaitMore(served)
+		for n := range i + 1 {
+			kubectl.has(fmt.Sprintf("written-%d", n))
+		}
+	}
+	clients.stop()
+	t.Logf("%d requests, the slowest took %s", clients.served.Load(), time.Duration(clients.slowest.Load()).Round(time.Millisecond))
+}
+
+// A backup of either release is restored by either. kubectl then reads what was there, with the credentials of before, and writes.
+func TestBackupsOfOtherReleases(t *testing.T) {
+	old := programBefore(t)
+	for name, c := range map[string]struct{ makes, restores string }{
+		"of the release before":          {old, *aggregator},
+		"of this one, by the one before": {*aggregator, old},
+		"of this one":                    {*aggregator, *aggregator},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newFrontDoor(t)
+			d.program = c.makes
+			d.start()
+			kubectl := newKubectl(t, filepath.Join(d.dir, "data", "admin.kubeconfig"))
+			kubectl.apply("early")
+			d.mustCommand("backup", "a.backup", "--include-keys")
+			kubectl.apply("later")
+			d.stop()
+			// The kubeconfig is the one of before; the keys are in the backup.
+			admin, err := os.ReadFile(filepath.Join(d.dir, "data", "admin.kubeconfig"))
+			if err == nil {
+				err = errors.Join(os.Rename(filepath.Join(d.dir, "data"), filepath.Join(d.dir, "data.lost")), os.WriteFile(filepath.Join(d.dir, "kept"), admin, 0o600))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			kubectl.kubeconfig = filepath.Join(d.dir, "kept")
+			d.program = c.restores
+			d.mustCommand("restore", "a.backup", "--data-dir", "data")
+			d.start()
+			kubectl.has("early")
+			if out, err := kubectl.run("get", "widget", "later"); err == nil || !strings.Contains(out, "NotFound") {
+				t.Errorf("what is younger than the backup: %v, %s", err, out)
+			}
+			kubectl.apply("again")
+			kubectl.has("again")
+		})
+	}
+}
+
+// kubectlOf is a real kubectl with a kubeconfig.
+type kubectlOf struct {
+	t          *testing.T
+	dir        string
+	kubeconfig string
+}
+
+func newKubectl(t *testing.T, kubeconfig string) *kubectlOf {
+	t.Helper()
+	dir := t.TempDir()
+	if err := programs.Build(dir, "kubectl"); err != nil {
+		t.Fatal(err)
+	}
+	return &kubectlOf{t, dir, kubeconfig}
+}
+
+func (k *kubectlOf) run(args ...string) (string, error) {
+	return programs.Kubectl(k.dir, k.dir, k.kubeconfig)(args...)
+}
+
+// objects are of a local group, and of a custom resource, which is a definition, a watch cache and a conversion of its own.
+const objects = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: NAME, namespace: default}
+data: {written: NAME}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: NAME}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
+---
+apiVersion: shop.example.com/v1
+kind: Widget
+metadata: {name: NAME}
+spec: {size: 3}
+`
+
+const definition = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.shop.example.com}
+spec:
+  group: shop.example.com
+  names: {kind: Widget, plural: widgets, singular: widget}
+  scope: Cluster
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}
+`
+
+func (k *kubectlOf) apply(name string) {
+	k.t.Helper()
+	for _, text := range []string{definition, strings.ReplaceAll(objects, "NAME", name)} {
+		file := filepath.Join(k.dir, "objects.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			k.t.Fatal(err)
+		}
+		if out, err := k.run("apply", "--server-side", "-f", file); err != nil {
+			k.t.Fatalf("%v: %s", err, out)
+		}
+		if out, err := k.run("wait", "--for=condition=Established", "--timeout=1m", "crd/widgets.shop.example.com"); err != nil {
+			k.t.Fatalf("%v: %s", err, out)
+		}
+	}
+}
+
+func (k *kubectlOf) has(name string) {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for { // custom resources are served a moment after the start
+		out, err := k.run("get", "configmap/"+name, "clusterrole/"+name, "widget/"+name, "-n", "default", "-o", "name")
+		if want := "configmap/" + name; err == nil && strings.Contains(out, want) && strings.Contains(out, "widget.shop.example.com/"+name) {
+			return
+		}
+		if !pause(ctx, lookAgain) {
+			k.t.Errorf("%s is not there: %v: %s", name, err, out)
+			return
+		}
+	}
+}

@@ -1,0 +1,14 @@
+//go:build !linux || !amd64
+
+package programs
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// SetClock sets the clock of a process where that is supported: on Linux on amd64.
+func (p *Process) SetClock(time.Duration) error {
+	return fmt.Errorf("set the clock of %s: %w", p.name, errors.ErrUnsupported)
+}

@@ -1,0 +1,36 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Reload is the metrics of settings that are read again while the front door runs.
+type Reload struct{ successful, at prometheus.Gauge }
+
+// NewReload registers the metrics on reg. A start is a reload that was successful.
+func NewReload(reg prometheus.Registerer) *Reload {
+	r := &Reload{
+		successful: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "portico_config_last_reload_successful",
+			Help: "Whether the settings were taken over when they were last read: at the start, or at the last SIGHUP.",
+		})),
+		at: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "portico_config_last_reload_success_timestamp_seconds",
+			Help: "When the settings were last read and taken over.",
+		})),
+	}
+	r.Done(nil)
+	return r
+}
+
+// Done is the end of a reload.
+func (r *Reload) Done(err error) {
+	if err != nil {
+		r.successful.Set(0)
+		return
+	}
+	r.successful.Set(1)
+	r.at.Set(float64(time.Now().UnixMilli()) / 1000)
+}
