@@ -155,7 +155,7 @@ func (k *kwok) command(ctx context.Context) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert, key, err := k.front.keys.Cluster.Issue(pki.Leaf{CommonName: "kwok", Server: true, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	cert, key, err := k.front.keys.Cluster().Issue(pki.Leaf{CommonName: "kwok", Server: true, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
 		return nil, fmt.Errorf("certificate of kwok: %w", err)
 	}
