@@ -42,6 +42,8 @@ var innerLayers = map[string]map[string]int{
 		"kinds/kindtest": 6,
 		// Writes the documents of what is served.
 		"openapidocs/gen": 7,
+		// Writes validation from the tags of types.
+		"kinds/resource/gen": 7,
 	},
 	"discovery": {"remote": 0, "remote/remotetest": 1, "watchlist": 1, ".": 1},
 	"drill":     {"faulty": 0, ".": 1, "report": 2},

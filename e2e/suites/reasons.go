@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-const noDevices = "Portico does not serve `resource.k8s.io/v1`: [local groups](local-groups.md#what-is-not)"
+const noDevices = "Portico did not serve `resource.k8s.io/v1` at that time"
 
 // reasons says why a spec differs between the servers, by package and name. A name that ends in an asterisk stands for all that
 // begin so.

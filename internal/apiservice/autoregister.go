@@ -371,7 +371,7 @@ func builtIn() map[string]builtInGroup {
 		"resource.k8s.io":              {16200, map[string]int32{"v1": 21, "v1beta2": 15, "v1beta1": 9}},
 		"flowcontrol.apiserver.k8s.io": {16100, map[string]int32{"v1": 21, "v1beta3": 18, "v1beta2": 15, "v1beta1": 12, "v1alpha1": 9}},
 		"internal.apiserver.k8s.io":    {16000, map[string]int32{"v1alpha1": 9}},
-		"storagemigration.k8s.io":      {15800, map[string]int32{"v1beta1": 9}},
+		"storagemigration.k8s.io":      {15800, map[string]int32{"v1": 15, "v1beta1": 9}},
 		"lifecycle.k8s.io":             {15700, map[string]int32{"v1alpha1": 1}},
 		// Our own, after all of kube-apiserver's.
 		"routing.portico.dev": {15600, map[string]int32{"v1alpha1": 1}},

@@ -46,7 +46,7 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	if a.GetNamespace() == "" || resource == corev1.Resource("namespaces") || uncounted(resource) {
 		return nil
 	}
-	evaluator := evaluatorFor(resource, nil, time.Now)
+	evaluator := evaluatorFor(resource, nil, newClusterDevices(ctx, p.client), time.Now)
 	if !evaluator.Handles(a) {
 		return nil
 	}

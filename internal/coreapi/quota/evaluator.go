@@ -151,7 +151,7 @@ func uncounted(r schema.GroupResource) bool {
 }
 
 // evaluatorFor returns the evaluator of a kind. list is nil in admission.
-func evaluatorFor(r schema.GroupResource, list lister, now func() time.Time) quota.Evaluator {
+func evaluatorFor(r schema.GroupResource, list lister, d devices, now func() time.Time) quota.Evaluator {
 	switch r {
 	case corev1.Resource("pods"):
 		return pods(list, now)
@@ -159,6 +159,8 @@ func evaluatorFor(r schema.GroupResource, list lister, now func() time.Time) quo
 		return services(list)
 	case corev1.Resource("persistentvolumeclaims"):
 		return volumeClaims(list)
+	case deviceClaims:
+		return claims(list, d, now)
 	}
 	return generic.NewObjectCountEvaluator(r, list, legacyNames[r])
 }
@@ -177,10 +179,15 @@ func Kinds(name corev1.ResourceName) []schema.GroupResource {
 			return []schema.GroupResource{r}
 		}
 	}
-	for _, e := range []*evaluator{pods(nil, time.Now), services(nil), volumeClaims(nil)} {
-		if e.names(name) {
-			return []schema.GroupResource{e.resource}
+	for _, e := range []*evaluator{pods(nil, time.Now), services(nil), volumeClaims(nil), claims(nil, nil, time.Now)} {
+		if !e.names(name) {
+			continue
 		}
+		if rest, requested := strings.CutPrefix(string(name), requestsPrefix); requested && e.resource == corev1.Resource("pods") &&
+			(isExtended(rest) || strings.HasPrefix(rest, devicePrefix)) {
+			return []schema.GroupResource{e.resource, deviceClaims} // a device class may offer it
+		}
+		return []schema.GroupResource{e.resource}
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ const pageSize = 500
 
 // Measurer counts what a namespace uses. It reads from etcd, because a cache may lack what was charged for.
 type Measurer struct {
-	// Client reads pods, services and volume claims; Metadata counts the rest. Both reach only what is served
+	// Client reads pods, services, and claims on volumes and devices; Metadata counts the rest. Both reach only what is served
 	// here.
 	Client   clients.Interface
 	Metadata metadata.Interface
@@ -62,7 +62,7 @@ func (m *Measurer) ofKind(ctx context.Context, q *corev1.ResourceQuota, at schem
 	if list == nil {
 		return m.number(ctx, q, at, names)
 	}
-	stats, err := evaluatorFor(at.GroupResource(), list, time.Now).UsageStats(quota.UsageStatsOptions{
+	stats, err := evaluatorFor(at.GroupResource(), list, newClusterDevices(ctx, m.Client), time.Now).UsageStats(quota.UsageStatsOptions{
 		Namespace: q.Namespace, Resources: names, Scopes: q.Spec.Scopes, ScopeSelector: q.Spec.ScopeSelector,
 	})
 	if err != nil {
@@ -137,6 +137,8 @@ func (m *Measurer) lister(ctx context.Context, at schema.GroupVersionResource) l
 			}
 			return objects(l.Items), l.Continue, nil
 		})
+	case deviceClaims:
+		return claimLister(ctx, m.Client)
 	}
 	return nil
 }

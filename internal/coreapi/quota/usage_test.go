@@ -1,16 +1,20 @@
 package quota
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quota "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/utils/ptr"
 )
 
 func list(pairs ...string) corev1.ResourceList {
@@ -96,7 +100,7 @@ func TestWhatObjectsUse(t *testing.T) {
 		"a config map": {&corev1.ConfigMap{}, "configmaps", list("count/configmaps", "1", "configmaps", "1")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := evaluatorFor(corev1.Resource(c.kind), nil, func() time.Time { return now }).Usage(c.obj)
+			got, err := evaluatorFor(corev1.Resource(c.kind), nil, nil, func() time.Time { return now }).Usage(c.obj)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,13 +108,17 @@ func TestWhatObjectsUse(t *testing.T) {
 				t.Errorf("got  %v\nwant %v", got, c.want)
 			}
 			for resource := range got { // a quota can name all that is counted
-				if kinds := Kinds(resource); len(kinds) != 1 || kinds[0] != corev1.Resource(c.kind) {
+				kinds := Kinds(resource)
+				if resource == "requests.example.com/gpu" { // a claim on devices may be for it too
+					kinds = slices.DeleteFunc(kinds, func(r schema.GroupResource) bool { return r == deviceClaims })
+				}
+				if len(kinds) != 1 || kinds[0] != corev1.Resource(c.kind) {
 					t.Errorf("%s is said to be about %v", resource, kinds)
 				}
 			}
 		})
 	}
-	if got, err := evaluatorFor(schema.GroupResource{Group: "example.com", Resource: "widgets"}, nil, nil).Usage(&metav1.PartialObjectMetadata{}); err != nil || !quota.Equals(got, list("count/widgets.example.com", "1")) {
+	if got, err := evaluatorFor(schema.GroupResource{Group: "example.com", Resource: "widgets"}, nil, nil, nil).Usage(&metav1.PartialObjectMetadata{}); err != nil || !quota.Equals(got, list("count/widgets.example.com", "1")) {
 		t.Errorf("a custom resource: %v, %v", got, err)
 	}
 }
@@ -179,5 +187,91 @@ func TestNamesOfNothing(t *testing.T) {
 	}
 	if got := Kinds("count/deployments.apps"); len(got) != 1 || !strings.Contains(got[0].String(), "deployments.apps") {
 		t.Error(got)
+	}
+}
+
+// cluster is what a claim's evaluator reads.
+type cluster struct {
+	offered map[string]string
+	pods    []*corev1.Pod
+	made    []*resourcev1.ResourceClaim
+}
+
+func (c cluster) extendedResources() (map[string]string, error) { return c.offered, nil }
+func (c cluster) claims(string) ([]*resourcev1.ResourceClaim, error) {
+	return c.made, nil
+}
+
+func (c cluster) pod(_, name string) (*corev1.Pod, error) {
+	for _, p := range c.pods {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return nil, errors.New("there is no such pod")
+}
+
+func TestWhatClaimsOnDevicesUse(t *testing.T) {
+	exactly := func(name, class string, mode resourcev1.DeviceAllocationMode, n int64) resourcev1.DeviceRequest {
+		return resourcev1.DeviceRequest{Name: name, Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class, AllocationMode: mode, Count: n}}
+	}
+	sub := func(class string, mode resourcev1.DeviceAllocationMode, n int64) resourcev1.DeviceSubRequest {
+		return resourcev1.DeviceSubRequest{DeviceClassName: class, AllocationMode: mode, Count: n}
+	}
+	claim := func(requests ...resourcev1.DeviceRequest) *resourcev1.ResourceClaim {
+		return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: requests}}}
+	}
+	const some, all = resourcev1.DeviceAllocationModeExactCount, resourcev1.DeviceAllocationModeAll
+	const counted, a, b = "count/resourceclaims.resource.k8s.io", "a.deviceclass.resource.k8s.io/devices", "b.deviceclass.resource.k8s.io/devices"
+	const implicitA, extended = "requests.deviceclass.resource.kubernetes.io/a", "requests.example.com/gpu"
+	owner := pod(func(p *corev1.Pod) {
+		p.UID, p.Spec.Containers = "u", []corev1.Container{container("c", list("example.com/gpu", "2"), nil)}
+	})
+	ofPod := func(name string) *resourcev1.ResourceClaim {
+		c := claim(exactly("x", "a", some, 3))
+		c.Name, c.Annotations = name, map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
+		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u", Controller: ptr.To(true)}}
+		return c
+	}
+	for name, c := range map[string]struct {
+		claim *resourcev1.ResourceClaim
+		in    devices
+		want  corev1.ResourceList
+	}{
+		"nothing":                   {claim(), nil, list(counted, "1")},
+		"two requests of a class":   {claim(exactly("x", "a", some, 2), exactly("y", "a", some, 1)), nil, list(counted, "1", a, "3")},
+		"all devices":               {claim(exactly("x", "a", all, 0)), nil, list(counted, "1", a, "32")},
+		"a mode of a later version": {claim(exactly("x", "a", "Some", 5)), nil, list(counted, "1", a, "0")},
+		"alternatives count with the largest": {claim(resourcev1.DeviceRequest{FirstAvailable: []resourcev1.DeviceSubRequest{sub("a", some, 1), sub("b", some, 2), sub("a", some, 4)}}), nil,
+			list(counted, "1", a, "4", b, "2")},
+		"an extended resource": {claim(exactly("x", "a", some, 3)), cluster{offered: map[string]string{"a": "example.com/gpu"}},
+			list(counted, "1", a, "3", implicitA, "3", extended, "3")},
+		"of a pod that is charged for two": {ofPod("c"), cluster{offered: map[string]string{"a": "example.com/gpu"}, pods: []*corev1.Pod{owner}},
+			list(counted, "1", a, "3", implicitA, "3", extended, "1")},
+		"a second one of the pod": {ofPod("c"), cluster{offered: map[string]string{"a": "example.com/gpu"}, pods: []*corev1.Pod{owner}, made: []*resourcev1.ResourceClaim{ofPod("b")}},
+			list(counted, "1", a, "3", implicitA, "3", extended, "3")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := evaluatorFor(deviceClaims, nil, c.in, time.Now).Usage(c.claim)
+			if err != nil || !quota.Equals(got, c.want) {
+				t.Errorf("got %v, %v, want %v", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestNamesOfDevices(t *testing.T) {
+	in := cluster{offered: map[string]string{"a": "example.com/gpu"}}
+	e := evaluatorFor(deviceClaims, nil, in, time.Now)
+	names := []corev1.ResourceName{"count/resourceclaims.resource.k8s.io", "b.deviceclass.resource.k8s.io/devices", "requests.deviceclass.resource.kubernetes.io/a", "requests.example.com/gpu"}
+	others := []corev1.ResourceName{"requests.deviceclass.resource.kubernetes.io/b", "requests.example.com/tpu", "pods", "requests.cpu"}
+	if got := e.MatchingResources(append(others, names...)); !slices.Equal(got, names) {
+		t.Errorf("got %v, want %v", got, names)
+	}
+	if got := Kinds("requests.example.com/gpu"); !slices.Equal(got, []schema.GroupResource{corev1.Resource("pods"), deviceClaims}) {
+		t.Errorf("an extended resource is about %v", got)
+	}
+	if got := Kinds("b.deviceclass.resource.k8s.io/devices"); !slices.Equal(got, []schema.GroupResource{deviceClaims}) {
+		t.Errorf("devices of a class are about %v", got)
 	}
 }

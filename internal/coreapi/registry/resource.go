@@ -134,6 +134,10 @@ type Resource struct {
 	// Authorize finds a field that the author of a write may not set to what it is, in an object that is valid otherwise.
 	// It is asked about creates (old is nil) and updates of the main resource, whatever their verb, and makes them Invalid.
 	Authorize func(ctx context.Context, e *Environment, obj, old runtime.Object) *field.Error
+	// CheckCreate and CheckStatus find what a new object, or a new status, may not say in view of its author and its namespace. Their
+	// errors are in front of those of Rules. Nil: nothing.
+	CheckCreate func(ctx context.Context, e *Environment, obj runtime.Object) field.ErrorList
+	CheckStatus func(ctx context.Context, e *Environment, obj, old runtime.Object) field.ErrorList
 	// Warn returns what to tell the author of a write in view of other objects.
 	Warn func(ctx context.Context, e *Environment, obj runtime.Object) []string
 }

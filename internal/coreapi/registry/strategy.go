@@ -91,7 +91,12 @@ func (s Strategy) unchanged(obj, old runtime.Object) bool {
 }
 
 func (s Strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	return s.authorized(ctx, append(s.Resource.Rules.Create(obj), s.Privileged(obj)...), obj, nil)
+	var errs field.ErrorList
+	if s.Resource.CheckCreate != nil {
+		errs = s.Resource.CheckCreate(ctx, s.Environment, obj)
+	}
+	errs = append(errs, s.Resource.Rules.Create(obj)...)
+	return s.authorized(ctx, append(errs, s.Privileged(obj)...), obj, nil)
 }
 
 func (s Strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
@@ -201,8 +206,12 @@ func (s StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set
 	return s.Resets(paths...)
 }
 
-func (s StatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return s.Resource.Rules.Status(obj, old)
+func (s StatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	var errs field.ErrorList
+	if s.Resource.CheckStatus != nil {
+		errs = s.Resource.CheckStatus(ctx, s.Environment, obj, old)
+	}
+	return append(errs, s.Resource.Rules.Status(obj, old)...)
 }
 
 // WarningsOnUpdate is silent: what would be warned about was not in the request.

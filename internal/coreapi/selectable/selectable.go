@@ -26,11 +26,19 @@ type Fields struct {
 	labels map[string]string
 	// add sets the values under the names that labels maps to.
 	add func(set fields.Set, obj runtime.Object)
+	// namesKind has refusals of unknown labels say the kind.
+	namesKind bool
 }
 
 // Of are the fields of a kind whose Go type is T.
 func Of[T runtime.Object](labels map[string]string, add func(set fields.Set, obj T)) *Fields {
 	return &Fields{labels: labels, add: func(set fields.Set, obj runtime.Object) { add(set, obj.(T)) }}
+}
+
+// NamingTheKind has clients that ask for an unknown label told of which kind, as kube-apiserver does for some.
+func (f *Fields) NamingTheKind() *Fields {
+	f.namesKind = true
+	return f
 }
 
 // Attrs returns the labels of an object and the fields that a selector may ask for: it is a storage.AttrFunc.
@@ -56,6 +64,9 @@ func (f *Fields) Register(scheme *runtime.Scheme, kind schema.GroupVersionKind) 
 	return scheme.AddFieldLabelConversionFunc(kind, func(label, value string) (string, string, error) {
 		if known, ok := f.labels[label]; ok {
 			return known, value, nil
+		}
+		if f.namesKind {
+			return "", "", fmt.Errorf("field label not supported for %s: %s", kind, label)
 		}
 		return "", "", fmt.Errorf("field label not supported: %s", label)
 	})

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,7 +21,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		batchv1.AddToScheme, certificatesv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme, rbacv1.AddToScheme, registerAll,
+		batchv1.AddToScheme, certificatesv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme, rbacv1.AddToScheme, resourcev1.AddToScheme, registerAll,
 	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
@@ -107,6 +108,8 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 			"field label not supported: name"},
 		"core's name for a field of the newer events": {eventsv1.SchemeGroupVersion.WithKind("Event"), "involvedObject.name",
 			"field label not supported: involvedObject.name"},
+		"slices by the generation of their pool": {resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"), "spec.pool.generation",
+			"field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.pool.generation"},
 		"any field of a kind that has none": {rbacv1.SchemeGroupVersion.WithKind("Role"), "rules",
 			`"rules" is not a known field selector: only "metadata.name", "metadata.namespace"`},
 	} {

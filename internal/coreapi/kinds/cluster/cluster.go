@@ -1,4 +1,4 @@
-// Package cluster lists the groups that only clusters with nodes need: workloads, volumes, scheduling, and the certificates
+// Package cluster lists the groups that only clusters with nodes need: workloads, volumes, devices, scheduling, and the certificates
 // of nodes and pods. A program that does not import it serves the groups of package kinds alone.
 package cluster
 
@@ -10,8 +10,10 @@ import (
 	"portico.dev/internal/coreapi/kinds/certificates"
 	"portico.dev/internal/coreapi/kinds/node"
 	"portico.dev/internal/coreapi/kinds/policy"
+	"portico.dev/internal/coreapi/kinds/resource"
 	"portico.dev/internal/coreapi/kinds/scheduling"
 	storagekinds "portico.dev/internal/coreapi/kinds/storage"
+	"portico.dev/internal/coreapi/kinds/storagemigration"
 	"portico.dev/internal/coreapi/registry"
 )
 
@@ -27,5 +29,7 @@ func All() []registry.Group {
 		storagekinds.Group(),
 		scheduling.Group(),
 		node.Group(),
+		resource.Group(),
+		storagemigration.Group(),
 	)
 }
