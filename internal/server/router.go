@@ -144,7 +144,7 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 				}
 				return began
 			})
-			defer done()
+			filters.AtEnd(r.Context(), filters.StepFunc(func(any) { done() }))
 			r, route = watching, latest
 		}
 	}
