@@ -42,29 +42,28 @@ func Chain(handler http.Handler, filters []Filter) http.Handler {
 }
 
 // Recover turns a panic into a 500 Status, or into an aborted stream when the response had begun: a client must never
-// take half a response for a whole one.
+// take half a response for a whole one. It also ends each request (AtEnd), when what its handler gave Continue has returned.
 func Recover(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handler {
+	s := &server{log, m}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			defer func() {
-				p := recover()
-				if p == nil {
-					return
-				}
-				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-					panic(http.ErrAbortHandler) // an abort on purpose: net/http closes the stream and stays quiet
-				}
-				m.Panics.Inc()
-				log.Error("panic while serving a request", append(logging.PanicFields(p), zap.String("method", r.Method),
-					zap.String("path", Bounded(r.URL.Path)), zap.String("audit-id", request.AuditID(r.Context())))...)
-				if ResponseOf(w).Started() {
-					panic(http.ErrAbortHandler)
-				}
-				respond.Error(w, r, apierrors.NewInternalError(errors.New("this request met a fault in the server; its log holds the details")))
-			}()
-			next.ServeHTTP(w, r)
+			s.serve(contextOf(r.Context()), w, r, func() { next.ServeHTTP(w, r) })
 		})
 	}
+}
+
+// panicked answers a request whose handler panicked with p.
+func (s *server) panicked(w http.ResponseWriter, r *http.Request, p any) {
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(http.ErrAbortHandler) // an abort on purpose: net/http closes the stream and stays quiet
+	}
+	s.metrics.Panics.Inc()
+	s.log.Error("panic while serving a request", append(logging.PanicFields(p), zap.String("method", r.Method),
+		zap.String("path", Bounded(r.URL.Path)), zap.String("audit-id", request.AuditID(r.Context())))...)
+	if ResponseOf(w).Started() {
+		panic(http.ErrAbortHandler)
+	}
+	respond.Error(w, r, apierrors.NewInternalError(errors.New("this request met a fault in the server; its log holds the details")))
 }
 
 // AuditID gives the request its id and the time at which it was received. accepted is what is taken over of the caller's
@@ -172,11 +171,17 @@ func Deadline(longRunning func(*http.Request) bool, timeout func(*http.Request) 
 				received = time.Now()
 			}
 			c.SetDeadline(received.Add(limit))
-			defer c.Finish()
+			c.AtEnd(finish{c})
 			next.ServeHTTP(w, r)
 		})
 	}
 }
+
+// finish is the Step of Deadline.
+type finish struct{ *Context }
+
+// End implements Step.
+func (f finish) End(any) { f.Finish() }
 
 // newAuditID is a random UUID (RFC 9562, version 4). Ids must differ and need not be secret: whoever may read one of
 // the logs may read them all, so the system's cryptographic source is not used for each request.

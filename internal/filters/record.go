@@ -17,6 +17,11 @@ import (
 type Context struct {
 	request.Context
 	auditIDHeader [1]string // the value of the Audit-Id header
+
+	steps       []Step  // what is called at the end, the last one first
+	stepsBuffer [5]Step // room for steps: most requests have no more
+	rest        func()  // the rest of the response; nil: there is none
+	continues   bool    // the handler has returned, and the request is not over
 }
 
 type contextKey struct{}

@@ -48,6 +48,9 @@ type Destination struct {
 	Fallback Fallback
 	// Observer is told what becomes of the request. May be nil.
 	Observer Observer
+	// Continues is set for a request in a chain (package filters) whose handler does nothing more when Serve has returned. The body of a
+	// long-running response is then relayed after that (filters.Continue).
+	Continues bool
 	// Quiet is for a request that no client waits for: failures are told to the Observer, and neither logged as warnings nor counted.
 	Quiet bool
 }
@@ -141,6 +144,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, t Destination) {
 	if err != nil && t.Fallback != nil && mayRepeat(r, err) {
 		if next, ok := t.Fallback.Elsewhere(r, t); ok {
 			p.log.Debug("request goes to another replica", append(x.fields(), zap.Error(err))...)
+			next.Continues = t.Continues
 			x = p.exchange(w, r, next)
 			err = x.serve()
 		}
@@ -183,6 +187,8 @@ type exchange struct {
 	url         url.URL      // of the request to the backend
 	values      headerValues // of its headers
 	span        trace.Span   // of the attempt under way, when the request is traced
+	response    *http.Response
+	continues   bool // its response is relayed after serve
 }
 
 // serve returns an error as long as nothing was written.
@@ -278,12 +284,16 @@ func (x *exchange) roundTrip(header http.Header) error {
 		}
 	}
 	out, up := x.upstreamRequest(header, x.proxy.config.HeaderTimeout), &x.upstream
-	defer up.release()
+	defer func() {
+		if !x.continues {
+			x.end()
+		}
+	}()
 	resp, err := x.server().RoundTrip(out)
 	if err != nil {
 		return up.wrap(err)
 	}
-	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	x.response = resp
 	if err := up.checkEnded(); err != nil {
 		return err
 	}
@@ -309,8 +319,21 @@ func (x *exchange) roundTrip(header http.Header) error {
 	if conv != nil && convertible(resp) {
 		return x.relayConverted(resp, conv, up)
 	}
+	if x.longRunning && x.dest.Continues {
+		x.continues = true
+		x.relayLater(resp, up)
+		return nil
+	}
 	x.relay(resp, up)
 	return nil
+}
+
+// end ends what roundTrip has begun at the backend.
+func (x *exchange) end() {
+	if x.response != nil {
+		_ = x.response.Body.Close() // an error of the body was met while it was read
+	}
+	x.upstream.release()
 }
 
 // becomeLongRunning releases the backend's concurrency slot, and tells the observer: what follows may go on for long.

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/transport"
 )
 
@@ -72,19 +73,43 @@ func sameOrigin(values []string) bool {
 
 // relay writes the response. From here on failure means breaking it off.
 func (x *exchange) relay(resp *http.Response, up *upstreamContext) {
-	x.copyHeader(resp.Header)
-	announced := x.announceTrailers(resp.Trailer)
-	streaming := resp.ContentLength < 0 || x.longRunning
-	idle := x.proxy.config.BodyIdle
-	if streaming {
-		idle = 0
+	x.relayBody(resp, up, x.relayHeader(resp, up))
+}
+
+// relayLater writes the header, and the rest when the handler has returned.
+func (x *exchange) relayLater(resp *http.Response, up *upstreamContext) {
+	filters.AtEnd(x.r.Context(), filters.StepFunc(func(any) { x.end() }))
+	announced := x.relayHeader(resp, up)
+	flusher(x.w)()
+	filters.Continue(x.r.Context(), func() { x.relayBody(resp, up, announced) })
+}
+
+// streams reports whether each part of a response is to be sent at once.
+func (x *exchange) streams(resp *http.Response) bool { return resp.ContentLength < 0 || x.longRunning }
+
+// idle is how long a part of the body may take. 0: any time.
+func (x *exchange) idle(resp *http.Response) time.Duration {
+	if x.streams(resp) {
+		return 0
 	}
-	up.headersWritten(idle)
+	return x.proxy.config.BodyIdle
+}
+
+// relayHeader writes the header, and returns how many trailers it announces.
+func (x *exchange) relayHeader(resp *http.Response, up *upstreamContext) (announced int) {
+	x.copyHeader(resp.Header)
+	announced = x.announceTrailers(resp.Trailer)
+	up.headersWritten(x.idle(resp))
 	x.w.WriteHeader(resp.StatusCode)
+	return announced
+}
+
+func (x *exchange) relayBody(resp *http.Response, up *upstreamContext, announced int) {
 	var flush func()
-	if streaming {
+	if x.streams(resp) {
 		flush = flusher(x.w)
 	}
+	idle := x.idle(resp)
 	if err := x.copyBody(resp.Body, resp.ContentLength, flush, up, idle); err != nil {
 		x.abort(err, up)
 		return
@@ -96,9 +121,11 @@ func (x *exchange) relay(resp *http.Response, up *upstreamContext) {
 const (
 	bufferSize      = 64 << 10
 	smallBufferSize = 4 << 10
+	// watchBufferSize is for long-running responses, which have a buffer while they wait: as much as a frame or a record of TLS has.
+	watchBufferSize = 16 << 10
 )
 
-var buffers, smallBuffers = poolOf(bufferSize), poolOf(smallBufferSize)
+var buffers, smallBuffers, watchBuffers = poolOf(bufferSize), poolOf(smallBufferSize), poolOf(watchBufferSize)
 
 func poolOf(size int) *sync.Pool {
 	return &sync.Pool{New: func() any {
@@ -108,8 +135,11 @@ func poolOf(size int) *sync.Pool {
 }
 
 // bufferPool is where a buffer for a body of that length comes from; a negative length is unknown.
-func bufferPool(length int64) *sync.Pool {
-	if length >= 0 && length <= smallBufferSize {
+func bufferPool(length int64, longRunning bool) *sync.Pool {
+	switch {
+	case longRunning:
+		return watchBuffers
+	case length >= 0 && length <= smallBufferSize:
 		return smallBuffers
 	}
 	return buffers
@@ -158,7 +188,7 @@ func (s *source) fill(b []byte) (n int, waits bool, err error) {
 // that is done once, if the rest of the length keeps it waiting: a client that is a proxy must know that there is a response before its
 // patience ends.
 func (x *exchange) copyBody(body io.Reader, length int64, flush func(), up *upstreamContext, idle time.Duration) error {
-	from, room, begun := x.sourceOf(body), bufferPool(length), false
+	from, room, begun := x.sourceOf(body), bufferPool(length, x.longRunning), false
 	if flush != nil && from.waits() {
 		flush()
 	}

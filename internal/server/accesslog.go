@@ -20,26 +20,43 @@ import (
 // accessLogFilter is the one place where requests are timed: it counts each one and, when there is a log, writes one
 // line about it. Queries, headers and bodies are never logged: they may hold secrets.
 func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handler {
-	log = logging.Batched(log)
+	filter := &accessLog{logging.Batched(log), m}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx := r.Context()
-			info, _ := requestInfo(ctx)
-			rec := recordFrom(ctx)
-			long := request.LongRunning(info)
-			running := inFlight(m, info, long)
-			running.Inc()
-			defer func() {
-				running.Dec()
-				res, took := responseOf(w), rec.endTime().Sub(rec.started)
-				count(m, info, rec, res, long || rec.longRunning, took)
-				if log != nil {
-					line := filters.AccessLine{Request: r, Response: &res.Response, User: rec.user, Took: took}
-					logAccess(log, &accessLine{line, rec})
-				}
-			}()
+			s, r := requestContextOf(r)
+			s.access = access{filter, r, inFlight(m, s.Info, request.LongRunning(s.Info))}
+			s.access.running.Inc()
+			s.AtEnd((*accessStep)(s))
 			next.ServeHTTP(w, r)
 		})
+	}
+}
+
+// accessLog is what accessLogFilter tells of requests.
+type accessLog struct {
+	log     *zap.Logger // nil: there is none
+	metrics *metrics.Requests
+}
+
+// access is what accessLogFilter knows of a request.
+type access struct {
+	filter  *accessLog
+	request *http.Request
+	running prometheus.Gauge
+}
+
+// accessStep is the Step of accessLogFilter.
+type accessStep requestContext
+
+// End implements filters.Step.
+func (s *accessStep) End(any) {
+	a, rec := &s.access, &s.record
+	a.running.Dec()
+	took := rec.endTime().Sub(rec.started)
+	count(a.filter.metrics, s.Info, rec, s.response.Code, rec.longRunning || request.LongRunning(s.Info), took)
+	if a.filter.log != nil {
+		line := filters.AccessLine{Request: a.request, Response: &s.response.Response, User: rec.user, Took: took}
+		logAccess(a.filter.log, &accessLine{line, rec})
 	}
 }
 
@@ -67,16 +84,15 @@ func inFlight(m *metrics.Requests, info *apirequest.RequestInfo, long bool) prom
 // component is the label value of kube-apiserver, which dashboards select by.
 const component = "apiserver"
 
-func count(m *metrics.Requests, info *apirequest.RequestInfo, rec *record, res *response, long bool, took time.Duration) {
+func count(m *metrics.Requests, info *apirequest.RequestInfo, rec *record, code int, long bool, took time.Duration) {
 	var group, version, resource, subresource string
 	// A group, version or resource becomes a label only when it is served: a scanner must not fill the registry.
 	if info.IsResourceRequest && rec.servedBy != "" {
 		group, version = info.APIGroup, info.APIVersion
-		if res.Code != http.StatusNotFound {
+		if code != http.StatusNotFound {
 			resource, subresource = info.Resource, info.Subresource
 		}
 	}
-	code := res.Code
 	if code == 0 {
 		code = http.StatusOK
 	}

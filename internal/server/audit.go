@@ -51,7 +51,7 @@ func auditFilter(a Auditor) func(http.Handler) http.Handler {
 			if info, _ := requestInfo(r.Context()); request.LongRunning(info) {
 				t.response.OnCode = func() { t.processStage(auditinternal.StageResponseStarted, outcome{}) }
 			}
-			defer t.end()
+			t.ctx.AtEnd(t)
 			next.ServeHTTP(w, r)
 		})
 	}
@@ -221,21 +221,17 @@ func (t *requestAudit) responseOutcome() outcome {
 	return outcome{known: true, code: t.response.Code}
 }
 
-// end sends the last event of a request, however it ended.
-func (t *requestAudit) end() {
+// End implements filters.Step: it sends the last event of a request, however it ended.
+func (t *requestAudit) End(panicked any) {
 	t.response.OnCode = nil
-	p := recover()
-	if err, ok := p.(error); p == nil || ok && errors.Is(err, http.ErrAbortHandler) {
+	if err, ok := panicked.(error); panicked == nil || ok && errors.Is(err, http.ErrAbortHandler) {
 		t.processStage(auditinternal.StageResponseComplete, outcome{})
-	} else {
-		t.processStage(auditinternal.StagePanic, outcome{
-			known: true, code: http.StatusInternalServerError, reason: metav1.StatusReasonInternalError,
-			text: "the handler met a fault; the log holds the details",
-		})
+		return
 	}
-	if p != nil {
-		panic(p)
-	}
+	t.processStage(auditinternal.StagePanic, outcome{
+		known: true, code: http.StatusInternalServerError, reason: metav1.StatusReasonInternalError,
+		text: "the handler met a fault; the log holds the details",
+	})
 }
 
 // auditRefusal audits a request whose credential failed. There is no user to name, and the log has the reason.

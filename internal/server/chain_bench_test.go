@@ -40,7 +40,7 @@ func BenchmarkChain(b *testing.B) {
 			name          string
 			audit, access bool
 		}{{"bare", false, false}, {"audit", true, false}, {"log", false, true}, {"audit+log", true, true}} {
-			h := benchChain(b, bench.config.Fairness, shape, c.audit, c.access)
+			h := benchChain(b, bench.config.Fairness, c.audit, c.access, benchEnd(shape))
 			for _, parallel := range []int{1, 32} {
 				b.Run(fmt.Sprintf("%s/%s/%d", shape, c.name, parallel), func(b *testing.B) { benchParallel(b, h, shape, parallel) })
 			}
@@ -131,7 +131,7 @@ func (w *idleWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w *idleWriter) Flush()                      {}
 
 // benchChain ends everything that it starts with the benchmark.
-func benchChain(b *testing.B, turns *fairness.Fairness, shape string, audited, logged bool) http.Handler {
+func benchChain(b *testing.B, turns *fairness.Fairness, audited, logged bool, end http.Handler) http.Handler {
 	b.Helper()
 	reg, dir := prometheus.NewRegistry(), b.TempDir()
 	c := ChainConfig{
@@ -160,7 +160,7 @@ func benchChain(b *testing.B, turns *fairness.Fairness, shape string, audited, l
 	if logged {
 		c.AccessLog = benchAccessLog(b, dir)
 	}
-	h, err := NewChain(c, benchEnd(shape))
+	h, err := NewChain(c, end)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func benchRules(reg prometheus.Registerer) (*authz.Authorizer, error) {
 	meta := metav1.ObjectMeta{Name: "things", Namespace: "ns1"}
 	rules.Load(rbac.Policy{
 		Roles: []*rbacv1.Role{{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-			Verbs: []string{"get", "list"}, APIGroups: []string{"bench.example.com", ""}, Resources: []string{"things", "configmaps"},
+			Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"bench.example.com", "example.com", ""}, Resources: []string{"things", "configmaps"},
 		}}}},
 		RoleBindings: []*rbacv1.RoleBinding{{
 			ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "things"},

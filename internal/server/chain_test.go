@@ -127,7 +127,7 @@ func newBench(allowed ...string) *bench {
 	return b
 }
 
-func (b *bench) chain(t *testing.T) http.Handler {
+func (b *bench) chain(t testing.TB) http.Handler {
 	t.Helper()
 	h, err := NewChain(b.config, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.mu.Lock()

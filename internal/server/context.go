@@ -25,8 +25,9 @@ type requestContext struct {
 	filters.Context
 	record   record
 	response response
+	access   access       // what is logged of the request
+	audit    requestAudit // the audit events of the request
 
-	audit            requestAudit                 // the audit events of the request
 	local            *localRequest                // what the library needs that serves the local groups; nil: they do not serve it
 	authWarnings     authWarnings                 // what authentication warns of
 	attributes       *authorizer.AttributesRecord // what the authorizer is asked, before impersonation; nil: not known yet
@@ -200,6 +201,18 @@ type response struct {
 
 	withhold func() []string // withheld.go; nil: nothing is
 	withheld bool
+}
+
+// Continue has rest called when the handler has returned, as filters.Continue says. False: the server cannot do that.
+func (w *response) Continue(rest func()) bool {
+	s, ok := w.ResponseWriter.(interface{ Continue(rest func()) })
+	if ok {
+		s.Continue(func() {
+			defer w.slowClients.forget(w)
+			rest()
+		})
+	}
+	return ok
 }
 
 // hijackable is a response over HTTP/1.1, whose connection can be taken over for an upgrade. HTTP/2 has no such thing,

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
@@ -107,6 +108,12 @@ func (d *Drainer) end() {
 	}
 }
 
+// drainStep is the Step of the filter.
+type drainStep struct{ *Drainer }
+
+// End implements filters.Step.
+func (s drainStep) End(any) { s.end() }
+
 var closeConnection = []string{"close"} // shared, and never written to
 
 func (d *Drainer) filter() func(http.Handler) http.Handler {
@@ -120,7 +127,7 @@ func (d *Drainer) filter() func(http.Handler) http.Handler {
 				respond.Error(w, r, refusal)
 				return
 			}
-			defer d.end()
+			filters.AtEnd(r.Context(), drainStep{d})
 			if (d.leaving.Load() || d.shedding.Load()) && r.Header["Upgrade"] == nil {
 				w.Header()["Connection"] = closeConnection
 			}
@@ -129,8 +136,8 @@ func (d *Drainer) filter() func(http.Handler) http.Handler {
 			// An upgraded stream (a console, a port-forward) has no clean end that we could give it: it gets the grace.
 			if request.LongRunning(info) && r.Header.Get("Upgrade") == "" {
 				ctx, cancel := context.WithCancel(r.Context())
-				defer cancel()
-				defer context.AfterFunc(ending, cancel)()
+				stop := context.AfterFunc(ending, cancel)
+				filters.AtEnd(ctx, filters.StepFunc(func(any) { stop(); cancel() }))
 				r = r.WithContext(ctx)
 			}
 			next.ServeHTTP(w, r)

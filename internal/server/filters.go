@@ -23,7 +23,7 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// recoverFilter makes the context and the response recorder of the request, and recovers panics.
+// recoverFilter makes the context and the response recorder of the request, recovers panics, and ends the request.
 func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func(http.Handler) http.Handler {
 	recovers := filters.Recover(log, m)
 	return func(next http.Handler) http.Handler {
@@ -243,7 +243,7 @@ func authenticatedFilter(next http.Handler) http.Handler {
 		if !s.Credential.Expires.IsZero() && request.LongRunning(s.Info) {
 			// A watch that outlives the identity that opened it would show what it may not see any more (B10).
 			ctx, cancel := context.WithDeadline(r.Context(), s.Credential.Expires)
-			defer cancel()
+			s.AtEnd(filters.StepFunc(func(any) { cancel() }))
 			r = r.WithContext(ctx)
 		}
 		next.ServeHTTP(w, r)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 
 	"portico.dev/internal/fairness"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
@@ -51,7 +52,7 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 			case room <- struct{}{}:
 				rec := recordFrom(r.Context())
 				rec.seat = room
-				defer rec.releaseSeat()
+				filters.AtEnd(r.Context(), seatStep{rec})
 				next.ServeHTTP(w, r)
 			default:
 				tooManyRequests(w, r, 1, m)
@@ -59,6 +60,18 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 		})
 	}
 }
+
+// seatStep and reservationStep are the Steps that give a seat back.
+type (
+	seatStep        struct{ *record }
+	reservationStep struct{ *fairness.Reservation }
+)
+
+// End implements filters.Step.
+func (s seatStep) End(any) { s.releaseSeat() }
+
+// End implements filters.Step.
+func (s reservationStep) End(any) { s.Release() }
 
 // seatLimit has as many seats as its capacity; nil has no bound.
 type seatLimit chan struct{}
@@ -104,11 +117,12 @@ func fairnessFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler
 				tooManyRequests(w, r, reserved.RetryAfter, m)
 				return
 			}
-			defer reserved.Release()
+			filters.AtEnd(ctx, reservationStep{reserved})
 			rec := recordFrom(ctx)
 			rec.seat, rec.releases = reserved, releases
 			if watch {
-				defer f.RegisterWatch(r)()
+				forget := f.RegisterWatch(r)
+				filters.AtEnd(ctx, filters.StepFunc(func(any) { forget() }))
 				r = r.WithContext(flowcontrol.WithInitializationSignal(ctx, reserved))
 			}
 			next.ServeHTTP(w, r)

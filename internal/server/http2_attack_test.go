@@ -24,7 +24,7 @@ type attacker struct {
 	stream  uint32
 }
 
-func (l *listening) attack(t *testing.T) *attacker {
+func (l *listening) attack(t testing.TB) *attacker {
 	t.Helper()
 	conn, err := tls.Dial("tcp", l.address, &tls.Config{RootCAs: l.roots, NextProtos: []string{"h2"}})
 	if err != nil {

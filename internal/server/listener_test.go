@@ -33,7 +33,7 @@ type listening struct {
 }
 
 // listen runs a real server with the whole chain in front of b's handler.
-func (b *bench) listen(t *testing.T, grace time.Duration, change ...func(*Server)) *listening {
+func (b *bench) listen(t testing.TB, grace time.Duration, change ...func(*Server)) *listening {
 	t.Helper()
 	authority, err := pki.NewAuthority("cluster")
 	if err != nil {

@@ -70,6 +70,7 @@ func NewPeerChain(c ChainConfig, replicas Replicas, m *metrics.Peers, next http.
 // replica that has just begun to live.
 func peerFilter(replicas Replicas, m *metrics.Peers, log *zap.Logger) func(http.Handler) http.Handler {
 	slots := newSeatLimit(maxHandedOn)
+	release := filters.StepFunc(func(any) { slots.Release() })
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			statement, err := replicas.Verify(r)
@@ -83,7 +84,7 @@ func peerFilter(replicas Replicas, m *metrics.Peers, log *zap.Logger) func(http.
 			}
 			select {
 			case slots <- struct{}{}:
-				defer slots.Release()
+				filters.AtEnd(r.Context(), release)
 			default:
 				m.Received("limited")
 				respond.Error(w, r, apierrors.NewTooManyRequests("this replica serves as many requests of other replicas as it may", 1))

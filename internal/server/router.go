@@ -144,7 +144,7 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 				}
 				return began
 			})
-			defer done()
+			filters.AtEnd(r.Context(), filters.StepFunc(func(any) { done() }))
 			r, route = watching, latest
 		}
 	}
@@ -272,6 +272,7 @@ func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apis
 	rec.holdSeat(named || request.LongRunning(info))
 	defer rec.cancelSeatRelease()
 	target.Observer = rec
+	target.Continues = !named && isChains(w)
 	if named {
 		// The filters took it for a short one, since they ran before it was known who serves it.
 		target.LongRunning, rec.longRunning = true, true
@@ -286,6 +287,15 @@ func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apis
 	if s.Unknown != nil && route.Backend != nil && filters.ResponseOf(w).Code == http.StatusNotFound && info != nil && info.IsResourceRequest && info.Name == "" {
 		s.Unknown(route)
 	}
+}
+
+// isChains reports whether a writer is that of the chain. Whoever serves a response through another one has to do something when it is over.
+func isChains(w http.ResponseWriter) bool {
+	switch w.(type) {
+	case *response, hijackable:
+		return true
+	}
+	return false
 }
 
 func isLongRunning(info *apirequest.RequestInfo, subresources []string) bool {

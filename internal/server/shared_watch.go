@@ -15,6 +15,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/routing"
@@ -45,7 +46,13 @@ func (s *Router) serveSharedWatch(w http.ResponseWriter, r *http.Request, info *
 		rec.proxied = true
 		rec.LongRunning()
 	}
-	return s.SharedWatches.Serve(r.Context(), w, &q)
+	watch := s.SharedWatches.Serve(r.Context(), w, &q)
+	if watch == nil {
+		return false
+	}
+	filters.AtEnd(r.Context(), filters.StepFunc(func(any) { watch.Leave() }))
+	filters.Continue(r.Context(), watch.Run)
+	return true
 }
 
 // notInSharedQuery are the parameters that say where and how a watch begins or ends.

@@ -59,23 +59,46 @@ func (b *watchedBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for {
 		select {
 		case event := <-events:
+			switch event {
+			case endsWatch:
+				b.forget(events)
+				return
+			case abortsWatch:
+				b.forget(events)
+				panic(http.ErrAbortHandler)
+			}
 			_, _ = w.Write([]byte(event))
 			_ = http.NewResponseController(w).Flush()
 		case <-r.Context().Done():
-			b.mu.Lock()
-			delete(b.watchers, events)
-			b.mu.Unlock()
+			b.forget(events)
 			return
 		}
 	}
 }
 
+func (b *watchedBackend) forget(events chan string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.watchers, events)
+}
+
+// endsWatch and abortsWatch are lines that end a watch.
+const endsWatch, abortsWatch = "end\n", "abort\n"
+
 // send sends an event to all watches.
-func (b *watchedBackend) send(version int) {
+func (b *watchedBackend) send(version int) { b.sendLarge(version, 0) }
+
+// sendLarge sends one with so many bytes more.
+func (b *watchedBackend) sendLarge(version, bytes int) {
+	b.sendLine(fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"w%[1]d","namespace":"a","resourceVersion":"%[1]d"}%[2]s}}`,
+		version, strings.Repeat(" ", bytes)))
+}
+
+func (b *watchedBackend) sendLine(line string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for events := range b.watchers {
-		events <- fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"w%[1]d","namespace":"a","resourceVersion":"%[1]d"}}}`+"\n", version)
+		events <- line + "\n"
 	}
 }
 

@@ -38,7 +38,7 @@ func tracingFilter(tracer trace.Tracer) func(http.Handler) http.Handler {
 			rec := recordFrom(r.Context())
 			info, _ := requestInfo(r.Context())
 			ctx, span := beginSpan(r, tracer, rec)
-			defer func() { endSpan(span, r, info, rec, responseOf(w)) }()
+			filters.AtEnd(ctx, filters.StepFunc(func(any) { endSpan(span, r, info, rec, responseOf(w)) }))
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})
 	}

@@ -20,7 +20,7 @@ var defects = []mutants.Mutant{
 	mutants.Of("the end of the initial events has the version of the last event", "history.go", "o.Metadata.ResourceVersion, o.Metadata.Annotations = h.version,", "o.Metadata.ResourceVersion, o.Metadata.Annotations = h.latest(),"),
 	mutants.Of("who watches again begins where the stream began", "stream.go", "\t\tversion = t.latest()\n", ""),
 	mutants.Of("a server that has forgotten the version is watched on", "stream.go", "\t\tif e.status.Code == http.StatusGone {\n\t\t\treturn &expiredError{e.status.Message}\n\t\t}\n", ""),
-	mutants.Of("objects that may be older than a client asks for are sent", "watches.go", "!seen(q.Version, t.history.version)", "false"),
+	mutants.Of("objects that may be older than a client asks for are sent", "watch.go", "!seen(q.Version, t.history.version)", "false"),
 	mutants.Of("objects have no bound", "watches.go", "s.bytes > s.config.MaxObjectBytes && size > 0", "false"),
 	mutants.Of("a stream goes on for nobody", "watches.go", "return t.clients == 0 && time.Since(t.abandoned) >= lingers", "return false"),
 	mutants.Of("clients stay when the APIRoute has changed", "stream.go", "t.watches.unwanted(t) || !t.of.Current()", "t.watches.unwanted(t)"),

@@ -122,94 +122,37 @@ func (s *Watches) begin(f func(context.Context)) bool {
 	return true
 }
 
-// Serve answers a watch from a shared one, until the client leaves, its lifetime is over, or the stream ends. False: it cannot be shared, and
-// nothing was written.
-func (s *Watches) Serve(ctx context.Context, w http.ResponseWriter, q *Request) bool {
+// Serve begins the response to a watch from a shared one; Run serves the rest, and Leave follows. Nil: the watch cannot be shared, and nothing
+// was written.
+func (s *Watches) Serve(ctx context.Context, w http.ResponseWriter, q *Request) (begun *Watch) {
 	t := s.join(q)
 	if t == nil {
-		return false
+		return nil
 	}
-	defer s.leave(t)
+	defer func() {
+		if begun == nil {
+			s.leave(t)
+		}
+	}()
 	select {
 	case <-t.ready:
 	case <-ctx.Done():
-		return false
+		return nil
 	}
 	if !t.hasBegun() || q.isInitial() && !t.objectsKnown(ctx) {
-		return false
+		return nil
 	}
-	t.mu.RLock()
-	var lines [][]byte
-	var at cursor
-	err := error(nil)
-	switch {
-	case t.ended:
-		err = errNotPlaced
-	case q.isInitial():
-		if q.Version != "" && q.Version != "0" && !seen(q.Version, t.history.version) {
-			err = errNotPlaced // the objects may be older
-			break
-		}
-		lines, at = t.history.initial(q.InitialEvents && q.Bookmarks)
-	default:
-		at, err = t.history.after(q.Version)
-	}
-	t.mu.RUnlock()
-	if err != nil {
-		return false
+	c := &Watch{stream: t, ctx: ctx, w: w, flush: http.NewResponseController(w), of: q.Of, bookmarks: q.Bookmarks, lifetime: q.Lifetime}
+	if c.begin(q) != nil {
+		return nil
 	}
 	if q.Begin != nil {
 		q.Begin()
 	}
 	w.Header()["Content-Type"], w.Header()["Cache-Control"] = []string{"application/json"}, []string{"no-cache, private"}
 	w.WriteHeader(http.StatusOK)
-	s.config.Metrics.Ended(q.Of, t.serve(ctx, w, q, at, lines))
-	return true
-}
-
-// serve writes events to a client, and returns why it ended.
-func (t *stream) serve(ctx context.Context, w http.ResponseWriter, q *Request, at cursor, lines [][]byte) (reason string) {
-	flush := http.NewResponseController(w)
-	end := time.NewTimer(q.Lifetime)
-	defer end.Stop()
-	for {
-		for _, line := range lines {
-			if _, err := w.Write(line); err != nil {
-				return metrics.WatchClientLeft
-			}
-		}
-		if flush.Flush() != nil {
-			return metrics.WatchClientLeft
-		}
-		if clear(lines); cap(lines) > maxBatch { // they keep what the ring has forgotten
-			lines = nil
-		}
-		t.mu.RLock()
-		var err error
-		lines, err = t.history.next(&at, q.Bookmarks, lines[:0])
-		ended, last, changed, more := t.ended, t.last, t.changed, at.place < t.history.end()
-		t.mu.RUnlock()
-		switch {
-		case err != nil:
-			_, _ = w.Write(expired("the client read too slowly, and events that it has not seen are not kept any more; list, and watch again")) // it may be gone
-			return metrics.WatchSlow
-		case len(lines) > 0 || more:
-			continue
-		case ended:
-			if last != nil {
-				_, _ = w.Write(last) // likewise
-				return metrics.WatchExpired
-			}
-			return metrics.WatchUpstream
-		}
-		select {
-		case <-changed:
-		case <-end.C:
-			return metrics.WatchTimeout
-		case <-ctx.Done():
-			return metrics.WatchClientLeft
-		}
-	}
+	c.send()
+	return c
 }
 
 // join returns the stream of a key, and begins it if there is none. Nil: there can be none.

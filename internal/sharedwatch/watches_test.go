@@ -79,13 +79,24 @@ type client struct {
 	broken bool
 }
 
+// serve serves a watch to its end. False: it is not shared.
+func serve(ctx context.Context, s *Watches, w http.ResponseWriter, q *Request) bool {
+	begun := s.Serve(ctx, w, q)
+	if begun == nil {
+		return false
+	}
+	defer begun.Leave()
+	begun.Run()
+	return true
+}
+
 func (h *env) watch(q *Request) *client {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &client{h: h, cancel: cancel, done: make(chan struct{}), header: http.Header{}}
 	h.begun = append(h.begun, c)
 	go func() {
 		defer close(c.done)
-		c.shared = h.Serve(ctx, c, q)
+		c.shared = serve(ctx, h.Watches, c, q)
 	}()
 	return c
 }
@@ -524,7 +535,7 @@ func TestA47WhatIsNotShared(t *testing.T) {
 	t.Run("before Run, and after it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := &env{t: t, server: newServer(), Watches: New(Config{})}
-			if h.Serve(t.Context(), &client{header: http.Header{}}, h.request("100")) {
+			if serve(t.Context(), h.Watches, &client{header: http.Header{}}, h.request("100")) {
 				t.Error("nobody would wait for it")
 			}
 		})
@@ -568,7 +579,7 @@ func (c *modelClient) run(ctx context.Context) {
 		}
 		watching, cancel := context.WithTimeout(ctx, time.Duration(1+c.random.IntN(5000))*time.Millisecond)
 		reader := &modelReader{client: c, initial: initial, expected: map[string]int{}, pause: time.Duration(c.random.IntN(3)*c.random.IntN(40)) * time.Millisecond}
-		shared := c.h.Serve(watching, reader, q)
+		shared := serve(watching, c.h.Watches, reader, q)
 		cancel()
 		if reader.again || !shared || reader.initial {
 			listed = false // what is not shared, others answer

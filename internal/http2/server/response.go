@@ -21,6 +21,7 @@ type response struct {
 	st     *stream
 	head   bool // the request is HEAD
 	header http.Header
+	rest   func() // given to Continue; nil: nothing was
 
 	mu     sync.Mutex      // guards what follows: handlers may write from several goroutines, and even too late
 	worker *worker         // owns fields; nil: the handler has returned
@@ -150,20 +151,42 @@ func (w *response) finish() error {
 	return w.flushBuffer(true)
 }
 
-// release returns what belongs to the worker.
-func (w *response) release() {
+// Continue lets the response go on when the handler has returned: rest is then called, on a goroutine whose stack is small, and the response
+// ends when it returns. Everything else is as while a handler runs. It is for the goroutine of the handler, and of rest. A panic takes it back.
+func (w *response) Continue(rest func()) { w.rest = rest }
+
+// moveTo makes another worker that of the response.
+func (w *response) moveTo(next *worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.status == 0 || w.sent {
+		w.returnFields()
+	} else {
+		w.worker.fields = nil // the response keeps them
+	}
+	w.worker = next
+}
+
+// returnFields returns the fields to the worker. mu is held.
+func (w *response) returnFields() {
 	clear(w.fields)
 	w.worker.fields = w.fields[:0]
 	if cap(w.fields) > keptFields {
 		w.worker.fields = nil
 	}
+	w.fields = nil
+}
+
+// release returns what belongs to the worker.
+func (w *response) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.returnFields()
 	if b := w.buffer; b != nil { // after a panic
 		*b = (*b)[:0]
 		buffers.Put(b)
 	}
-	w.worker, w.buffer, w.fields = nil, nil, nil
+	w.worker, w.buffer = nil, nil
 }
 
 // CloseNotify implements http.CloseNotifier.

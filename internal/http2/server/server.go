@@ -2,18 +2,19 @@
 //
 // One goroutine reads each connection, and waits for nothing else: not for a handler, and not for the client to read what
 // is written. Handlers run on workers, which are goroutines that are reused, so that a request costs neither the start of a
-// goroutine nor the growth of its stack. A handler writes its own frames (frame.Writer).
+// goroutine nor the growth of its stack. A handler writes its own frames (frame.Writer). A response may go on after its handler
+// (Continue), on a goroutine whose stack is small.
 //
 // A handler sees what net/http would show it. Where this server differs it is stricter: a body that is not as long as its
 // Content-Length is a stream error, and so is a second Content-Length.
 //
 // # What a client can make us keep
 //
-// A stream counts until its handler has returned, even if it was reset (CVE-2023-44487), and resets that a client provokes
-// count as its own (CVE-2025-8671). Header blocks are bounded compressed, decoded, and in time. Frames that ask for a
-// reply, or carry nothing, are rate-limited (ratelimit.go); a header block that is too large counts as a thousand of them.
-// Flow control bounds bodies. A response that the client does not read is reset (timeouts.go), unless its handler says that
-// it is long-running.
+// A stream counts until its handler has returned, and what that gave Continue, even if it was reset (CVE-2023-44487). Resets
+// that a client provokes count as its own (CVE-2025-8671). Header blocks are bounded compressed, decoded, and in time. Frames
+// that ask for a reply, or carry nothing, are rate-limited (ratelimit.go); a header block that is too large counts as a
+// thousand of them. Flow control bounds bodies. A response that the client does not read is reset (timeouts.go), unless its
+// handler says that it is long-running.
 package server
 
 import (

@@ -146,26 +146,44 @@ func (st *stream) reset(code frame.Code, why error) {
 	}
 }
 
-// run runs the handler on w.
+// run runs the handler on w. What the handler gave Continue is then run likewise, on a worker that is new: its stack is small.
 func (st *stream) run(w *worker) {
-	st.res.worker = w
-	st.res.fields = w.fields[:0]
-	returned := false
+	returned, continues := false, false
 	defer func() {
 		if !returned {
 			st.panicked(recover())
 		}
-		st.release(w)
-	}()
-	if !st.ctx.Ended() {
-		h := st.handler
-		if h == nil {
-			h = st.conn.server.c.Handler
+		if !continues {
+			st.release(w)
 		}
-		h.ServeHTTP(&st.res, &st.req)
+	}()
+	if rest := st.res.rest; rest != nil {
+		st.res.rest = nil
+		rest()
+	} else {
+		st.res.worker, st.res.fields = w, w.fields[:0]
+		st.handle()
 	}
-	st.finish()
+	if continues = st.res.rest != nil; continues {
+		next := newWorker(w.pool, st)
+		st.res.moveTo(next)
+		go next.loop()
+	} else {
+		st.finish()
+	}
 	returned = true
+}
+
+// handle calls the handler.
+func (st *stream) handle() {
+	if st.ctx.Ended() {
+		return
+	}
+	h := st.handler
+	if h == nil {
+		h = st.conn.server.c.Handler
+	}
+	h.ServeHTTP(&st.res, &st.req)
 }
 
 // panicked is called after a panic of the handler. p is nil if runtime.Goexit ended the goroutine.

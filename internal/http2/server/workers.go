@@ -40,8 +40,12 @@ func (p *workerPool) run(st *stream) {
 		return
 	}
 	p.mu.Unlock()
-	w := &worker{pool: p, work: make(chan *stream, 1), next: st}
-	go w.loop()
+	go newWorker(p, st).loop()
+}
+
+// newWorker returns a worker that is to run st first.
+func newWorker(p *workerPool, st *stream) *worker {
+	return &worker{pool: p, work: make(chan *stream, 1), next: st}
 }
 
 func (w *worker) loop() {

@@ -1,0 +1,110 @@
+package sharedwatch
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"portico.dev/internal/metrics"
+)
+
+// Watch is a watch of a client that has begun. There are many of them, which wait: the goroutine that runs one needs a small stack while it
+// waits, and what only the beginning needs is not kept.
+type Watch struct {
+	stream    *stream
+	ctx       context.Context
+	w         http.ResponseWriter
+	flush     *http.ResponseController
+	of        string
+	bookmarks bool
+	lifetime  time.Duration
+
+	at      cursor
+	lines   [][]byte        // to be written next
+	changed <-chan struct{} // what it waits for when it has everything
+	ended   string          // why the response ends; empty: it does not
+}
+
+// begin places the client. An error: the stream does not have what it asks for.
+func (c *Watch) begin(q *Request) (err error) {
+	t := c.stream
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	switch {
+	case t.ended:
+		return errNotPlaced
+	case !q.isInitial():
+		c.at, err = t.history.after(q.Version)
+		return err
+	case q.Version != "" && q.Version != "0" && !seen(q.Version, t.history.version):
+		return errNotPlaced // the objects may be older
+	}
+	c.lines, c.at = t.history.initial(q.InitialEvents && q.Bookmarks)
+	return nil
+}
+
+// Leave is called when the response is over, whatever happened.
+func (c *Watch) Leave() { c.stream.watches.leave(c.stream) }
+
+// Run feeds the client until it leaves, its lifetime is over, or the stream ends.
+func (c *Watch) Run() {
+	end := time.NewTimer(c.lifetime)
+	defer end.Stop()
+	for c.ended == "" {
+		select {
+		case <-c.changed:
+			c.send()
+		case <-end.C:
+			c.ended = metrics.WatchTimeout
+		case <-c.ctx.Done():
+			c.ended = metrics.WatchClientLeft
+		}
+	}
+	c.stream.watches.config.Metrics.Ended(c.of, c.ended)
+}
+
+// send writes everything that the client has not seen.
+func (c *Watch) send() {
+	for c.ended == "" {
+		for _, line := range c.lines {
+			if _, err := c.w.Write(line); err != nil {
+				c.ended = metrics.WatchClientLeft
+				return
+			}
+		}
+		if c.flush.Flush() != nil {
+			c.ended = metrics.WatchClientLeft
+			return
+		}
+		if clear(c.lines); cap(c.lines) > maxBatch { // they keep what the ring has forgotten
+			c.lines = nil
+		}
+		if !c.next() {
+			return
+		}
+	}
+}
+
+// next takes the lines that follow, and reports whether there may be more of them.
+func (c *Watch) next() bool {
+	t := c.stream
+	t.mu.RLock()
+	var err error
+	c.lines, err = t.history.next(&c.at, c.bookmarks, c.lines[:0])
+	ended, last, more := t.ended, t.last, c.at.place < t.history.end()
+	c.changed = t.changed
+	t.mu.RUnlock()
+	switch {
+	case err != nil:
+		_, _ = c.w.Write(expired("the client read too slowly, and events that it has not seen are not kept any more; list, and watch again")) // it may be gone
+		c.ended = metrics.WatchSlow
+	case len(c.lines) > 0 || more:
+		return true
+	case ended && last != nil:
+		_, _ = c.w.Write(last) // likewise
+		c.ended = metrics.WatchExpired
+	case ended:
+		c.ended = metrics.WatchUpstream
+	}
+	return false
+}
