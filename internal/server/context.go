@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"portico.dev/internal/filters"
+	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/request"
 	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
@@ -35,11 +36,16 @@ type requestContext struct {
 
 type requestContextKey struct{}
 
-// newRequestContext makes the context of a request that begins, and the request with it. The context of r may belong to
-// another request, for which this one is made within the server; that one's requestContext is not touched.
+// newRequestContext makes the context of a request that begins, and the request with it, which may be r itself. The context of r may
+// belong to another request, for which this one is made within the server; that one's requestContext is not touched.
 func newRequestContext(r *http.Request) (*requestContext, *http.Request) {
 	c := &requestContext{}
 	c.Context.Context = request.Context{Context: r.Context(), RemoteAddr: r.RemoteAddr}
+	// Our HTTP/2 server makes a request for its handler alone, and does not touch it again. Over HTTP/1.1 a request gets its trailers later.
+	if _, ours := r.Context().(*httpmsg.Context); ours && r.ProtoMajor == 2 {
+		*r = *r.WithContext(c)
+		return c, r
+	}
 	return c, r.WithContext(c)
 }
 
