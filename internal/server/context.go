@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/audit"
@@ -201,8 +202,10 @@ type response struct {
 	filters.Response
 
 	ctx         *requestContext
-	slowClients *slowClients // nil: not tracked
-	slow        slowResponse // its entry there
+	slowClients *slowClients  // nil: not tracked
+	slow        *slowResponse // its entry there, which slowClients guards; nil: it has had none
+	listed      atomic.Bool   // slow is set
+	flushed     atomic.Bool
 
 	withhold func() []string // withheld.go; nil: nothing is
 	withheld bool
@@ -227,10 +230,16 @@ func (w *response) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	w.SetCode(http.StatusOK)
+	if !w.flushed.Load() && w.Bytes+int64(len(p)) <= engineBuffer {
+		return w.Response.Write(p)
+	}
 	w.slowClients.writing(w, len(p))
 	defer w.slowClients.written(w)
 	return w.Response.Write(p)
 }
+
+// engineBuffer is how much of a body every engine keeps until its handler returns or flushes: such writes wait for no client.
+const engineBuffer = 2 << 10
 
 // Flush implements http.Flusher.
 func (w *response) Flush() {
@@ -238,6 +247,7 @@ func (w *response) Flush() {
 		return
 	}
 	w.SetCode(http.StatusOK)
+	w.flushed.Store(true)
 	w.slowClients.writing(w, 0)
 	defer w.slowClients.written(w)
 	w.Response.Flush()
