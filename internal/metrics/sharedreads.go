@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // How a read that may be shared was answered.
 const (
@@ -20,7 +24,13 @@ const (
 type SharedReads struct {
 	served *prometheus.CounterVec
 	bytes  prometheus.Gauge
+
+	mu     sync.RWMutex // guards what follows
+	series map[sharedSeries]prometheus.Counter
 }
+
+// sharedSeries are the label values of a series of served, which is looked up once.
+type sharedSeries struct{ apiRoute, result string }
 
 // NewSharedReads registers the metrics of shared reads on reg.
 func NewSharedReads(reg prometheus.Registerer) *SharedReads {
@@ -38,9 +48,23 @@ func NewSharedReads(reg prometheus.Registerer) *SharedReads {
 
 // Served counts a read.
 func (s *SharedReads) Served(apiRoute, result string) {
-	if s != nil {
-		s.served.WithLabelValues(apiRoute, result).Inc()
+	if s == nil {
+		return
 	}
+	key := sharedSeries{apiRoute, result}
+	s.mu.RLock()
+	counter, ok := s.series[key]
+	s.mu.RUnlock()
+	if !ok {
+		counter = s.served.WithLabelValues(apiRoute, result)
+		s.mu.Lock()
+		if s.series == nil {
+			s.series = map[sharedSeries]prometheus.Counter{}
+		}
+		s.series[key] = counter
+		s.mu.Unlock()
+	}
+	counter.Inc()
 }
 
 // Keeps is how many bytes are kept.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/audit"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"portico.dev/internal/filters"
+	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/request"
 	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
@@ -36,11 +38,16 @@ type requestContext struct {
 
 type requestContextKey struct{}
 
-// newRequestContext makes the context of a request that begins, and the request with it. The context of r may belong to
-// another request, for which this one is made within the server; that one's requestContext is not touched.
+// newRequestContext makes the context of a request that begins, and the request with it, which may be r itself. The context of r may
+// belong to another request, for which this one is made within the server; that one's requestContext is not touched.
 func newRequestContext(r *http.Request) (*requestContext, *http.Request) {
 	c := &requestContext{}
 	c.Context.Context = request.Context{Context: r.Context(), RemoteAddr: r.RemoteAddr}
+	// Our HTTP/2 server makes a request for its handler alone, and does not touch it again. Over HTTP/1.1 a request gets its trailers later.
+	if _, ours := r.Context().(*httpmsg.Context); ours && r.ProtoMajor == 2 {
+		*r = *r.WithContext(c)
+		return c, r
+	}
 	return c, r.WithContext(c)
 }
 
@@ -196,8 +203,10 @@ type response struct {
 	filters.Response
 
 	ctx         *requestContext
-	slowClients *slowClients // nil: not tracked
-	slow        slowResponse // its entry there
+	slowClients *slowClients  // nil: not tracked
+	slow        *slowResponse // its entry there, which slowClients guards; nil: it has had none
+	listed      atomic.Bool   // slow is set
+	flushed     atomic.Bool
 
 	withhold func() []string // withheld.go; nil: nothing is
 	withheld bool
@@ -234,10 +243,16 @@ func (w *response) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	w.SetCode(http.StatusOK)
+	if !w.flushed.Load() && w.Bytes+int64(len(p)) <= engineBuffer {
+		return w.Response.Write(p)
+	}
 	w.slowClients.writing(w, len(p))
 	defer w.slowClients.written(w)
 	return w.Response.Write(p)
 }
+
+// engineBuffer is how much of a body every engine keeps until its handler returns or flushes: such writes wait for no client.
+const engineBuffer = 2 << 10
 
 // Flush implements http.Flusher.
 func (w *response) Flush() {
@@ -245,6 +260,7 @@ func (w *response) Flush() {
 		return
 	}
 	w.SetCode(http.StatusOK)
+	w.flushed.Store(true)
 	w.slowClients.writing(w, 0)
 	defer w.slowClients.written(w)
 	w.Response.Flush()

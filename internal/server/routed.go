@@ -26,7 +26,7 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apis
 		return
 	}
 	user := ""
-	if who, ok := apirequest.UserFrom(r.Context()); ok {
+	if who, ok := requestUser(r.Context()); ok {
 		user = who.GetName()
 	}
 	q := routing.NewRequest(info, user, r.Header)
@@ -42,7 +42,8 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apis
 		s.serveChoice(w, r, route, routing.Choice{Backend: chosen, Fallback: -1})
 		return
 	case stored && isCollection(r, info):
-		s.serveCollection(w, r, info, route, &q, choices)
+		kept := q // on the heap, as others are not
+		s.serveCollection(w, r, info, route, &kept, slices.Clone(choices))
 		return
 	case choices[0].ReadOnly && !q.Reads() && len(choices) == 1:
 		refuseWrite(w, r, route, choices[0])
@@ -51,13 +52,14 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apis
 		return
 	}
 	if len(choices) > 1 {
-		s.serveMerged(w, r, route, &q, choices)
+		kept := q
+		s.serveMerged(w, r, route, &kept, slices.Clone(choices))
 		return
 	}
 	if choices[0].Mirror != nil && !s.mayMirror(r, info, &q, route, choices[0].Mirror) {
 		choices[0].Mirror = nil
 	}
-	if shared := choices[0].Shared; shared != nil && shared.Watches && s.serveSharedWatch(w, r, info, route, choices[0]) {
+	if shared := choices[0].Shared; shared != nil && shared.Watches && info.Verb == "watch" && s.serveSharedWatch(w, r, info, route, choices[0]) {
 		return
 	}
 	if shared := choices[0].Shared; shared != nil && s.SharedReads != nil && mayShare(r, info, route.Options.LongRunningSubresources) {

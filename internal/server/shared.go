@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -24,9 +25,17 @@ import (
 // serveShared answers a read that may share a response with equal ones. It is authorized already, as every one that shares it.
 func (s *Router) serveShared(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice) {
 	NoteServedBy(r.Context(), route.Parts[c.Backend].Name)
+	key := sharedKey(r, route, &c)
+	if !s.SharedReads.ServeKept(w, key, route.Name, c.Shared.MaxAge) {
+		s.sendShared(w, r, route, c, key)
+	}
+}
+
+// sendShared answers a read that finds no response.
+func (s *Router) sendShared(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice, key sharedreads.Key) {
 	rec := recordFrom(r.Context())
 	s.SharedReads.Serve(w, r, sharedreads.Request{
-		Key: sharedKey(r, route, c), Of: route.Name,
+		Key: key, Of: route.Name,
 		Policy:  sharedreads.Policy{MaxAge: c.Shared.MaxAge, StaleIfError: c.Shared.StaleIfError},
 		Waiting: rec.releaseSeat, // what it waits for has a concurrency slot of the backend
 		Send:    func(w http.ResponseWriter) { s.serveChoice(w, r, route, c) },
@@ -39,7 +48,7 @@ func mayShare(r *http.Request, info *apirequest.RequestInfo, longRunning []strin
 	if _, plain := plainRead(r, info, longRunning); !plain || r.Header["Pragma"] != nil {
 		return false
 	}
-	if who, ok := apirequest.UserFrom(r.Context()); ok && deletesByWhatItReads[who.GetName()] {
+	if who, ok := requestUser(r.Context()); ok && deletesByWhatItReads[who.GetName()] {
 		return false
 	}
 	for _, v := range r.Header["Cache-Control"] {
@@ -72,6 +81,9 @@ func plainRead(r *http.Request, info *apirequest.RequestInfo, longRunning []stri
 			return nil, false
 		}
 	}
+	if r.URL.RawQuery == "" {
+		return nil, true
+	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, false
@@ -89,36 +101,56 @@ var notInKey = map[string]bool{
 
 // sharedKey is equal for requests that may share a response: of the same state of an APIRoute, of one backend, with the same path, query
 // and headers, and from the same caller unless all callers share.
-func sharedKey(r *http.Request, route *apiservice.Route, c routing.Choice) string {
-	h := sha256.New()
-	add(h, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, r.URL.EscapedPath(), r.URL.RawQuery)
-	_ = binary.Write(h, binary.BigEndian, route.Routing.Generation)
-	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+func sharedKey(r *http.Request, route *apiservice.Route, c *routing.Choice) sharedreads.Key {
+	p := keyTexts.Get().(*keyText)
+	defer keyTexts.Put(p)
+	b := binary.BigEndian.AppendUint64(p.text[:0], uint64(route.Routing.Generation))
+	b = appendTexts(b, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, r.URL.EscapedPath(), r.URL.RawQuery)
+	names := p.names[:0]
+	for name := range r.Header {
 		if !notInKey[name] && !strings.HasPrefix(name, "X-Forwarded-") {
-			add(h, name)
-			add(h, r.Header[name]...)
+			names = append(names, name)
 		}
 	}
-	if who, ok := apirequest.UserFrom(r.Context()); ok && !c.Shared.AllCallers {
-		add(h, who.GetName(), who.GetUID())
-		add(h, slices.Sorted(slices.Values(who.GetGroups()))...)
+	slices.Sort(names)
+	for _, name := range names {
+		b = appendTexts(appendTexts(b, name), r.Header[name]...)
+	}
+	clear(names)
+	if who, ok := requestUser(r.Context()); ok && !c.Shared.AllCallers {
+		b = appendTexts(b, who.GetName(), who.GetUID())
+		b = appendTexts(b, slices.Sorted(slices.Values(who.GetGroups()))...)
 		extra := who.GetExtra()
 		for _, key := range slices.Sorted(maps.Keys(extra)) {
-			add(h, key)
-			add(h, extra[key]...)
+			b = appendTexts(appendTexts(b, key), extra[key]...)
 		}
 	}
-	return string(h.Sum(nil))
+	key := sha256.Sum256(b)
+	if cap(b) <= maxKeptKeyText && cap(names) <= maxKeptKeyText/16 {
+		p.text, p.names = b, names
+	}
+	return key
 }
 
-// add adds texts with their number and lengths, so that no two lists are the same bytes.
-func add(h hash.Hash, texts ...string) {
-	var size [8]byte
-	binary.BigEndian.PutUint64(size[:], uint64(len(texts)))
-	_, _ = h.Write(size[:])
-	for _, text := range texts {
-		binary.BigEndian.PutUint64(size[:], uint64(len(text)))
-		_, _ = h.Write(size[:])
-		_, _ = h.Write([]byte(text))
-	}
+// keyText is what a key is the hash of, and room for the names of headers.
+type keyText struct {
+	text  []byte
+	names []string
 }
+
+// maxKeptKeyText bounds the room that is used again: a client may send a long header.
+const maxKeptKeyText = 4 << 10
+
+var keyTexts = sync.Pool{New: func() any { return &keyText{make([]byte, 0, 1<<10), make([]string, 0, 16)} }}
+
+// appendTexts appends texts with their number and lengths, so that no two lists are the same bytes.
+func appendTexts(b []byte, texts ...string) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(len(texts)))
+	for _, text := range texts {
+		b = append(binary.BigEndian.AppendUint64(b, uint64(len(text))), text...)
+	}
+	return b
+}
+
+// add adds texts to a hash as appendTexts does.
+func add(h hash.Hash, texts ...string) { _, _ = h.Write(appendTexts(nil, texts...)) }

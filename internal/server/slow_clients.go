@@ -73,7 +73,11 @@ func (c *slowClients) writing(w *response, size int) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a := &w.slow
+	if w.slow == nil {
+		w.slow = &slowResponse{}
+		w.listed.Store(true)
+	}
+	a := w.slow
 	a.size = size
 	if a.writers++; a.writers > 1 {
 		return
@@ -94,7 +98,7 @@ func (c *slowClients) written(w *response) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a := &w.slow
+	a := w.slow
 	if a.writers--; a.writers > 0 {
 		return
 	}
@@ -111,12 +115,12 @@ func (c *slowClients) written(w *response) {
 
 // forget is called when the request of w has been served.
 func (c *slowClients) forget(w *response) {
-	if c == nil {
+	if c == nil || !w.listed.Load() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if a := &w.slow; a.charged > 0 {
+	if a := w.slow; a.charged > 0 {
 		c.used.Give(a.user, a.charged)
 		w.chargeMemory(-a.charged)
 		a.charged = 0
@@ -149,7 +153,7 @@ func (c *slowClients) check() {
 
 // checkResponse is called with mu held.
 func (c *slowClients) checkResponse(w *response, now time.Time) {
-	a := &w.slow
+	a := w.slow
 	before, since := a.lastCheck, a.taken
 	a.lastCheck, a.taken = c.checks, w.takenBytes()
 	if before != c.checks-1 || a.ended || a.taken-since >= fastClientBytes {
@@ -181,7 +185,7 @@ func (c *slowClients) checkResponse(w *response, now time.Time) {
 // release gives back the seat and the slot of w, and reports whether there is memory for what it holds. Called with mu
 // held.
 func (c *slowClients) release(w *response) bool {
-	a, s := &w.slow, w.ctx
+	a, s := w.slow, w.ctx
 	holds := int64(a.size) + slowResponseBytes
 	if s.record.proxied {
 		holds += slowProxiedBytes

@@ -1,10 +1,13 @@
 package sharedreads
 
 import (
+	"crypto/sha256"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -39,10 +42,12 @@ type Policy struct {
 	StaleIfError time.Duration
 }
 
+// Key is equal for requests that may share a response: a cryptographic hash of all that may be different in others.
+type Key [sha256.Size]byte
+
 // Request is a read that may be shared.
 type Request struct {
-	// Key is equal for requests that may share a response.
-	Key string
+	Key Key
 	// Of is the name of the APIRoute or its backend, for metrics.
 	Of     string
 	Policy Policy
@@ -58,19 +63,32 @@ type Cache struct {
 	now    func() time.Time
 
 	mu        sync.Mutex // guards what follows
-	kept      *simplelru.LRU[string, *kept]
+	kept      *simplelru.LRU[Key, *kept]
 	bytes     int64 // of kept
-	flights   map[string]*flight
+	flights   map[Key]*flight
 	receiving int64 // bytes of responses that are being received
 }
 
 // kept is a response.
 type kept struct {
-	header   http.Header
+	fields   []field
 	body     []byte
 	received time.Time
 	until    time.Time // it is forgotten then
 	size     int64
+	age      atomic.Pointer[age] // as it was written last
+}
+
+// field is one of the header. All responses have the same values: whoever adds to them gets a copy.
+type field struct {
+	name   string
+	values []string
+	joins  bool // the front door may have values of its own
+}
+
+type age struct {
+	seconds int64
+	values  []string
 }
 
 // flight is a request that was sent, for the response of which others may wait.
@@ -92,9 +110,40 @@ func New(c Config) *Cache {
 	if c.MaxResponse <= 0 {
 		c.MaxResponse = defaultMaxResponse
 	}
-	cache := &Cache{config: c, now: time.Now, flights: map[string]*flight{}}
-	cache.kept, _ = simplelru.NewLRU(maxKept, func(_ string, k *kept) { cache.bytes -= k.size }) // it fails for sizes below 1 only
+	cache := &Cache{config: c, now: time.Now, flights: map[Key]*flight{}}
+	cache.kept, _ = simplelru.NewLRU(maxKept, func(_ Key, k *kept) { cache.bytes -= k.size }) // it fails for sizes below 1 only
 	return cache
+}
+
+// ServeKept answers a request with a response that is young enough, and reports whether there is one. It is what Serve does first, for callers
+// to whom it costs something to make a Request.
+func (c *Cache) ServeKept(w http.ResponseWriter, key Key, of string, maxAge time.Duration) bool {
+	c.mu.Lock()
+	response, now := c.youngEnough(key, maxAge)
+	c.mu.Unlock()
+	if response == nil {
+		return false
+	}
+	c.config.Metrics.Served(of, metrics.SharedKept)
+	response.writeTo(w, now)
+	return true
+}
+
+// youngEnough returns a response that is kept, and the time. It is called with mu held.
+func (c *Cache) youngEnough(key Key, maxAge time.Duration) (*kept, time.Time) {
+	k, ok := c.kept.Get(key)
+	if !ok {
+		return nil, time.Time{}
+	}
+	now := c.now()
+	switch {
+	case now.Sub(k.received) < maxAge:
+		return k, now
+	case !now.Before(k.until):
+		c.kept.Remove(key)
+		c.config.Metrics.Keeps(c.bytes)
+	}
+	return nil, time.Time{}
 }
 
 // Serve answers a request from what is kept, with the response to an equal one, or by sending it.
@@ -140,15 +189,8 @@ func (c *Cache) Serve(w http.ResponseWriter, r *http.Request, q Request) {
 func (c *Cache) join(q *Request) (response *kept, f *flight, leads bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k, ok := c.kept.Get(q.Key); ok {
-		now := c.now()
-		switch {
-		case now.Sub(k.received) < q.Policy.MaxAge:
-			return k, nil, false
-		case !now.Before(k.until):
-			c.kept.Remove(q.Key)
-			c.config.Metrics.Keeps(c.bytes)
-		}
+	if k, _ := c.youngEnough(q.Key, q.Policy.MaxAge); k != nil {
+		return k, nil, false
 	}
 	if f, ok := c.flights[q.Key]; ok {
 		return nil, f, false
@@ -207,7 +249,7 @@ func (c *Cache) land(q *Request, f *flight, response *kept, replaces bool) {
 		c.kept.Remove(q.Key)
 	}
 	if response != nil && !f.stale && response.until.After(response.received) {
-		response.size = int64(len(q.Key)+len(response.body)) + headerSize(response.header) + overhead
+		response.size = int64(len(q.Key)+len(response.body)) + fieldsSize(response.fields) + overhead
 		c.forgetOld()
 		c.kept.Add(q.Key, response)
 		for c.bytes += response.size; c.bytes > c.config.MaxBytes; {
@@ -259,10 +301,29 @@ func (c *Cache) received(n int64) {
 
 // writeTo answers with a response that was received before.
 func (k *kept) writeTo(w http.ResponseWriter, now time.Time) {
-	copyHeader(w.Header(), k.header)
-	w.Header().Set("Age", strconv.FormatInt(int64(max(0, now.Sub(k.received))/time.Second), 10))
+	h := w.Header()
+	for i := range k.fields {
+		f := &k.fields[i]
+		if have := h[f.name]; f.joins && have != nil {
+			h[f.name] = append(have[:len(have):len(have)], f.values...)
+		} else {
+			h[f.name] = f.values
+		}
+	}
+	h["Age"] = k.ageAt(now)
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(k.body) // an error is a client that left
+}
+
+// ageAt is the value of the Age header, which is the same for all within a second.
+func (k *kept) ageAt(now time.Time) []string {
+	seconds := int64(max(0, now.Sub(k.received)) / time.Second)
+	if a := k.age.Load(); a != nil && a.seconds == seconds {
+		return a.values
+	}
+	a := &age{seconds, []string{strconv.FormatInt(seconds, 10)}}
+	k.age.Store(a)
+	return a.values
 }
 
 // copyHeader adds the header of a response to that of a client's. The front door has its own audit id, and says what flow control did.
@@ -273,7 +334,7 @@ func copyHeader(to, from http.Header) {
 			if to[name] == nil {
 				to[name] = values
 			}
-		case name == "Vary" || name == "Warning" || name == "Access-Control-Expose-Headers":
+		case joins(name):
 			to[name] = append(to[name], values...)
 		default:
 			to[name] = append([]string(nil), values...)
@@ -281,15 +342,31 @@ func copyHeader(to, from http.Header) {
 	}
 }
 
+// joins reports whether a header has the values of the server beside those of the front door.
+func joins(name string) bool {
+	return name == "Vary" || name == "Warning" || name == "Access-Control-Expose-Headers"
+}
+
 // perRequest are headers that are about one request.
 func perRequest(name string) bool {
 	return name == "Audit-Id" || strings.HasPrefix(name, "X-Kubernetes-Pf-")
 }
 
-func headerSize(h http.Header) (n int64) {
+// fieldsOf is what is kept of a header.
+func fieldsOf(h http.Header) []field {
+	fields := make([]field, 0, len(h))
 	for name, values := range h {
-		for _, v := range values {
-			n += int64(len(name) + len(v) + 32)
+		if !perRequest(name) && name != "Date" && name != "Age" {
+			fields = append(fields, field{name, slices.Clip(slices.Clone(values)), joins(name)})
+		}
+	}
+	return fields
+}
+
+func fieldsSize(fields []field) (n int64) {
+	for _, f := range fields {
+		for _, v := range f.values {
+			n += int64(len(f.name) + len(v) + 32)
 		}
 	}
 	return n

@@ -2,6 +2,7 @@ package sharedreads
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -53,7 +54,7 @@ func ask(ctx context.Context, c *Cache, key string, p Policy, send func(http.Res
 			panic(cause)
 		}
 	}()
-	c.Serve(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), Request{Key: key, Policy: p, Send: send})
+	c.Serve(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), Request{Key: sha256.Sum256([]byte(key)), Policy: p, Send: send})
 	return
 }
 

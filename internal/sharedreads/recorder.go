@@ -124,13 +124,7 @@ func (w *recorder) response(now time.Time, p Policy) *kept {
 	if w.passing || w.code != http.StatusOK {
 		return nil
 	}
-	header := w.header.Clone()
-	for name := range header {
-		if perRequest(name) || name == "Date" || name == "Age" {
-			delete(header, name)
-		}
-	}
-	return &kept{header: header, body: w.body[:len(w.body):len(w.body)], received: now, until: now.Add(p.MaxAge + p.StaleIfError)}
+	return &kept{fields: fieldsOf(w.header), body: w.body[:len(w.body):len(w.body)], received: now, until: now.Add(p.MaxAge + p.StaleIfError)}
 }
 
 // free ends the recording.

@@ -59,6 +59,7 @@ type Authenticator struct {
 	trust     *Trust
 	static    *tokenFile // nil without one
 	tokens    tokenChain
+	verifier  authenticator.Token // tokens
 	requests  []authenticator.Request
 	anonymous func() (said, enabled bool, paths []string)
 	metrics   *metrics.Auth
@@ -101,6 +102,7 @@ func New(cfg Config) (*Authenticator, error) {
 		a.tokens = append(a.tokens, cfg.ServiceAccounts)
 	}
 	a.tokens = append(a.tokens, cfg.Tokens...)
+	a.verifier = a.tokens
 	return a, nil
 }
 
@@ -160,7 +162,7 @@ func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Res
 }
 
 func (a *Authenticator) authenticate(r *http.Request) (*authenticator.Response, bool, error) {
-	response, err := Authenticate(r, a.trust, a.tokens)
+	response, err := Authenticate(r, a.trust, a.verifier)
 	switch {
 	case err == nil:
 		return response, true, nil

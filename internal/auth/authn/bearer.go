@@ -71,7 +71,7 @@ func headerToken(h http.Header) (string, bool, error) {
 }
 
 func subprotocolToken(r *http.Request) (string, bool, error) {
-	if !isWebSocket(r) {
+	if len(r.Header[subprotocolHeader]) == 0 || !isWebSocket(r) {
 		return "", false, nil
 	}
 	var encoded string
@@ -129,7 +129,7 @@ func hasListItem(lines []string, item string) bool {
 
 // stripToken removes the token from where Token found it, and leaves the other subprotocols as they were.
 func stripToken(h http.Header) {
-	h.Del(authorizationHeader)
+	delete(h, authorizationHeader)
 	if len(h[subprotocolHeader]) == 0 {
 		return
 	}

@@ -59,6 +59,9 @@ func Authenticate(r *http.Request, trust *Trust, tokens authenticator.Token) (*a
 	request.NoteCredential(r.Context(), kind)
 	stripToken(r.Header)
 	trust.Headers().Strip(r)
+	if isIn(response.User) {
+		return response, nil
+	}
 	return &authenticator.Response{Audiences: response.Audiences, User: WithAuthenticated(response.User)}, nil
 }
 
@@ -89,16 +92,22 @@ func Anonymous() user.Info {
 // WithAuthenticated is u in the group system:authenticated. A front proxy may state that the client is anonymous to it;
 // such a user stays outside the group.
 func WithAuthenticated(u user.Info) user.Info {
-	groups := u.GetGroups()
-	if u.GetName() == user.Anonymous || slices.Contains(groups, user.AllAuthenticated) || slices.Contains(groups, user.AllUnauthenticated) {
+	if isIn(u) {
 		return u
 	}
+	groups := u.GetGroups()
 	return &user.DefaultInfo{
 		Name:   u.GetName(),
 		UID:    u.GetUID(),
 		Groups: append(append(make([]string, 0, len(groups)+1), groups...), user.AllAuthenticated),
 		Extra:  u.GetExtra(),
 	}
+}
+
+// isIn reports whether u is in the groups that it belongs to by having been authenticated, or must not be.
+func isIn(u user.Info) bool {
+	groups := u.GetGroups()
+	return u.GetName() == user.Anonymous || slices.Contains(groups, user.AllAuthenticated) || slices.Contains(groups, user.AllUnauthenticated)
 }
 
 // overlap is a certificate of clients that makes some client's certificate good for the front-proxy CA as well, or

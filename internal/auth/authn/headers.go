@@ -155,7 +155,10 @@ func (n Headers) checkSize(h http.Header) error {
 // CVE-2025-64484 and others). What is no token is no name, and goes too.
 func (n Headers) Strip(r *http.Request) {
 	n = n.trimmed()
-	for _, h := range []http.Header{r.Header, r.Trailer} {
+	for _, h := range [...]http.Header{r.Header, r.Trailer} {
+		if len(h) == 0 {
+			continue
+		}
 		for name := range h {
 			if !httpmsg.IsToken(name) || wellKnown.names(name) || n.names(name) {
 				delete(h, name)

@@ -18,7 +18,7 @@ import (
 
 const maxTokenFileBytes = 8 << 20
 
-// StaticTokens are the tokens of a token file, by the SHA-256 of each.
+// StaticTokens are the users of a token file, in system:authenticated already, by the SHA-256 of each token.
 //
 // A look-up by hash says nothing by the time it takes: to steer it towards a known token a client would have to find
 // inputs whose hashes begin alike (attack row B8). And a memory dump shows no token.
@@ -98,7 +98,7 @@ func (t StaticTokens) add(record []string) error {
 			}
 		}
 	}
-	t[key] = u
+	t[key] = WithAuthenticated(u)
 	return nil
 }
 

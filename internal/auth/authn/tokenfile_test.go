@@ -22,9 +22,9 @@ func TestLoadTokenFile(t *testing.T) {
 		want    *user.DefaultInfo
 		wantErr string
 	}{
-		{name: "three fields", text: "t1,alice,u-1\n", token: "t1", want: &user.DefaultInfo{Name: "alice", UID: "u-1"}},
-		{name: "groups", text: "t1,alice,u-1,\"a, b\"\n", token: "t1", want: &user.DefaultInfo{Name: "alice", UID: "u-1", Groups: []string{"a", "b"}}},
-		{name: "no uid", text: "t1,alice,\n", token: "t1", want: &user.DefaultInfo{Name: "alice"}},
+		{name: "three fields", text: "t1,alice,u-1\n", token: "t1", want: &user.DefaultInfo{Name: "alice", UID: "u-1", Groups: []string{"system:authenticated"}}},
+		{name: "groups", text: "t1,alice,u-1,\"a, b\"\n", token: "t1", want: &user.DefaultInfo{Name: "alice", UID: "u-1", Groups: []string{"a", "b", "system:authenticated"}}},
+		{name: "no uid", text: "t1,alice,\n", token: "t1", want: &user.DefaultInfo{Name: "alice", Groups: []string{"system:authenticated"}}},
 		{name: "a token that is not in it", text: "t1,alice,u-1\n", token: "t2"},
 		{name: "the beginning of a token", text: "t1,alice,u-1\n", token: "t"},
 		{name: "an empty file", text: "", token: ""},

@@ -21,20 +21,57 @@ var commonNames = []string{
 	"X-Remote-User", "X-Request-Id",
 }
 
+// nameTable finds one of few names without the cost of a map: by a hash of its length and three of its letters.
+type nameTable struct {
+	slots [nameSlots]struct{ name, other string }
+}
+
+const nameSlots = 512 // several for each name, so that nearly all are where they belong
+
+func nameSlot(name string) uint32 {
+	n := uint32(len(name))
+	return (n*37 + uint32(name[0])*5 + uint32(name[n-1])*101 + uint32(name[n/2])*17) % nameSlots
+}
+
+func (t *nameTable) add(name, other string) {
+	at := nameSlot(name)
+	for t.slots[at].name != "" {
+		at = (at + 1) % nameSlots
+	}
+	t.slots[at].name, t.slots[at].other = name, other
+}
+
+// find returns the other form of a name.
+func (t *nameTable) find(name string) (string, bool) {
+	if name == "" {
+		return "", false
+	}
+	for at := nameSlot(name); t.slots[at].name != ""; at = (at + 1) % nameSlots {
+		if t.slots[at].name == name {
+			return t.slots[at].other, true
+		}
+	}
+	return "", false
+}
+
 // canonicalNames and lowerNames map commonNames between their forms. knownNames has the lower-case names, so that decoding
 // them allocates nothing.
-var canonicalNames, lowerNames, knownNames = func() (canonical, lower, known map[string]string) {
-	canonical, lower, known = make(map[string]string, len(commonNames)), make(map[string]string, len(commonNames)), make(map[string]string, len(commonNames))
+var canonicalNames, lowerNames nameTable
+
+var knownNames = func() map[string]string {
+	known := make(map[string]string, len(commonNames))
 	for _, name := range commonNames {
 		l := asciiLower(name)
-		canonical[l], lower[name], known[l] = name, l, l
+		known[l] = l
+		canonicalNames.add(l, name)
+		lowerNames.add(name, l)
 	}
-	return canonical, lower, known
+	return known
 }()
 
 // CanonicalName is the canonical form of a lower-case name.
 func CanonicalName(lower string) string {
-	if name, ok := canonicalNames[lower]; ok {
+	if name, ok := canonicalNames.find(lower); ok {
 		return name
 	}
 	return textproto.CanonicalMIMEHeaderKey(lower)
@@ -42,7 +79,7 @@ func CanonicalName(lower string) string {
 
 // LowerName is the lower-case form of a header name. ok is false if it is not a valid header name.
 func LowerName(name string) (string, bool) {
-	if l, ok := lowerNames[name]; ok {
+	if l, ok := lowerNames.find(name); ok {
 		return l, true
 	}
 	l := asciiLower(name)

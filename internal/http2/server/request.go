@@ -112,7 +112,7 @@ func (h *headerBlock) checkLengths() error {
 
 // header makes a http.Header. All values share one slice.
 func (h *headerBlock) header() http.Header {
-	header := make(http.Header, len(h.fields)+10) // a proxy adds about ten, and growing costs more
+	header := make(http.Header, len(h.fields)) // one of up to eight fields is a small map
 	values := make([]string, len(h.fields))
 	for i, f := range h.fields {
 		name := frame.CanonicalName(f.name)
