@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/proxy"
