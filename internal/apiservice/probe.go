@@ -194,11 +194,15 @@ func (f *failure) merge(other *failure) *failure {
 		return other
 	}
 	kept, dropped := f, other
-	if other.slow != f.slow {
+	switch {
+	case f.tunnel && other.slow && other.status == 0: // the tunnel explains the connection that was lost too
+	case other.tunnel && f.slow && f.status == 0:
+		kept, dropped = other, f
+	case other.slow != f.slow:
 		if other.slow {
 			kept, dropped = other, f
 		}
-	} else if other.text("") < f.text("") {
+	case other.text("") < f.text(""):
 		kept, dropped = other, f
 	}
 	merged := *kept
@@ -348,7 +352,8 @@ func failureFromError(err error) *failure {
 		f.slow = f.slow || ours.Sent
 	}
 	// A tunnel through which nothing passes is not slow: no other backend behind it answered meanwhile.
-	f.slow = f.slow && !transport.IsTunnelError(err)
+	f.tunnel = transport.IsTunnelError(err)
+	f.slow = f.slow && !f.tunnel
 	return f
 }
 

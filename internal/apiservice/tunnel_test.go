@@ -3,6 +3,7 @@ package apiservice
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"syscall"
@@ -50,5 +51,21 @@ func TestAHangBehindATunnel(t *testing.T) {
 				t.Errorf("%+v, want %q", f, wanted)
 			}
 		})
+	}
+}
+
+// A connection that was lost, and none since because of the tunnel, is the tunnel's failure. A response is the backend's.
+func TestFailuresThatTheTunnelExplains(t *testing.T) {
+	tunnel := failureFromError(&transport.Error{Op: transport.OpDial, Err: &transport.TunnelError{Network: "cluster", Err: io.EOF}})
+	lost := failureFromError(&transport.Error{Op: transport.OpRoundTrip, Sent: true, Err: io.EOF})
+	for name, c := range map[string]struct {
+		other *failure
+		kept  bool
+	}{"a lost connection": {lost, true}, "a response": {failureFromStatus(503), false}} {
+		for _, merged := range []*failure{tunnel.merge(c.other), c.other.merge(tunnel)} {
+			if merged.tunnel != c.kept || merged.slow == c.kept {
+				t.Errorf("%s: %+v", name, merged)
+			}
+		}
 	}
 }

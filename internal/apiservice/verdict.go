@@ -244,6 +244,8 @@ type failure struct {
 	forbidden bool
 	// unreachable failures happened before the request was sent and so hold for every group-version of the backend.
 	unreachable bool
+	// tunnel failures are those of the tunnel to the backend.
+	tunnel bool
 }
 
 // history is the probes of one group-version at a backend. The zero history is that of one that was never probed.

@@ -123,6 +123,9 @@ func (g guard) checkUnresolved(address string) error {
 	if at, err := netip.ParseAddrPort(net.JoinHostPort(host, port)); err == nil {
 		return g.check(at)
 	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil { // a client may have written it: nodes/NAME:PORT/proxy
+		return &ForbiddenAddressError{Name: host, Why: "its port is no number"}
+	}
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	switch {

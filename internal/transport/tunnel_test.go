@@ -58,6 +58,7 @@ func TestA49AddressesThatNoTunnelIsAskedFor(t *testing.T) {
 		"127.0.0.1:443":      true, "[::1]:443": true, "[::ffff:169.254.169.254]:80": true, "169.254.169.254:80": true, "10.1.1.1:6443": true,
 		"localhost:443": true, "a.LOCALHOST.:443": true,
 		"127.1:443": true, "2130706433:443": true, "0x7f000001:443": true, "127.0x1:443": true, "0177.1:443": true, "1.2.3.4.:443": true, "127.0.0.08:443": true,
+		"n1:80\r\nX: y": true, "n1:http": true, "n1:": true, "n1:99999": true, "n1:+80": true,
 		"a\r\nX: y:443": true, "a b:443": true, "a/b:443": true, "fe80::1%eth0:443": true, "[fe80::1%25eth0]:443": true, ":443": true, "user@a:443": true,
 		strings.Repeat("a", 300) + ":443": true,
 	} {
