@@ -29,11 +29,6 @@ type ClientConn interface {
 	// Check finds timeouts. One goroutine calls it every ClientConfig.CheckInterval: timeouts are counted in checks. With
 	// idle, connections without requests are pinged too.
 	Check(idle bool)
-	// Skipped says that some checks were left out since the last one, because the connection was Quiet. It is called before Check.
-	Skipped(checks int)
-	// Quiet reports, after a Check, that further ones have nothing to do until a request begins or the connection is to be
-	// pinged. An engine may never report it.
-	Quiet() bool
 	// AbandonWaiting fails requests with method GET or HEAD that have no response header yet, with an error of kind
 	// Abandoned. Other requests and the connection are left alone.
 	AbandonWaiting(why error)

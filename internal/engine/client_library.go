@@ -273,12 +273,6 @@ func (c *libraryConn) Window() (now, most int64) {
 	return openWindow, openWindow
 }
 
-// Skipped implements ClientConn: no check is left out.
-func (c *libraryConn) Skipped(int) {}
-
-// Quiet implements ClientConn.
-func (c *libraryConn) Quiet() bool { return false }
-
 func (c *libraryConn) Check(idle bool) {
 	c.release()
 	select {

@@ -39,22 +39,12 @@ const checksPerTimeout = 6
 // them as often as the others would be half of what an idle process costs.
 const unusedPingEvery = 6
 
-// skipCheck reports whether nothing is to be done at this check: nobody uses the endpoint, its connections are quiet, and no
-// ping is due. It is called by the connChecker.
-func (p *connPool) skipCheck() bool {
-	p.checks++
-	if !p.quiet.Load() || p.checks%unusedPingEvery == 0 {
-		return false
-	}
-	p.skipped++
-	return true
-}
-
 // pingDue reports whether connections without requests may be pinged at this check. It is called by the connChecker.
 func (p *connPool) pingDue() bool {
 	if p.skipPings != nil && p.skipPings() {
 		return false
 	}
+	p.checks++
 	return p.checks%unusedPingEvery == 0 || p.unused == nil || !p.unused()
 }
 

@@ -4,15 +4,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
-
-	"portico.dev/internal/engine"
 )
 
 // pinged is a backend that counts the pings of each of its connections.
@@ -37,10 +33,6 @@ func (p *pinged) handle(c *tls.Conn) {
 			return
 		}
 		switch fr := frame.(type) {
-		case *http2.SettingsFrame:
-			if !fr.IsAck() {
-				_ = f.WriteSettingsAck()
-			}
 		case *http2.PingFrame:
 			p.mu.Lock()
 			p.pings[me]++
@@ -95,13 +87,6 @@ func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
 	eventually(t, 30*time.Second, "pings", func() bool { return p.count(0) >= 10 })
 	if pings, most := p.count(0), allowed(); pings > most {
 		t.Errorf("%d pings, want %d at the most", pings, most)
-	}
-	if b.set.options.Engine == engine.Portico {
-		eventually(t, 30*time.Second, "checks that are left out", func() bool {
-			b.set.checker.checking.Lock()
-			defer b.set.checker.checking.Unlock()
-			return pool.skipped > 0
-		})
 	}
 	if _, err := get(t, b); err != nil {
 		t.Fatal(err)
@@ -179,39 +164,6 @@ func TestNobodyIsLookedAtWithoutConnections(t *testing.T) {
 		})
 		if n := b.Report().Endpoints[0].Connections; n != 0 {
 			t.Errorf("%d connections are left", n)
-		}
-	}
-}
-
-func TestAConnectionOfProbesIsReplacedOnceAfterALargeDocument(t *testing.T) {
-	w := newTestEnv(t)
-	s := w.serve(text(strings.Repeat("a large document ", 64<<10))) // the library's server begins with small records
-	b := w.backend(w.set(), s.address)
-	if !b.set.options.Engine.ScansHTTP1() {
-		t.Skip("crypto/tls reads the sockets itself")
-	}
-	idle := func(e *endpoint) bool {
-		for _, pool := range []*connPool{e.probes, e.requests} {
-			pool.mu.Lock()
-			busy := pool.dialing != nil || slices.ContainsFunc(pool.conns, func(c *http2Conn) bool { return c.active > 0 || c.retired && !c.Closed() })
-			pool.mu.Unlock()
-			if busy {
-				return false
-			}
-		}
-		return true
-	}
-	for _, step := range []struct {
-		what  string
-		via   http.RoundTripper
-		conns int64
-	}{{"the first probe", b.Probe(), 2}, {"the second", b.Probe(), 2}, {"a client's request", b, 3}, {"another", b, 3}} {
-		if _, err := get(t, step.via); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, 30*time.Second, "no dial", func() bool { return idle((*b.candidates.Load())[0].endpoint) })
-		if n := int64(s.conns.Load()); n != step.conns {
-			t.Errorf("after %s: %d connections, want %d", step.what, n, step.conns)
 		}
 	}
 }

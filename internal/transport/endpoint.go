@@ -65,7 +65,6 @@ func newEndpoint(b *Backend, address string) *endpoint {
 	e.requests.skipPings = e.probes.hasConnections
 	e.silence.overdue = e.overdue
 	e.probes.unused = func() bool { return !e.requests.hasConnections() }
-	e.requests.onAdd = func() { e.probes.quiet.Store(false) }
 	return e
 }
 

@@ -9,9 +9,6 @@ import (
 // recordHead is the length of what TLS puts before each record.
 const recordHead = 5
 
-// applicationData is the type of TLS records with what is sent over it, and of all that are encrypted.
-const applicationData = 23
-
 // socketConn is the connection below TLS, and knows whether bytes have arrived that were not read yet.
 //
 // The library has a goroutine that reads an idle connection, but it may come too late: a request may be written while
@@ -31,8 +28,6 @@ type socketConn struct {
 	head [recordHead]byte // of a record, as far as it came; only the goroutine that reads knows of it
 	got  int              // how much of head came
 	left int              // of the record
-
-	largest atomic.Int32 // record that came after the handshake, in bytes; written by the goroutine that reads
 
 	// chunk bounds what one read takes beyond the record that has begun, in bytes; 0: nothing does. crypto/tls keeps the largest
 	// buffer that it ever needed: 16 to 32 KiB after a document, for as long as the connection lives.
@@ -112,9 +107,6 @@ func (s *socketConn) trackRecords(p []byte) {
 		p = p[n:]
 		if s.got += n; s.got == recordHead {
 			s.got, s.left = 0, int(s.head[3])<<8|int(s.head[4])
-			if s.head[0] == applicationData && int32(s.left) > s.largest.Load() {
-				s.largest.Store(int32(s.left))
-			}
 		}
 	}
 }

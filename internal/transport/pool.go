@@ -36,10 +36,7 @@ type connPool struct {
 	onSilent    func()                   // called when a connection did not answer pings; may be nil
 	skipPings   func() bool              // whether another pool of the endpoint is pinged instead; may be nil
 	unused      func() bool              // whether no client has used the endpoint lately, so that pings may be rare; may be nil
-	onAdd       func()                   // called with mu held when there is a new connection; may be nil
 	checks      int                      // checks so far; only the connChecker uses it
-	skipped     int                      // those of them that were left out since the last one; likewise
-	quiet       atomic.Bool              // checks may be left out, see skipCheck; set to false with mu held
 
 	size   atomic.Int32    // of conns; it lets others see without mu that there is none
 	ctx    context.Context // ends when the pool is drained
@@ -58,7 +55,6 @@ type connPool struct {
 	draining   bool          // takes no more requests
 	closed     bool          // everything is being closed: nothing may be started
 	checked    bool          // the connChecker has this pool
-	renewed    time.Time     // when a connection was replaced last
 	idleLostAt time.Time     // when onIdleLost was called last
 
 	blocked      error // why no request is sent; nil: they are
@@ -70,34 +66,12 @@ type connPool struct {
 // http2Conn is one HTTP/2 connection. Its fields are guarded by connPool.mu.
 type http2Conn struct {
 	engine.ClientConn
-	joined    bool        // it is, or was, in the pool
-	active    int         // requests on it
-	uploads   int         // those of them with a long body
-	used      bool        // had a request
-	retired   bool        // takes no more, and closes with its last request
-	idleSince time.Time   // when the last request was over
-	socket    *socketConn // nil: another engine reads it
-}
-
-const (
-	// largeRecord is the size of TLS records from which a connection of probes is replaced when it has received one, in bytes.
-	// crypto/tls keeps a buffer for the largest one as long as the connection lives, 20 KiB or so: with a thousand backends, a
-	// fifth of all memory.
-	largeRecord = 8 << 10
-	// renewInterval is the least time between two replacements in one pool: a server whose every response is large would cause a
-	// dial for each.
-	renewInterval = 10 * time.Minute
-)
-
-// renew replaces a connection that has received a large document, if it is for probes. Called with mu held.
-func (p *connPool) renew(c *http2Conn) {
-	if p.dialer.chunk == 0 || c.socket == nil || c.retired || p.draining || c.socket.largest.Load() < largeRecord {
-		return
-	}
-	if now := time.Now(); p.renewed.IsZero() || now.Sub(p.renewed) >= renewInterval {
-		p.renewed, c.retired = now, true
-		p.dial()
-	}
+	joined    bool      // it is, or was, in the pool
+	active    int       // requests on it
+	uploads   int       // those of them with a long body
+	used      bool      // had a request
+	retired   bool      // takes no more, and closes with its last request
+	idleSince time.Time // when the last request was over
 }
 
 // pendingDial is one dial and those who wait for it.
@@ -213,7 +187,6 @@ func (p *connPool) tryAcquire(u upload, settle bool) (reservation, mustWait, err
 	if err := p.blockedBy(); err != nil {
 		return reservation{}, mustWait{}, err
 	}
-	p.quiet.Store(false)
 	p.retireOldIdentity()
 	if p.http1Only {
 		if p.http1 == nil {
@@ -321,7 +294,6 @@ func (p *connPool) release(c *http2Conn, u upload) {
 		c.uploads--
 	}
 	c.idleSince = time.Now()
-	p.renew(c)
 	if c.retired && c.active == 0 {
 		c.Close()
 	}

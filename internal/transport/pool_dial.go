@@ -103,7 +103,6 @@ var errNoStreams = errors.New("the server allows no concurrent streams")
 // add makes tc a connection of the pool once the server has sent its settings.
 func (p *connPool) add(scope context.Context, tc *tls.Conn) (*http2Conn, error) {
 	c := &http2Conn{idleSince: time.Now()}
-	c.socket, _ = tc.NetConn().(*socketConn)
 	if !p.beginDial() {
 		_ = tc.Close() // it will not be used
 		return nil, &connectError{op: OpDial, err: ErrClosed}
@@ -138,10 +137,6 @@ func (p *connPool) add(scope context.Context, tc *tls.Conn) (*http2Conn, error) 
 	p.unpark()
 	p.conns = append(p.conns, c)
 	p.size.Store(int32(len(p.conns)))
-	p.quiet.Store(false)
-	if p.onAdd != nil {
-		p.onAdd()
-	}
 	if !p.checked {
 		p.checked = true
 		p.checker.add(p)
@@ -174,12 +169,7 @@ func (p *connPool) handshakeError(err error) error {
 
 // check checks every connection, and reports whether there are any.
 func (p *connPool) check(now time.Time) bool {
-	if p.skipCheck() {
-		return true
-	}
-	ping, quiet := p.pingDue(), p.unused != nil && p.unused() // before mu, for it asks other pools
-	skipped := p.skipped
-	p.skipped = 0
+	ping := p.pingDue() // before mu, for it asks other pools
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.removeEnded()
@@ -192,13 +182,8 @@ func (p *connPool) check(now time.Time) bool {
 			c.retired = true
 			c.Close()
 		}
-		if skipped > 0 {
-			c.Skipped(skipped)
-		}
 		c.Check(ping)
-		quiet = quiet && c.active == 0 && c.Quiet()
 	}
-	p.quiet.Store(quiet)
 	return true
 }
 

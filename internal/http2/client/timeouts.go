@@ -67,19 +67,6 @@ func (c *Conn) Check(idle bool) {
 	}
 }
 
-// Quiet reports, after a Check, that further ones have nothing to do until a request begins or a ping is due: there is no stream,
-// and the server owes no answer. With a thousand backends, checks of connections like that would be most of what an idle process
-// costs.
-func (c *Conn) Quiet() bool {
-	return c.timeouts.pingChecks == 0 && c.acknowledged.Load() && c.headerBlockSince.Load() == 0 && c.heldCount.Load() == 0 && !c.Closed() && !c.hasStreams()
-}
-
-// Skipped counts checks that were left out because the connection was Quiet. The goroutine that calls Check calls it before that.
-func (c *Conn) Skipped(checks int) {
-	c.checks.Add(int64(checks))
-	c.timeouts.idleChecks += checks
-}
-
 // checkProtocolTimeouts closes the connection if something is missing that the protocol requires.
 func (c *Conn) checkProtocolTimeouts() bool {
 	now, most := c.checks.Load(), int64(c.timeouts.protocolTimeout)
