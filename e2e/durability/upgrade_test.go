@@ -125,9 +125,9 @@ func TestUpgradeAndRollbackOfADataDirectory(t *testing.T) {
 func TestBackupsOfOtherReleases(t *testing.T) {
 	old := programBefore(t)
 	for name, c := range map[string]struct{ makes, restores string }{
-		"of the release before":          {old, *aggregator},
-		"of this one, by the one before": {*aggregator, old},
-		"of this one":                    {*aggregator, *aggregator},
+		"of the release before":         {old, *aggregator},
+		"of this one by the one before": {*aggregator, old},
+		"of this one":                   {*aggregator, *aggregator},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newFrontDoor(t)
@@ -135,7 +135,10 @@ func TestBackupsOfOtherReleases(t *testing.T) {
 			d.start()
 			kubectl := newKubectl(t, filepath.Join(d.dir, "data", "admin.kubeconfig"))
 			kubectl.apply("early")
-			d.mustCommand("backup", "a.backup", "--include-keys")
+			if err := os.WriteFile(filepath.Join(d.dir, "passphrase"), []byte("correct horse\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d.mustCommand("backup", "a.backup", "--include-keys", "--passphrase-file", "passphrase")
 			kubectl.apply("later")
 			d.stop()
 			// The kubeconfig is the one of before; the keys are in the backup.
@@ -148,7 +151,7 @@ func TestBackupsOfOtherReleases(t *testing.T) {
 			}
 			kubectl.kubeconfig = filepath.Join(d.dir, "kept")
 			d.program = c.restores
-			d.mustCommand("restore", "a.backup", "--data-dir", "data")
+			d.mustCommand("restore", "a.backup", "--data-dir", "data", "--passphrase-file", "passphrase")
 			d.start()
 			kubectl.has("early")
 			if out, err := kubectl.run("get", "widget", "later"); err == nil || !strings.Contains(out, "NotFound") {
