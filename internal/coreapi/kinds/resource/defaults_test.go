@@ -19,7 +19,7 @@ func TestDefaultsOfDevices(t *testing.T) {
 		{"a claim", &resourcev1.ResourceClaim{}, "spec: {" + requests + "}", "metadata: {}\nspec: {" + defaulted + "}\nstatus: {}"},
 		{"a template", &resourcev1.ResourceClaimTemplate{}, "spec: {spec: {" + requests + "}}", "metadata: {}\nspec: {metadata: {}, spec: {" + defaulted + "}}"},
 		{"what the scheduler tolerated", &resourcev1.ResourceClaim{}, "spec: {}\nstatus: {allocation: {devices: {results: [{request: a, driver: d, pool: p, device: x, tolerations: [{key: k}]}]}}}",
-			"metadata: {}\nspec: {devices: {}}\nstatus: {allocation: {devices: {results: [{request: a, driver: d, pool: p, device: x, tolerations: [{key: k, operator: Equal}]}]}}}"},
+			"metadata: {}\nspec: {devices: {requests: null}}\nstatus: {allocation: {devices: {results: [{request: a, driver: d, pool: p, device: x, tolerations: [{key: k, operator: Equal}]}]}}}"},
 	})
 }
 
