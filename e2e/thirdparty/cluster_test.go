@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,6 +73,7 @@ func TestCluster(t *testing.T) {
 		{"a drain keeps to the budget", c.drain},
 		{"a taint", c.taint},
 		{"preemption", c.preemption},
+		{"devices", c.devices},
 		{"nodes fail", c.nodesFail},
 		{"namespaces are deleted under load", c.deleteNamespaces},
 	} {
@@ -584,6 +586,103 @@ spec:
 		events, err := c.typed.CoreV1().Events("priorities").List(ctx, metav1.ListOptions{FieldSelector: "reason=Preempted"})
 		if err == nil && (o.Status.AvailableReplicas != 2 || len(events.Items) < 2) {
 			err = fmt.Errorf("%d are available, and there are %d Events", o.Status.AvailableReplicas, len(events.Items))
+		}
+		return err
+	})
+}
+
+// devices are on one node, and fewer than the pods that claim one.
+func (c *cluster) devices(t *testing.T) {
+	ctx, node := t.Context(), c.node(failing)
+	c.apply(t, `
+apiVersion: v1
+kind: Namespace
+metadata: {name: devices}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu.example.com"'}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: %s-gpus}
+spec:
+  driver: gpu.example.com
+  nodeName: %[1]s
+  pool: {name: %[1]s, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}, {name: gpu-1}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one, namespace: devices}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: training, namespace: devices}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: training}}
+  template:
+    metadata: {labels: {app: training}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]
+      containers: [{name: c, image: i, resources: {claims: [{name: gpu}]}}]
+`, node)
+	c.do(t, "-n", "devices", "rollout", "status", "deployment/training", "--timeout=170s")
+	pods, err := c.typed.CoreV1().Pods("devices").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		if p.Spec.NodeName != node {
+			t.Errorf("%s is on %s, the devices are on %s", p.Name, p.Spec.NodeName, node)
+		}
+	}
+	allocated := func() (devices []string, err error) {
+		claims, err := c.typed.ResourceV1().ResourceClaims("devices").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for _, claim := range claims.Items {
+			if a := claim.Status.Allocation; a != nil {
+				for _, r := range a.Devices.Results {
+					devices = append(devices, r.Device)
+				}
+			}
+		}
+		slices.Sort(devices)
+		return devices, nil
+	}
+	if devices, err := allocated(); err != nil || !slices.Equal(devices, []string{"gpu-0", "gpu-1"}) {
+		t.Errorf("allocated are %q, %v", devices, err)
+	}
+	c.do(t, "-n", "devices", "scale", "deployment/training", "--replicas=3")
+	eventually(t, "a third pod finds no device", func() error {
+		pods, err := c.typed.CoreV1().Pods("devices").List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
+		if err != nil {
+			return err
+		}
+		for _, p := range pods.Items {
+			for _, condition := range p.Status.Conditions {
+				if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "cannot allocate all claims") {
+					return nil
+				}
+			}
+			err = fmt.Errorf("%s has %+v", p.Name, p.Status.Conditions)
+		}
+		if err == nil {
+			err = errors.New("no pod is pending")
+		}
+		return err
+	})
+	c.do(t, "-n", "devices", "scale", "deployment/training", "--replicas=0")
+	eventually(t, "the devices are free", func() error {
+		devices, err := allocated()
+		if err == nil && len(devices) > 0 {
+			err = fmt.Errorf("allocated are %q", devices)
 		}
 		return err
 	})
