@@ -53,6 +53,9 @@ func (s *screenOf) awaitText(t *testing.T, text string) {
 	s.await(t, text, func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), text) })
 }
 
+// inReverse are the commands around the line with the cursor.
+var inReverse = strings.NewReplacer("\x1b[7m", "", "\x1b[27m", "")
+
 func TestTheTerminal(t *testing.T) {
 	const width, height = 100, 12
 	c, err := newConsole(Config{Client: &rest.Config{Host: apiServer(t, 40).URL}, Context: "test", Interval: time.Second})
@@ -82,7 +85,7 @@ func TestTheTerminal(t *testing.T) {
 
 	cursorOn("v1.g0000") // which is down, and so comes first
 	screen.await(t, "the size", func(lines []string) bool {
-		return len(lines) == height && !slices.ContainsFunc(lines, func(l string) bool { return len([]rune(strings.Trim(l, "\x1b[7m\x1b[27m"))) > width })
+		return len(lines) == height && !slices.ContainsFunc(lines, func(l string) bool { return len([]rune(inReverse.Replace(l))) > width })
 	})
 	press("\x1b[B\x1b[Bj")
 	cursorOn("v1.g0003")
