@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/metadata"
 
+	"portico.dev/internal/clients/clientstest"
 	"portico.dev/internal/lifecycle/debts"
 	"portico.dev/internal/lifecycle/namespaces"
 )
@@ -30,14 +31,14 @@ type env struct {
 }
 
 func newEnv(t *testing.T, objects ...runtime.Object) *env {
-	client := fake.NewClientset(objects...)
+	client := clientstest.NewClientset(objects...)
 	return &env{t: t, client: client, informer: informers.NewSharedInformerFactory(client, 0)}
 }
 
 func (w *env) config() Config {
 	log := zaptest.NewLogger(w.t)
 	return Config{
-		Client: w.client, Namespaces: w.informer.Core().V1().Namespaces(),
+		Client: w.client, Namespaces: w.informer.Core().V1().Namespaces(), ServiceAccounts: w.informer.Core().V1().ServiceAccounts(),
 		Finalization: namespaces.Config{
 			Metadata: emptyMetadata{}, Debts: debts.NewStore(nil, log), Probe: func(string) {},
 			Served: func() []namespaces.GroupVersion {

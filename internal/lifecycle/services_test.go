@@ -13,12 +13,13 @@ import (
 	"go.uber.org/zap/zaptest"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
+
+	"portico.dev/internal/clients/clientstest"
 )
 
 // kube-controller-manager v1.37.1 writes this condition without a reason, and would write it again over any other.
 func TestTheConditionOfARangeIsUpstreams(t *testing.T) {
-	client := fake.NewClientset()
+	client := clientstest.NewClientset()
 	c := &serviceCIDRs{client: client, ranges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, log: zaptest.NewLogger(t)}
 	for range 2 { // the first makes the object, the second sees it
 		if _, err := c.reconcile(t.Context()); err != nil {

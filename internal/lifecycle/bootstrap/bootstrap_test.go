@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/cluster-bootstrap/token/jws"
+
+	"portico.dev/internal/clients/clientstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -120,7 +122,7 @@ func TestWhenTheSignaturesAreWritten(t *testing.T) {
 // running runs both controllers in a bubble.
 func running(t *testing.T, test func(client *fake.Clientset), objects ...runtime.Object) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(objects...)
+		client := clientstest.NewClientset(objects...)
 		factory := informers.NewSharedInformerFactory(client, 0)
 		c := Config{Client: client, Secrets: factory.Core().V1().Secrets(), Logger: zaptest.NewLogger(t)}
 		c.Secrets.Informer()

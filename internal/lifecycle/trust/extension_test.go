@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"portico.dev/internal/clients/clientstest"
 )
 
 func authority(t *testing.T, name string, notAfter time.Time) []byte {
@@ -109,9 +111,9 @@ func TestTrustIsPublished(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			client := fake.NewClientset()
+			client := clientstest.NewClientset()
 			if tt.before != nil {
-				client = fake.NewClientset(existing(tt.before))
+				client = clientstest.NewClientset(existing(tt.before))
 			}
 			p := NewPublisher(client, tt.config, zaptest.NewLogger(t))
 			for range 2 { // the second time there is nothing to do
@@ -146,7 +148,7 @@ func TestTrustFollowsRotationAndRepairsItself(t *testing.T) {
 		first, second := authority(t, "first", time.Now().Add(time.Hour)), authority(t, "second", time.Now().Add(time.Hour))
 		var bundle atomic.Pointer[[]byte]
 		bundle.Store(&first)
-		client := fake.NewClientset()
+		client := clientstest.NewClientset()
 		p := NewPublisher(client, Config{ClientCA: func() []byte { return *bundle.Load() }}, zaptest.NewLogger(t))
 		if err := p.Publish(t.Context()); err != nil {
 			t.Fatal(err)
@@ -176,7 +178,7 @@ func TestTrustFollowsRotationAndRepairsItself(t *testing.T) {
 }
 
 func TestConflictIsTriedAgain(t *testing.T) {
-	client := fake.NewClientset(existing(nil))
+	client := clientstest.NewClientset(existing(nil))
 	conflicts := 0
 	client.PrependReactor("update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		conflicts++
