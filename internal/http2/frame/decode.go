@@ -23,6 +23,8 @@ type Decoder struct {
 	limits BlockLimits
 	emit   func(name, value string) error
 	table  dynamicTable
+	// checksTable is set when an invalid field was added to the table. Until then what is indexed need not be checked again.
+	checksTable bool
 
 	bytes, fields int
 	err           error
@@ -60,15 +62,20 @@ func (d *Decoder) decode(p []byte) error {
 	for begun := false; len(p) > 0; {
 		first := p[0]
 		var f headerField
-		var err error
+		var wrong, err error
 		switch {
 		case first >= 0x80: // an indexed field
 			var i uint64
 			if i, p, err = readInteger(p, 7); err == nil {
 				f, err = d.table.indexed(i)
 			}
+			if d.checksTable && err == nil {
+				wrong = checkField(f)
+			}
 		case first >= 0x40: // a literal that is added to the table
 			if f, p, err = d.literal(p, 6); err == nil {
+				wrong = checkField(f)
+				d.checksTable = d.checksTable || wrong != nil
 				d.table.add(f)
 			}
 		case first >= 0x20:
@@ -77,13 +84,15 @@ func (d *Decoder) decode(p []byte) error {
 			}
 			continue
 		default: // a literal that is not
-			f, p, err = d.literal(p, 4)
+			if f, p, err = d.literal(p, 4); err == nil {
+				wrong = checkField(f)
+			}
 		}
 		if err != nil {
 			return err
 		}
 		begun = true
-		d.field(f.name, f.value)
+		d.field(f.name, f.value, wrong)
 		if d.bytes > bombFactor*d.limits.MaxBytes { // bytes counts 32 more for each field
 			return ErrBlockBomb
 		}
@@ -128,20 +137,30 @@ func (d *Decoder) literal(p []byte, bits uint) (f headerField, rest []byte, err 
 	return f, p, err
 }
 
-func (d *Decoder) field(name, value string) {
+// field is called for each field. wrong is what checkField says of it.
+func (d *Decoder) field(name, value string, wrong error) {
 	d.bytes += len(name) + len(value) + 32
 	d.fields++
 	switch {
 	case d.err != nil:
 	case d.bytes > d.limits.MaxBytes || d.fields > d.limits.MaxFields:
 		d.err = ErrBlockTooLarge
-	case !validName(name):
-		d.err = StreamError{Code: ProtocolError, Reason: "a header name that is none"}
-	case name[0] != ':' && !httpmsg.ValidFieldValue(value): // each pseudo-header field has rules of its own
-		d.err = StreamError{Code: ProtocolError, Reason: "a header value that is none"}
+	case wrong != nil:
+		d.err = wrong
 	default:
 		d.err = d.emit(name, value)
 	}
+}
+
+// checkField is a StreamError for an invalid field.
+func checkField(f headerField) error {
+	switch {
+	case !validName(f.name):
+		return StreamError{Code: ProtocolError, Reason: "a header name that is none"}
+	case f.name[0] != ':' && !httpmsg.ValidFieldValue(f.value): // each pseudo-header field has rules of its own
+		return StreamError{Code: ProtocolError, Reason: "a header value that is none"}
+	}
+	return nil
 }
 
 // validName reports whether a name is a token in lower case, or the name of a pseudo-header field.

@@ -131,6 +131,32 @@ func TestDecoderFollowsTheTableThroughWhatItRefuses(t *testing.T) {
 	}
 }
 
+// An invalid field is none, too, where a later block refers to it, also if it was added after another error.
+func TestDecoderChecksWhatIsInTheTable(t *testing.T) {
+	for name, field := range map[string][2]string{"name": {"x bad", "value"}, "value": {"x-bad", "line\nend"}} {
+		for before, already := range map[string]error{"first": nil, "after an error": errors.New("refused")} {
+			t.Run(name+", "+before, func(t *testing.T) {
+				d := frame.NewDecoder(someLimits)
+				var b bytes.Buffer
+				e := hpack.NewEncoder(&b)
+				_ = e.WriteField(hpack.HeaderField{Name: "x-good", Value: "value"})
+				_ = e.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+				err := d.Decode(b.Bytes(), func(string, string) error { return already })
+				var wrong frame.StreamError
+				if already == nil && !errors.As(err, &wrong) || already != nil && !errors.Is(err, already) {
+					t.Fatalf("the block with it: %v", err)
+				}
+				if _, err := decode(d, []byte{0xbe}); !errors.As(err, &wrong) || wrong.Code != frame.ProtocolError {
+					t.Errorf("a reference to it: %v", err)
+				}
+				if got, err := decode(d, []byte{0xbf}); err != nil || !slices.Equal(got, []string{"x-good", "value"}) {
+					t.Errorf("a reference to the other: %q, %v", got, err)
+				}
+			})
+		}
+	}
+}
+
 // A bomb of references costs what the limits allow, and not what it stands for.
 func TestDecoderStopsCallingAtItsLimit(t *testing.T) {
 	block := encode("bomb", strings.Repeat("b", 3000))

@@ -67,15 +67,16 @@ func (e *Encoder) WriteField(name, value string) {
 		e.integer(0x80, 7, e.index(n))
 		return
 	}
-	if i, ok := staticPairs[[2]string{name, value}]; ok {
-		e.integer(0x80, 7, i)
+	static, whole := staticIndex(name, value)
+	if whole {
+		e.integer(0x80, 7, static)
 		return
 	}
 	if uint32(len(name)+len(value)+32) > e.limit/2 {
-		e.literal(0x00, 4, h, name, value) // it would evict everything else
+		e.literal(0x00, 4, static, h, name, value) // it would evict everything else
 		return
 	}
-	e.literal(0x40, 6, h, name, value)
+	e.literal(0x40, 6, static, h, name, value)
 	e.add(headerField{name, value})
 	e.byField[both%e.hashSize()], e.byName[h%e.hashSize()] = e.newest, e.newest
 }
@@ -102,12 +103,16 @@ func (e *Encoder) grow() {
 
 // WriteNeverIndexed writes a field whose value will not occur again, or must not be indexed (RFC 7541, 7.1.3).
 func (e *Encoder) WriteNeverIndexed(name, value string) {
-	e.literal(0x10, 4, maphash.String(e.seed, name), name, value)
+	if static, ok := staticNames.find(name); ok {
+		e.literal(0x10, 4, static, 0, name, value)
+		return
+	}
+	e.literal(0x10, 4, 0, maphash.String(e.seed, name), name, value)
 }
 
-func (e *Encoder) literal(kind byte, bits int, hash uint64, name, value string) {
-	index, ok := staticNames[name]
-	if !ok {
+// literal writes a field whose name is in the static table at index, or, if that is 0, perhaps in the dynamic one under hash.
+func (e *Encoder) literal(kind byte, bits int, index uint32, hash uint64, name, value string) {
+	if index == 0 {
 		n := e.byName[hash%e.hashSize()]
 		if f := e.at(n); f != nil && f.name == name {
 			index = e.index(n)

@@ -21,9 +21,12 @@ var commonNames = []string{
 	"X-Remote-User", "X-Request-Id",
 }
 
-// nameTable finds one of few names without the cost of a map: by a hash of its length and three of its letters.
-type nameTable struct {
-	slots [nameSlots]struct{ name, other string }
+// nameTable finds what is known of one of few names without the cost of a map: by a hash of its length and three of its letters.
+type nameTable[V any] struct {
+	slots [nameSlots]struct {
+		name  string
+		value V
+	}
 }
 
 const nameSlots = 512 // several for each name, so that nearly all are where they belong
@@ -33,30 +36,33 @@ func nameSlot(name string) uint32 {
 	return (n*37 + uint32(name[0])*5 + uint32(name[n-1])*101 + uint32(name[n/2])*17) % nameSlots
 }
 
-func (t *nameTable) add(name, other string) {
+func (t *nameTable[V]) add(name string, value V) {
 	at := nameSlot(name)
 	for t.slots[at].name != "" {
 		at = (at + 1) % nameSlots
 	}
-	t.slots[at].name, t.slots[at].other = name, other
+	t.slots[at].name, t.slots[at].value = name, value
 }
 
-// find returns the other form of a name.
-func (t *nameTable) find(name string) (string, bool) {
+// find returns what is known of a name.
+func (t *nameTable[V]) find(name string) (value V, ok bool) {
 	if name == "" {
-		return "", false
+		return value, false
 	}
 	for at := nameSlot(name); t.slots[at].name != ""; at = (at + 1) % nameSlots {
 		if t.slots[at].name == name {
-			return t.slots[at].other, true
+			return t.slots[at].value, true
 		}
 	}
-	return "", false
+	return value, false
 }
 
 // canonicalNames and lowerNames map commonNames between their forms. knownNames has the lower-case names, so that decoding
-// them allocates nothing.
-var canonicalNames, lowerNames nameTable
+// them allocates nothing. staticNames has the first index of each name in the static table.
+var (
+	canonicalNames, lowerNames nameTable[string]
+	staticNames                nameTable[uint32]
+)
 
 var knownNames = func() map[string]string {
 	known := make(map[string]string, len(commonNames))
@@ -65,6 +71,11 @@ var knownNames = func() map[string]string {
 		known[l] = l
 		canonicalNames.add(l, name)
 		lowerNames.add(name, l)
+	}
+	for i, f := range staticFields {
+		if i == 0 || staticFields[i-1][0] != f[0] { // fields of one name follow each other
+			staticNames.add(f[0], uint32(i+1))
+		}
 	}
 	return known
 }()
@@ -117,16 +128,17 @@ var staticFields = [...][2]string{
 	{"via", ""}, {"www-authenticate", ""},
 }
 
-// staticNames has the first index of each name, staticPairs the indices of fields with values.
-var staticNames, staticPairs = func() (map[string]uint32, map[[2]string]uint32) {
-	names, pairs := make(map[string]uint32), make(map[[2]string]uint32)
-	for i, f := range staticFields {
-		if _, ok := names[f[0]]; !ok {
-			names[f[0]] = uint32(i + 1)
-		}
-		if f[1] != "" {
-			pairs[f] = uint32(i + 1)
+// staticIndex is the index of a field in the static table, if it is there with its value, and otherwise the first index of its name; 0 for
+// none.
+func staticIndex(name, value string) (index uint32, whole bool) {
+	first, ok := staticNames.find(name)
+	if !ok || value == "" {
+		return first, false
+	}
+	for i := int(first) - 1; i < len(staticFields) && staticFields[i][0] == name; i++ {
+		if staticFields[i][1] == value {
+			return uint32(i + 1), true
 		}
 	}
-	return names, pairs
-}()
+	return first, false
+}

@@ -63,7 +63,7 @@ func appendFields(fields []responseField, name string, values []string) []respon
 	}
 	once := neverIndexed(lower)
 	for _, v := range values {
-		if httpguts.ValidHeaderFieldValue(v) && lower != "transfer-encoding" { // RFC 9113, 8.2.2
+		if httpmsg.ValidFieldValue(v) && lower != "transfer-encoding" { // RFC 9113, 8.2.2
 			fields = append(fields, responseField{lower, v, once})
 		}
 	}
