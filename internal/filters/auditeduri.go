@@ -19,6 +19,9 @@ func AuditedURI(u *url.URL) string {
 	if u.RawQuery == "" {
 		return u.EscapedPath()
 	}
+	if isAudited(u.RawQuery) { // nearly always
+		return u.EscapedPath() + "?" + u.RawQuery
+	}
 	pairs := strings.Split(u.RawQuery, "&")
 	for i, pair := range pairs {
 		switch name, _, ok := strings.Cut(pair, "="); {
@@ -30,4 +33,17 @@ func AuditedURI(u *url.URL) string {
 		}
 	}
 	return u.EscapedPath() + "?" + strings.Join(pairs, "&")
+}
+
+// isAudited reports whether all values of a query are audited.
+func isAudited(query string) bool {
+	for more := true; more; {
+		var pair string
+		pair, query, more = strings.Cut(query, "&")
+		name, _, _ := strings.Cut(pair, "=")
+		if !auditedParameters.Has(name) {
+			return false
+		}
+	}
+	return true
 }

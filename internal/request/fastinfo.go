@@ -7,7 +7,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// fastInfo is the RequestInfo of a request whose query does not matter, as nearly all are, in one allocation: the
+// fastInfo is the RequestInfo of a request whose query has no selectors, as nearly all are, in one allocation: the
 // library's own parser costs three, and for a list without parameters a decoding by reflection. Nil: the library must
 // parse it. A fuzz test compares the two.
 func fastInfo(r *http.Request) *apirequest.RequestInfo {
@@ -81,18 +81,42 @@ func (m *parsedInfo) collectionVerb(query string) *apirequest.RequestInfo {
 	if m.info.Name != "" {
 		return &m.info
 	}
-	many := ""
-	switch m.info.Verb {
-	case "get":
-		many = "list"
-	case "delete":
-		many = "deletecollection"
-	default:
+	if m.info.Verb != "get" && m.info.Verb != "delete" {
 		return &m.info
 	}
-	if query != "" {
-		return nil // it may say watch, a name or selectors
+	watch, plain := plainQuery(query)
+	switch {
+	case !plain:
+		return nil
+	case m.info.Verb == "delete":
+		m.info.Verb = "deletecollection"
+	case watch:
+		m.info.Verb = "watch"
+	default:
+		m.info.Verb = "list"
 	}
-	m.info.Verb = many
 	return &m.info
+}
+
+// plainQuery reports whether a query has nothing but parameters that say nothing of which objects a request is for, whatever their values are,
+// and whether it asks for a watch.
+func plainQuery(query string) (watch, plain bool) {
+	asked := false
+	for more := query != ""; more; {
+		var pair string
+		pair, query, more = strings.Cut(query, "&")
+		name, value, _ := strings.Cut(pair, "=")
+		switch name {
+		case "limit", "continue", "resourceVersion", "resourceVersionMatch", "allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds", "timeout":
+		case "watch":
+			watch = value == "true" || value == "1"
+			if asked || !watch && value != "false" && value != "0" {
+				return false, false
+			}
+			asked = true
+		default:
+			return false, false
+		}
+	}
+	return watch, true
 }

@@ -18,7 +18,11 @@ func FuzzFastInfo(f *testing.F) {
 		"/healthz/etcd/x", "/apiss/g/v1/x", "/api/v1/a/b/c/d/e/f/g/h", "/api/v1/namespaces//pods",
 	} {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get", ""} {
-			for _, query := range []string{"", "watch=1", "fieldSelector=metadata.name%3Dx&labelSelector=a", "limit=x"} {
+			for _, query := range []string{
+				"", "watch=1", "fieldSelector=metadata.name%3Dx&labelSelector=a", "limit=x", "limit=500&resourceVersion=0", "watch=true&timeoutSeconds=x",
+				"allowWatchBookmarks=true&resourceVersion=1&timeoutSeconds=400&watch=true", "watch=0&watch=1", "watch=", "watch", "watch=TRUE", "watch=2",
+				"watch=false&limit=", "w%61tch=1", "watch=1;limit=2", "limit=1;watch=1", "&watch=1", "watch=1&", "continue=%zz&watch=1", "watch=1&fieldSelector=a",
+			} {
 				f.Add(method, path, query)
 			}
 		}
@@ -39,11 +43,14 @@ func FuzzFastInfo(f *testing.F) {
 
 // The paths of everyday are read here.
 func TestFastInfoIsUsed(t *testing.T) {
-	for path, method := range map[string]string{
+	for target, method := range map[string]string{
 		"/api/v1/namespaces/n/pods/p": "GET", "/apis/g/v1/things": "GET", "/apis/g/v1/namespaces/n/things": "POST", "/api/v1/pods": "DELETE",
+		"/api/v1/pods?limit=500&resourceVersion=0&resourceVersionMatch=NotOlderThan": "GET", "/api/v1/pods?limit=500&continue=abc%3D": "GET",
+		"/apis/g/v1/things?allowWatchBookmarks=true&resourceVersion=1&sendInitialEvents=true&timeout=10s&timeoutSeconds=400&watch=true": "GET",
 	} {
-		if fastInfo(&http.Request{Method: method, URL: &url.URL{Path: path}}) == nil {
-			t.Errorf("%s %s is left to the library", method, path)
+		path, query, _ := strings.Cut(target, "?")
+		if fastInfo(&http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}}) == nil {
+			t.Errorf("%s %s is left to the library", method, target)
 		}
 	}
 }

@@ -115,3 +115,23 @@ func factsOf(ctx context.Context) string {
 	}
 	return info.Resource + " by " + who.GetName() + ", id " + request.AuditID(ctx)
 }
+
+// The time in webhooks and in a queue is not what objectives for API calls are about.
+func TestTimeElsewhere(t *testing.T) {
+	c := &requestContext{}
+	c.record.waited = time.Second
+	if got := c.elsewhere(); got != time.Second {
+		t.Errorf("a proxied request: %s", got)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces", nil)
+	c.local = newLocalRequest(httptest.NewRecorder(), r)
+	trackers := &c.local.latencies.LatencyTrackers
+	trackers.MutatingWebhookTracker.TrackDuration(2 * time.Second)
+	trackers.MutatingWebhookTracker.TrackDuration(3 * time.Second) // one after the other
+	trackers.ValidatingWebhookTracker.TrackDuration(4 * time.Second)
+	trackers.ValidatingWebhookTracker.TrackDuration(5 * time.Second) // at once
+	trackers.StorageTracker.TrackDuration(time.Hour)
+	if got := c.elsewhere(); got != 11*time.Second {
+		t.Errorf("a local request: %s", got)
+	}
+}
