@@ -18,6 +18,7 @@ import (
 	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/request"
 	"portico.dev/internal/run"
+	"portico.dev/internal/run/processors"
 	"portico.dev/internal/transport"
 )
 
@@ -128,6 +129,7 @@ type record struct {
 	attempts int    // to reach one
 	failure  string // the message that the client got when a backend failed the request
 
+	waited      time.Duration         // for its seat
 	longRunning bool                  // it was found to be long-running, by its APIService or by being upgraded
 	seat        seat                  // its seat among the requests served at once; nil: it has none
 	releases    *run.DelayQueue[seat] // releases the seat of a proxied request after a while; nil: at once
@@ -246,6 +248,7 @@ func (w *response) Write(p []byte) (int, error) {
 	if !w.flushed.Load() && w.Bytes+int64(len(p)) <= engineBuffer {
 		return w.Response.Write(p)
 	}
+	processors.Asked()
 	w.slowClients.writing(w, len(p))
 	defer w.slowClients.written(w)
 	return w.Response.Write(p)

@@ -21,13 +21,22 @@ func TestTheHeapHasRoomForWhatIsAllocated(t *testing.T) {
 		"idle, and little is alive":                  {40, 1, 256, 40},
 		"idle, and more is alive":                    {400, 1, 256, minGOGC},
 		"idle, and next to nothing is alive":         {2, 1, 256, maxGOGC},
-		"as much as Go's own would do for":           {40, 20, 256, defaultGOGC},
-		"more than that":                             {40, 50, 256, 250},
-		"however much is alive":                      {80, 50, 256, 250},
+		"as much as Go's own would do for":           {100, 20, 256, defaultGOGC},
+		"more than that":                             {80, 50, 256, 250},
+		"however much is alive":                      {100, 50, 256, 250},
+		"little is alive: three seconds":             {20, 10, 256, 150},
+		"little is alive, and less memory":           {20, 10, 16, defaultGOGC},
 		"a load":                                     {40, 500, 256, maxGOGC},
 		"there is not so much room":                  {128, 500, 256, 200},
 		"as much is alive as there is room for":      {256, 500, 256, defaultGOGC},
 		"more is alive":                              {1000, 900, 256, defaultGOGC},
+		"more is alive, and there is much memory":    {1000, 900, 6000, defaultGOGC},
+		"there is much memory":                       {40, 900, 6000, maxGOGC},
+		"the same for more":                          {80, 900, 6000, 320},
+		"for even more":                              {100, 900, 6000, largeGOGC},
+		"and for what is the most":                   {256, 900, 6000, 200},
+		"there is some memory":                       {100, 900, 280, 280},
+		"and half of it would do":                    {100, 30, 6000, 150},
 		"more is alive, and half of it would do":     {1000, 10, 256, 50},
 		"little memory":                              {40, 500, 64, 160},
 		"less memory than the least room":            {40, 500, 4, defaultGOGC},
@@ -55,8 +64,8 @@ func TestTheRoomFollowsTheLoad(t *testing.T) {
 			{40 * mib, 100 * mib, 200, false}, {mib, 100 * mib, 150, false}, {40 * mib, 100 * mib, 200, false},
 		},
 		"the load ends": {
-			{40 * mib, 40 * mib, 200, false}, {mib, 40 * mib, 150, false}, {mib, 40 * mib, 112, false}, {mib, 40 * mib, 84, false}, {mib, 40 * mib, 63, false},
-			{mib, 40 * mib, 47, false}, {mib, 40 * mib, 40, false}, {mib, 40 * mib, 0, false}, {mib, 40 * mib, 0, false}, {mib, 40 * mib, 0, false},
+			{40 * mib, 40 * mib, 300, false}, {mib, 40 * mib, 225, false}, {mib, 40 * mib, 168, false}, {mib, 40 * mib, 126, false}, {mib, 40 * mib, 94, false},
+			{mib, 40 * mib, 71, false}, {mib, 40 * mib, 53, false}, {mib, 40 * mib, 40, false}, {mib, 40 * mib, 0, false}, {mib, 40 * mib, 0, false},
 			{mib, 40 * mib, 0, false}, {mib, 40 * mib, 0, true}, {mib, 40 * mib, 0, false},
 		},
 		"a load after which little is left is not worth a collection": slices.Concat(
@@ -66,7 +75,7 @@ func TestTheRoomFollowsTheLoad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const began = 500 * mib
-			g := tuner{allocated: began, most: maxRoom}
+			g := tuner{allocated: began, most: mediumRoom}
 			allocated := uint64(began)
 			for i, l := range looks {
 				allocated += l.grown

@@ -10,12 +10,17 @@ import (
 	"context"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	// interval is how often the use is looked at. A burst waits for another processor that long at most.
 	interval = 50 * time.Millisecond
+	// restInterval is the same while nothing is asked (Asked) and less than restBelow of one processor is used. A process that
+	// does nothing would be woken by these looks more often than by all else.
+	restInterval = time.Second
+	restBelow    = 0.2
 	// growAt is the part of its processors that a process uses before it gets more, and shrinkAt the part of fewer processors
 	// that it may use to be left with these. With fewer it uses less, since wake-ups are saved, so that it does not go to and fro.
 	growAt, shrinkAt = 0.85, 0.7
@@ -29,33 +34,110 @@ func Adapt(ctx context.Context) {
 	if os.Getenv("GOMAXPROCS") != "" {
 		return
 	}
-	last, ok := used()
-	if !ok {
+	if _, ok := used(); !ok {
 		return
 	}
-	most := runtime.GOMAXPROCS(0)
-	d := decider{most: most, now: most}
 	defer runtime.SetDefaultGOMAXPROCS()
-	ticks := time.NewTicker(interval)
-	defer ticks.Stop()
+	a := newAdapter(used, setProcessors)
+	current.Store(a)
+	defer current.CompareAndSwap(a, nil)
+	a.run(ctx, runtime.GOMAXPROCS(0))
+}
+
+// setProcessors sets GOMAXPROCS, and returns it. With all it is what the machine and the control group allow: the limit of the group may
+// be another one by now.
+func setProcessors(n int, all bool) int {
+	if all {
+		runtime.SetDefaultGOMAXPROCS()
+	} else {
+		runtime.GOMAXPROCS(n)
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// current is the Adapt that runs, nil when none does: GOMAXPROCS is of the process.
+var current atomic.Pointer[adapter]
+
+// Asked is called whenever something is asked of the process, or told by it: for each request and each part of a response. Adapt does not
+// rest then. Nearly always it costs two reads of memory that is rarely written.
+func Asked() {
+	if a := current.Load(); a != nil {
+		a.noteAsked()
+	}
+}
+
+// adapter is a run of Adapt.
+type adapter struct {
+	used func() (time.Duration, bool)
+	set  func(n int, all bool) int
+
+	asked   atomic.Bool   // since the last look
+	resting atomic.Bool   // the next look is far away
+	wake    chan struct{} // has an entry when the rest is over
+}
+
+func newAdapter(used func() (time.Duration, bool), set func(n int, all bool) int) *adapter {
+	return &adapter{used: used, set: set, wake: make(chan struct{}, 1)}
+}
+
+func (a *adapter) noteAsked() {
+	if a.asked.Load() {
+		return
+	}
+	a.asked.Store(true)
+	if a.resting.Load() && a.resting.CompareAndSwap(true, false) {
+		select {
+		case a.wake <- struct{}{}:
+		default: // it is about to wake up
+		}
+	}
+}
+
+// mayRest begins a rest unless something is asked just now. noteAsked writes asked before it reads resting, and mayRest the other
+// way round: one of them sees the other.
+func (a *adapter) mayRest() bool {
+	a.resting.Store(true)
+	if a.asked.Load() {
+		a.resting.Store(false)
+		return false
+	}
+	return true
+}
+
+// run adapts, beginning with most processors, until ctx ends.
+func (a *adapter) run(ctx context.Context, most int) {
+	d := decider{most: most, now: most}
+	last, _ := a.used()
 	at := time.Now()
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticks.C:
+		case <-a.wake:
+			last, _ = a.used()
+			at = time.Now()
+			timer.Reset(interval)
+			continue
+		case <-timer.C:
 		}
-		is, _ := used()
+		is, _ := a.used()
 		now := time.Now()
-		was := d.now
-		if next := d.next((is - last).Seconds() / now.Sub(at).Seconds()); next == d.most && next != was {
-			runtime.SetDefaultGOMAXPROCS() // the limit of the control group may be another one by now
-			d.most = runtime.GOMAXPROCS(0)
-			d.now = d.most
-		} else if next != was {
-			runtime.GOMAXPROCS(next)
+		was, busy := d.now, (is-last).Seconds()/now.Sub(at).Seconds()
+		if next := d.next(busy); next != was {
+			d.now = a.set(next, next == d.most)
+			if next == d.most {
+				d.most = d.now
+			}
 		}
 		last, at = is, now
+		a.resting.Store(false)
+		if asked := a.asked.Swap(false); !asked && d.now == 1 && busy < restBelow && a.mayRest() {
+			timer.Reset(restInterval)
+		} else {
+			timer.Reset(interval)
+		}
 	}
 }
 

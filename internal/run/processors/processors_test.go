@@ -4,7 +4,9 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -39,6 +41,138 @@ func TestProcessorsFollowTheLoad(t *testing.T) {
 				t.Errorf("%s: after step %d, %d processors, want %d", name, i, d.now, s.want)
 			}
 		}
+	}
+}
+
+// load is what a process does that has adapter.
+type load struct {
+	*adapter
+
+	mu         sync.Mutex // guards what follows
+	busy       float64    // processors, from since on
+	since      time.Time
+	before     time.Duration // used until then
+	looks      int
+	processors int
+}
+
+// adapting runs an adapter with two processors until the test ends.
+func adapting(t *testing.T) *load {
+	l := &load{since: time.Now(), processors: 2}
+	l.adapter = newAdapter(l.used, l.set)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { l.run(ctx, 2) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return l
+}
+
+func (l *load) used() (time.Duration, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.looks++
+	return l.sum(), true
+}
+
+// sum is called with mu held.
+func (l *load) sum() time.Duration {
+	return l.before + time.Duration(l.busy*float64(time.Since(l.since)))
+}
+
+func (l *load) set(n int, _ bool) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.processors = n
+	return n
+}
+
+// begin makes the process use so many processors from now on.
+func (l *load) begin(busy float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.before, l.since, l.busy = l.sum(), time.Now(), busy
+}
+
+// after is how many processors there are after d, and how often was looked meanwhile.
+func (l *load) after(d time.Duration) (processors, looks int) {
+	l.mu.Lock()
+	was := l.looks
+	l.mu.Unlock()
+	time.Sleep(d) // of the bubble's time
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.processors, l.looks - was
+}
+
+func TestAProcessAtRestIsRarelyLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := adapting(t)
+		if n, _ := l.after(calm*interval + interval/2); n != 1 {
+			t.Errorf("it has %d after half a second", n)
+		}
+		if n, looks := l.after(100 * restInterval); n != 1 || looks > 100 {
+			t.Errorf("at rest it has %d, and is looked at %d times in 100 s", n, looks)
+		}
+	})
+}
+
+func TestWhatIsAskedOfAProcessAtRestGetsProcessorsAsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := adapting(t)
+		for _, rested := range []time.Duration{10 * restInterval, 10*restInterval + restInterval/3, 10*restInterval - time.Millisecond} {
+			if n, _ := l.after(rested); n != 1 {
+				t.Fatalf("at rest it has %d", n)
+			}
+			l.begin(1)
+			l.noteAsked()
+			if n, _ := l.after(interval + time.Millisecond); n != 2 {
+				t.Errorf("%d after %s", n, interval)
+			}
+			if n, _ := l.after(time.Second); n != 2 {
+				t.Errorf("%d when the load goes on, and nothing more is asked", n)
+			}
+			l.begin(0)
+		}
+	})
+}
+
+func TestWhatIsAskedJustBeforeALookIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := adapting(t)
+		l.after(10*restInterval + restInterval/2)
+		l.noteAsked() // and from now on there is a look in each interval, until one in which nothing was asked
+		l.after(2*interval - time.Millisecond)
+		l.noteAsked()
+		l.begin(1)
+		if n, _ := l.after(interval + 2*time.Millisecond); n != 2 {
+			t.Errorf("%d for what was asked a millisecond before a look", n)
+		}
+	})
+}
+
+func TestALoadThatNobodyAskedForIsNoticedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := adapting(t)
+		l.after(10*restInterval + restInterval/2)
+		l.begin(1)
+		if n, _ := l.after(restInterval + 2*interval); n != 2 {
+			t.Errorf("it has %d", n)
+		}
+	})
+}
+
+func TestAskedReachesTheAdapterThatRuns(t *testing.T) {
+	Asked() // nothing is there to be told
+	a := newAdapter(used, setProcessors)
+	current.Store(a)
+	defer current.Store(nil)
+	Asked()
+	if !a.asked.Load() {
+		t.Error("it is not told")
 	}
 }
 
