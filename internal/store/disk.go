@@ -80,7 +80,7 @@ func freeBytes(dir string) (int64, error) {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return 0, err
 	}
-	return int64(fs.Bavail) * fs.Bsize, nil
+	return int64(fs.Bavail) * int64(fs.Bsize), nil // other systems have other types
 }
 
 // measure asks the file system, at most once in diskPollInterval. If that fails, the disk counts as free, and etcd reports the

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,7 +14,6 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"golang.org/x/sys/unix"
 )
 
 // failure is the fatal error of a member of etcd. etcd logs such an error and expects that the logger ends the process. Here
@@ -156,50 +153,4 @@ func etcdIsIdle() bool {
 		}
 	}
 	return true
-}
-
-// unlockFiles removes the locks that this process holds on files below dir. The goroutines that hold them are blocked forever.
-func unlockFiles(dir string) error {
-	const own = "/proc/self/fd"
-	entries, err := os.ReadDir(own)
-	if err != nil {
-		return fmt.Errorf("release the files in %s: %w", dir, err)
-	}
-	dir, err = filepath.EvalSymlinks(dir)
-	if err != nil {
-		return fmt.Errorf("release the files: %w", err)
-	}
-	for _, entry := range entries {
-		fd, err := strconv.Atoi(entry.Name())
-		if err != nil || !isBelow(dir, fd) {
-			continue
-		}
-		// Another goroutine may close the descriptor and open something else under its number at any moment: what is unlocked
-		// is a duplicate, which was looked at after it was made.
-		duplicate, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			continue // it has been closed
-		}
-		if isBelow(dir, duplicate) {
-			err = unlock(duplicate)
-		}
-		_ = unix.Close(duplicate)
-		if err != nil {
-			return fmt.Errorf("release the files in %s: %w", dir, err)
-		}
-	}
-	return nil
-}
-
-func isBelow(dir string, fd int) bool {
-	name, err := os.Readlink(filepath.Join("/proc/self/fd", strconv.Itoa(fd)))
-	return err == nil && strings.HasPrefix(name, dir+"/")
-}
-
-// unlock removes both kinds of lock that etcd takes: bbolt's on the database, and that on the segments of the log.
-func unlock(fd int) error {
-	if err := unix.Flock(fd, unix.LOCK_UN); err != nil {
-		return err
-	}
-	return syscall.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &syscall.Flock_t{Type: syscall.F_UNLCK})
 }

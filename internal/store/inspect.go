@@ -21,6 +21,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -212,15 +213,22 @@ func (w *walInspection) decode(decoder wal.Decoder, near uint64) error {
 			}
 			w.metadata, w.member = true, metadata.GetNodeID()
 		case wal.EntryType:
+			index, term, err := position(record.Data)
+			if err != nil {
+				return w.corrupt(err)
+			}
+			w.last = index // one that replaces others makes those after it void
+			if index == near {
+				w.nearTerm = term
+			}
+			if w.requests {
+				continue
+			}
 			entry := &raftpb.Entry{}
 			if err := proto.Unmarshal(record.Data, entry); err != nil {
 				return w.corrupt(err)
 			}
-			w.last = entry.GetIndex() // one that replaces others makes those after it void
-			w.requests = w.requests || isClientRequest(entry)
-			if entry.GetIndex() == near {
-				w.nearTerm = entry.GetTerm()
-			}
+			w.requests = isClientRequest(entry)
 		case wal.StateType:
 			state := &raftpb.HardState{}
 			if err := proto.Unmarshal(record.Data, state); err != nil {
@@ -258,6 +266,39 @@ func (w *walInspection) decode(decoder wal.Decoder, near uint64) error {
 
 func (w *walInspection) corrupt(err error) error {
 	return unusable(w.dir, "the write-ahead log is damaged after entry %d: %v", w.last, err)
+}
+
+// The numbers of fields of raftpb.Entry.
+const (
+	entryTerm  protowire.Number = 2
+	entryIndex protowire.Number = 3
+)
+
+// position is the index and the term of an entry. What it holds is skipped, and not copied: that is nearly all of a log.
+func position(entry []byte) (index, term uint64, err error) {
+	for len(entry) > 0 {
+		number, kind, n := protowire.ConsumeTag(entry)
+		if n < 0 {
+			return 0, 0, protowire.ParseError(n)
+		}
+		entry = entry[n:]
+		value := uint64(0)
+		if kind == protowire.VarintType {
+			value, n = protowire.ConsumeVarint(entry)
+		} else {
+			n = protowire.ConsumeFieldValue(number, kind, entry)
+		}
+		switch {
+		case n < 0:
+			return 0, 0, protowire.ParseError(n)
+		case number == entryTerm:
+			term = value
+		case number == entryIndex:
+			index = value
+		}
+		entry = entry[n:]
+	}
+	return index, term, nil
 }
 
 // isClientRequest reports whether an entry is a client's request, and not one of etcd about its own members.

@@ -403,3 +403,27 @@ func TestALogWithRequestsIsNeverThrownAway(t *testing.T) {
 		t.Error("a request that may have been acknowledged counts for nothing")
 	}
 }
+
+func TestThePositionOfAnEntryIsReadAsEtcdReadsIt(t *testing.T) {
+	for name, entry := range map[string]*raftpb.Entry{
+		"a request":       {Type: raftpb.EntryNormal.Enum(), Term: new(uint64(7)), Index: new(uint64(1 << 40)), Data: []byte(strings.Repeat("x", 2000))},
+		"without data":    {Type: raftpb.EntryConfChange.Enum(), Term: new(uint64(1)), Index: new(uint64(3))},
+		"without numbers": {Data: []byte{1, 2, 3}},
+		"nothing":         {},
+	} {
+		data, err := proto.Marshal(entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		index, term, err := position(data)
+		if err != nil || index != entry.GetIndex() || term != entry.GetTerm() {
+			t.Errorf("%s: index %d, term %d, %v; want %d, %d", name, index, term, err, entry.GetIndex(), entry.GetTerm())
+		}
+		for n := range data {
+			_, _, mine := position(data[:n])
+			if theirs := proto.Unmarshal(data[:n], &raftpb.Entry{}); (mine == nil) != (theirs == nil) {
+				t.Errorf("%s, cut off after %d bytes: %v, and etcd's says %v", name, n, mine, theirs)
+			}
+		}
+	}
+}
