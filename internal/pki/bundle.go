@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,33 @@ type bundleState struct {
 	pool  *x509.CertPool
 	// verified is until when chains are valid, by their digests. A verification costs as much as a request.
 	verified *lru.Cache[[sha256.Size]byte, time.Time]
+	// recent are some of them by the certificates themselves, which saves the digest. asked counts those that were not among them.
+	recent [8]atomic.Pointer[recentChain]
+	asked  atomic.Uint32
+}
+
+// recentChain is a chain that was verified. All requests of a connection have the same certificates, not only equal ones.
+type recentChain struct {
+	certs []*x509.Certificate
+	until time.Time
+}
+
+// remembers reports whether chain is among the recent ones, and still valid.
+func (s *bundleState) remembers(chain []*x509.Certificate, now time.Time) bool {
+	for i := range s.recent {
+		if r := s.recent[i].Load(); r != nil && slices.Equal(r.certs, chain) {
+			return now.Before(r.until)
+		}
+	}
+	return false
+}
+
+// remember puts one in sixteen of the chains that are asked for among the recent ones: a few connections are soon there, and many do not
+// replace each other with every request.
+func (s *bundleState) remember(chain []*x509.Certificate, until time.Time) {
+	if n := s.asked.Add(1); n%16 == 0 {
+		s.recent[n/16%uint32(len(s.recent))].Store(&recentChain{slices.Clone(chain), until})
+	}
 }
 
 // rememberVerified bounds the chains of clients that are remembered.
@@ -87,8 +115,13 @@ func (b *Bundle) VerifyClient(chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return errors.New("no client certificate was presented")
 	}
-	now, state, key := time.Now(), b.current.Load(), digest(chain)
+	now, state := time.Now(), b.current.Load()
+	if state.remembers(chain, now) {
+		return nil
+	}
+	key := digest(chain)
 	if until, ok := state.verified.Get(key); ok && now.Before(until) {
+		state.remember(chain, until)
 		return nil
 	}
 	var intermediates *x509.CertPool
