@@ -78,6 +78,16 @@ func (b *Backend) RoundTrip(r *http.Request) (*http.Response, error) {
 // flight. What they learn about endpoints is used for both.
 func (b *Backend) Probe() http.RoundTripper { return probe{b} }
 
+// RenewProbes has later probes sent over new connections, of which one is made at once. Those there are end with their last request.
+//
+// crypto/tls keeps the largest buffer that a connection ever needed (probeChunk), and probes keep a connection to every backend. With a thousand of
+// them, the buffers of documents that were read once are most of what they take.
+func (b *Backend) RenewProbes() {
+	for _, m := range *b.candidates.Load() {
+		m.probes.renew()
+	}
+}
+
 type probe struct{ b *Backend }
 
 func (p probe) RoundTrip(r *http.Request) (*http.Response, error) {

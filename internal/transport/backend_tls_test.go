@@ -3,12 +3,16 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"syscall"
 	"testing"
+	"time"
+
+	"portico.dev/internal/pki"
 )
 
 func TestBackendWithTLS(t *testing.T) {
@@ -46,7 +50,7 @@ func TestExplain(t *testing.T) {
 		"TLSTimeout: it did not complete the TLS handshake in time":                            {Op: OpTLS, Err: context.DeadlineExceeded},
 		"NoEndpoints: its Service has no endpoints":                                            {Op: OpPick, Err: ErrNoEndpoints},
 		"Unresponsive: it answers no requests":                                                 {Op: OpRoundTrip, Err: ErrUnresponsive, Sent: true},
-		"TLSAlert: it refused the TLS handshake; it lasts":                                     {Op: OpTLS, Err: &connectError{OpTLS, tls.AlertError(42)}},
+		"TLSFailed: the TLS handshake with it failed":                                          {Op: OpTLS, Err: errors.New("x")},
 		"NotAccepted: it did not accept the request":                                           {Op: OpRoundTrip, Err: errors.New("x")},
 		"ForbiddenAddress: its Service leads to an address that must not be dialled; it lasts": {Op: OpDial, Err: &ForbiddenAddressError{}},
 	} {
@@ -59,4 +63,67 @@ func TestExplain(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
+}
+
+// What a server says by an alert is told, of TLS 1.2, where it ends the handshake, and of 1.3, where a client's certificate is refused after it.
+func TestExplainAlerts(t *testing.T) {
+	authority, err := pki.NewAuthority("servers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := authority.Issue(pki.Leaf{CommonName: "server", DNSNames: []string{"server"}, Server: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(authority.Certificate)
+	noCertificate := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("there is none yet") }
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		for want, config := range map[string]*tls.Config{
+			"TLSInternalError": {GetCertificate: noCertificate},
+			"TLSAlert":         {Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert},
+		} {
+			config.MinVersion, config.MaxVersion = version, version
+			err := handshake(t, config, roots)
+			if cause, text, _ := (&Error{Op: OpTLS, Err: &connectError{OpTLS, err}}).Explain(); cause != want {
+				t.Errorf("%s: %v is told as %s: %s, want %s", tls.VersionName(version), err, cause, text, want)
+			}
+		}
+	}
+}
+
+// handshake is the error of a client that connects to a server with this configuration, and reads.
+func handshake(t *testing.T, config *tls.Config, roots *x509.CertPool) error {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = tls.Server(conn, config).Handshake() // it fails
+		<-over                                   // closed before, it could be reset before the client has read the alert
+		_ = conn.Close()
+	}()
+	dialer := &net.Dialer{Timeout: time.Minute}
+	conn, err := tls.DialWithDialer(dialer, "tcp", listener.Addr().String(), &tls.Config{RootCAs: roots, ServerName: "server", MinVersion: tls.VersionTLS12})
+	if err == nil {
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		_, err = conn.Read(make([]byte, 1))
+		_ = conn.Close()
+	}
+	close(over)
+	<-done
+	return err
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"portico.dev/internal/engine/enginetest"
 )
 
 var errHung = errors.New("requests are taken and none is answered")
@@ -55,6 +57,9 @@ func stillWaits(t *testing.T, done <-chan error, what string) {
 func TestBlockEndsRequestsThatWaitForHeaders(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
+			if proto == "http/1.1" {
+				enginetest.NotOnLibraryBackend(t, "requests that wait over HTTP/1.1 at an endpoint that is ejected")
+			}
 			w := newTestEnv(t)
 			began, release := make(chan string, 10), make(chan struct{})
 			s := w.serveProto(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -21,7 +21,7 @@ type connChecker struct {
 	mu     sync.Mutex // guards what follows
 	groups [checkGroups][]*connPool
 	at     int // the group checked last
-	next   int // the group of the next new pool
+	next   int // the group of new pools
 	count  int
 	timer  *time.Timer // nil until there is a pool
 	closed bool
@@ -30,6 +30,10 @@ type connChecker struct {
 // checkGroups is into how many groups the pools are divided. A tick checks one group, so that not all send pings at
 // once.
 const checkGroups = 5
+
+// fewPools is how many pools a group has before new pools come into the next one. A tick for each of a few pools would wake an idle process
+// more often than all else.
+const fewPools = 16
 
 // checksPerTimeout is how many checks there are in the time after which a silent connection is closed.
 const checksPerTimeout = 6
@@ -60,7 +64,9 @@ func (c *connChecker) add(l *connPool) {
 	if c.closed {
 		return
 	}
-	c.next = (c.next + 1) % checkGroups
+	if len(c.groups[c.next]) >= fewPools {
+		c.next = (c.next + 1) % checkGroups
+	}
 	c.groups[c.next] = append(c.groups[c.next], l)
 	c.count++
 	switch {
@@ -93,9 +99,15 @@ func (c *connChecker) checkGroup() {
 	defer c.mu.Unlock()
 	c.count -= len(pools) - len(kept)
 	c.groups[at] = append(kept, c.groups[at]...)
-	if c.count > 0 && !c.closed {
-		c.timer.Reset(c.every / checkGroups)
+	if c.count == 0 || c.closed {
+		return
 	}
+	wait := c.every / checkGroups
+	for next := (c.at + 1) % checkGroups; len(c.groups[next]) == 0; next = (c.at + 1) % checkGroups {
+		c.at = next
+		wait += c.every / checkGroups
+	}
+	c.timer.Reset(wait)
 }
 
 // close ends the checks, and waits for the one under way.

@@ -6,9 +6,12 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"portico.dev/internal/engine"
 )
 
 // pinged is a backend that counts the pings of each of its connections.
@@ -166,4 +169,74 @@ func TestNobodyIsLookedAtWithoutConnections(t *testing.T) {
 			t.Errorf("%d connections are left", n)
 		}
 	}
+}
+
+// checkedConn remembers when it was checked.
+type checkedConn struct {
+	engine.ClientConn
+	at []time.Time // one goroutine checks
+}
+
+func (c *checkedConn) Check(bool)   { c.at = append(c.at, time.Now()) }
+func (c *checkedConn) Closed() bool { return false }
+
+// Each connection is checked once in an interval, however many there are. Few of them wake the process once in an interval, and many are not
+// all pinged at once.
+func TestConnectionsAreCheckedTogetherWhileThereAreFew(t *testing.T) {
+	const every, rounds = 250 * time.Millisecond, 40
+	for _, n := range []int{1, fewPools, fewPools + 1, 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &connChecker{every: every}
+			conns := make([]checkedConn, n)
+			for i := range conns {
+				p := &connPool{options: &Options{IdleTimeout: time.Hour}, conns: []*http2Conn{{ClientConn: &conns[i], idleSince: time.Now()}}}
+				c.add(p)
+			}
+			time.Sleep(rounds*every + every/checkGroups/2)
+			synctest.Wait()
+			c.close()
+			together := map[time.Time]int{}
+			for i := range conns {
+				at := conns[i].at
+				if len(at) < rounds || len(at) > rounds+1 {
+					t.Fatalf("of %d, one was checked %d times in %d intervals", n, len(at), rounds)
+				}
+				for j, now := range at {
+					together[now]++
+					if j > 0 && now.Sub(at[j-1]) != every {
+						t.Fatalf("of %d, one was checked after %s", n, now.Sub(at[j-1]))
+					}
+				}
+			}
+			groups := min(checkGroups, (n+fewPools-1)/fewPools)
+			if len(together) > groups*(rounds+1) {
+				t.Errorf("%d were checked at %d times in %d intervals, want %d in each", n, len(together), rounds, groups)
+			}
+			for _, some := range together {
+				if some > max(fewPools, n/checkGroups) {
+					t.Errorf("of %d, %d were checked at once", n, some)
+				}
+			}
+		})
+	}
+}
+
+func TestAConnectionIsCheckedAlthoughItsGroupWasEmpty(t *testing.T) {
+	const every = 250 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		c := &connChecker{every: every}
+		conns := make([]checkedConn, fewPools+1)
+		for i := range conns {
+			if i == fewPools { // the next group
+				time.Sleep(10*every + every/2)
+			}
+			c.add(&connPool{options: &Options{IdleTimeout: time.Hour}, conns: []*http2Conn{{ClientConn: &conns[i], idleSince: time.Now()}}})
+		}
+		time.Sleep(10 * every)
+		synctest.Wait()
+		c.close()
+		if n := len(conns[fewPools].at); n < 8 {
+			t.Errorf("it was checked %d times in 10 intervals", n)
+		}
+	})
 }

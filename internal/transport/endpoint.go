@@ -37,7 +37,7 @@ const probeChunk = 1 << 10
 
 func newEndpoint(b *Backend, address string) *endpoint {
 	o := &b.set.options
-	e := &endpoint{address: address, backend: b}
+	e := &endpoint{address: address, backend: b, outlier: outlier{checking: make(chan struct{}, 1)}}
 	e.dialer = &dialer{
 		address: address,
 		guard: guard{

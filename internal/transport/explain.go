@@ -9,6 +9,12 @@ import (
 	"syscall"
 )
 
+// An alert of the other side is a net.OpError with a type of crypto/tls's own inside, which says the same as an AlertError.
+const (
+	alerted            = "remote error"
+	alertInternalError = tls.AlertError(80) // of RFC 8446: what a server in Go sends that has no certificate to show
+)
+
 // Explain says of an Error of ClassBackend what happened, in words that hold no address: "it" is the backend. cause is the same
 // for programs. passing is whether it may be over in a moment; a wrong certificate is not, and clients that wait for it only
 // learn of it later.
@@ -18,7 +24,7 @@ func (e *Error) Explain() (cause, text string, passing bool) {
 		unknown   x509.UnknownAuthorityError
 		name      x509.HostnameError
 		invalid   x509.CertificateInvalidError
-		alert     tls.AlertError
+		remote    *net.OpError
 		dns       *net.DNSError
 		timeout   interface{ Timeout() bool }
 		tunnel    *TunnelError
@@ -41,7 +47,9 @@ func (e *Error) Explain() (cause, text string, passing bool) {
 		return "CertificateName", "its certificate is for another name than " + name.Host, false
 	case errors.As(e.Err, &invalid) && invalid.Reason == x509.Expired:
 		return "CertificateExpired", "its certificate has expired or is not yet valid", false
-	case errors.As(e.Err, &alert):
+	case errors.As(e.Err, &remote) && remote.Op == alerted && remote.Err.Error() == alertInternalError.Error():
+		return "TLSInternalError", "it could not complete the TLS handshake: it may have no certificate yet", true
+	case errors.As(e.Err, &remote) && remote.Op == alerted:
 		return "TLSAlert", "it refused the TLS handshake", false
 	case errors.As(e.Err, &dns):
 		return "NameNotResolved", "its name could not be resolved", true

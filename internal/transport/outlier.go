@@ -55,14 +55,26 @@ const checkPath = "/healthz"
 
 // outlier is what was wrong with the responses of an endpoint lately.
 type outlier struct {
-	checking    sync.Mutex   // held during a check, so that there is one at a time
-	suspected   atomic.Bool  // a check for a slow response is going on, or waits for another check
-	doubtedTill atomic.Int64 // Unix nanoseconds
+	checking    chan struct{} // has room for one, who does a check: there is one at a time
+	suspected   atomic.Bool   // a check for a slow response is going on, or waits for another check
+	doubtedTill atomic.Int64  // Unix nanoseconds
 
 	mu           sync.Mutex // guards what follows
 	began        time.Time  // of the window
 	slow, failed int        // responses in the window
 }
+
+// beginCheck reports whether no check is under way. If so, the caller does one, and ends it with endCheck.
+func (o *outlier) beginCheck() bool {
+	select {
+	case o.checking <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (o *outlier) endCheck() { <-o.checking }
 
 // count adds one to the slow responses, or to the errors, or 0, and returns how many there are in the window.
 func (o *outlier) count(now time.Time, slow bool, one int) int {
@@ -272,10 +284,10 @@ func (e *endpoint) overdue() {
 
 // checkSilent ejects an endpoint that answers not even a check, while another one does.
 func (e *endpoint) checkSilent() {
-	if !e.outlier.checking.TryLock() {
+	if !e.outlier.beginCheck() {
 		return
 	}
-	defer e.outlier.checking.Unlock()
+	defer e.outlier.endCheck()
 	since := e.silence.since.Load()
 	failed := e.failsCheckAlone()
 	still := e.silence.since.CompareAndSwap(since, 0) // a request that waits further begins another silence
@@ -292,8 +304,12 @@ func (e *endpoint) suspectSlow(why error) {
 	}
 	e.requests.start(func() {
 		defer e.outlier.suspected.Store(false)
-		e.outlier.checking.Lock()
-		defer e.outlier.checking.Unlock()
+		select {
+		case e.outlier.checking <- struct{}{}:
+		case <-e.requests.ctx.Done():
+			return
+		}
+		defer e.outlier.endCheck()
 		if ok, _ := e.health.usable(time.Now()); ok && e.failsCheckAlone() {
 			e.suspend(why, true, false)
 		}
@@ -301,7 +317,7 @@ func (e *endpoint) suspectSlow(why error) {
 }
 
 // failsCheckAlone checks the endpoint and another one at the same time, and reports whether only the other one's check was
-// answered in time. If neither is, it is for the verdict on the backend. Called with checking held.
+// answered in time. If neither is, it is for the verdict on the backend. Called by who does a check.
 func (e *endpoint) failsCheckAlone() bool {
 	ctx := e.requests.ctx
 	now := time.Now()
@@ -374,12 +390,12 @@ func (e *endpoint) check(ctx context.Context) error {
 
 // recheck checks an ejected endpoint in the background. If the check is answered, one request may try it.
 func (e *endpoint) recheck() {
-	if !e.outlier.checking.TryLock() {
+	if !e.outlier.beginCheck() {
 		return
 	}
 	p := e.requests
 	started := p.start(func() {
-		defer e.outlier.checking.Unlock()
+		defer e.outlier.endCheck()
 		if err := e.check(p.ctx); err != nil {
 			e.health.checkFailed(time.Now(), err.Error())
 			return
@@ -387,7 +403,7 @@ func (e *endpoint) recheck() {
 		e.health.connected()
 	})
 	if !started {
-		e.outlier.checking.Unlock()
+		e.outlier.endCheck()
 	}
 }
 

@@ -205,6 +205,22 @@ func (p *connPool) closeIdle() {
 	}
 }
 
+// renew replaces the connections of HTTP/2: each ends with its last request, and a new one is made in the background. Without one there is nothing to replace.
+func (p *connPool) renew() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.draining || !p.connected() {
+		return
+	}
+	for _, c := range p.conns {
+		c.retired = true
+		if c.active == 0 {
+			c.Close() // it may be closed already
+		}
+	}
+	p.dial()
+}
+
 // closeIdleHTTP1 closes idle connections over HTTP/1.1.
 func (p *connPool) closeIdleHTTP1() {
 	p.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -240,6 +241,57 @@ func TestProbesHaveTheirOwnConnection(t *testing.T) {
 	}
 	if n := s.conns.Load(); n != 2 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// A probe under way ends on the connection that it is on, later ones come over another, and requests keep theirs.
+func TestProbesAreRenewed(t *testing.T) {
+	w := newTestEnv(t)
+	begun, end := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(end) })
+	t.Cleanup(release)
+	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			_ = http.NewResponseController(rw).Flush()
+			close(begun)
+			<-end
+		}
+		_, _ = io.WriteString(rw, "ok")
+	}))
+	b := w.backend(w.set(), s.address)
+	b.RenewProbes() // there is nothing yet
+	for _, pool := range []http.RoundTripper{b, b.Probe()} {
+		if _, err := get(t, pool); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.conns.Load(); n != 2 {
+		t.Fatalf("%d connections, want one for requests and one for probes", n)
+	}
+	b.RenewProbes()
+	eventually(t, 30*time.Second, "a new connection", func() bool { return s.conns.Load() == 3 })
+	slow := make(chan error, 1)
+	go func() {
+		text, err := do(t, b.Probe(), http.MethodPost, nil)
+		if err == nil && text != "ok" {
+			err = fmt.Errorf("the slow probe got %q", text)
+		}
+		slow <- err
+	}()
+	<-begun
+	b.RenewProbes()
+	eventually(t, 30*time.Second, "another new connection", func() bool { return s.conns.Load() == 4 })
+	for _, pool := range []http.RoundTripper{b, b.Probe()} {
+		if text, err := get(t, pool); err != nil || text != "ok" {
+			t.Fatalf("%q, %v", text, err)
+		}
+	}
+	release()
+	if err := <-slow; err != nil {
+		t.Error(err)
+	}
+	if n := s.conns.Load(); n != 4 {
+		t.Errorf("%d connections, want 4", n)
 	}
 }
 
