@@ -27,8 +27,9 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// clientEnv is a env with a port of its own, in which every third of so many backends is dead and was never known, every
-// third hangs and was known, and every third hangs and was known to hold nothing that can be deleted.
+// clientEnv is an env with a port of its own, in which every third of so many backends is dead and was never known, every
+// third hangs and was known, and every third hangs and was known to hold nothing that can be deleted. The backends have no sockets: sixty
+// TLS handshakes at once would make a busy machine miss the time that the living one has to answer.
 type clientEnv struct {
 	*env
 	client   *clientdiscovery.DiscoveryClient
@@ -43,7 +44,7 @@ func newClientEnv(t testing.TB, dead int) *clientEnv {
 	var table []remote.Route
 	for i := range dead {
 		gv := schema.GroupVersion{Group: fmt.Sprintf("dead-%02d.example.com", i), Version: "v1"}
-		route := routeTo(remotetest.NewTLS(t, "ns/"+gv.Group+":443", remotetest.Hangs()), gv)
+		route := routeTo(remotetest.NewInProcess("ns/"+gv.Group+":443", remotetest.Hangs()), gv)
 		switch i % 3 {
 		case 0:
 			route.Backend, route.Available, route.Reason = nil, false, "ServiceNotFound"
@@ -57,7 +58,7 @@ func newClientEnv(t testing.TB, dead int) *clientEnv {
 		}
 		table = append(table, route)
 	}
-	alive := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, gadget))})
+	alive := remotetest.NewInProcess("ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, gadget))})
 	c.env = newEnv(t, keep, routes(append(table, routeTo(alive, gvGadgets))...)...).run(t)
 	c.until(t, gvGadgets, "current", current(1))
 

@@ -65,7 +65,7 @@ func (h *env) run(t testing.TB) *env {
 	t.Cleanup(h.stop)
 	select {
 	case <-h.Ready():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("not ready")
 	}
 	return h
@@ -85,7 +85,7 @@ func (h *env) change(edit func(*remote.Table)) {
 // until waits for a group-version to be as wanted.
 func (h *env) until(t testing.TB, gv schema.GroupVersion, what string, is func(GroupVersion, bool) bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		s := h.Current()
 		g, ok := s.Lookup(gv)

@@ -143,7 +143,7 @@ func TestWarningFollowsTheVerdict(t *testing.T) {
 
 func untilWarned(t *testing.T, h *env, accept, want string) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		replaced := h.Changed()
 		got := warnedOf(t, h.get(t, "/apis", "Accept", accept))

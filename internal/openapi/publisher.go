@@ -258,8 +258,27 @@ func (p *Publisher) newPoll(b remote.Backend) remote.Poll {
 		if ctx.Err() != nil {
 			return false, ctx.Err() // we are stopping, which says nothing about the backend
 		}
-		return p.update(b, results, err)
+		changed, err := p.update(b, results, err)
+		if changed && largest(results) > largeDocument {
+			b.RenewProbes()
+		}
+		return changed, err
 	}
+}
+
+// largeDocument is the size of a document, in bytes, from which on a connection that has read it is replaced: about a record of TLS. Documents that come again as they
+// were do not count, or a backend without hashes and ETags would get a new connection for each poll.
+const largeDocument = 8 << 10
+
+// largest is the size of the largest document that was fetched.
+func largest(results map[schema.GroupVersion]result) int {
+	size := 0
+	for _, r := range results {
+		if r.document != nil {
+			size = max(size, r.document.size())
+		}
+	}
+	return size
 }
 
 // update takes in what a backend answered in one poll, and reports whether a document changed. A bad answer, or none,
@@ -276,6 +295,9 @@ func (p *Publisher) update(b remote.Backend, results map[schema.GroupVersion]res
 			updated[r.APIService] = *rec
 		}
 	})
+	if len(updated) == 0 { // nearly always
+		return false, errors.Join(failures...)
+	}
 	total := 0
 	p.records.Each(nil, func(_ remote.Route, rec *record) {
 		if rec.document != nil {
@@ -285,10 +307,8 @@ func (p *Publisher) update(b remote.Backend, results map[schema.GroupVersion]res
 	for name, rec := range updated {
 		p.save(name, rec, total)
 	}
-	if len(updated) > 0 {
-		p.records.Announce()
-	}
-	return len(updated) > 0, errors.Join(failures...)
+	p.records.Announce()
+	return true, errors.Join(failures...)
 }
 
 // setProblem records why the document is missing or old, nil when it is neither, and logs a new problem.

@@ -127,7 +127,7 @@ func openWithStorage(t testing.TB, storage remote.LastKnown, local []Document, r
 	t.Cleanup(h.stop)
 	select {
 	case <-l.Ready():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("not ready")
 	}
 	return h
@@ -163,7 +163,7 @@ func (h *env) until(t testing.TB, path, contains string) {
 
 func waitFor(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -316,6 +316,32 @@ func TestTheLastGoodDocumentStays(t *testing.T) {
 		h.change(func(table *remote.Table) { table.Routes = nil })
 		pass(time.Second)
 		h.until(t, gadgetsPath, "")
+	})
+}
+
+// A connection keeps the memory that a large document took. Whoever sends the same one again and again, without a hash, gets no new connection for it.
+func TestALargeDocumentIsFollowedByANewConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		document := func(text string) remotetest.Paths {
+			return remotetest.Paths{"/openapi/v3": index3(gadgetsPath), "/openapi/v3/" + gadgetsPath: json3(v3(text, "/apis/example.com/v1/gadgets"))}
+		}
+		long := strings.Repeat("x", largeDocument)
+		b := remotetest.NewInProcess("ns/gadgets:443", document("small"))
+		h := open(t, nil, routeTo(b))
+		defer h.stop()
+		for _, step := range []struct {
+			text     string
+			renewals int
+		}{{"small", 0}, {"large " + long, 1}, {"large " + long, 1}, {"larger " + long + long, 2}, {"small", 2}} {
+			b.Become(document(step.text))
+			asked := len(b.Requests())
+			<-time.After(remote.MaxInterval + time.Minute)
+			synctest.Wait()
+			h.until(t, gadgetsPath, step.text)
+			if got := b.Renewals(); got != step.renewals || len(b.Requests()) == asked {
+				t.Errorf("%.8s: %d new connections, want %d; %d requests", step.text, got, step.renewals, len(b.Requests())-asked)
+			}
+		}
 	})
 }
 

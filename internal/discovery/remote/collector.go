@@ -58,6 +58,8 @@ type Collector[T any] struct {
 	// mu is never held during I/O or encoding.
 	mu    sync.Mutex
 	table Table
+	// routesOf are the indices of the routes of each backend in table.Routes, none of them local.
+	routesOf map[Backend][]int
 	// followed is set when table is one that was followed.
 	followed bool
 	records  map[string]*T // by APIService, one for each remote route
@@ -140,7 +142,7 @@ func (c *Collector[T]) follow(table Table) {
 	for _, r := range c.table.Routes {
 		before[r.APIService] = r
 	}
-	c.table = table
+	c.table, c.routesOf = table, table.routesByBackend()
 	c.adopt()
 	c.mu.Unlock()
 
@@ -228,8 +230,15 @@ func (c *Collector[T]) Announce() {
 func (c *Collector[T]) Each(b Backend, visit func(r Route, record *T)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if b != nil { // every poll of one of a thousand backends asks for its own
+		for _, i := range c.routesOf[b] {
+			r := c.table.Routes[i]
+			visit(r, c.records[r.APIService])
+		}
+		return
+	}
 	for _, r := range c.table.Routes {
-		if !r.Local && (b == nil || r.Backend == b) {
+		if !r.Local {
 			visit(r, c.records[r.APIService])
 		}
 	}

@@ -15,6 +15,8 @@ type Backend interface {
 	Name() string
 	// Probe returns the transport for our own requests. It picks the endpoint and ignores the host of the request's URL.
 	Probe() http.RoundTripper
+	// RenewProbes has later requests of ours sent over new connections: those there are keep the memory that large responses took.
+	RenewProbes()
 }
 
 // Route says who serves one group-version.
@@ -109,4 +111,15 @@ func (t Table) By(b Backend) []Route {
 		}
 	}
 	return routes
+}
+
+// routesByBackend are the indices of the routes of each backend.
+func (t Table) routesByBackend() map[Backend][]int {
+	of := make(map[Backend][]int)
+	for i, r := range t.Routes {
+		if !r.Local && r.Backend != nil {
+			of[r.Backend] = append(of[r.Backend], i)
+		}
+	}
+	return of
 }

@@ -32,6 +32,7 @@ type fakeServer struct {
 
 func (f *fakeServer) Name() string             { return "shop/widgets:443" }
 func (f *fakeServer) Probe() http.RoundTripper { return f }
+func (f *fakeServer) RenewProbes()             {}
 
 func (f *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.mu.Lock()

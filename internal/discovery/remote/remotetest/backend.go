@@ -18,6 +18,8 @@ type Backend struct {
 	handler   atomic.Pointer[http.Handler]
 	transport http.RoundTripper
 
+	renewals atomic.Int32
+
 	mu       sync.Mutex
 	requests []*http.Request
 }
@@ -64,6 +66,12 @@ func (b *Backend) Name() string { return b.name }
 
 // Probe implements remote.Backend.
 func (b *Backend) Probe() http.RoundTripper { return b.transport }
+
+// RenewProbes implements remote.Backend.
+func (b *Backend) RenewProbes() { b.renewals.Add(1) }
+
+// Renewals is how often RenewProbes was called.
+func (b *Backend) Renewals() int { return int(b.renewals.Load()) }
 
 // Requests returns what the server has been asked so far.
 func (b *Backend) Requests() []*http.Request {
