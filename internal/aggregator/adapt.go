@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"portico.dev/internal/adoption"
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/coreapi"
@@ -28,7 +28,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// Packages of one floor do not import each other. The types of one are converted into those of another here.
+// Packages of one layer do not import each other. The types of one are converted into those of another here.
 
 // remoteTable is the route table as discovery and OpenAPI see it.
 func remoteTable(table *apiservice.Table) remote.Table {
@@ -36,13 +36,7 @@ func remoteTable(table *apiservice.Table) remote.Table {
 	for _, r := range table.Routes() {
 		whole := remoteRoute(r)
 		if r.Routing != nil {
-			whole.Backend = nil // its parts are asked
-			used := r.Routing.InUse()
-			for i, part := range r.Parts {
-				if used[i] {
-					whole.Parts = append(whole.Parts, part.Name)
-				}
-			}
+			whole.Backend, whole.Parts = nil, r.PartsInUse() // they are asked
 		}
 		out.Routes = append(out.Routes, whole)
 		for _, part := range r.Parts {
@@ -56,10 +50,13 @@ func remoteTable(table *apiservice.Table) remote.Table {
 
 func remoteRoute(r *apiservice.Route) remote.Route {
 	route := remote.Route{
-		GroupVersion: r.GroupVersion, APIService: r.Name, UID: r.UID, Revision: revisionOf(r), Local: r.Local,
+		GroupVersion: r.GroupVersion, APIService: r.Name, UID: r.UID, Local: r.Local,
 		Available: r.Available(), GroupPriority: r.GroupPriority, VersionPriority: r.VersionPriority,
 		CurrentWhenUnavailable: r.Options.CurrentWhenUnavailable, ReachedElsewhere: !r.Available() && r.Reachable(),
 		Untested: !r.Local && r.NotChecked(),
+	}
+	if r.Service != nil { // another Service may serve less than the one before; a new CA bundle is no such change
+		route.Revision = adoption.ServiceOf(r.Service).String()
 	}
 	if !route.Available {
 		route.Reason, route.Since = r.Condition.Reason, r.Condition.LastTransitionTime.Time
@@ -68,20 +65,6 @@ func remoteRoute(r *apiservice.Route) remote.Route {
 		route.Backend = r.Backend
 	}
 	return route
-}
-
-// revisionOf changes when an APIService names another Service, which may serve less than the one before. A new CA bundle is no
-// such change.
-func revisionOf(r *apiservice.Route) string {
-	s := r.Service
-	if s == nil {
-		return ""
-	}
-	port := int32(443)
-	if s.Port != nil {
-		port = *s.Port
-	}
-	return s.Namespace + "/" + s.Name + ":" + strconv.Itoa(int(port))
 }
 
 // watchListRoutes is the remote routes that are probed for watches with initial events.

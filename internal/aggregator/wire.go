@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
@@ -193,11 +194,11 @@ func (h *parts) wireRoutes() (err error) {
 	}
 	h.debts = debts.NewStore(h.store, h.log)
 	h.apiservices = apiservice.New(apiservice.Config{
-		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
+		Client: h.aggregator.ApiregistrationV1().APIServices(), APIServices: h.services.Apiregistration().V1().APIServices(),
 		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(),
 		Transport: h.transport, Local: h.visible(), CRDs: h.core.CRDs(), APIRoutes: &h.apiRoutes, EndpointRouting: c.EnableAggregatorRouting,
 		WithoutEtcd: func() bool { _, without := h.withoutEtcd(); return without },
-		Peers:       h.replicas.Section(store.VerdictSection), Hops: h.hops, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
+		Peers:       h.replicas.Section(store.VerdictSection), Hops: h.hops, Replica: h.replicas.Name(), Events: h.clients.CoreV1().Events(metav1.NamespaceDefault),
 		DocumentProblem: func(apiService string) string { return h.openapi.Problem(apiService) },
 		Debts:           h.debts,
 		BackendEvents:   &h.backendEvents,

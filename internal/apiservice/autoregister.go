@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 )
 
@@ -30,7 +29,7 @@ const withoutEtcdRetry = time.Second
 
 // registrar creates, updates and deletes the local APIServices, by the table in decide.
 type registrar struct {
-	client aggregatorclient.APIServiceInterface
+	client Client
 	lister aggregatorlisters.APIServiceLister
 	local  *localAPIServices
 	log    *zap.Logger
@@ -53,7 +52,7 @@ type registrar struct {
 	registered chan struct{}
 }
 
-func newRegistrar(client aggregatorclient.APIServiceInterface, lister aggregatorlisters.APIServiceLister, w *localAPIServices, log *zap.Logger) *registrar {
+func newRegistrar(client Client, lister aggregatorlisters.APIServiceLister, w *localAPIServices, log *zap.Logger) *registrar {
 	return &registrar{
 		client:      client,
 		lister:      lister,

@@ -7,15 +7,14 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	aggregatorclientset "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
-	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
 	"portico.dev/internal/metrics"
@@ -23,18 +22,33 @@ import (
 	"portico.dev/internal/transport"
 )
 
+// Informer is an informer with its lister, as informer factories have them. The factories themselves, and client-go's typed clients, import
+// every kind of every group, which tools that use this package for its rules must not link (internal/toolclient).
+type Informer[L any] interface {
+	Informer() cache.SharedIndexInformer
+	Lister() L
+}
+
+// Client writes APIServices and their status. Typed clients of APIServices implement it.
+type Client interface {
+	Create(context.Context, *apiregistrationv1.APIService, metav1.CreateOptions) (*apiregistrationv1.APIService, error)
+	Update(context.Context, *apiregistrationv1.APIService, metav1.UpdateOptions) (*apiregistrationv1.APIService, error)
+	UpdateStatus(context.Context, *apiregistrationv1.APIService, metav1.UpdateOptions) (*apiregistrationv1.APIService, error)
+	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
+}
+
 // Config is what a Controller needs. Every field without a default is required.
 type Config struct {
 	// Client writes APIServices and their status.
-	Client aggregatorclientset.Interface
+	Client Client
 	// The informers must be started by the caller after New, which asks their factories for them, and must stop after
 	// Run has returned.
-	APIServices    aggregatorinformers.APIServiceInformer
-	Services       coreinformers.ServiceInformer
-	EndpointSlices discoveryinformers.EndpointSliceInformer
+	APIServices    Informer[aggregatorlisters.APIServiceLister]
+	Services       Informer[corelisters.ServiceLister]
+	EndpointSlices Informer[discoverylisters.EndpointSliceLister]
 	// CRDs, if set, are the definitions whose group-versions this server serves. Default nil: none, and APIServices that
 	// were kept for CRDs are deleted.
-	CRDs apiextensionsinformers.CustomResourceDefinitionInformer
+	CRDs Informer[apiextensionslisters.CustomResourceDefinitionLister]
 	// APIRoutes, if set, distribute the requests for an APIService over several backends. Default nil: there are none.
 	APIRoutes *APIRoutes
 	// Transport is where backends come from. The controller closes what no APIService refers to, so the set must be its
@@ -52,8 +66,8 @@ type Config struct {
 	Hops func(replica string) bool
 	// Replica is this replica's name in conditions and Events.
 	Replica string
-	// Events is where Kubernetes Events are written. Default nil: none are.
-	Events typedcorev1.EventsGetter
+	// Events is where Kubernetes Events about objects without a namespace are written. Default nil: none are.
+	Events Events
 	// DocumentProblem, if set, says what is wrong with the OpenAPI document of an APIService's backend; empty when nothing
 	// is. The text changes only when the problem does. It is called often and must not block.
 	DocumentProblem func(apiService string) string
@@ -150,15 +164,14 @@ func New(cfg Config) *Controller {
 	if cfg.APIRoutes != nil {
 		c.apiRoutes = routingclient.NewLister(cfg.APIRoutes.Informer)
 	}
-	client := cfg.Client.ApiregistrationV1().APIServices()
-	c.registrar = newRegistrar(client, c.lister, c.local, c.log)
+	c.registrar = newRegistrar(cfg.Client, c.lister, c.local, c.log)
 	if cfg.WithoutEtcd != nil {
 		c.registrar.withoutEtcd = cfg.WithoutEtcd
 	}
 	c.replicas = newReplicas(cfg.Peers, cfg.Replica, cfg.Hops, c.log)
 	c.events = newEventRecorder(cfg.Events, cfg.Replica, c.log)
 	c.status = &statusWriter{
-		client: client, lister: c.lister, table: c.Table, replicas: c.replicas, events: c.events, log: c.log,
+		client: cfg.Client, lister: c.lister, table: c.Table, replicas: c.replicas, events: c.events, log: c.log,
 		messageWritten: make(map[string]time.Time),
 	}
 	return c

@@ -130,7 +130,7 @@ func (h *env) build(opts ...option) {
 	crds := crdinformers.NewSharedInformerFactory(h.crds, 0)
 	options := transport.Options{AllowLoopback: true, Engine: enginetest.Backend(t), Logger: zaptest.NewLogger(t)}
 	cfg := Config{
-		Client:          h.api,
+		Client:          h.api.ApiregistrationV1().APIServices(),
 		APIServices:     api.Apiregistration().V1().APIServices(),
 		Services:        core.Core().V1().Services(),
 		EndpointSlices:  core.Discovery().V1().EndpointSlices(),

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
@@ -55,13 +54,19 @@ const (
 //
 // client-go's recorder (tools/events) is not used: ARCHITECTURE.md says why, and TestTheLibrarysRecorder compares.
 type eventRecorder struct {
-	client  typedcorev1.EventsGetter // nil: no Events are recorded
+	client  Events // nil: no Events are recorded
 	replica string
 	log     *zap.Logger
 	queue   chan availabilityEvent
 
 	mu       sync.Mutex // guards disagree
 	disagree map[types.UID]bool
+}
+
+// Events writes Events in the namespace default. client-go's typed client of that namespace implements it.
+type Events interface {
+	Create(context.Context, *corev1.Event, metav1.CreateOptions) (*corev1.Event, error)
+	Patch(ctx context.Context, name string, t types.PatchType, patch []byte, o metav1.PatchOptions, subresources ...string) (*corev1.Event, error)
 }
 
 // availabilityEvent is one change of the Available condition, or a rollback.
@@ -75,7 +80,7 @@ type availabilityEvent struct {
 	at      time.Time
 }
 
-func newEventRecorder(client typedcorev1.EventsGetter, replica string, log *zap.Logger) *eventRecorder {
+func newEventRecorder(client Events, replica string, log *zap.Logger) *eventRecorder {
 	return &eventRecorder{client: client, replica: replica, log: log, queue: make(chan availabilityEvent, maxQueuedEvents), disagree: make(map[types.UID]bool)}
 }
 
@@ -212,7 +217,7 @@ func (h *eventRecorder) write(ctx context.Context, known *lru.Cache[eventKey, wr
 			return err
 		}
 	}
-	event, err := h.client.Events(metav1.NamespaceDefault).Create(ctx, h.newEvent(t), metav1.CreateOptions{})
+	event, err := h.client.Create(ctx, h.newEvent(t), metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create event: %w", err)
 	}
@@ -225,7 +230,7 @@ func (h *eventRecorder) patchCount(ctx context.Context, e *corev1.Event) error {
 	if err != nil {
 		return err
 	}
-	_, err = h.client.Events(e.Namespace).Patch(ctx, e.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = h.client.Patch(ctx, e.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("count event up: %w", err)
 	}

@@ -88,7 +88,7 @@ func TestWhenReplicasDisagreeIsAnEvent(t *testing.T) {
 func runRecorder(t *testing.T) (*eventRecorder, func() []corev1.Event) {
 	t.Helper()
 	client := kubefake.NewClientset()
-	h := newEventRecorder(client.CoreV1(), "replica-a", zaptest.NewLogger(t))
+	h := newEventRecorder(client.CoreV1().Events(metav1.NamespaceDefault), "replica-a", zaptest.NewLogger(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- h.run(ctx) }()

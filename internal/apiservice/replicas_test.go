@@ -11,48 +11,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregatorclientset "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
-	typedv1 "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	"portico.dev/internal/store"
 	"portico.dev/internal/transport"
 )
 
-// countingClient is a client that counts the writes of status of one replica.
-type countingClient struct {
-	aggregatorclientset.Interface
-	writes *atomic.Int64
-}
-
-type countingClientV1 struct {
-	typedv1.ApiregistrationV1Interface
-	writes *atomic.Int64
-}
-
+// countingAPIServices is a client that counts the writes of status of one replica.
 type countingAPIServices struct {
-	typedv1.APIServiceInterface
+	Client
 	writes *atomic.Int64
-}
-
-func (p countingClient) ApiregistrationV1() typedv1.ApiregistrationV1Interface {
-	return countingClientV1{p.Interface.ApiregistrationV1(), p.writes}
-}
-
-func (p countingClientV1) APIServices() typedv1.APIServiceInterface {
-	return countingAPIServices{p.ApiregistrationV1Interface.APIServices(), p.writes}
 }
 
 func (p countingAPIServices) UpdateStatus(ctx context.Context, o *apiregistrationv1.APIService, opts metav1.UpdateOptions) (*apiregistrationv1.APIService, error) {
 	p.writes.Add(1)
-	return p.APIServiceInterface.UpdateStatus(ctx, o, opts)
+	return p.Client.UpdateStatus(ctx, o, opts)
 }
 
 // seated makes a controller one of several replicas, and counts its writes.
 func asPeer(name string, peers Peers, writes *atomic.Int64) option {
 	return func(h *env, cfg *Config, _ *transport.Options) {
 		cfg.Peers, cfg.Replica = peers, name
-		cfg.Client = countingClient{h.api, writes}
-		cfg.Events = h.core.CoreV1()
+		cfg.Client = countingAPIServices{h.api.ApiregistrationV1().APIServices(), writes}
+		cfg.Events = h.core.CoreV1().Events(metav1.NamespaceDefault)
 	}
 }
 
@@ -220,13 +200,22 @@ func TestReplicasOverEtcd(t *testing.T) {
 	leaveA()
 	eventually(t, "the other replica leads", func() bool { return other.DebugState().WritesStatus })
 	before := writesA.Load()
-	b.stop()
-	start := time.Now()
-	r, _ := other.Table().Lookup(gvExample)
-	other.backendFailed(r.Backend)
-	other.is("v1.example.com", "False", "FailedDiscoveryCheck")
-	if took := time.Since(start); took > debounceTime {
-		t.Errorf("one replica, and it took %v", took)
+	for try := 1; ; try++ { // on a busy machine anything takes long now and then, and what waits for others does so each time
+		b.stop()
+		start := time.Now()
+		r, _ := other.Table().Lookup(gvExample)
+		other.backendFailed(r.Backend)
+		other.is("v1.example.com", "False", "FailedDiscoveryCheck")
+		took := time.Since(start)
+		if took <= debounceTime {
+			break
+		}
+		if try == 5 {
+			t.Errorf("one replica, and it took %v, as in four tries before", took)
+			break
+		}
+		b.start()
+		other.standsAt("v1.example.com", apiregistrationv1.Available, "True")
 	}
 	if writesA.Load() != before || writesB.Load() == 0 {
 		t.Errorf("writes: %d after its end, and %d", writesA.Load()-before, writesB.Load())

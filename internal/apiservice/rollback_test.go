@@ -49,7 +49,9 @@ func (r *apiRoutes) rolledBack(name string) *metav1.Condition {
 
 func TestARollbackHoldsUntilTheSpecChanges(t *testing.T) {
 	var routes *apiRoutes
-	h := open(t, nil, withAPIRoutes(t, &routes), func(h *env, cfg *Config, _ *transport.Options) { cfg.Events = h.core.CoreV1() })
+	h := open(t, nil, withAPIRoutes(t, &routes), func(h *env, cfg *Config, _ *transport.Options) {
+		cfg.Events = h.core.CoreV1().Events(metav1.NamespaceDefault)
+	})
 	own, other := h.serve("own"), h.serve("other")
 	h.add(external("own"))
 	h.add(external("other"))

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 )
 
@@ -33,7 +32,7 @@ const (
 // differs from the cache; the event of its own write finds nothing to do. Should two replicas believe that they lead, the
 // resourceVersion of each write lets only one of them through.
 type statusWriter struct {
-	client    aggregatorclient.APIServiceInterface
+	client    Client
 	lister    aggregatorlisters.APIServiceLister
 	table     func() *Table
 	replicas  *replicas

@@ -64,6 +64,18 @@ func (r *Route) Reachable() bool { return r.Available() || len(r.Replicas) > 0 }
 // Available reports whether this replica reaches the backend, or serves the group-version itself.
 func (r *Route) Available() bool { return r.Condition.Status == apiregistrationv1.ConditionTrue }
 
+// PartsInUse are the names of the Parts that Routing leads requests to.
+func (r *Route) PartsInUse() []string {
+	var names []string
+	used := r.Routing.InUse()
+	for i, part := range r.Parts {
+		if used[i] {
+			names = append(names, part.Name)
+		}
+	}
+	return names
+}
+
 // Untested reports whether the backend is known and has not been probed yet.
 func (r *Route) Untested() bool { return r.Backend != nil && r.NotChecked() }
 

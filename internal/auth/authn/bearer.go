@@ -64,7 +64,7 @@ func headerToken(h http.Header) (string, bool, error) {
 		return "", false, errors.New("the bearer token is empty")
 	case len(token) > MaxTokenBytes:
 		return "", false, errTokenTooLong
-	case strings.ContainsAny(token, " \t"):
+	case strings.IndexByte(token, ' ') >= 0 || strings.IndexByte(token, '\t') >= 0:
 		return "", false, errors.New("the bearer token has a blank in it")
 	}
 	return token, true, nil

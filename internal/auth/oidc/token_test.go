@@ -76,7 +76,7 @@ func TestForgedTokens(t *testing.T) {
 		{"B3 for several, one of them this", authtest.Token(goodES, body(`"client"`, `["other","client"]`), es), good},
 
 		{"B4 expired", authtest.Token(goodES, body("EXP", at(-time.Second)), es), refused},
-		{"B4 not yet valid", authtest.Token(goodES, body("NBF", at(61*time.Second)), es), refused},
+		{"B4 not yet valid", authtest.Token(goodES, body("NBF", at(time.Hour)), es), refused},
 		{"B4 exp is missing", authtest.Token(goodES, body(`"exp":EXP,`, ``), es), refused},
 		{"B4 exp is 2^63", authtest.Token(goodES, body("EXP", "9223372036854775808"), es), refused},
 		{"B4 exp is a fraction", authtest.Token(goodES, body("EXP", at(time.Hour)+".5"), es), refused},
@@ -108,6 +108,25 @@ func TestForgedTokens(t *testing.T) {
 	}
 	if n := elsewhere.Load(); n != 0 {
 		t.Errorf("B1 %d requests went where a token pointed", n)
+	}
+}
+
+func TestB4TimesToTheSecond(t *testing.T) {
+	now := time.Unix(2_000_000_000, 0)
+	for name, c := range map[string]struct {
+		expires, notBefore time.Duration // from now
+		err                string
+	}{
+		"valid":                         {time.Second, 0, ""},
+		"it ends now":                   {0, 0, "expired"},
+		"it begins within the leeway":   {time.Hour, authn.ClockSkew, ""},
+		"it begins a second after that": {time.Hour, authn.ClockSkew + time.Second, "not valid yet"},
+	} {
+		text := strings.NewReplacer("EXP", fmt.Sprint(now.Add(c.expires).Unix()), "NBF", fmt.Sprint(now.Add(c.notBefore).Unix())).Replace(`{"exp":EXP,"nbf":NBF}`)
+		expires, err := checkTimes(authtest.Token(`{"alg":"ES256"}`, text, nil), now)
+		if c.err == "" && (err != nil || !expires.Equal(now.Add(c.expires))) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("%s: %v, %v", name, expires, err)
+		}
 	}
 }
 
