@@ -39,6 +39,11 @@ type subject struct {
 	only       scope
 	onlyIn     string            // empty: nothing is bound in any namespace
 	namespaces map[string]*scope // the others
+
+	// What most have is allocated with it: a garbage collection visits one object instead of four.
+	firstBy     [1]*Binding
+	firstGrant  grant
+	firstGrants [1]*grant
 }
 
 // grant is one binding of one role to one subject.
@@ -51,7 +56,7 @@ type grant struct {
 // source is the binding that a grant comes from, and the subject that it names there.
 type source struct {
 	*Binding
-	subject *rbacv1.Subject
+	subject *bindingSubject
 }
 
 // reason is the reason for an allowed request, in upstream's words.
@@ -65,12 +70,12 @@ func (g *grant) reason() string {
 		}
 		return name + "/" + namespace
 	}
-	subject, ref := g.by.subject.Name, g.by.ref.Value()
-	if g.by.subject.Kind == rbacv1.ServiceAccountKind {
-		subject = name(subject, cmp.Or(g.by.subject.Namespace, g.by.namespace))
+	subject, of, ref := g.by.subject.name, g.by.subject.of.Value(), g.by.ref.Value()
+	if of.kind == rbacv1.ServiceAccountKind {
+		subject = name(subject, cmp.Or(of.namespace, g.by.namespace))
 	}
 	said := fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s %q",
-		g.by.kind(), name(g.by.name, g.by.namespace), ref.Kind, ref.Name, g.by.subject.Kind, subject)
+		g.by.kind(), name(g.by.name, g.by.namespace), ref.Kind, ref.Name, of.kind, subject)
 	g.said.Store(&said)
 	return said
 }
@@ -104,6 +109,9 @@ func (x *index) bind(b *Binding) {
 
 // grant grants the role of a binding to its subject at i, which is to.
 func (x *index) grant(to *subject, b *Binding, i int) {
+	if to.by == nil {
+		to.by = to.firstBy[:0]
+	}
 	if len(to.by) == 0 || to.by[len(to.by)-1] != b { // a binding may name it twice
 		to.by = append(to.by, b)
 	}
@@ -118,6 +126,9 @@ func (x *index) grant(to *subject, b *Binding, i int) {
 	// first by name counts makes the reason for a decision the same on every replica.
 	same := slices.IndexFunc(sc.grants, func(g *grant) bool { return g.role == found })
 	switch {
+	case same < 0 && to.firstGrant.role == nil:
+		to.firstGrant.role, to.firstGrant.by = found, by
+		sc.grants = append(to.firstGrants[:0], &to.firstGrant)
 	case same < 0:
 		sc.grants = append(sc.grants, &grant{role: found, by: by})
 	case b.name < sc.grants[same].by.name:
@@ -126,20 +137,20 @@ func (x *index) grant(to *subject, b *Binding, i int) {
 }
 
 // place returns where grants to s are kept, and its name there; nil when s names no subject.
-func (x *index) place(s *rbacv1.Subject, namespace string) (*subjectMap, string) {
-	switch s.Kind {
+func (x *index) place(s *bindingSubject, namespace string) (*subjectMap, string) {
+	switch of := s.of.Value(); of.kind {
 	case rbacv1.UserKind:
-		return &x.users, s.Name
+		return &x.users, s.name
 	case rbacv1.GroupKind:
-		return &x.groups, s.Name
+		return &x.groups, s.name
 	case rbacv1.ServiceAccountKind:
-		if s.Namespace != "" {
-			namespace = s.Namespace
+		if of.namespace != "" {
+			namespace = of.namespace
 		}
 		if namespace == "" {
 			return nil, ""
 		}
-		return &x.users, serviceaccount.MakeUsername(namespace, s.Name)
+		return &x.users, serviceaccount.MakeUsername(namespace, s.name)
 	}
 	return nil, ""
 }

@@ -12,8 +12,18 @@ import (
 type Binding struct {
 	name, namespace, version string // without a namespace it is a ClusterRoleBinding
 	ref                      unique.Handle[rbacv1.RoleRef]
-	subjects                 []rbacv1.Subject
+	subjects                 []bindingSubject
+	first                    [1]bindingSubject // the array of subjects, where there is one, as in most bindings
 }
+
+// bindingSubject is a subject of a binding.
+type bindingSubject struct {
+	of   unique.Handle[subjectKind]
+	name string
+}
+
+// subjectKind is what many subjects have in common. Their API group follows from the kind.
+type subjectKind struct{ kind, namespace string }
 
 // TransformBinding makes a Binding of a RoleBinding or a ClusterRoleBinding, and leaves other objects as they are. It
 // is a transform for the informers that Run listens to; their listers cannot list bindings then.
@@ -30,11 +40,13 @@ func TransformBinding(obj any) any {
 func trimBinding(m *metav1.ObjectMeta, ref rbacv1.RoleRef, subjects []rbacv1.Subject) *Binding {
 	b := &Binding{
 		name: m.Name, namespace: once(m.Namespace), version: m.ResourceVersion,
-		ref:      unique.Make(rbacv1.RoleRef{APIGroup: once(ref.APIGroup), Kind: once(ref.Kind), Name: once(ref.Name)}),
-		subjects: make([]rbacv1.Subject, len(subjects)),
+		ref: unique.Make(rbacv1.RoleRef{APIGroup: once(ref.APIGroup), Kind: once(ref.Kind), Name: once(ref.Name)}),
 	}
-	for i, s := range subjects {
-		b.subjects[i] = rbacv1.Subject{APIGroup: once(s.APIGroup), Kind: once(s.Kind), Namespace: once(s.Namespace), Name: s.Name}
+	if b.subjects = b.first[:0]; len(subjects) > 1 {
+		b.subjects = make([]bindingSubject, 0, len(subjects))
+	}
+	for _, s := range subjects {
+		b.subjects = append(b.subjects, bindingSubject{unique.Make(subjectKind{s.Kind, s.Namespace}), s.Name})
 	}
 	return b
 }

@@ -74,3 +74,32 @@ func TestLeanBindingSaysTheSame(t *testing.T) {
 		t.Error("a role is something else now")
 	}
 }
+
+// There are as many bindings as users: most have one subject, and most subjects one binding.
+func TestWhatMostHaveIsOneObject(t *testing.T) {
+	bound := func(name string, users ...string) *rbacv1.RoleBinding {
+		b := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}}
+		for _, u := range users {
+			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.UserKind, Name: u})
+		}
+		return b
+	}
+	x := newIndex(Policy{
+		ClusterRoles: []*rbacv1.ClusterRole{{ObjectMeta: metav1.ObjectMeta{Name: "reader"}}},
+		RoleBindings: []*rbacv1.RoleBinding{bound("a", "alice"), bound("b", "alice", "bob")},
+	})
+	alice, bob := x.users.get("alice"), x.users.get("bob")
+	one, two := alice.by[0], bob.by[0]
+	if len(one.subjects) != 1 || &one.subjects[0] != &one.first[0] || len(two.subjects) != 2 || two.subjects[1].name != "bob" {
+		t.Errorf("the subjects are %v and %v", one.subjects, two.subjects)
+	}
+	if len(bob.by) != 1 || &bob.by[0] != &bob.firstBy[0] || bob.only.grants[0] != &bob.firstGrant || &bob.only.grants[0] != &bob.firstGrants[0] {
+		t.Errorf("the grants of bob are %+v", bob.only)
+	}
+	if len(alice.by) != 2 || alice.in("a").grants[0] != &alice.firstGrant || alice.in("b").grants[0] == &alice.firstGrant {
+		t.Errorf("the grants of alice are %+v and %+v", alice.in("a"), alice.in("b"))
+	}
+	if g := alice.in("b").grants[0]; g.by.Binding != two || g.by.subject.name != "alice" {
+		t.Errorf("one of them is by %+v", g.by)
+	}
+}

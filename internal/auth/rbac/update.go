@@ -106,7 +106,10 @@ func (x *index) update(changes map[bindingID]change) *index {
 
 // compileSubject makes a subject of the bindings that name it.
 func (x *index) compileSubject(at placedSubject, by []*Binding) *subject {
-	made := &subject{by: make([]*Binding, 0, len(by))}
+	made := &subject{}
+	if len(by) > 1 {
+		made.by = make([]*Binding, 0, len(by))
+	}
 	for _, b := range by {
 		for i := range b.subjects {
 			if all, name := x.place(&b.subjects[i], b.namespace); all == at.of && name == at.name {
