@@ -1,5 +1,5 @@
 // Command kubectl-portico is a plugin of kubectl for those who have to do with extension servers of any cluster: `kubectl portico doctor`.
-// It has the commands of the program aggregator that work by kubeconfig, and no API server.
+// It has the commands of the program aggregator that work by kubeconfig, the alert rules for Prometheus, and no API server.
 package main
 
 import (
@@ -19,5 +19,6 @@ func main() {
 		SilenceErrors: true,
 	}
 	cmd.AddCommand(cli.Commands(cli.Options{})...)
+	cmd.AddCommand(cli.Alerts())
 	cli.Main(cmd)
 }

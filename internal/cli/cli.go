@@ -1,4 +1,5 @@
-// Package cli has the commands that work with any API server by its kubeconfig. The programs aggregator and kubectl-portico have all of them.
+// Package cli has the commands that work with any API server by its kubeconfig. The programs aggregator and kubectl-portico have all of them. Alerts, which
+// needs no server, is in kubectl-portico only: aggregator has to stay small.
 package cli
 
 import (
@@ -48,7 +49,11 @@ func Main(root *cobra.Command) {
 	defer stop()
 	// After the first signal the next one kills: a drain that hangs must not hold a terminal.
 	context.AfterFunc(ctx, stop)
-	if err := root.ExecuteContext(ctx); err != nil && exitCode(err) != 0 {
+	out, flush := Colours(os.Stdout)
+	root.SetOut(out)
+	err := root.ExecuteContext(ctx)
+	flush()
+	if err != nil && exitCode(err) != 0 {
 		if text := err.Error(); text != "" {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", version.Program, text)
 		}

@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/internal/toolclient"
 )
 
 // ClientFlags say which API server a command speaks to, in the words of kubectl.
@@ -46,9 +47,9 @@ func (f *ClientFlags) RESTClient() (rest.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := discovery.NewDiscoveryClientForConfig(config)
+	client, err := toolclient.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("client of the front door: %w", err)
 	}
-	return client.RESTClient(), nil
+	return client.REST(), nil
 }

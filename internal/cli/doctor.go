@@ -125,7 +125,11 @@ func (o *doctorOptions) print(out io.Writer, reports []*doctor.Report, all bool)
 		return o.output.Write(out, func(out io.Writer) error { return doctor.WriteJSON(out, reports) })
 	}
 	if all {
-		if err := doctor.WriteSummary(out, reports); err != nil {
+		write := doctor.WriteSummary
+		if o.output.Wide() {
+			write = doctor.WriteWideSummary
+		}
+		if err := write(out, reports); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Output is the flag -o of a command: the format of what it prints. Text is the command's own; json and yaml are printed here.
+// Output is the flag -o of a command: the format of what it prints. Text is the command's own, and wide a text with more in it where the
+// command has more; json and yaml are printed here.
 type Output struct {
 	format string
 	known  []string
@@ -20,7 +21,7 @@ type Output struct {
 
 // Add adds the flag; more are formats that the command has besides text, json and yaml.
 func (o *Output) Add(fs *pflag.FlagSet, more ...string) {
-	o.known = append([]string{"text", "json", "yaml"}, more...)
+	o.known = append([]string{"text", "wide", "json", "yaml"}, more...)
 	fs.StringVarP(&o.format, "output", "o", "text", "output format: "+o.formats())
 }
 
@@ -37,8 +38,13 @@ func (o *Output) Check() error {
 	return fmt.Errorf("--output: %q is not %s", o.format, o.formats())
 }
 
-// Is reports whether a format is wanted.
-func (o *Output) Is(format string) bool { return o.format == format }
+// Is reports whether a format is wanted. A wide text is a text.
+func (o *Output) Is(format string) bool {
+	return o.format == format || format == "text" && o.format == "wide"
+}
+
+// Wide reports whether the text is to have more columns.
+func (o *Output) Wide() bool { return o.format == "wide" }
 
 // Print prints v as JSON or YAML.
 func (o *Output) Print(out io.Writer, v any) error {

@@ -17,15 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	"sigs.k8s.io/yaml"
 
 	"portico.dev/internal/adoption"
-	"portico.dev/internal/clients"
 	"portico.dev/internal/request"
 	"portico.dev/internal/routing"
 	routingclient "portico.dev/internal/routing/client"
 	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/toolclient"
 )
 
 type routeOptions struct {
@@ -182,7 +181,7 @@ func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string)
 		return nil, err
 	}
 	config.QPS = -1 // a few objects
-	registrations, err := aggregatorclient.NewForConfig(config)
+	registrations, err := toolclient.New(config)
 	if err != nil {
 		return nil, err
 	}
@@ -312,12 +311,12 @@ func (o *routeOptions) namespaces(ctx context.Context, failed *error) routing.Na
 			*failed = err
 			return nil, false
 		}
-		client, err := clients.New(config)
+		client, err := toolclient.New(config)
 		if err != nil {
 			*failed = err
 			return nil, false
 		}
-		namespace, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		namespace, err := client.Namespaces().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			if !apierrors.IsNotFound(err) {
 				*failed = errors.Join(*failed, err)

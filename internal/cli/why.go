@@ -9,20 +9,16 @@ import (
 	"github.com/spf13/cobra"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/restmapper"
 
-	"portico.dev/internal/auth/rbac"
-	"portico.dev/internal/clients"
+	"portico.dev/internal/auth/rbac/explain"
+	"portico.dev/internal/toolclient"
 )
 
 type whyOptions struct {
 	ClientFlags
-	question rbac.Query
+	question explain.Query
 	groups   []string
 	output   Output
 }
@@ -33,7 +29,7 @@ type whyAnswer struct {
 	// Reason is the server's.
 	Reason string `json:"reason,omitempty"`
 	// Rules allow the request, or come nearest to it.
-	Rules []rbac.Finding `json:"rules"`
+	Rules []explain.Finding `json:"rules"`
 }
 
 func whyCommand() *cobra.Command {
@@ -91,11 +87,11 @@ func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) (all
 		return false, err
 	}
 	config.QPS = -1 // four lists and a review
-	client, err := clients.New(config)
+	client, err := toolclient.New(config)
 	if err != nil {
 		return false, err
 	}
-	if err := o.ask(client, args); err != nil {
+	if err := o.ask(ctx, client, args); err != nil {
 		return false, err
 	}
 	answer, err := o.answer(ctx, client)
@@ -109,7 +105,7 @@ func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) (all
 }
 
 // ask reads the arguments. A resource may be written as for kubectl: short, singular, with its group or without.
-func (o *whyOptions) ask(client clients.Interface, args []string) error {
+func (o *whyOptions) ask(ctx context.Context, client *toolclient.Client, args []string) error {
 	q := &o.question
 	q.User, q.Verb = args[0], args[1]
 	q.Groups = append([]string{"system:authenticated"}, o.groups...)
@@ -132,20 +128,24 @@ func (o *whyOptions) ask(client clients.Interface, args []string) error {
 	if q.Resource == "*" {
 		return nil
 	}
-	cached := memory.NewMemCacheClient(client.Discovery())
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
-	gvr, err := mapper.ResourceFor(schema.GroupVersionResource{Group: q.Group, Resource: q.Resource})
-	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("this server has no resource %q; these it has: kubectl api-resources", resource)
-	}
+	all, err := client.Discover(ctx)
 	if err != nil {
 		return fmt.Errorf("look up resource %s: %w", resource, err)
+	}
+	gvr, found := toolclient.FindResource(all, q.Resource, q.Group)
+	if !found {
+		for _, gv := range all { // it may be there, at a server that does not answer
+			if gv.Err != nil && (q.Group == "" || q.Group == gv.Group) {
+				return fmt.Errorf("this server has no resource %q; these it has: kubectl api-resources; its resources of %s are not known: %w", resource, gv, gv.Err)
+			}
+		}
+		return fmt.Errorf("this server has no resource %q; these it has: kubectl api-resources", resource)
 	}
 	q.Resource, q.Group = gvr.Resource, gvr.Group
 	return nil
 }
 
-func (o *whyOptions) answer(ctx context.Context, client clients.Interface) (a whyAnswer, err error) {
+func (o *whyOptions) answer(ctx context.Context, client *toolclient.Client) (a whyAnswer, err error) {
 	q := o.question
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: q.User, Groups: q.Groups}}
 	if q.Path != "" {
@@ -155,7 +155,7 @@ func (o *whyOptions) answer(ctx context.Context, client clients.Interface) (a wh
 			Namespace: q.Namespace, Verb: q.Verb, Group: q.Group, Resource: q.Resource, Subresource: q.Subresource, Name: q.Name,
 		}
 	}
-	review, err = client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	review, err = client.Review(ctx, review)
 	if err != nil {
 		return a, fmt.Errorf("ask the server: %w", err)
 	}
@@ -164,26 +164,26 @@ func (o *whyOptions) answer(ctx context.Context, client clients.Interface) (a wh
 		return a, err
 	}
 	a.Allowed, a.Reason = review.Status.Allowed, review.Status.Reason
-	explained, findings := rbac.Explain(policy, q)
+	explained, findings := explain.Explain(policy, q)
 	if explained == a.Allowed {
 		a.Rules = findings
 	}
 	return a, nil
 }
 
-func rolesAndBindings(ctx context.Context, client clients.Interface) (p rbac.Objects, err error) {
+func rolesAndBindings(ctx context.Context, client *toolclient.Client) (p explain.Objects, err error) {
 	for _, list := range []func() error{
 		func() error {
-			return into(ctx, &p.Roles, client.RbacV1().Roles("").List, func(l *rbacv1.RoleList) []rbacv1.Role { return l.Items })
+			return into(ctx, &p.Roles, client.Roles("").List, func(l *rbacv1.RoleList) []rbacv1.Role { return l.Items })
 		},
 		func() error {
-			return into(ctx, &p.RoleBindings, client.RbacV1().RoleBindings("").List, func(l *rbacv1.RoleBindingList) []rbacv1.RoleBinding { return l.Items })
+			return into(ctx, &p.RoleBindings, client.RoleBindings("").List, func(l *rbacv1.RoleBindingList) []rbacv1.RoleBinding { return l.Items })
 		},
 		func() error {
-			return into(ctx, &p.ClusterRoles, client.RbacV1().ClusterRoles().List, func(l *rbacv1.ClusterRoleList) []rbacv1.ClusterRole { return l.Items })
+			return into(ctx, &p.ClusterRoles, client.ClusterRoles().List, func(l *rbacv1.ClusterRoleList) []rbacv1.ClusterRole { return l.Items })
 		},
 		func() error {
-			return into(ctx, &p.ClusterRoleBindings, client.RbacV1().ClusterRoleBindings().List, func(l *rbacv1.ClusterRoleBindingList) []rbacv1.ClusterRoleBinding { return l.Items })
+			return into(ctx, &p.ClusterRoleBindings, client.ClusterRoleBindings().List, func(l *rbacv1.ClusterRoleBindingList) []rbacv1.ClusterRoleBinding { return l.Items })
 		},
 	} {
 		if err := list(); err != nil {

@@ -113,6 +113,13 @@ func TestAllInTheOrderOfTheirNames(t *testing.T) {
 	if want := `v1.lost.example.com   shop/nobody:443   broken at service   service/nobody in "shop" is not present`; !strings.Contains(text.String(), want) {
 		t.Errorf("got\n%s\nwithout %s", text.String(), want)
 	}
+	text.Reset()
+	if err := WriteWideSummary(&text, reports); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(text.String(), "\n"); !strings.HasPrefix(lines[0], "APISERVICE") || !strings.Contains(lines[0], "GATEWAY") || !strings.Contains(lines[1], " of ") || !strings.Contains(lines[1], "broken at service") {
+		t.Errorf("wide:\n%s", text.String())
+	}
 	if err := WriteJSON(&data, reports); err != nil {
 		t.Fatal(err)
 	}

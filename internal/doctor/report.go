@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -126,14 +127,23 @@ func WriteJSON(w io.Writer, reports []*Report) error {
 }
 
 // WriteSummary writes a line for each APIService, or that there is none.
-func WriteSummary(w io.Writer, reports []*Report) error {
+func WriteSummary(w io.Writer, reports []*Report) error { return writeSummary(w, reports, false) }
+
+// WriteWideSummary writes the same with the gateway, the condition Available, and how many hops are well.
+func WriteWideSummary(w io.Writer, reports []*Report) error { return writeSummary(w, reports, true) }
+
+func writeSummary(w io.Writer, reports []*Report, wide bool) error {
 	if len(reports) == 0 {
 		_, err := fmt.Fprintln(w, "No APIService leads to an extension server.")
 		return err
 	}
 	var table strings.Builder
 	tw := tabwriter.NewWriter(&table, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(tw, "APISERVICE\tSERVICE\tSTATE\tCAUSE")
+	if wide {
+		fmt.Fprintln(tw, "APISERVICE\tSERVICE\tGATEWAY\tAVAILABLE\tREASON\tHOPS\tSTATE\tCAUSE")
+	} else {
+		fmt.Fprintln(tw, "APISERVICE\tSERVICE\tSTATE\tCAUSE")
+	}
 	for _, r := range reports {
 		state, cause := r.state(), ""
 		switch {
@@ -142,7 +152,20 @@ func WriteSummary(w io.Writer, reports []*Report) error {
 		case r.FrontDoor != nil:
 			cause = "leads to another front door: " + r.FrontDoor.describe()
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", r.APIService, r.Service, state, cause)
+		more := ""
+		if wide {
+			gateway, well := "-", 0
+			if r.Gateway != nil {
+				gateway = r.Gateway.Service
+			}
+			for _, h := range r.Hops {
+				if h.State == OK {
+					well++
+				}
+			}
+			more = fmt.Sprintf("%s\t%s\t%s\t%d of %d\t", gateway, cmp.Or(r.Available.Status, "-"), cmp.Or(r.Available.Reason, "-"), well, len(r.Hops))
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s%s\t%s\n", r.APIService, r.Service, more, state, cause)
 	}
 	if err := tw.Flush(); err != nil {
 		return err

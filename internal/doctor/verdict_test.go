@@ -40,7 +40,7 @@ func (w *testCluster) verdict() apiregistrationv1.APIServiceCondition {
 	set := transport.New(transport.Options{AllowLoopback: true, Certificate: w.presented(), DialTimeout: w.cfg.DialTimeout})
 	defer set.Close()
 	controller := apiservice.New(apiservice.Config{
-		Client: client, APIServices: api.Apiregistration().V1().APIServices(),
+		Client: client.ApiregistrationV1().APIServices(), APIServices: api.Apiregistration().V1().APIServices(),
 		Services: core.Core().V1().Services(), EndpointSlices: core.Discovery().V1().EndpointSlices(),
 		Transport: set, EndpointRouting: true,
 		Metrics: metrics.NewAvailability(prometheus.NewRegistry()), Logger: zap.NewNop(),

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/clients"
+	"portico.dev/internal/toolclient"
 )
 
 // checkLimit bounds Check.
@@ -37,11 +37,11 @@ func (t Target) Check(ctx context.Context) error {
 		return fmt.Errorf("client of %s: %w", t.Name, err)
 	}
 	defer httpClient.CloseIdleConnections()
-	client, err := clients.NewForHTTPClient(config, httpClient)
+	client, err := toolclient.NewForHTTPClient(config, httpClient)
 	if err != nil {
 		return fmt.Errorf("client of %s: %w", t.Name, err)
 	}
-	server := client.CoreV1().RESTClient()
+	server := client.REST()
 	if err := server.Get().AbsPath("/apis/apiregistration.k8s.io/v1").Do(ctx).Error(); err != nil {
 		return fmt.Errorf("ask %s for its APIServices: %w", config.Host, err)
 	}

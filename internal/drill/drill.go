@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/adoption"
+	"portico.dev/internal/toolclient"
 )
 
 // Drill is one failure, rehearsed.
@@ -201,12 +201,12 @@ func (t Target) endpointAddress() netip.Addr {
 }
 
 // ours: the server is a front door of this project.
-func (t Target) ours(context.Context) (ours bool, version string, err error) {
-	client, err := discovery.NewDiscoveryClientForConfig(t.Config)
+func (t Target) ours(ctx context.Context) (ours bool, version string, err error) {
+	client, err := toolclient.New(t.Config)
 	if err != nil {
 		return false, "", err
 	}
-	info, err := client.ServerVersion()
+	info, err := client.Version(ctx)
 	if err != nil {
 		return false, "", err
 	}

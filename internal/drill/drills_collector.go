@@ -70,7 +70,7 @@ func ownBehindTheDead(ctx context.Context, s *Stage) error {
 		return err
 	}
 	path := s.subject.collection(s.Namespace) + "/kept"
-	if err := s.client.CoreV1().RESTClient().Delete().AbsPath(path).Do(ctx).Error(); err != nil {
+	if err := s.client.REST().Delete().AbsPath(path).Do(ctx).Error(); err != nil {
 		return fmt.Errorf("delete the owner: %w", err)
 	}
 	return s.measure(ctx, dependentFollowed, 90*time.Second, s.configMapGone(s.Namespace, "dependent"))
@@ -85,7 +85,7 @@ func (s *Stage) ownerNamed(ctx context.Context, name string) (metav1.OwnerRefere
 }
 
 func (s *Stage) createOwned(ctx context.Context, name string, owner metav1.OwnerReference) error {
-	_, err := s.client.CoreV1().ConfigMaps(s.Namespace).Create(ctx, &corev1.ConfigMap{
+	_, err := s.client.ConfigMaps(s.Namespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: s.labels(), OwnerReferences: []metav1.OwnerReference{owner}},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -95,10 +95,10 @@ func (s *Stage) createOwned(ctx context.Context, name string, owner metav1.Owner
 }
 
 func (s *Stage) touchConfigMap(ctx context.Context, name string) error {
-	found, err := s.client.CoreV1().ConfigMaps(s.Namespace).Get(ctx, name, metav1.GetOptions{})
+	found, err := s.client.ConfigMaps(s.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
 		found.Data = map[string]string{"touched": "yes"}
-		_, err = s.client.CoreV1().ConfigMaps(s.Namespace).Update(ctx, found, metav1.UpdateOptions{})
+		_, err = s.client.ConfigMaps(s.Namespace).Update(ctx, found, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("touch configmap %s: %w", name, err)

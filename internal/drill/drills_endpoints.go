@@ -143,7 +143,7 @@ func rollingRestart(ctx context.Context, s *Stage) error {
 // setReady changes the state of an endpoint in its EndpointSlice.
 func (s *Stage) setReady(ctx context.Context, endpoint int, ready bool) error {
 	a := s.subject
-	slices := s.client.DiscoveryV1().EndpointSlices(a.home)
+	slices := s.client.EndpointSlices(a.home)
 	found, err := slices.Get(ctx, sliceName(a, endpoint), metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read endpoint slice %s/%s: %w", a.home, sliceName(a, endpoint), err)
@@ -219,7 +219,7 @@ func (s *Stage) publishBundle(ctx context.Context) error {
 	if s.target.Gateway != nil {
 		body = fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, adoption.OriginalCABundleAnnotation, bundle)
 	}
-	err := s.client.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/" + s.subject.apiService).
+	err := s.client.REST().Patch(types.MergePatchType).AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/" + s.subject.apiService).
 		Body([]byte(body)).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("patch apiservice %s: %w", s.subject.apiService, err)

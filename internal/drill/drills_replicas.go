@@ -218,7 +218,7 @@ func (s *Stage) awaitAvailable(ctx context.Context, name string) error {
 	defer cancel()
 	for {
 		var a apiregistrationv1.APIService
-		body, err := s.client.CoreV1().RESTClient().Get().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/"+name).
+		body, err := s.client.REST().Get().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/"+name).
 			SetHeader("Accept", jsonType).Do(bounded).Raw()
 		if err == nil {
 			err = json.Unmarshal(body, &a)

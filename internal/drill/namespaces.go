@@ -29,7 +29,7 @@ func (s *Stage) createNamespaceWithWidget(ctx context.Context, name string) erro
 
 func (s *Stage) deleteNamespace(ctx context.Context, name string) error {
 	s.progress("deleting namespace " + name)
-	if err := s.client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+	if err := s.client.Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("delete namespace %s: %w", name, err)
 	}
 	return nil
@@ -56,14 +56,14 @@ func (s *Stage) nothingStored(namespace string) func(context.Context) bool {
 
 func (s *Stage) configMapGone(namespace, name string) func(context.Context) bool {
 	return func(ctx context.Context) bool {
-		_, err := s.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+		_, err := s.client.ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}
 }
 
 func (s *Stage) namespaceNames(name string) func(context.Context) bool {
 	return func(ctx context.Context) bool {
-		ns, err := s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		ns, err := s.client.Namespaces().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false
 		}
@@ -80,7 +80,7 @@ func namesIt(conditions []corev1.NamespaceCondition, group string) bool {
 }
 
 func (s *Stage) annotate(ctx context.Context, apiService, name, value string) error {
-	err := s.client.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/" + apiService).
+	err := s.client.REST().Patch(types.MergePatchType).AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/" + apiService).
 		Body([]byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, name, value))).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("annotate apiservice %s: %w", apiService, err)

@@ -68,7 +68,7 @@ func (s *Stage) createNamespace(ctx context.Context, name string) error {
 	if !slices.Contains(s.namespaces, name) {
 		s.namespaces = append(s.namespaces, name) // also when the answer is lost
 	}
-	_, err := s.client.CoreV1().Namespaces().Create(ctx,
+	_, err := s.client.Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: s.labels()}}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create namespace %s: %w", name, err)
@@ -94,7 +94,7 @@ func (s *Stage) createService(ctx context.Context, a *actor) error {
 	default:
 		service.Spec = corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: a.port(), Protocol: corev1.ProtocolTCP}}}
 	}
-	if _, err := s.client.CoreV1().Services(a.home).Create(ctx, service, metav1.CreateOptions{}); err != nil {
+	if _, err := s.client.Services(a.home).Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create service %s/%s: %w", a.home, a.service, err)
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
@@ -129,7 +129,7 @@ func (s *Stage) createSlice(ctx context.Context, a *actor, endpoint int, address
 	if address.Is6() {
 		slice.AddressType = discoveryv1.AddressTypeIPv6
 	}
-	if _, err := s.client.DiscoveryV1().EndpointSlices(a.home).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+	if _, err := s.client.EndpointSlices(a.home).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create endpoint slice %s/%s: %w", a.home, a.service, err)
 	}
 	return nil
@@ -160,7 +160,7 @@ func (s *Stage) register(ctx context.Context, a *actor) error {
 	if err != nil {
 		return err
 	}
-	err = s.client.CoreV1().RESTClient().Post().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices").Body(body).
+	err = s.client.REST().Post().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices").Body(body).
 		SetHeader("Content-Type", jsonType).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("create apiservice %s: %w", a.apiService, err)
@@ -239,7 +239,7 @@ func (s *Stage) awaitServed(ctx context.Context, a *actor) error {
 			why = fmt.Sprintf("Available is %s (%s: %s)", condition.Status, condition.Reason, condition.Message)
 			return false
 		}
-		body, err := s.client.CoreV1().RESTClient().Get().AbsPath("/apis").SetHeader("Accept", discoveryType).Do(ctx).Raw()
+		body, err := s.client.REST().Get().AbsPath("/apis").SetHeader("Accept", discoveryType).Do(ctx).Raw()
 		if err != nil || standing(body, a.group) != listed {
 			why = "discovery does not list its resources"
 			return false
@@ -269,7 +269,7 @@ func widget(group, name string) string {
 }
 
 func (s *Stage) create(ctx context.Context, path, object string) error {
-	err := s.client.CoreV1().RESTClient().Post().AbsPath(path).Body([]byte(object)).SetHeader("Content-Type", jsonType).Do(ctx).Error()
+	err := s.client.REST().Post().AbsPath(path).Body([]byte(object)).SetHeader("Content-Type", jsonType).Do(ctx).Error()
 	if err != nil {
 		return fmt.Errorf("create in %s: %w", path, err)
 	}
@@ -290,7 +290,7 @@ func (s *Stage) clean(ctx context.Context) []string {
 	defer cancel()
 	var left []string
 	if s.other != nil {
-		err := s.client.CoreV1().RESTClient().Delete().AbsPath(apiRoutes + "/" + s.subject.apiService).Do(ctx).Error()
+		err := s.client.REST().Delete().AbsPath(apiRoutes + "/" + s.subject.apiService).Do(ctx).Error()
 		if err != nil && !apierrors.IsNotFound(err) {
 			left = append(left, fmt.Sprintf("apiroute %s: %v", s.subject.apiService, err))
 		}
@@ -301,7 +301,7 @@ func (s *Stage) clean(ctx context.Context) []string {
 		}
 	}
 	for _, name := range s.namespaces {
-		err := s.client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
+		err := s.client.Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			left = append(left, fmt.Sprintf("namespace %s: %v", name, err))
 		}
@@ -316,7 +316,7 @@ func (s *Stage) clean(ctx context.Context) []string {
 
 func (s *Stage) cleanAPIService(ctx context.Context, name string) error {
 	path := "/apis/apiregistration.k8s.io/v1/apiservices/" + name
-	err := s.client.CoreV1().RESTClient().Delete().AbsPath(path).Do(ctx).Error()
+	err := s.client.REST().Delete().AbsPath(path).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -324,13 +324,13 @@ func (s *Stage) cleanAPIService(ctx context.Context, name string) error {
 		return fmt.Errorf("apiservice %s: %w", name, err)
 	}
 	gone := func(ctx context.Context) bool {
-		return apierrors.IsNotFound(s.client.CoreV1().RESTClient().Get().AbsPath(path).Do(ctx).Error())
+		return apierrors.IsNotFound(s.client.REST().Get().AbsPath(path).Do(ctx).Error())
 	}
 	if _, went, err := s.until(ctx, removeFinalizers, gone); err != nil || went {
 		return err
 	}
 	// Whoever put a finalizer on an object of ours has had the time to use it.
-	err = s.client.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(path).Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(ctx).Error()
+	err = s.client.REST().Patch(types.MergePatchType).AbsPath(path).Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(ctx).Error()
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("apiservice %s: %w", name, err)
 	}
@@ -343,7 +343,7 @@ func (s *Stage) awaitNamespaceGone(ctx context.Context, name string) error {
 	if _, went, err := s.until(ctx, removeFinalizers, s.namespaceGone(name)); err != nil || went {
 		return err
 	}
-	ns, err := s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	ns, err := s.client.Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -351,7 +351,7 @@ func (s *Stage) awaitNamespaceGone(ctx context.Context, name string) error {
 		return fmt.Errorf("namespace %s: %w", name, err)
 	}
 	ns.Spec.Finalizers = nil
-	if _, err := s.client.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := s.client.Namespaces().Finalize(ctx, ns); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("namespace %s: %w", name, err)
 	}
 	return fmt.Errorf("namespace %s did not go within %s and was finalized by hand", name, removeFinalizers)
@@ -359,7 +359,7 @@ func (s *Stage) awaitNamespaceGone(ctx context.Context, name string) error {
 
 func (s *Stage) namespaceGone(name string) func(context.Context) bool {
 	return func(ctx context.Context) bool {
-		_, err := s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		_, err := s.client.Namespaces().Get(ctx, name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/clients"
 	"portico.dev/internal/drill/faulty"
 	"portico.dev/internal/run"
+	"portico.dev/internal/toolclient"
 )
 
 // Domain is what the API groups of drills end in, so that nobody's own group is ever touched.
@@ -36,7 +36,7 @@ type Stage struct {
 	subject, bystander *actor
 	// other is the second backend of the subject's APIRoute, nil without one.
 	other    *actor
-	client   clients.Interface
+	client   *toolclient.Client
 	traffic  *traffic
 	record   *recorder
 	progress func(string)
@@ -59,7 +59,7 @@ func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, erro
 	if err != nil {
 		return nil, err
 	}
-	client, err := clients.NewForHTTPClient(t.Config, httpClient)
+	client, err := toolclient.NewForHTTPClient(t.Config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", t.Name, err)
 	}

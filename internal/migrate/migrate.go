@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -32,6 +31,7 @@ import (
 	routingclient "portico.dev/internal/routing/client"
 	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/run"
+	"portico.dev/internal/toolclient"
 )
 
 // BackendHeader names the backend that gets a request.
@@ -83,14 +83,14 @@ type Report struct {
 
 // Migration moves namespaces.
 type Migration struct {
-	config    Config
-	routes    *routingclient.APIRoutes
-	discovery discovery.DiscoveryInterface
-	metadata  metadata.Interface
-	plain     dynamic.Interface
-	backends  map[string]dynamic.Interface
-	resource  metav1.APIResource
-	status    bool // it has the subresource
+	config   Config
+	routes   *routingclient.APIRoutes
+	client   *toolclient.Client
+	metadata metadata.Interface
+	plain    dynamic.Interface
+	backends map[string]dynamic.Interface
+	resource metav1.APIResource
+	status   bool // it has the subresource
 }
 
 // New looks whether the resource and the APIRoute are there.
@@ -105,7 +105,7 @@ func New(ctx context.Context, c Config) (*Migration, error) {
 	if m.routes, err = routingclient.New(config); err != nil {
 		return nil, err
 	}
-	if m.discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
+	if m.client, err = toolclient.New(config); err != nil {
 		return nil, err
 	}
 	if m.metadata, err = metadata.NewForConfig(config); err != nil {
@@ -131,7 +131,7 @@ func New(ctx context.Context, c Config) (*Migration, error) {
 	if m.backends[c.To] == nil {
 		return nil, fmt.Errorf("APIRoute %s has no backend %q", route.Name, c.To)
 	}
-	if err := m.findResource(); err != nil {
+	if err := m.findResource(ctx); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -142,14 +142,14 @@ func (m *Migration) routeName() string {
 }
 
 // findResource looks the resource up in discovery.
-func (m *Migration) findResource() error {
-	gv := m.config.Resource.GroupVersion().String()
-	list, err := m.discovery.ServerResourcesForGroupVersion(gv)
+func (m *Migration) findResource(ctx context.Context) error {
+	gv := m.config.Resource.GroupVersion()
+	resources, err := m.client.Resources(ctx, gv)
 	if err != nil {
 		return fmt.Errorf("discover %s: %w", gv, err)
 	}
 	found := false
-	for _, r := range list.APIResources {
+	for _, r := range resources {
 		switch r.Name {
 		case m.config.Resource.Resource:
 			m.resource, found = r, true
@@ -169,24 +169,21 @@ func (m *Migration) findResource() error {
 }
 
 // otherVersions are the group-versions, but for that of the APIRoute, in which the resource is served too.
-func (m *Migration) otherVersions() ([]string, error) {
-	groups, err := m.discovery.ServerGroups()
+func (m *Migration) otherVersions(ctx context.Context) ([]string, error) {
+	all, err := m.client.Discover(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("discover the groups: %w", err)
 	}
 	var others []string
-	for _, g := range groups.Groups {
-		for _, v := range g.Versions {
-			if g.Name != m.config.Resource.Group || v.Version == m.config.Resource.Version {
-				continue
-			}
-			list, err := m.discovery.ServerResourcesForGroupVersion(v.GroupVersion)
-			if err != nil {
-				return nil, fmt.Errorf("discover %s: %w", v.GroupVersion, err)
-			}
-			if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == m.config.Resource.Resource }) {
-				others = append(others, v.GroupVersion)
-			}
+	for _, gv := range all {
+		if gv.Group != m.config.Resource.Group || gv.Version == m.config.Resource.Version {
+			continue
+		}
+		if gv.Err != nil {
+			return nil, fmt.Errorf("discover %s: %w", gv, gv.Err)
+		}
+		if slices.ContainsFunc(gv.Resources, func(r metav1.APIResource) bool { return r.Name == m.config.Resource.Resource }) {
+			others = append(others, gv.String())
 		}
 	}
 	return others, nil

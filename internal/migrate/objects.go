@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 
 	"portico.dev/internal/routing/v1alpha1"
@@ -89,7 +88,7 @@ func (m *Migration) look(ctx context.Context, r *Report) error {
 	if err := m.findDependents(ctx, r, uids); err != nil {
 		return err
 	}
-	others, err := m.otherVersions()
+	others, err := m.otherVersions(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,24 +106,24 @@ func (m *Migration) findDependents(ctx context.Context, r *Report, uids map[type
 	if len(uids) == 0 {
 		return nil
 	}
-	lists, err := m.discovery.ServerPreferredResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+	all, err := m.client.Discover(ctx)
+	if err != nil {
 		return fmt.Errorf("discover all resources: %w", err)
 	}
-	if err != nil {
-		return fmt.Errorf("objects of these group-versions may be owned by what moves, and cannot be looked at: %w", err)
-	}
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			return err
+	for _, gv := range all {
+		if gv.Err != nil {
+			return fmt.Errorf("objects of %s may be owned by what moves, and cannot be looked at: %w", gv, gv.Err)
 		}
-		for _, resource := range list.APIResources {
+	}
+	looked := map[schema.GroupResource]bool{m.config.Resource.GroupResource(): true}
+	for _, gv := range all {
+		for _, resource := range gv.Resources {
 			gr := schema.GroupResource{Group: gv.Group, Resource: resource.Name}
-			if strings.Contains(resource.Name, "/") || !slices.Contains(resource.Verbs, "list") || !slices.Contains(resource.Verbs, "delete") ||
-				gr == m.config.Resource.GroupResource() || !resource.Namespaced && r.Namespace != "" {
+			if looked[gr] || strings.Contains(resource.Name, "/") || !slices.Contains(resource.Verbs, "list") || !slices.Contains(resource.Verbs, "delete") ||
+				!resource.Namespaced && r.Namespace != "" {
 				continue
 			}
+			looked[gr] = true // in the version that is preferred
 			if err := m.findDependentsAmong(ctx, r, uids, gv.WithResource(resource.Name)); err != nil {
 				return err
 			}

@@ -17,18 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
-	typedclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	"portico.dev/internal/adoption"
-	"portico.dev/internal/clients"
-	"portico.dev/internal/discovery"
 	"portico.dev/internal/gateway/lastknown"
 	"portico.dev/internal/run"
+	"portico.dev/internal/toolclient"
 	"portico.dev/internal/version"
 )
 
@@ -49,24 +45,20 @@ const (
 type Adopter struct {
 	gateway  adoption.Service
 	patience time.Duration
-	client   *clients.Client
-	objects  typedclient.APIServiceInterface
+	client   *toolclient.Client
+	objects  *toolclient.APIServices
 }
 
 // New returns an Adopter for a gateway. patience is 0 for DefaultPatience.
 func New(config *rest.Config, gateway adoption.Service, patience time.Duration) (*Adopter, error) {
-	client, err := clients.New(config)
-	if err != nil {
-		return nil, err
-	}
-	aggregator, err := aggregatorclient.NewForConfig(config)
+	client, err := toolclient.New(config)
 	if err != nil {
 		return nil, err
 	}
 	if patience <= 0 {
 		patience = DefaultPatience
 	}
-	return &Adopter{gateway: gateway, patience: patience, client: client, objects: aggregator.ApiregistrationV1().APIServices()}, nil
+	return &Adopter{gateway: gateway, patience: patience, client: client, objects: client.APIServices()}, nil
 }
 
 // Candidates are the names of all APIServices that could be adopted and are not.
@@ -106,7 +98,7 @@ func (a *Adopter) servingCA(ctx context.Context) (ca []byte, err error) {
 
 // PublishedCA is the authority of the gateway's serving certificate, which the gateway publishes.
 func (a *Adopter) PublishedCA(ctx context.Context) ([]byte, error) {
-	cm, err := a.client.CoreV1().ConfigMaps(a.gateway.Namespace).Get(ctx, adoption.PublishedConfigMap, metav1.GetOptions{})
+	cm, err := a.client.ConfigMaps(a.gateway.Namespace).Get(ctx, adoption.PublishedConfigMap, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("ConfigMap %s/%s, in which a gateway publishes its authorities, does not exist; is a gateway running? `kubectl -n %s get pods`", a.gateway.Namespace, adoption.PublishedConfigMap, a.gateway.Namespace)
@@ -212,7 +204,7 @@ func (a *Adopter) examine(ctx context.Context, name string) error {
 // compare compares what the extension server tells the API server and the gateway.
 func (a *Adopter) compare(ctx context.Context, o *apiregistrationv1.APIService) error {
 	gv := schema.GroupVersion{Group: o.Spec.Group, Version: o.Spec.Version}
-	direct, err := a.client.Discovery().ServerResourcesForGroupVersion(gv.String())
+	direct, err := a.client.Resources(ctx, gv)
 	if err != nil {
 		available, _ := adoption.Condition(o, apiregistrationv1.Available)
 		return fmt.Errorf("the API server does not get the discovery document of %s itself (Available=%s: %s): %w", gv, available.Status, available.Message, err)
@@ -223,10 +215,10 @@ func (a *Adopter) compare(ctx context.Context, o *apiregistrationv1.APIService) 
 	}
 	if routed { // its other backends may have more
 		known = slices.DeleteFunc(known, func(r metav1.APIResource) bool {
-			return !slices.ContainsFunc(direct.APIResources, func(d metav1.APIResource) bool { return d.Name == r.Name })
+			return !slices.ContainsFunc(direct, func(d metav1.APIResource) bool { return d.Name == r.Name })
 		})
 	}
-	if differ := differences(direct.APIResources, known); len(differ) > 0 {
+	if differ := differences(direct, known); len(differ) > 0 {
 		return fmt.Errorf("the extension server tells the gateway other resources than the API server: %s", strings.Join(differ, ", "))
 	}
 	return nil
@@ -234,7 +226,7 @@ func (a *Adopter) compare(ctx context.Context, o *apiregistrationv1.APIService) 
 
 // known is what the gateway has stored of the discovery of an APIService, or, with an APIRoute, of its backends.
 func (a *Adopter) known(ctx context.Context, apiService string, gv schema.GroupVersion) (resources []metav1.APIResource, routed bool, err error) {
-	stored, err := lastknown.Storage{Client: a.client.CoreV1().ConfigMaps(a.gateway.Namespace), Key: lastknown.Discovery}.Load(ctx)
+	stored, err := lastknown.Storage{Client: a.client.ConfigMaps(a.gateway.Namespace), Key: lastknown.Discovery}.Load(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -248,8 +240,7 @@ func (a *Adopter) known(ctx context.Context, apiService string, gv schema.GroupV
 			continue
 		}
 		routed = routed || isBackend
-		served := discovery.GroupVersion{GroupVersion: gv, Resources: document.Resources}
-		for _, r := range served.ResourceList().APIResources {
+		for _, r := range toolclient.FromAggregated(document.Resources) {
 			if !names.Has(r.Name) {
 				names.Insert(r.Name)
 				resources = append(resources, r)
@@ -294,7 +285,7 @@ func (a *Adopter) awaitArrival(ctx context.Context, name string) error {
 	err := a.poll(ctx, arrival, func() error {
 		o, err := a.objects.Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
-			_, err = a.client.Discovery().ServerResourcesForGroupVersion(o.Spec.Group + "/" + o.Spec.Version)
+			_, err = a.client.Resources(ctx, schema.GroupVersion{Group: o.Spec.Group, Version: o.Spec.Version})
 		}
 		if err != nil {
 			good = 0
@@ -346,7 +337,7 @@ func (a *Adopter) Release(ctx context.Context, name string) (released bool, err 
 	err = errors.Join(a.removeConditions(ctx, name), a.grant(ctx, name, false))
 	left, listed := a.Adopted(ctx)
 	if listed == nil && len(left) == 0 {
-		listed = RewriteTrust(ctx, a.client.CoreV1().ConfigMaps(adoption.TrustNamespace), gateway.Withdraw)
+		listed = RewriteTrust(ctx, a.client.ConfigMaps(adoption.TrustNamespace), gateway.Withdraw)
 	}
 	return true, errors.Join(err, listed)
 }
@@ -364,7 +355,7 @@ func (a *Adopter) removeConditions(ctx context.Context, name string) error {
 
 // grant lets the gateway write exactly those APIServices that are adopted: by a ClusterRole that names them.
 func (a *Adopter) grant(ctx context.Context, name string, may bool) error {
-	roles, role := a.client.RbacV1().ClusterRoles(), a.gateway.Name+"-adopted"
+	roles, role := a.client.ClusterRoles(), a.gateway.Name+"-adopted"
 	err := retry.OnError(retry.DefaultBackoff, lastknown.Conflicts, func() error {
 		have, err := roles.Get(ctx, role, metav1.GetOptions{})
 		absent := apierrors.IsNotFound(err)
@@ -403,7 +394,7 @@ func (a *Adopter) grant(ctx context.Context, name string, may bool) error {
 
 // RewriteTrust changes the ConfigMap by which extension servers know front proxies, if a change is needed. It never writes over what
 // somebody else has written in between.
-func RewriteTrust(ctx context.Context, client typedcorev1.ConfigMapInterface, rewrite func(map[string]string) (map[string]string, error)) error {
+func RewriteTrust(ctx context.Context, client lastknown.ConfigMaps, rewrite func(map[string]string) (map[string]string, error)) error {
 	return retry.OnError(retry.DefaultRetry, apierrors.IsConflict, func() error {
 		cm, err := client.Get(ctx, adoption.TrustConfigMap, metav1.GetOptions{})
 		if err != nil {
