@@ -74,7 +74,8 @@ func (h *parts) wireControllers() error {
 		return client
 	}
 	h.controllers = lifecycle.New(lifecycle.Config{
-		Client: h.clients, BootstrapClient: h.bootstrapClients, Namespaces: h.informers.Namespaces(), Election: h.election, Choice: choice,
+		Client: h.clients, BootstrapClient: h.bootstrapClients, Namespaces: h.informers.Namespaces(), ServiceAccounts: h.informers.ServiceAccounts(),
+		Election: h.election, Choice: choice,
 		Finalization: namespaces.Config{
 			Delay:    h.cfg.Embedded.NamespaceDeletionDelay,
 			Metadata: allGroups, MetadataAt: at, Served: h.served, Defined: h.core.DefinedResources,

@@ -20,6 +20,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
@@ -263,6 +264,41 @@ func TestForResourceKnowsWhatTheLibraryKnows(t *testing.T) {
 	}
 	if known < 140 {
 		t.Errorf("only %d resources are known", known)
+	}
+}
+
+// An index by namespace is in every informer but those of tens of thousands of objects of which nobody lists one namespace.
+func TestVeryManyObjectsHaveNoIndex(t *testing.T) {
+	client, err := New(&rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := NewInformers(client, nil)
+	for kind, informer := range map[string]interface {
+		Informer() cache.SharedIndexInformer
+	}{
+		"bindings": i.RoleBindings(), "service accounts": i.ServiceAccounts(), "namespaces": i.Namespaces(),
+	} {
+		if indexers := informer.Informer().GetIndexer().GetIndexers(); len(indexers) != 0 {
+			t.Errorf("%s have %d indexes", kind, len(indexers))
+		}
+	}
+	if i.RoleBindings().Informer() != i.RoleBindings().Informer() {
+		t.Error("each call makes another informer")
+	}
+	accounts := i.ServiceAccounts()
+	for _, namespace := range []string{"a", "b"} {
+		err := accounts.Informer().GetIndexer().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "in-" + namespace}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := accounts.Lister().ServiceAccounts("b").List(labels.Everything())
+	if err != nil || len(got) != 1 || got[0].Name != "in-b" {
+		t.Errorf("those of one namespace are %v, %v", got, err)
+	}
+	if i.Pods().Informer().GetIndexer().GetIndexers()[cache.NamespaceIndex] == nil {
+		t.Error("pods have no index by namespace")
 	}
 }
 

@@ -43,7 +43,7 @@ func (i *Informers) LimitRanges() corev1.LimitRangeInformer {
 	return informerOf(i, coreapi.SchemeGroupVersion, "limitranges", "LimitRange", &coreapi.LimitRange{}, corelisters.NewLimitRangeLister)
 }
 func (i *Informers) Namespaces() corev1.NamespaceInformer {
-	return informerOf(i, coreapi.SchemeGroupVersion, "namespaces", "Namespace", &coreapi.Namespace{}, corelisters.NewNamespaceLister)
+	return unindexed(i, coreapi.SchemeGroupVersion, "namespaces", "Namespace", &coreapi.Namespace{}, corelisters.NewNamespaceLister)
 }
 func (i *Informers) Nodes() corev1.NodeInformer {
 	return informerOf(i, coreapi.SchemeGroupVersion, "nodes", "Node", &coreapi.Node{}, corelisters.NewNodeLister)
@@ -58,7 +58,7 @@ func (i *Informers) Secrets() corev1.SecretInformer {
 	return informerOf(i, coreapi.SchemeGroupVersion, "secrets", "Secret", &coreapi.Secret{}, corelisters.NewSecretLister)
 }
 func (i *Informers) ServiceAccounts() corev1.ServiceAccountInformer {
-	return informerOf(i, coreapi.SchemeGroupVersion, "serviceaccounts", "ServiceAccount", &coreapi.ServiceAccount{}, corelisters.NewServiceAccountLister)
+	return unindexed(i, coreapi.SchemeGroupVersion, "serviceaccounts", "ServiceAccount", &coreapi.ServiceAccount{}, corelisters.NewServiceAccountLister)
 }
 func (i *Informers) Services() corev1.ServiceInformer {
 	return informerOf(i, coreapi.SchemeGroupVersion, "services", "Service", &coreapi.Service{}, corelisters.NewServiceLister)
@@ -86,7 +86,7 @@ func (i *Informers) ClusterRoles() rbacv1.ClusterRoleInformer {
 	return informerOf(i, rbacapi.SchemeGroupVersion, "clusterroles", "ClusterRole", &rbacapi.ClusterRole{}, rbaclisters.NewClusterRoleLister)
 }
 func (i *Informers) RoleBindings() rbacv1.RoleBindingInformer {
-	return informerOf(i, rbacapi.SchemeGroupVersion, "rolebindings", "RoleBinding", &rbacapi.RoleBinding{}, rbaclisters.NewRoleBindingLister)
+	return unindexed(i, rbacapi.SchemeGroupVersion, "rolebindings", "RoleBinding", &rbacapi.RoleBinding{}, rbaclisters.NewRoleBindingLister)
 }
 func (i *Informers) Roles() rbacv1.RoleInformer {
 	return informerOf(i, rbacapi.SchemeGroupVersion, "roles", "Role", &rbacapi.Role{}, rbaclisters.NewRoleLister)
@@ -109,6 +109,12 @@ type kindInformer[L any] struct {
 
 func informerOf[L any](i *Informers, gv schema.GroupVersion, resource, kind string, object runtime.Object, newLister func(cache.Indexer) L) kindInformer[L] {
 	return kindInformer[L]{i.forResource(gv.WithResource(resource), gv.WithKind(kind), object), newLister}
+}
+
+// unindexed is informerOf a kind of which there may be very many and nobody lists those of one namespace. A lister that does looks
+// at all of them.
+func unindexed[L any](i *Informers, gv schema.GroupVersion, resource, kind string, object runtime.Object, newLister func(cache.Indexer) L) kindInformer[L] {
+	return kindInformer[L]{i.informer(gv.WithResource(resource), gv.WithKind(kind), object, cache.Indexers{}), newLister}
 }
 
 // Informer is shared by all callers of the same factory.
@@ -148,6 +154,10 @@ func kindOf(resource schema.GroupVersionResource) (schema.GroupVersionKind, bool
 }
 
 func (i *Informers) forResource(resource schema.GroupVersionResource, kind schema.GroupVersionKind, object runtime.Object) cache.SharedIndexInformer {
+	return i.informer(resource, kind, object, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+}
+
+func (i *Informers) informer(resource schema.GroupVersionResource, kind schema.GroupVersionKind, object runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
 	return i.InformerFor(object, func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		client := i.client.CoreV1().RESTClient()
 		listWatch := &cache.ListWatch{
@@ -164,9 +174,7 @@ func (i *Informers) forResource(resource schema.GroupVersionResource, kind schem
 			},
 		}
 		return cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(listWatch, i.client), object,
-			cache.SharedIndexInformerOptions{
-				ResyncPeriod: resync, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-			})
+			cache.SharedIndexInformerOptions{ResyncPeriod: resync, Indexers: indexers})
 	})
 }
 

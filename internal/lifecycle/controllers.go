@@ -33,6 +33,8 @@ type Config struct {
 	BootstrapClient clients.Interface
 	// Namespaces is shared with the rest of the server, which runs it.
 	Namespaces coreinformers.NamespaceInformer
+	// ServiceAccounts is shared like Namespaces.
+	ServiceAccounts coreinformers.ServiceAccountInformer
 	// Election says whether this replica leads. Default nil: there is no other.
 	Election reconcile.Election
 	// Choice is which controllers run. Default EveryController. The garbage collector is not among the controllers here.
@@ -105,6 +107,7 @@ func New(cfg Config) *Controllers {
 		add(RootCAPublisher, trust.NewRootCAPublisher(cfg.Client, cfg.Namespaces, cfg.RootCA, cfg.Election, log).Run)
 	}
 	if runs(ServiceAccountController) {
+		cfg.ServiceAccounts.Informer()
 		accounts := newDefaultServiceAccounts(cfg, log)
 		add(ServiceAccountController, accounts.run, accounts.ensure)
 	}

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"portico.dev/internal/clients"
 	"portico.dev/internal/lifecycle/reconcile"
@@ -84,7 +83,7 @@ type defaultServiceAccounts struct {
 	client          clients.Interface
 	bootstrapClient clients.Interface // for ensure
 	namespaces      coreinformers.NamespaceInformer
-	accounts        cache.SharedIndexInformer
+	accounts        coreinformers.ServiceAccountInformer
 	log             *zap.Logger
 	election        reconcile.Election
 }
@@ -94,10 +93,9 @@ func newDefaultServiceAccounts(cfg Config, log *zap.Logger) *defaultServiceAccou
 		client:          cfg.Client,
 		bootstrapClient: cfg.BootstrapClient,
 		namespaces:      cfg.Namespaces,
-		// One object of each namespace, not every account of the cluster.
-		accounts: reconcile.NewInformer(cfg.Client, cfg.Client.CoreV1().ServiceAccounts(metav1.NamespaceAll), &corev1.ServiceAccount{}, defaultServiceAccount),
-		log:      log,
-		election: cfg.Election,
+		accounts:        cfg.ServiceAccounts,
+		log:             log,
+		election:        cfg.Election,
 	}
 }
 
@@ -128,14 +126,19 @@ func (s *defaultServiceAccounts) run(ctx context.Context) error {
 	l := &reconcile.Loop{Name: "default-serviceaccounts", Workers: 2, Election: s.election, Reconcile: s.reconcile, Log: s.log}
 	return l.Run(ctx,
 		reconcile.Source{Informer: s.namespaces.Informer(), Key: reconcile.NameOf},
-		reconcile.Source{Informer: s.accounts, Key: reconcile.NamespaceOf, Owned: true})
+		reconcile.Source{Informer: s.accounts.Informer(), Key: func(obj any) string {
+			if reconcile.NameOf(obj) != defaultServiceAccount {
+				return ""
+			}
+			return reconcile.NamespaceOf(obj)
+		}})
 }
 
 func (s *defaultServiceAccounts) reconcile(ctx context.Context, namespace string) (time.Duration, error) {
 	if !reconcile.Active(s.namespaces, namespace) {
 		return 0, nil
 	}
-	if _, there, err := s.accounts.GetIndexer().GetByKey(namespace + "/" + defaultServiceAccount); there || err != nil {
+	if _, there, err := s.accounts.Informer().GetIndexer().GetByKey(namespace + "/" + defaultServiceAccount); there || err != nil {
 		return 0, err
 	}
 	if err := createAccount(ctx, s.client, namespace); err != nil {

@@ -117,13 +117,14 @@ func (g *graph) observe(r *resource, o *metav1.PartialObjectMetadata) {
 	}
 	before := r.nodes[o.UID]
 	now := g.node(r, o)
-	r.nodes[o.UID] = now
+	r.nodes[now.uid] = now
 	g.index(before, now)
 	g.enqueueAffected(before, now)
 }
 
 func (g *graph) node(r *resource, o *metav1.PartialObjectMetadata) *node {
-	n := &node{resource: r, uid: o.UID, namespace: g.intern(o.Namespace), name: o.Name, round: r.round}
+	both := string(o.UID) + o.Name // one string in memory
+	n := &node{resource: r, uid: types.UID(both[:len(o.UID)]), namespace: g.intern(o.Namespace), name: both[len(o.UID):], round: r.round}
 	if len(o.OwnerReferences) > 0 {
 		n.owners = make([]owner, len(o.OwnerReferences))
 		for i, ref := range o.OwnerReferences {

@@ -20,8 +20,9 @@ import (
 
 const (
 	// pageSize bounds what a list holds in memory at a time. Reflectors hold the whole list, which at 50,000 objects is
-	// more than the graph itself.
-	pageSize = 500
+	// more than the graph itself. Our own watch caches walk over all that is left for each page, so local pages are
+	// larger.
+	pageSize, localPageSize = 500, 2500
 	// listTimeout is for one page.
 	listTimeout = 30 * time.Second
 	// watchTime is the timeoutSeconds of a watch, watchGrace how much longer a server may take to end it.
@@ -100,11 +101,19 @@ func (m *monitor) list(ctx context.Context) (version string, err error) {
 			return "", ctx.Err()
 		}
 	}
-	version, err = m.pages(ctx, pageSize)
+	version, err = m.pages(ctx, m.pageSize())
 	if apierrors.IsResourceExpired(err) { // between two pages; all at once cannot
 		version, err = m.pages(ctx, 0)
 	}
 	return version, err
+}
+
+// pageSize is how many objects a list asks for at once.
+func (m *monitor) pageSize() int64 {
+	if m.lists != nil {
+		return localPageSize
+	}
+	return pageSize
 }
 
 func (m *monitor) pages(ctx context.Context, limit int64) (string, error) {

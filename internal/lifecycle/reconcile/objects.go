@@ -16,8 +16,9 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// NewInformer returns an informer, indexed by namespace, of what api lists: the typed client of one kind, of which object is
-// an example. A name restricts it to objects of this name. Client is the client that api is part of.
+// NewInformer returns an informer of what api lists: the typed client of one kind, of which object is an example. A name
+// restricts it to objects of this name. Client is the client that api is part of. It has no index, and its objects have no managed
+// fields: a write without these leaves the stored ones as they are. There may be an object in each of thousands of namespaces.
 func NewInformer[L runtime.Object](client clients.Interface, api interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -36,8 +37,17 @@ func NewInformer[L runtime.Object](client clients.Interface, api interface {
 			return api.Watch(ctx, o)
 		},
 	}
-	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(listWatch, client), object, 0,
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(listWatch, client), object, 0, cache.Indexers{})
+	_ = informer.SetTransform(WithoutManagedFields) // fails only for an informer that runs already
+	return informer
+}
+
+// WithoutManagedFields is a transform for informers.
+func WithoutManagedFields(obj any) (any, error) {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	return obj, nil
 }
 
 // Active reports whether a namespace exists and is not being deleted.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -39,7 +40,7 @@ type RootCAPublisher struct {
 
 // NewRootCAPublisher makes a RootCAPublisher that does nothing until Run.
 func NewRootCAPublisher(client clients.Interface, namespaces coreinformers.NamespaceInformer, bundle func() []byte, election reconcile.Election, log *zap.Logger) *RootCAPublisher {
-	return &RootCAPublisher{
+	p := &RootCAPublisher{
 		client:     client,
 		namespaces: namespaces,
 		published:  reconcile.NewInformer(client, client.CoreV1().ConfigMaps(metav1.NamespaceAll), &corev1.ConfigMap{}, rootCAName),
@@ -47,6 +48,33 @@ func NewRootCAPublisher(client clients.Interface, namespaces coreinformers.Names
 		log:        log,
 		election:   election,
 	}
+	_ = p.published.SetTransform((&latestMaps{}).share) // fails only for an informer that runs already
+	return p
+}
+
+// latestMaps lets the ConfigMaps of all namespaces share their content, which is the same but for those that somebody has changed.
+type latestMaps struct {
+	mu                sync.Mutex // guards what follows
+	data, annotations map[string]string
+}
+
+// share is the transform of the informer. What it has returned is not changed any more.
+func (l *latestMaps) share(obj any) (any, error) {
+	obj, err := reconcile.WithoutManagedFields(obj)
+	if c, ok := obj.(*corev1.ConfigMap); ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		c.Data, c.Annotations = latest(&l.data, c.Data), latest(&l.annotations, c.Annotations)
+	}
+	return obj, err
+}
+
+// latest returns the latest map if m equals it, and makes m the latest otherwise.
+func latest(known *map[string]string, m map[string]string) map[string]string {
+	if !maps.Equal(*known, m) {
+		*known = m
+	}
+	return *known
 }
 
 // Run publishes until ctx ends.

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"reflect"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/clients/clientstest"
 )
 
 func namespace(name string) *corev1.Namespace {
@@ -23,7 +27,7 @@ func namespace(name string) *corev1.Namespace {
 // publishing runs a RootCAPublisher in a bubble while test runs.
 func publishing(t *testing.T, bundle func() []byte, test func(client *fake.Clientset), objects ...runtime.Object) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(objects...)
+		client := clientstest.NewClientset(objects...)
 		factory := informers.NewSharedInformerFactory(client, 0)
 		factory.Core().V1().Namespaces().Informer()
 		p := NewRootCAPublisher(client, factory.Core().V1().Namespaces(), bundle, nil, zaptest.NewLogger(t))
@@ -52,6 +56,38 @@ func TestTheRootCAIsDescribedAsUpstreamDescribesIt(t *testing.T) {
 			}
 		}
 	}, namespace("default"), namespace("kube-system"), old)
+}
+
+// There is one in each namespace, and what they all say is kept once.
+func TestPublishedRootCAsShareTheirContent(t *testing.T) {
+	l := &latestMaps{}
+	received := func(ca string) *corev1.ConfigMap {
+		obj, err := l.share(&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: rootCAName, Annotations: map[string]string{descriptionAnnotation: rootCADescription}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+			},
+			Data: map[string]string{rootCAKey: ca},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return obj.(*corev1.ConfigMap)
+	}
+	pointer := func(m map[string]string) uintptr { return reflect.ValueOf(m).Pointer() }
+	one, two, changed := received("root"), received("root"), received("another")
+	if pointer(one.Data) != pointer(two.Data) || pointer(one.Annotations) != pointer(changed.Annotations) {
+		t.Error("equal content is kept twice")
+	}
+	if changed.Data[rootCAKey] != "another" || received("root").Data[rootCAKey] != "root" || two.Data[rootCAKey] != "root" {
+		t.Error("one is taken for another")
+	}
+	if one.ManagedFields != nil {
+		t.Error("managed fields are kept")
+	}
+	gone := cache.DeletedFinalStateUnknown{Key: "n/" + rootCAName}
+	if obj, err := l.share(gone); err != nil || obj != any(gone) {
+		t.Errorf("of one that is gone: %v, %v", obj, err)
+	}
 }
 
 func TestRootCAFollowsItsBundle(t *testing.T) {
