@@ -82,6 +82,7 @@ func (i *installer) addDefinitions(cfg Config, factory *storageFactory, own defi
 	if err != nil {
 		return nil, err
 	}
+	factory.definitions = own.crds().Lister()
 	extended := *i
 	extended.codec, extended.converter = codec, converter
 	if err := extended.addAll([]servedGroup{group}, to); err != nil {

@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -75,12 +76,12 @@ type crdServer struct {
 // groupDiscovery is what discovery says of a group.
 type groupDiscovery = apidiscoveryv2.APIGroupDiscovery
 
-func startCRDServer(t *testing.T) *crdServer {
+func startCRDServer(t testing.TB) *crdServer {
 	t.Helper()
 	return crdServerOver(t, start(t))
 }
 
-func crdServerOver(t *testing.T, h *testServer) *crdServer {
+func crdServerOver(t testing.TB, h *testServer) *crdServer {
 	t.Helper()
 	definitions, err := clientset.NewForConfig(h.ClientConfig(admin))
 	if err != nil {
@@ -93,7 +94,7 @@ func crdServerOver(t *testing.T, h *testServer) *crdServer {
 	return &crdServer{h, definitions, anything}
 }
 
-func definition(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition {
+func definition(t testing.TB, text string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := yaml.UnmarshalStrict([]byte(text), crd); err != nil {
@@ -103,7 +104,7 @@ func definition(t *testing.T, text string) *apiextensionsv1.CustomResourceDefini
 }
 
 // define creates a definition and returns when discovery shows it.
-func (s *crdServer) define(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition {
+func (s *crdServer) define(t testing.TB, text string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(within(t), definition(t, text), metav1.CreateOptions{})
 	if err != nil {
@@ -115,7 +116,7 @@ func (s *crdServer) define(t *testing.T, text string) *apiextensionsv1.CustomRes
 }
 
 // eventually waits for a condition that becomes true with a change of what is served.
-func (s *crdServer) eventually(t *testing.T, what string, is func() bool) {
+func (s *crdServer) eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	ctx := within(t)
 	for {
@@ -132,7 +133,7 @@ func (s *crdServer) eventually(t *testing.T, what string, is func() bool) {
 }
 
 // poll waits for what has no channel.
-func poll(t *testing.T, what string, is func(context.Context) bool) {
+func poll(t testing.TB, what string, is func(context.Context) bool) {
 	t.Helper()
 	ctx := within(t)
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -164,6 +165,21 @@ func boat(t *testing.T, name, spec string) *unstructured.Unstructured {
 	return object(t, "apiVersion: sea.example.com/v1\nkind: Boat\nmetadata: {name: "+name+"}\nspec: "+spec)
 }
 
+// defineAnother makes a definition that differs from boats by its names, and an object, and returns how long both took.
+func (s *crdServer) defineAnother(t *testing.T, n int) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	name := fmt.Sprintf("raft%d", n)
+	s.define(t, strings.NewReplacer("boats.sea", name+"s.sea", "{plural: boats, singular: boat, kind: Boat, shortNames: [bt], categories: [vessels]}",
+		"{plural: "+name+"s, singular: "+name+", kind: Raft"+fmt.Sprint(n)+"}").Replace(boats))
+	raft := boat(t, "first", "{crew: 3}")
+	raft.SetKind("Raft" + fmt.Sprint(n))
+	if _, err := s.dynamic.Resource(boatsV1.GroupVersion().WithResource(name+"s")).Namespace("work").Create(within(t), raft, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(begun)
+}
+
 func TestCustomResources(t *testing.T) {
 	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
@@ -177,7 +193,12 @@ func TestCustomResources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(begun); took > 4*time.Second { // the library would wait five
+		const most = 4 * time.Second // the library would wait five
+		took := time.Since(begun)
+		for n := 0; took > most && n < 4; n++ { // on a busy machine it takes long now and then, and with the library each time
+			took = s.defineAnother(t, n)
+		}
+		if took > most {
 			t.Errorf("a definition and an object took %s", took)
 		}
 		if sails, _, _ := unstructured.NestedString(created.Object, "spec", "sails"); sails != "white" {

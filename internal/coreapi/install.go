@@ -95,9 +95,15 @@ func install(cfg Config, c *codecs, factory *storageFactory, own definitionsClie
 	}
 	built.definitions = installer.definitions
 	// Not ServeHTTP: its mux cleans paths, redirects, and answers 404 in plain text.
-	built.handler = rememberNamespace(all.namespaces, &groupVersionRouter{
+	router := &groupVersionRouter{
 		isBuiltIn: installer.builtIn.Has, builtIn: breakOffLogs(http.HandlerFunc(installer.container.Dispatch)), custom: built.custom,
-	})
+	}
+	built.handler = rememberNamespace(all.namespaces, factory.lists.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := w.(http.Flusher); !ok { // it is around the one that the library wants
+			w = forLibrary(w, r)
+		}
+		router.ServeHTTP(w, r)
+	})))
 	return built, nil
 }
 

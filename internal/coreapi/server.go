@@ -173,6 +173,8 @@ func (s *Server) Run(ctx context.Context) error {
 		factory.later = func(directory string) bool { return !s.cfg.Store.HasInState(directory) }
 	}
 	s.factory = factory
+	stopDecoders := s.codec.decoders.start()
+	defer stopDecoders()
 	api, err := install(s.cfg, s.codec, factory, s.own, s.merge, s.mapper(), s.newAdmission)
 	if err != nil {
 		return fmt.Errorf("local groups: %w", err)
@@ -185,6 +187,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("local groups: %w", err)
 	}
+	stopDecoders()
 	s.added.Store(&api.added)
 	s.builtIn, s.custom, s.repairer, s.definitions = api.discovery, api.custom, api.repairer, api.definitions
 	s.mu.Lock()

@@ -52,12 +52,12 @@ type testServer struct {
 }
 
 // start runs a store and a server until the test ends, and waits until both are ready.
-func start(t *testing.T, change ...func(*Config)) *testServer {
+func start(t testing.TB, change ...func(*Config)) *testServer {
 	t.Helper()
 	return startIn(t, t.TempDir(), change...)
 }
 
-func startIn(t *testing.T, dir string, change ...func(*Config)) *testServer {
+func startIn(t testing.TB, dir string, change ...func(*Config)) *testServer {
 	t.Helper()
 	s, err := store.New(store.Config{DataDir: dir, Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))})
 	if err != nil {
@@ -81,7 +81,7 @@ func startIn(t *testing.T, dir string, change ...func(*Config)) *testServer {
 	return &testServer{server, s}
 }
 
-func runUntilEnd(t *testing.T, name string, run func(context.Context) error, ready <-chan struct{}) {
+func runUntilEnd(t testing.TB, name string, run func(context.Context) error, ready <-chan struct{}) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	failed := make(chan error, 1)
@@ -107,12 +107,12 @@ func runUntilEnd(t *testing.T, name string, run func(context.Context) error, rea
 	}
 }
 
-func (h *testServer) typed(t *testing.T, u user.Info) kubernetes.Interface {
+func (h *testServer) typed(t testing.TB, u user.Info) kubernetes.Interface {
 	t.Helper()
 	return clientFor(t, h.ClientConfig(u))
 }
 
-func clientFor(t *testing.T, config *rest.Config) kubernetes.Interface {
+func clientFor(t testing.TB, config *rest.Config) kubernetes.Interface {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -122,14 +122,14 @@ func clientFor(t *testing.T, config *rest.Config) kubernetes.Interface {
 }
 
 // within is the time that anything in these tests may take.
-func within(t *testing.T) context.Context {
+func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func namespace(t *testing.T, client kubernetes.Interface, name string) *corev1.Namespace {
+func namespace(t testing.TB, client kubernetes.Interface, name string) *corev1.Namespace {
 	t.Helper()
 	ns, err := client.CoreV1().Namespaces().Create(within(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
@@ -203,7 +203,7 @@ func (l tokenList) AuthenticateToken(ctx context.Context, token string) (*authen
 // testTokens checks as the server does, and signs by writing down what it was told.
 type testTokens struct{ tokens *serviceaccount.Tokens }
 
-func newTestTokens(t *testing.T, of *records) testTokens {
+func newTestTokens(t testing.TB, of *records) testTokens {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

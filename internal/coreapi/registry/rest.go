@@ -4,17 +4,21 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"portico.dev/internal/coreapi/columns"
+	"portico.dev/internal/coreapi/listcache"
 )
 
 // REST is one resource as the library serves it.
@@ -23,6 +27,8 @@ type REST struct {
 	Resource *Resource
 	// Strategy is that of the main resource; those of subresources are made of it.
 	Strategy Strategy
+
+	source listcache.Source
 }
 
 func (s *REST) ShortNames() []string { return s.Resource.ShortNames }
@@ -34,6 +40,39 @@ var (
 	_ rest.ShortNamesProvider = (*REST)(nil)
 	_ rest.CategoriesProvider = (*REST)(nil)
 )
+
+// List implements rest.Lister. If the answer is made from a cache of encodings, the list is empty but for its metadata. Objects that
+// are read from etcd each time are not recognized there, and are left to the library.
+func (s *REST) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+	list, err := s.Store.List(ctx, options)
+	if err == nil && s.Resource.WatchCache && s.isServedAs(ctx, list) {
+		listcache.Take(ctx, s.source, list)
+	}
+	return list, err
+}
+
+// isServedAs reports whether a list is of the Go type that the version of the request has, so that the library encodes its objects as they are.
+func (s *REST) isServedAs(ctx context.Context, list runtime.Object) bool {
+	info, ok := apirequest.RequestInfoFrom(ctx)
+	if !ok {
+		return false
+	}
+	kinds, _, err := s.Strategy.ObjectKinds(list)
+	return err == nil && slices.ContainsFunc(kinds, func(kind schema.GroupVersionKind) bool {
+		return kind.GroupVersion() == schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+	})
+}
+
+// listSource is where lists of a store come from.
+func listSource(store *genericregistry.Store, r *Resource) listcache.Source {
+	source := listcache.Source{Storage: store, Resource: store.DefaultQualifiedResource}
+	if r.Columns != nil { // others are printed by the default of the library
+		source.Table = func(ctx context.Context, list runtime.Object) (*metav1.Table, error) {
+			return store.ConvertToTable(ctx, list, &metav1.TableOptions{})
+		}
+	}
+	return source
+}
 
 // Open builds the storage of each resource of groups, and puts it into e. The library is given the options of each.
 func (e *Environment) Open(groups []Group, options func(schema.GroupVersion, *Resource) generic.RESTOptions) error {
@@ -87,7 +126,7 @@ func (e *Environment) open(options generic.RESTOptions, version schema.GroupVers
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options, AttrFunc: r.Fields.Attrs}); err != nil {
 		return nil, fmt.Errorf("open %s: %w", r.Name, err)
 	}
-	return &REST{Store: store, Resource: r, Strategy: s}, nil
+	return &REST{Store: store, Resource: r, Strategy: s, source: listSource(store, r)}, nil
 }
 
 // Serve is what is served of a group that was opened, by path below its group-version.
