@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,9 +20,9 @@ func (c compacted) CompactRevision() int64 { return int64(c) }
 func TestTheCompactRevisionIsTenSecondsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		away := false
+		var away atomic.Bool
 		h := &compactRevision{Compactor: compacted(3), now: func(context.Context) (int64, error) {
-			if away {
+			if away.Load() {
 				return 0, errors.New("no leader")
 			}
 			return 10 + int64(time.Since(began)/time.Second), nil // a write each second
@@ -45,9 +46,9 @@ func TestTheCompactRevisionIsTenSecondsBehind(t *testing.T) {
 		at(10, 10)
 		at(14, 10)
 		at(15, 15)
-		away = true
+		away.Store(true)
 		at(40, 15) // what was known before may still be asked for
-		away = false
+		away.Store(false)
 		at(45, 20)
 		h.Compactor = compacted(60)
 		at(46, 60) // etcd itself has forgotten more

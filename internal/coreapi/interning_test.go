@@ -2,6 +2,8 @@ package coreapi
 
 import (
 	"fmt"
+	"maps"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
 
 	"portico.dev/internal/coreapi/kinds/cluster"
 )
@@ -58,7 +62,14 @@ func TestWhatIsDecodedFrugallyIsTheSame(t *testing.T) {
 		"of the cluster": {rbacv1.SchemeGroupVersion, &rbacv1.ClusterRoleBinding{RoleRef: rbacv1.RoleRef{Name: "r"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "n", Name: "s"}}}},
 		"without fields": {corev1.SchemeGroupVersion, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: managed("m", "")}}},
 		"with very many": {corev1.SchemeGroupVersion, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: managed("m", strings.Repeat("x", 2*maxInternedBytes))}}},
-		"with nothing":   {corev1.SchemeGroupVersion, &corev1.ConfigMap{}},
+		"with maps": {corev1.SchemeGroupVersion, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "c", CreationTimestamp: metav1.Unix(1_700_000_000, 0), ManagedFields: managed("m", "{}"),
+				Labels: map[string]string{"a": "b", "c": ""}, Annotations: map[string]string{"b": "a"},
+			},
+			Data: map[string]string{"": "d"},
+		}},
+		"with nothing": {corev1.SchemeGroupVersion, &corev1.ConfigMap{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shared, plain := both(t, c.gv)
@@ -80,6 +91,102 @@ func TestWhatIsDecodedFrugallyIsTheSame(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Only what nobody changes any more shares maps: events and lists. What is decoded for an update has maps of its own.
+func TestWhatIsOnlyReadSharesMaps(t *testing.T) {
+	shared, plain := both(t, corev1.SchemeGroupVersion)
+	for { // until each of the maps below has a place of its own
+		places := map[any]bool{}
+		for _, v := range []string{"x", "y"} {
+			for _, m := range []map[string]string{{"of": "all", "and": v}, {"for": v}, {"key": v}} {
+				places[shared.maps.place(m)] = true
+			}
+		}
+		if len(places) == 6 {
+			break
+		}
+		shared.maps = newInternedMaps()
+	}
+	stored := func(name, value string) []byte {
+		data, err := kruntime.Encode(plain, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, CreationTimestamp: metav1.Unix(1_700_000_000, 0), ManagedFields: managed("m", "{}"),
+				Labels: map[string]string{"of": "all", "and": value}, Annotations: map[string]string{"for": value},
+			},
+			Data: map[string]string{"key": value},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	event := func(data []byte) *corev1.ConfigMap {
+		obj, err := kruntime.Decode(shared, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return obj.(*corev1.ConfigMap)
+	}
+	decoder := sharingDecoder{etcd3.NewDefaultDecoder(shared, storage.APIObjectVersioner{}), shared}
+	item := func(data []byte) *corev1.ConfigMap {
+		obj, err := decoder.DecodeListItem(t.Context(), data, 7, func() kruntime.Object { return &corev1.ConfigMap{} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := obj.(*corev1.ConfigMap); m.ResourceVersion != "7" {
+			t.Errorf("its version is %q", m.ResourceVersion)
+		}
+		return obj.(*corev1.ConfigMap)
+	}
+	changed := func(data []byte) *corev1.ConfigMap {
+		into := &corev1.ConfigMap{}
+		if err := decoder.Decode(data, into, 7); err != nil {
+			t.Fatal(err)
+		}
+		return into
+	}
+	one := event(stored("one", "x"))
+	large := strings.Repeat("x", maxInternedMapBytes)
+	for name, c := range map[string]struct {
+		a, b *corev1.ConfigMap
+		same bool
+	}{
+		"events":                {one, event(stored("two", "x")), true},
+		"an event and a list":   {one, item(stored("three", "x")), true},
+		"another value":         {one, event(stored("four", "y")), false},
+		"what is to be changed": {one, changed(stored("five", "x")), false},
+		"large maps":            {event(stored("six", large)), event(stored("seven", large)), false},
+	} {
+		for field, pair := range map[string][2]map[string]string{
+			"labels": {c.a.Labels, c.b.Labels}, "annotations": {c.a.Annotations, c.b.Annotations}, "data": {c.a.Data, c.b.Data},
+		} {
+			if same := reflect.ValueOf(pair[0]).Pointer() == reflect.ValueOf(pair[1]).Pointer(); same != c.same {
+				t.Errorf("%s: their %s are one map: %v", name, field, same)
+			}
+		}
+	}
+	if e := one.ManagedFields[0]; e.Time != &one.CreationTimestamp {
+		t.Error("the time of its creation is there twice")
+	}
+	if own := changed(stored("one", "x")); own.ManagedFields[0].Time == &own.CreationTimestamp {
+		t.Error("what is to be changed shares the time of its creation")
+	}
+}
+
+func TestMapsAreToldApart(t *testing.T) {
+	s := newInternedMaps()
+	for i := range 10 * len(s.known) { // more than there is room for
+		m := map[string]string{fmt.Sprint(i): "", "": fmt.Sprint(i)}
+		for range 2 { // the second time it is known
+			if got := s.intern(maps.Clone(m)); !maps.Equal(got, m) {
+				t.Fatalf("%v is taken for %v", m, got)
+			}
+		}
+	}
+	if got := s.intern(nil); got != nil {
+		t.Errorf("nothing is %v", got)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -25,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	"portico.dev/internal/coreapi/listcache"
 	"portico.dev/internal/coreapi/registry"
 )
 
@@ -52,6 +55,8 @@ type storageFactory struct {
 	}
 	compactRevision *compactRevision
 	clock           *cacheClock
+	lists           *listcache.Cache
+	definitions     apiextensionslisters.CustomResourceDefinitionLister // set before custom resources are stored
 	background      sync.WaitGroup
 	stop            context.CancelFunc
 
@@ -68,12 +73,14 @@ func newStorageFactory(client *kubernetes.Client, prefix string, codec *codecs, 
 	learnEtcdFeatures(client)
 	s := &storageFactory{
 		client: fenced(client), prefix: prefix, codec: codec, config: config, open: map[*sync.Once]func(){}, clock: newCacheClock(),
+		lists:     listcache.New(),
 		compactor: etcd3.NewCompactor(client.Client, config.CompactionInterval, clock.RealClock{}, nil),
 	}
 	s.compactRevision = newCompactRevision(s.compactor, client.KV)
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.background.Go(func() { s.compactRevision.run(ctx) })
+	s.background.Go(func() { s.lists.Run(ctx) })
 	return s
 }
 
@@ -124,9 +131,7 @@ func (s *storageFactory) cached(
 	defer s.mu.Unlock()
 	s.fills = append(s.fills, cacheFill{
 		of: config.GroupResource, directory: strings.Trim(prefix, "/"), ready: front.ReadinessCheck,
-		list: func(ctx context.Context) error {
-			return raw.GetList(ctx, prefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, newListFunc())
-		},
+		list: func(ctx context.Context) error { return readThrough(ctx, raw, prefix, newListFunc) },
 		revision: func(ctx context.Context) (string, error) {
 			list := newListFunc()
 			err := front.GetList(ctx, prefix, storage.ListOptions{ResourceVersion: "0", Predicate: nothing, Recursive: true}, list)
@@ -141,6 +146,33 @@ func (s *storageFactory) cached(
 		},
 	})
 	return front, stop, nil
+}
+
+// diagnosedAtOnce is how many objects are in memory at once while all of a kind are read to find out which cannot be.
+const diagnosedAtOnce = 500
+
+// readThrough reads all objects below a prefix from etcd, a page after the other, and keeps none: the cache, which is being filled from the
+// same objects, has them too.
+func readThrough(ctx context.Context, raw storage.Interface, prefix string, newListFunc func() runtime.Object) error {
+	page := storage.Everything
+	page.Limit = diagnosedAtOnce
+	for {
+		list := newListFunc()
+		err := raw.GetList(ctx, prefix, storage.ListOptions{Predicate: page, Recursive: true}, list)
+		switch {
+		case apierrors.IsResourceExpired(err):
+			return nil // it took minutes, and what was read could be
+		case err != nil:
+			return err
+		}
+		accessor, err := meta.ListAccessor(list)
+		if err != nil {
+			return err
+		}
+		if page.Continue = accessor.GetContinue(); page.Continue == "" {
+			return nil
+		}
+	}
 }
 
 func (s *storageFactory) openCache(
@@ -185,7 +217,11 @@ func (s *storageFactory) openRaw(config *storagebackend.ConfigForResource, prefi
 	// The two wrappers let a user delete an object that can no longer be decoded (KEP-3926), which otherwise blocks
 	// every list of its kind.
 	transformer := etcd3.WithCorruptObjErrorHandlingTransformer(s.config.Encryption.TransformerFor(config.GroupResource))
-	decoder := etcd3.WithCorruptObjErrorHandlingDecoder(etcd3.NewDefaultDecoder(config.Codec, versioner))
+	decoder := etcd3.NewDefaultDecoder(config.Codec, versioner)
+	if shared, ok := config.Codec.(interningCodec); ok { // not that of custom resources
+		decoder = sharingDecoder{decoder, shared}
+	}
+	decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	raw, err := etcd3.New(s.conditional(config.GroupResource, config.Prefix, prefix), s.compactRevision, config.Codec, newFunc, newListFunc, config.Prefix, prefix,
 		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {

@@ -3,6 +3,7 @@ package coreapi
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,9 +12,12 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
@@ -21,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"portico.dev/internal/coreapi/crds"
+	"portico.dev/internal/coreapi/listcache"
 	"portico.dev/internal/run"
 	"portico.dev/internal/store"
 )
@@ -122,7 +127,9 @@ const lazyCacheTimeout = 2 * time.Second
 // cache with 429 and "come back in a second"; the cache is full within milliseconds.
 type lazyCache struct {
 	storage.Interface
-	filled atomic.Bool
+	resource    schema.GroupResource
+	definitions apiextensionslisters.CustomResourceDefinitionLister
+	filled      atomic.Bool
 }
 
 // lazilyCached is a generic.StorageDecorator.
@@ -135,7 +142,7 @@ func (s *storageFactory) lazilyCached(
 	if err != nil {
 		return nil, nil, err
 	}
-	return &lazyCache{Interface: front}, stop, nil
+	return &lazyCache{Interface: front, resource: config.GroupResource, definitions: s.definitions}, stop, nil
 }
 
 func (p *lazyCache) await(ctx context.Context) {
@@ -163,7 +170,25 @@ func (p *lazyCache) Watch(ctx context.Context, key string, opts storage.ListOpti
 
 func (p *lazyCache) GetList(ctx context.Context, key string, opts storage.ListOptions, into runtime.Object) error {
 	p.await(ctx)
-	return p.Interface.GetList(ctx, key, opts, into)
+	err := p.Interface.GetList(ctx, key, opts, into)
+	if err == nil {
+		// Each version has a storage of its own, and a changed definition has new ones: its objects are encoded anew.
+		listcache.Take(ctx, listcache.Source{Storage: p, Resource: p.resource, Table: p.table}, into)
+	}
+	return err
+}
+
+// table prints a list in the version of the request.
+func (p *lazyCache) table(ctx context.Context, list runtime.Object) (*metav1.Table, error) {
+	info, ok := apirequest.RequestInfoFrom(ctx)
+	if !ok {
+		return nil, errors.New("no request")
+	}
+	convertor, err := crds.TableConvertor(p.definitions, p.resource.WithVersion(info.APIVersion))
+	if err != nil {
+		return nil, err
+	}
+	return convertor.ConvertToTable(ctx, list, &metav1.TableOptions{})
 }
 
 // uncachedStorage is a storage without a watch cache. Its watches share a stream to etcd, on which an answer without events becomes
