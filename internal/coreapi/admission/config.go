@@ -39,7 +39,7 @@ var unsupported = sets.New(
 	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "EventRateLimit",
 	"ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision",
 	"NamespaceExists", "NodeDeclaredFeatureValidator", "PodGroupProtection",
-	"PodNodeSelector", "PodTolerationRestriction", "StorageObjectInUseProtection",
+	"PodNodeSelector", "PodTolerationRestriction",
 )
 
 // Names returns the enabled plugins, in the order of the table.

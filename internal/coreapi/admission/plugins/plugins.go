@@ -35,6 +35,7 @@ func All() []admission.Plugin {
 			return defaultTolerationSeconds{}
 		})},
 		{Name: "DefaultStorageClass", Default: true, New: withoutConfig(newDefaultStorageClass)},
+		{Name: "StorageObjectInUseProtection", New: withoutConfig(func(admission.Deps) library.Interface { return storageProtection{} })},
 		{Name: "OwnerReferencesPermissionEnforcement", New: withoutConfig(func(d admission.Deps) library.Interface {
 			return newOwnerReferencesPermission(d.Authorizer, d.RESTMapper)
 		})},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,9 +43,17 @@ func resourceSliceResource() registry.Resource {
 			dropDisabledOfSlice(&obj.(*resourcev1.ResourceSlice).Spec, &resourcev1.ResourceSliceSpec{})
 		},
 		PrepareUpdate: func(obj, old runtime.Object) {
-			dropDisabledOfSlice(&obj.(*resourcev1.ResourceSlice).Spec, &old.(*resourcev1.ResourceSlice).Spec)
+			updateSlice(obj.(*resourcev1.ResourceSlice), old.(*resourcev1.ResourceSlice))
 		},
 	}
+}
+
+// updateSlice counts a generation for what is dropped afterwards too, as kube-apiserver does for this kind of resource.k8s.io alone.
+func updateSlice(s, old *resourcev1.ResourceSlice) {
+	if !equality.Semantic.DeepEqual(s.Spec, old.Spec) {
+		s.Generation = old.Generation + 1
+	}
+	dropDisabledOfSlice(&s.Spec, &old.Spec)
 }
 
 func resourceSliceColumns() columns.Printer {

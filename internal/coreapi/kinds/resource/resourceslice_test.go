@@ -115,3 +115,30 @@ func TestAlphaFieldsOfSlices(t *testing.T) {
 		t.Errorf("created as %+v", created)
 	}
 }
+
+// An update that changes nothing but fields of features that are off counts as a generation, as in kube-apiserver.
+func TestGenerationsOfSlices(t *testing.T) {
+	const devices = "devices: [{name: x}]"
+	for name, c := range map[string]struct {
+		change func(*resourcev1.ResourceSlice)
+		want   int64
+	}{
+		"nothing":        {func(*resourcev1.ResourceSlice) {}, 7},
+		"a label":        {func(s *resourcev1.ResourceSlice) { s.Labels = map[string]string{"a": "b"} }, 7},
+		"another device": {func(s *resourcev1.ResourceSlice) { s.Spec.Devices[0].Name = "y" }, 8},
+		"what belongs to a feature that is off": {func(s *resourcev1.ResourceSlice) {
+			s.Spec.SkipNodeOperations = []resourcev1.SkipNodeOperation{"*"}
+		}, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := sliceOf(t, "nodeName: n, "+devices)
+			old.Generation = 7
+			next := old.DeepCopy()
+			c.change(next)
+			kindtest.StrategyOf(t, old).PrepareForUpdate(t.Context(), next, old)
+			if next.Generation != c.want || next.Spec.SkipNodeOperations != nil {
+				t.Errorf("generation %d, want %d; it skips %q", next.Generation, c.want, next.Spec.SkipNodeOperations)
+			}
+		})
+	}
+}
