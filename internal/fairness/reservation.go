@@ -24,6 +24,8 @@ type Reservation struct {
 	Admitted bool
 	// RetryAfter is in how many seconds a request that was refused may come back.
 	RetryAfter int
+	// Waited is how long an admitted request was in a queue.
+	Waited time.Duration
 
 	ctx     context.Context
 	schema  *schema
@@ -89,7 +91,7 @@ func (r *Reservation) reserve(info *apirequest.RequestInfo, who user.Info) (refu
 // occupy updates metrics and gauges when the seats are taken.
 func (r *Reservation) occupy(waited time.Duration) {
 	seats := r.work.MaxSeats()
-	r.started = time.Now()
+	r.started, r.Waited = time.Now(), waited
 	r.schema.metrics.Dispatched(seats)
 	if r.schema.level.limit.Load() != exempt {
 		r.schema.metrics.Waited(true, waited)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // A long-running request has no duration, and one of the same labels that is over has.
@@ -13,14 +14,14 @@ func TestCount(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	r := NewRequests(reg)
 	s := Served{Verb: "GET", Group: "g", Version: "v1", Resource: "things", Scope: "resource", Component: "apiserver", Code: 200}
-	r.Count(s, -1)
-	if n := testutil.CollectAndCount(r.Duration); n != 0 {
+	r.Count(s, -1, 0)
+	if n := testutil.CollectAndCount(r.Duration) + testutil.CollectAndCount(r.SLI); n != 0 {
 		t.Errorf("%d durations of a request that has none", n)
 	}
-	r.Count(s, 0.01)
-	r.Count(s, 0.01)
+	r.Count(s, 0.01, 0)
+	r.Count(s, 0.01, 0)
 	s.Code = 404
-	r.Count(s, 0.01)
+	r.Count(s, 0.01, 0)
 	want := `
 # HELP apiserver_request_total Requests by verb, group, version, resource, scope, component and HTTP code.
 # TYPE apiserver_request_total counter
@@ -32,5 +33,31 @@ apiserver_request_total{code="404",component="apiserver",group="g",resource="thi
 	}
 	if n := testutil.CollectAndCount(r.Duration); n != 1 {
 		t.Errorf("%d series of durations, not one for both codes", n)
+	}
+}
+
+// The time in webhooks and queues is in the duration of a request, and not in the one that objectives are for.
+func TestCountElsewhere(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	r := NewRequests(reg)
+	s := Served{Verb: "POST", Version: "v1", Resource: "pods", Scope: "namespace", Component: "apiserver", Code: 201}
+	r.Count(s, 2, 1.75)
+	r.Count(s, 1, 1.5) // webhooks that ran at once, and are summed
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]float64{}
+	for _, f := range families {
+		if f.GetType() == dto.MetricType_HISTOGRAM {
+			native := f.Metric[0].Histogram.Schema != nil
+			if classic := len(f.Metric[0].Histogram.Bucket) > 0; !classic || native != (f.GetName() == "apiserver_request_duration_seconds") {
+				t.Errorf("%s: classic %v, native %v", f.GetName(), classic, native)
+			}
+			sums[f.GetName()] = f.Metric[0].Histogram.GetSampleSum()
+		}
+	}
+	if sums["apiserver_request_duration_seconds"] != 3 || sums["apiserver_request_sli_duration_seconds"] != 0.25 {
+		t.Errorf("%v", sums)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/types"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/filters"
@@ -24,7 +25,7 @@ func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) ht
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, r := requestContextOf(r)
-			s.access = access{filter, r, inFlight(m, s.Info, request.LongRunning(s.Info))}
+			s.access = access{filter, r, inFlight(m, r, s.Info, request.LongRunning(s.Info))}
 			s.access.running.Inc()
 			s.AtEnd((*accessStep)(s))
 			next.ServeHTTP(w, r)
@@ -53,7 +54,7 @@ func (s *accessStep) End(any) {
 	a, rec := &s.access, &s.record
 	a.running.Dec()
 	took := rec.endTime().Sub(rec.started)
-	count(a.filter.metrics, s.Info, rec, s.response.Code, rec.longRunning || request.LongRunning(s.Info), took)
+	count(a.filter.metrics, a.request, s.Info, rec, s.response.Code, rec.longRunning || request.LongRunning(s.Info), took, (*requestContext)(s).elsewhere())
 	if a.filter.log != nil {
 		line := filters.AccessLine{Request: a.request, Response: &s.response.Response, User: rec.user, Took: took}
 		logAccess(a.filter.log, &accessLine{line, rec})
@@ -70,10 +71,10 @@ func responseOf(w http.ResponseWriter) *response {
 	return &response{Response: filters.Response{ResponseWriter: w}}
 }
 
-func inFlight(m *metrics.Requests, info *apirequest.RequestInfo, long bool) prometheus.Gauge {
+func inFlight(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo, long bool) prometheus.Gauge {
 	if long {
 		// The name of an unknown resource is the client's choice, so only the verb is a label here.
-		return m.LongRunning.WithLabelValues(verbLabel(info), "", "", "", "", scopeOf(info), component)
+		return m.LongRunning.WithLabelValues(reportedVerb(r, info), "", "", "", "", scopeOf(info), component)
 	}
 	if mutating(info) {
 		return m.Mutating
@@ -84,7 +85,7 @@ func inFlight(m *metrics.Requests, info *apirequest.RequestInfo, long bool) prom
 // component is the label value of kube-apiserver, which dashboards select by.
 const component = "apiserver"
 
-func count(m *metrics.Requests, info *apirequest.RequestInfo, rec *record, code int, long bool, took time.Duration) {
+func count(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo, rec *record, code int, long bool, took, elsewhere time.Duration) {
 	var group, version, resource, subresource string
 	// A group, version or resource becomes a label only when it is served: a scanner must not fill the registry.
 	if info.IsResourceRequest && rec.servedBy != "" {
@@ -101,9 +102,19 @@ func count(m *metrics.Requests, info *apirequest.RequestInfo, rec *record, code 
 		seconds = -1
 	}
 	m.Count(metrics.Served{
-		Verb: verbLabel(info), Group: group, Version: version, Resource: resource, Subresource: subresource,
+		Verb: reportedVerb(r, info), Group: group, Version: version, Resource: resource, Subresource: subresource,
 		Scope: scopeOf(info), Component: component, Code: code,
-	}, seconds)
+	}, seconds, elsewhere.Seconds())
+}
+
+// elsewhere is how long the request was in webhooks, and waited for a seat.
+func (c *requestContext) elsewhere() time.Duration {
+	waited := c.record.waited
+	if c.local == nil {
+		return waited
+	}
+	t := &c.local.latencies.LatencyTrackers
+	return waited + t.MutatingWebhookTracker.GetLatency() + t.ValidatingWebhookTracker.GetLatency()
 }
 
 // accessLine is the fields that are logged of a request. One field for all costs less than a list of them.
@@ -155,6 +166,28 @@ func verbLabel(info *apirequest.RequestInfo) string {
 		return label
 	}
 	return "OTHER"
+}
+
+// reportedVerb is the verb that kube-apiserver has in its metrics: dashboards and the tests of upstream's objectives select by it.
+func reportedVerb(r *http.Request, info *apirequest.RequestInfo) string {
+	if !info.IsResourceRequest {
+		return verbLabel(info)
+	}
+	switch info.Subresource {
+	case "attach", "exec", "log", "portforward", "proxy":
+		return "CONNECT"
+	}
+	switch info.Verb {
+	case "create":
+		return http.MethodPost
+	case "update":
+		return http.MethodPut
+	case "patch":
+		if r.Header.Get("Content-Type") == string(types.ApplyPatchType) {
+			return "APPLY"
+		}
+	}
+	return verbLabel(info)
 }
 
 func scopeOf(info *apirequest.RequestInfo) string {

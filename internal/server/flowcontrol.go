@@ -119,7 +119,7 @@ func fairnessFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler
 			}
 			filters.AtEnd(ctx, reservationStep{reserved})
 			rec := recordFrom(ctx)
-			rec.seat, rec.releases = reserved, releases
+			rec.seat, rec.releases, rec.waited = reserved, releases, reserved.Waited
 			if watch {
 				forget := f.RegisterWatch(r)
 				filters.AtEnd(ctx, filters.StepFunc(func(any) { forget() }))

@@ -12,11 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/respond"
 )
 
@@ -45,6 +47,8 @@ const checkTimeout = 2 * time.Second
 // With checks that have Backend set there is also /readyz/backends, which asks these and all that /readyz asks.
 type Health struct {
 	checks   []Check
+	results  *prometheus.Registry // what came of the checks, for /metrics/slis
+	counts   *metrics.HealthChecks
 	log      *zap.Logger
 	stopping atomic.Bool
 }
@@ -68,7 +72,8 @@ const backendsRoot = "readyz/backends"
 
 // NewHealth answers with the given checks, in their order.
 func NewHealth(log *zap.Logger, checks ...Check) *Health {
-	h := &Health{log: log}
+	results := prometheus.NewRegistry()
+	h := &Health{results: results, counts: metrics.NewHealthChecks(results), log: log}
 	h.checks = append([]Check{{Name: "ping", Live: true, Ask: func(context.Context) error { return nil }}}, checks...)
 	h.checks = append(h.checks, Check{Name: "shutdown", Ask: func(context.Context) error {
 		if h.stopping.Load() {
@@ -136,6 +141,7 @@ func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, che
 		}
 		err := h.ask(r.Context(), c)
 		_, tolerated := errors.AsType[*toleratedError](err)
+		h.counts.Count(c.Name, root, err != nil && !tolerated)
 		if tolerated || err != nil && whole && c.Tolerate != nil && c.Tolerate() {
 			fmt.Fprintf(&report, "[+]%s tolerated: ok\n", c.Name)
 			continue

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 )
 
@@ -157,5 +158,39 @@ func TestHealthTolerates(t *testing.T) {
 	tolerated = false
 	if code, body := ask("/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed") {
 		t.Errorf("/readyz when it is not tolerated: %d %s", code, body)
+	}
+}
+
+// What came of checks is at /metrics/slis, by kube-apiserver's names.
+func TestHealthResults(t *testing.T) {
+	broken := true
+	h := NewHealth(zap.NewNop(), Check{Name: "etcd", Ask: func(context.Context) error {
+		if broken {
+			return errors.New("it is away")
+		}
+		return nil
+	}}, Check{Name: "cache", Ask: func(context.Context) error { return Tolerated(errors.New("it is old")) }})
+	static := NewStatic(StaticConfig{Health: h, Gatherer: prometheus.NewRegistry(), Aggregation: func() any { return nil }})
+	get := func(path string) string {
+		w := httptest.NewRecorder()
+		static.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Body.String()
+	}
+	get("/readyz")
+	broken = false
+	get("/readyz")
+	get("/livez")
+	page := get("/metrics/slis")
+	for _, want := range []string{
+		`kubernetes_healthcheck{name="etcd",type="readyz"} 1`, `kubernetes_healthcheck{name="ping",type="livez"} 1`,
+		`kubernetes_healthchecks_total{name="etcd",status="error",type="readyz"} 1`, `kubernetes_healthchecks_total{name="etcd",status="success",type="readyz"} 1`,
+		`kubernetes_healthchecks_total{name="cache",status="success",type="readyz"} 2`,
+	} {
+		if !strings.Contains(page, want+"\n") {
+			t.Errorf("the page lacks %s:\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, `name="etcd",type="livez"`) {
+		t.Errorf("etcd was not asked for /livez:\n%s", page)
 	}
 }

@@ -62,6 +62,9 @@ func NewStatic(c StaticConfig) http.Handler {
 	get("/version", version)
 	m.Handle("/version/", version).Methods(http.MethodGet, http.MethodHead)
 	get("/metrics", promhttp.HandlerFor(c.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	if c.Health != nil {
+		get("/metrics/slis", promhttp.HandlerFor(c.Health.results, promhttp.HandlerOpts{}))
+	}
 	get("/debug/aggregation", jsonOf(c.Aggregation))
 	if c.Debts != nil {
 		get("/debug/debts", http.HandlerFunc(c.Debts.ServeList))

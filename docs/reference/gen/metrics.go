@@ -19,18 +19,19 @@ func writeMetrics(p *page) error {
 portico_ or extserver_. Beside these both programs serve the Go runtime's and the process's (go_*, process_*), and
 the front door those of the Kubernetes libraries for the groups it serves itself (apiserver_*, etcd_*, workqueue_* and the like),
 as kube-apiserver does.`)
-	var aggregator, gateway, extserver collectors
+	var aggregator, gateway, health, extserver collectors
 	metrics.New(&aggregator).Auth.Trust("", func() error { return nil })
 	metrics.NewReplicas(&aggregator, nil, nil, nil)
 	metrics.NewEtcdServers(&aggregator, func() map[string]bool { return nil })
 	metrics.NewStateSnapshot(&aggregator, nil, nil)
 	metrics.NewGateway(&gateway)
+	metrics.NewHealthChecks(&health)
 	metrics.NewRequests(&extserver)
 	metrics.NewSources(&extserver, func() map[string]bool { return nil })
 	for _, program := range []struct {
 		name string
 		of   collectors
-	}{{"aggregator", aggregator}, {"aggregator gateway, beside those", gateway}, {"extserver", extserver}} {
+	}{{"aggregator", aggregator}, {"aggregator gateway, beside those", gateway}, {"aggregator and aggregator gateway, at /metrics/slis", health}, {"extserver", extserver}} {
 		p.heading(2, program.name)
 		rows, err := program.of.rows()
 		if err != nil {

@@ -1,0 +1,35 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// HealthChecks are the metrics of /metrics/slis, which have what came of health checks.
+type HealthChecks struct {
+	// Result is kubernetes_healthcheck.
+	Result *prometheus.GaugeVec
+	// Total is kubernetes_healthchecks_total.
+	Total *prometheus.CounterVec
+}
+
+// NewHealthChecks registers them on reg, which is not the registry of /metrics.
+func NewHealthChecks(reg prometheus.Registerer) *HealthChecks {
+	return &HealthChecks{
+		Result: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubernetes_healthcheck",
+			Help: "What came of a health check, when it was asked last: 1 is success.",
+		}, []string{"name", "type"})),
+		Total: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubernetes_healthchecks_total",
+			Help: "Times that health checks were asked, by status: success or error.",
+		}, []string{"name", "type", "status"})),
+	}
+}
+
+// Count counts one check. kind is the endpoint that it was asked for, for example livez.
+func (h *HealthChecks) Count(name, kind string, failed bool) {
+	result, status := 1.0, "success"
+	if failed {
+		result, status = 0, "error"
+	}
+	h.Result.WithLabelValues(name, kind).Set(result)
+	h.Total.WithLabelValues(name, kind, status).Inc()
+}
