@@ -1,7 +1,6 @@
 package server
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"hash"
 	"maps"
@@ -25,14 +24,21 @@ import (
 // serveShared answers a read that may share a response with equal ones. It is authorized already, as every one that shares it.
 func (s *Router) serveShared(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice) {
 	NoteServedBy(r.Context(), route.Parts[c.Backend].Name)
-	key := sharedKey(r, route, &c)
-	if !s.SharedReads.ServeKept(w, key, route.Name, c.Shared.MaxAge) {
-		s.sendShared(w, r, route, c, key)
+	key := sharedKeys.Get().(*sharedKey)
+	key.set(r, route, &c)
+	served := s.SharedReads.ServeKept(w, key.text, route.Name, c.Shared.MaxAge)
+	text := ""
+	if !served {
+		text = string(key.text)
+	}
+	key.free()
+	if !served {
+		s.sendShared(w, r, route, c, text)
 	}
 }
 
 // sendShared answers a read that finds no response.
-func (s *Router) sendShared(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice, key sharedreads.Key) {
+func (s *Router) sendShared(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice, key string) {
 	rec := recordFrom(r.Context())
 	s.SharedReads.Serve(w, r, sharedreads.Request{
 		Key: key, Of: route.Name,
@@ -92,23 +98,31 @@ func plainRead(r *http.Request, info *apirequest.RequestInfo, longRunning []stri
 	return query, version == "" || version == "0"
 }
 
-// notInKey are headers in which requests may differ that share a response: those by which the client is authenticated or named, and those
-// that are about one request. All others are part of the key, because a backend may answer otherwise for any of them.
-var notInKey = map[string]bool{
-	"Authorization": true, "User-Agent": true, "Audit-Id": true, "X-Request-Id": true, "Traceparent": true, "Tracestate": true,
-	"Kubectl-Command": true, "Kubectl-Session": true, "Cache-Control": true, "Connection": true,
+// inKey reports whether a header is part of the key. Requests that share a response may differ in those by which the client is authenticated
+// or named, and those that are about one request. All others are in it, because a backend may answer otherwise for any of them.
+func inKey(name string) bool {
+	switch name {
+	case "Authorization", "User-Agent", "Audit-Id", "X-Request-Id", "Traceparent", "Tracestate", "Kubectl-Command", "Kubectl-Session",
+		"Cache-Control", "Connection":
+		return false
+	}
+	return !strings.HasPrefix(name, "X-Forwarded-")
 }
 
 // sharedKey is equal for requests that may share a response: of the same state of an APIRoute, of one backend, with the same path, query
 // and headers, and from the same caller unless all callers share.
-func sharedKey(r *http.Request, route *apiservice.Route, c *routing.Choice) sharedreads.Key {
-	p := keyTexts.Get().(*keyText)
-	defer keyTexts.Put(p)
-	b := binary.BigEndian.AppendUint64(p.text[:0], uint64(route.Routing.Generation))
+type sharedKey struct {
+	text  []byte
+	names []string // room for those of headers
+}
+
+// set makes it the key of a request.
+func (k *sharedKey) set(r *http.Request, route *apiservice.Route, c *routing.Choice) {
+	b := binary.BigEndian.AppendUint64(k.text[:0], uint64(route.Routing.Generation))
 	b = appendTexts(b, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, r.URL.EscapedPath(), r.URL.RawQuery)
-	names := p.names[:0]
+	names := k.names[:0]
 	for name := range r.Header {
-		if !notInKey[name] && !strings.HasPrefix(name, "X-Forwarded-") {
+		if inKey(name) {
 			names = append(names, name)
 		}
 	}
@@ -125,23 +139,20 @@ func sharedKey(r *http.Request, route *apiservice.Route, c *routing.Choice) shar
 			b = appendTexts(appendTexts(b, key), extra[key]...)
 		}
 	}
-	key := sha256.Sum256(b)
-	if cap(b) <= maxKeptKeyText && cap(names) <= maxKeptKeyText/16 {
-		p.text, p.names = b, names
+	k.text, k.names = b, names
+}
+
+// free lets another request use it, unless it is large: a client may send a long header.
+func (k *sharedKey) free() {
+	if cap(k.text) <= maxKeptKey && cap(k.names) <= maxKeptKey/16 {
+		sharedKeys.Put(k)
 	}
-	return key
 }
 
-// keyText is what a key is the hash of, and room for the names of headers.
-type keyText struct {
-	text  []byte
-	names []string
-}
+// maxKeptKey bounds the room that is used again.
+const maxKeptKey = 4 << 10
 
-// maxKeptKeyText bounds the room that is used again: a client may send a long header.
-const maxKeptKeyText = 4 << 10
-
-var keyTexts = sync.Pool{New: func() any { return &keyText{make([]byte, 0, 1<<10), make([]string, 0, 16)} }}
+var sharedKeys = sync.Pool{New: func() any { return &sharedKey{make([]byte, 0, 1<<10), make([]string, 0, 16)} }}
 
 // appendTexts appends texts with their number and lengths, so that no two lists are the same bytes.
 func appendTexts(b []byte, texts ...string) []byte {

@@ -1,7 +1,7 @@
 package sharedreads
 
 import (
-	"crypto/sha256"
+	"hash/maphash"
 	"net/http"
 	"slices"
 	"strconv"
@@ -42,12 +42,10 @@ type Policy struct {
 	StaleIfError time.Duration
 }
 
-// Key is equal for requests that may share a response: a cryptographic hash of all that may be different in others.
-type Key [sha256.Size]byte
-
 // Request is a read that may be shared.
 type Request struct {
-	Key Key
+	// Key is equal for requests that may share a response: it has all that may be different in others.
+	Key string
 	// Of is the name of the APIRoute or its backend, for metrics.
 	Of     string
 	Policy Policy
@@ -62,15 +60,17 @@ type Cache struct {
 	config Config
 	now    func() time.Time
 
-	mu        sync.Mutex // guards what follows
-	kept      *simplelru.LRU[Key, *kept]
-	bytes     int64 // of kept
-	flights   map[Key]*flight
-	receiving int64 // bytes of responses that are being received
+	seed      maphash.Seed
+	mu        sync.Mutex                    // guards what follows
+	kept      *simplelru.LRU[uint64, *kept] // by the hash of the key: of two with the same hash the later one is kept
+	bytes     int64                         // of kept
+	flights   map[string]*flight            // by the key
+	receiving int64                         // bytes of responses that are being received
 }
 
 // kept is a response.
 type kept struct {
+	key      string
 	fields   []field
 	body     []byte
 	received time.Time
@@ -110,16 +110,21 @@ func New(c Config) *Cache {
 	if c.MaxResponse <= 0 {
 		c.MaxResponse = defaultMaxResponse
 	}
-	cache := &Cache{config: c, now: time.Now, flights: map[Key]*flight{}}
-	cache.kept, _ = simplelru.NewLRU(maxKept, func(_ Key, k *kept) { cache.bytes -= k.size }) // it fails for sizes below 1 only
+	cache := &Cache{config: c, now: time.Now, seed: maphash.MakeSeed(), flights: map[string]*flight{}}
+	cache.kept, _ = simplelru.NewLRU(maxKept, func(_ uint64, k *kept) { cache.bytes -= k.size }) // it fails for sizes below 1 only
 	return cache
 }
 
 // ServeKept answers a request with a response that is young enough, and reports whether there is one. It is what Serve does first, for callers
 // to whom it costs something to make a Request.
-func (c *Cache) ServeKept(w http.ResponseWriter, key Key, of string, maxAge time.Duration) bool {
+func (c *Cache) ServeKept(w http.ResponseWriter, key []byte, of string, maxAge time.Duration) bool {
+	hash := maphash.Bytes(c.seed, key)
 	c.mu.Lock()
-	response, now := c.youngEnough(key, maxAge)
+	var response *kept
+	var now time.Time
+	if k, ok := c.kept.Get(hash); ok && k.key == string(key) {
+		response, now = c.youngEnough(k, hash, maxAge)
+	}
 	c.mu.Unlock()
 	if response == nil {
 		return false
@@ -129,18 +134,23 @@ func (c *Cache) ServeKept(w http.ResponseWriter, key Key, of string, maxAge time
 	return true
 }
 
-// youngEnough returns a response that is kept, and the time. It is called with mu held.
-func (c *Cache) youngEnough(key Key, maxAge time.Duration) (*kept, time.Time) {
-	k, ok := c.kept.Get(key)
-	if !ok {
-		return nil, time.Time{}
+// find returns the response that is kept for a key, and the hash of the key. It is called with mu held.
+func (c *Cache) find(key string) (k *kept, hash uint64) {
+	hash = maphash.String(c.seed, key)
+	if k, ok := c.kept.Get(hash); ok && k.key == key {
+		return k, hash
 	}
+	return nil, hash
+}
+
+// youngEnough returns a response that is kept if it is young enough, and the time. It is called with mu held.
+func (c *Cache) youngEnough(k *kept, hash uint64, maxAge time.Duration) (*kept, time.Time) {
 	now := c.now()
 	switch {
 	case now.Sub(k.received) < maxAge:
 		return k, now
 	case !now.Before(k.until):
-		c.kept.Remove(key)
+		c.kept.Remove(hash)
 		c.config.Metrics.Keeps(c.bytes)
 	}
 	return nil, time.Time{}
@@ -189,8 +199,10 @@ func (c *Cache) Serve(w http.ResponseWriter, r *http.Request, q Request) {
 func (c *Cache) join(q *Request) (response *kept, f *flight, leads bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k, _ := c.youngEnough(q.Key, q.Policy.MaxAge); k != nil {
-		return k, nil, false
+	if k, hash := c.find(q.Key); k != nil {
+		if k, _ = c.youngEnough(k, hash, q.Policy.MaxAge); k != nil {
+			return k, nil, false
+		}
 	}
 	if f, ok := c.flights[q.Key]; ok {
 		return nil, f, false
@@ -245,13 +257,16 @@ func (c *Cache) land(q *Request, f *flight, response *kept, replaces bool) {
 	defer c.mu.Unlock()
 	delete(c.flights, q.Key)
 	f.response = response
-	if replaces {
-		c.kept.Remove(q.Key)
+	before, hash := c.find(q.Key)
+	if replaces && before != nil {
+		c.kept.Remove(hash)
 	}
 	if response != nil && !f.stale && response.until.After(response.received) {
+		response.key = q.Key
 		response.size = int64(len(q.Key)+len(response.body)) + fieldsSize(response.fields) + overhead
 		c.forgetOld()
-		c.kept.Add(q.Key, response)
+		c.kept.Remove(hash) // of another key, perhaps
+		c.kept.Add(hash, response)
 		for c.bytes += response.size; c.bytes > c.config.MaxBytes; {
 			c.kept.RemoveOldest()
 		}
@@ -275,8 +290,8 @@ func (c *Cache) forgetOld() {
 func (c *Cache) stale(q *Request) *kept {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, ok := c.kept.Get(q.Key)
-	if !ok || c.now().Sub(k.received) >= q.Policy.MaxAge+q.Policy.StaleIfError {
+	k, _ := c.find(q.Key)
+	if k == nil || c.now().Sub(k.received) >= q.Policy.MaxAge+q.Policy.StaleIfError {
 		return nil
 	}
 	return k
@@ -304,11 +319,13 @@ func (k *kept) writeTo(w http.ResponseWriter, now time.Time) {
 	h := w.Header()
 	for i := range k.fields {
 		f := &k.fields[i]
-		if have := h[f.name]; f.joins && have != nil {
-			h[f.name] = append(have[:len(have):len(have)], f.values...)
-		} else {
-			h[f.name] = f.values
+		values := f.values
+		if f.joins {
+			if have := h[f.name]; have != nil {
+				values = append(have[:len(have):len(have)], values...)
+			}
 		}
+		h[f.name] = values
 	}
 	h["Age"] = k.ageAt(now)
 	w.WriteHeader(http.StatusOK)

@@ -2,7 +2,6 @@ package sharedreads
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -54,7 +53,7 @@ func ask(ctx context.Context, c *Cache, key string, p Policy, send func(http.Res
 			panic(cause)
 		}
 	}()
-	c.Serve(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), Request{Key: sha256.Sum256([]byte(key)), Policy: p, Send: send})
+	c.Serve(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), Request{Key: key, Policy: p, Send: send})
 	return
 }
 
@@ -95,6 +94,34 @@ func TestEqualReadsShareAResponse(t *testing.T) {
 			t.Errorf("another key: %d were sent", s.sent.Load())
 		}
 	})
+}
+
+// Keys are compared as a whole: one with the hash of another gets no response of that.
+func TestKeysWithTheSameHash(t *testing.T) {
+	s := &server{code: http.StatusOK, body: "first"}
+	c := New(Config{})
+	policy := Policy{MaxAge: time.Hour, StaleIfError: time.Hour}
+	ask(t.Context(), c, "first", policy, s.send)
+	first, _ := c.find("first")
+	_, hash := c.find("second")
+	c.kept.Add(hash, first) // as if both had it
+	c.bytes += first.size
+	w := httptest.NewRecorder()
+	if c.ServeKept(w, []byte("second"), "", policy.MaxAge) {
+		t.Fatalf("it gets %q", w.Body)
+	}
+	s.code = http.StatusServiceUnavailable
+	if w := ask(t.Context(), c, "second", policy, s.send); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("when the server fails it gets %d %q", w.Code, w.Body)
+	}
+	s.code, s.body = http.StatusOK, "second"
+	if w := ask(t.Context(), c, "second", policy, s.send); w.Body.String() != "second" || s.sent.Load() != 3 {
+		t.Errorf("it gets %q, and %d were sent", w.Body, s.sent.Load())
+	}
+	w = httptest.NewRecorder()
+	if second, _ := c.find("second"); !c.ServeKept(w, []byte("second"), "", policy.MaxAge) || w.Body.String() != "second" || c.bytes != first.size+second.size {
+		t.Errorf("then it gets %q, of %d bytes", w.Body, c.bytes)
+	}
 }
 
 // Without a maximum age only those share a response who wait for it.
