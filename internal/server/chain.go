@@ -43,6 +43,8 @@ type ChainConfig struct {
 	CORSAllowedOrigins []string
 	// GoawayChance asks this part of the requests over HTTP/2 to come by another connection next time. Default 0.
 	GoawayChance float64
+	// GoawayInterval is the least time between two such requests. Default 0: the chance alone decides.
+	GoawayInterval time.Duration
 	// DeniedUserAgents are regular expressions; requests with a User-Agent that matches one are refused. Default none.
 	DeniedUserAgents []string
 	// StrictTransportSecurity are directives for browsers (RFC 6797). Default none.
@@ -73,7 +75,7 @@ func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	goaway, err := goawayFilter(c.GoawayChance)
+	goaway, err := goawayFilter(c.GoawayChance, c.GoawayInterval)
 	if err != nil {
 		return nil, err
 	}

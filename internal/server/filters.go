@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -21,6 +22,7 @@ import (
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/run/processors"
 )
 
 // recoverFilter makes the context and the response recorder of the request, recovers panics, and ends the request.
@@ -29,6 +31,7 @@ func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func
 	return func(next http.Handler) http.Handler {
 		next = recovers(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			processors.Asked()
 			s, inner := newRequestContext(r)
 			s.response.ctx, s.response.slowClients = s, slow
 			defer slow.forget(&s.response)
@@ -262,17 +265,28 @@ func endConnection(w http.ResponseWriter, r *http.Request) {
 const maxGoawayChance = 0.02
 
 // goawayFilter asks a few HTTP/2 clients to connect again, so that they spread over replicas behind a load balancer
-// that balances connections only. What is on the connection is finished first.
-func goawayFilter(chance float64) (func(http.Handler) http.Handler, error) {
+// that balances connections only. What is on the connection is finished first. interval is the least time between two; 0: none. Go's
+// HTTP/2 client makes a connection for each request that finds no room on one, so that a single GOAWAY to a busy client leads to dozens of
+// handshakes.
+func goawayFilter(chance float64, interval time.Duration) (func(http.Handler) http.Handler, error) {
 	if chance < 0 || chance > maxGoawayChance {
 		return nil, fmt.Errorf("goaway chance %g is not between 0 and %g", chance, maxGoawayChance)
+	}
+	began := time.Now()
+	var next atomic.Int64 // since began, when the next client may be asked
+	due := func() bool {
+		if interval <= 0 {
+			return true
+		}
+		now, at := time.Since(began), next.Load()
+		return int64(now) >= at && next.CompareAndSwap(at, int64(now+interval))
 	}
 	return func(next http.Handler) http.Handler {
 		if chance == 0 {
 			return next
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.ProtoMajor == 2 && rand.Float64() < chance {
+			if r.ProtoMajor == 2 && rand.Float64() < chance && due() {
 				w.Header().Set("Connection", "close")
 			}
 			next.ServeHTTP(w, r)

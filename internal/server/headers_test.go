@@ -5,16 +5,18 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestGoawayChance(t *testing.T) {
 	for _, c := range []float64{-0.1, 0.03, 1} {
-		if _, err := goawayFilter(c); err == nil {
+		if _, err := goawayFilter(c, 0); err == nil {
 			t.Errorf("%g is taken", c)
 		}
 	}
-	closed := func(chance float64, proto int) (n int) {
-		wrap, err := goawayFilter(chance)
+	closed := func(chance float64, interval time.Duration, proto int) (n int) {
+		wrap, err := goawayFilter(chance, interval)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,15 +33,41 @@ func TestGoawayChance(t *testing.T) {
 		return n
 	}
 	// A hundred are expected; the bounds are more than seven deviations away.
-	if n := closed(maxGoawayChance, 2); n < 30 || n > 175 {
+	if n := closed(maxGoawayChance, 0, 2); n < 30 || n > 175 {
 		t.Errorf("%d of 5000 asked to leave, at a chance of one in fifty", n)
 	}
-	if n := closed(maxGoawayChance, 1); n != 0 {
+	if n := closed(maxGoawayChance, 0, 1); n != 0 {
 		t.Errorf("%d requests over HTTP/1.1 asked to leave", n)
 	}
-	if n := closed(0, 2); n != 0 {
+	if n := closed(0, 0, 2); n != 0 {
 		t.Errorf("%d asked to leave without a chance", n)
 	}
+	if n := closed(maxGoawayChance, time.Hour, 2); n != 1 {
+		t.Errorf("%d asked to leave within an interval", n)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		wrap, err := goawayFilter(maxGoawayChance, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		n := 0
+		for range 60 { // seconds
+			for range 5000 {
+				r := httptest.NewRequest(http.MethodGet, "/", nil)
+				r.ProtoMajor = 2
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				if w.Header().Get("Connection") == "close" {
+					n++
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if n != 6 {
+			t.Errorf("%d asked to leave in a minute, at most one in ten seconds", n)
+		}
+	})
 }
 
 func TestStrictTransportSecurity(t *testing.T) {

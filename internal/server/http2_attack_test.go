@@ -44,6 +44,25 @@ func (l *listening) attack(t testing.TB) *attacker {
 	return a
 }
 
+// A client is told how many requests it may have on a connection at once.
+func TestTheLimitOfStreamsIsAnnounced(t *testing.T) {
+	for configured, want := range map[int]uint32{0: maxConcurrentStreams, 250: 250} {
+		l := newBench().listen(t, time.Second, func(s *Server) { s.c.MaxConcurrentStreams = configured })
+		a := l.attack(t)
+		f, err := a.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings, ok := f.(*http2.SettingsFrame)
+		if !ok {
+			t.Fatalf("the first frame is %v", f)
+		}
+		if got, _ := settings.Value(http2.SettingMaxConcurrentStreams); got != want {
+			t.Errorf("configured %d: %d streams, want %d", configured, got, want)
+		}
+	}
+}
+
 // fields encodes one request of user.
 func (a *attacker) fields(user string, more ...string) []byte {
 	a.block.Reset()

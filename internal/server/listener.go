@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -29,10 +30,12 @@ type Config struct {
 	Hold time.Duration
 	TLS  *tls.Config
 	// Engine is the implementation of HTTP. Default Portico's own.
-	Engine  engine.Name
-	Handler http.Handler
-	Health  *Health
-	Drainer *Drainer
+	Engine engine.Name
+	// MaxConcurrentStreams bounds the requests at once on an HTTP/2 connection. Default 100.
+	MaxConcurrentStreams int
+	Handler              http.Handler
+	Health               *Health
+	Drainer              *Drainer
 	// Proxy has the upgraded connections, which the HTTP servers do not track any more.
 	Proxy  *proxy.Proxy
 	Logger *zap.Logger
@@ -50,7 +53,7 @@ type Config struct {
 // Limits on a connection. Attack rows D1 to D3.
 const (
 	maxHeaderBytes       = 64 << 10
-	maxConcurrentStreams = 100 // kube-apiserver's
+	maxConcurrentStreams = 100 // kube-apiserver's; the default of Config.MaxConcurrentStreams
 )
 
 // limits are how long a connection may take. Attack row D5.
@@ -93,7 +96,7 @@ func (s *Server) Accepts() <-chan struct{} { return s.accepts }
 func (s *Server) Accept(ctx context.Context) error {
 	logf := s.c.Logger.Sugar().Debugf // what clients do wrong is of interest only when asked for
 	s.clients = engine.NewServer(s.c.Engine, engine.ServerConfig{
-		Handler: s.handler(), MaxConcurrentStreams: maxConcurrentStreams, MaxHeaderBytes: maxHeaderBytes,
+		Handler: s.handler(), MaxConcurrentStreams: cmp.Or(s.c.MaxConcurrentStreams, maxConcurrentStreams), MaxHeaderBytes: maxHeaderBytes,
 		HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,
 		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
 		StallTimeout: s.limits.stall, // for windows; writes that wait for the kernel are stallConn's business
