@@ -72,4 +72,10 @@ type awaited struct {
 }
 
 func (a *awaited) ResultChan() <-chan watch.Event { return a.events }
-func (a *awaited) Stop()                          { a.cancel() }
+
+// Stop returns when nothing is asked any more.
+func (a *awaited) Stop() {
+	a.cancel()
+	for range a.events { // until it is closed
+	}
+}

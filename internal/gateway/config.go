@@ -41,7 +41,7 @@ type Config struct {
 	// RequestTimeout ends requests that are not long-running. Default 60 s, as kube-apiserver.
 	RequestTimeout time.Duration
 	// GoawayChance asks this part of the requests over HTTP/2 to come by another connection next time, so that the connections of API
-	// servers are spread over the replicas. Default 0.001.
+	// servers are spread over the replicas, and at most one in a minute. Default 0.001.
 	GoawayChance float64
 	// ShutdownDelay keeps serving after readyz has turned false; ShutdownGrace is how long requests may take then. Default 5 s and 20 s.
 	ShutdownDelay, ShutdownGrace time.Duration
@@ -82,7 +82,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.MaxInFlight, "max-requests-inflight", c.MaxInFlight, "limit of concurrent reads that are not watches, negative for none")
 	fs.IntVar(&c.MaxMutatingInFlight, "max-mutating-requests-inflight", c.MaxMutatingInFlight, "limit of concurrent writes, negative for none")
 	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "how long a request may take that is not long-running")
-	fs.Float64Var(&c.GoawayChance, "goaway-chance", c.GoawayChance, "part of the requests over HTTP/2 whose clients are asked to come by another connection, so that connections are spread over replicas; at most 0.02")
+	fs.Float64Var(&c.GoawayChance, "goaway-chance", c.GoawayChance, "part of the requests over HTTP/2 whose clients are asked to come by another connection, so that connections are spread over replicas, at most one in a minute; at most 0.02")
 	fs.DurationVar(&c.ShutdownDelay, "shutdown-delay-duration", c.ShutdownDelay, "how long requests are served after readyz has turned false")
 	fs.DurationVar(&c.ShutdownGrace, "shutdown-grace", c.ShutdownGrace, "how long requests in flight may take after that")
 	fs.BoolVar(&c.AccessLog, "access-log", c.AccessLog, "log one line for each request")

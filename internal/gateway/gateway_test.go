@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"golang.org/x/net/http2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -436,6 +438,38 @@ func TestDeclaredAdoption(t *testing.T) {
 		return nil
 	})
 	c.released(before)
+}
+
+// An API server with 250 requests at once needs one connection: each further one would be a handshake.
+func TestManyRequestsOnAConnection(t *testing.T) {
+	c := newCluster(t)
+	c.start()
+	conn, err := tls.Dial("tcp", "127.0.0.1:"+strconv.Itoa(int(c.gateway.Port)), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(testTimeout)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := framer.ReadFrame()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, ok := f.(*http2.SettingsFrame)
+	if !ok {
+		t.Fatalf("the first frame is %v", f)
+	}
+	if streams, _ := settings.Value(http2.SettingMaxConcurrentStreams); streams != maxConcurrentStreams {
+		t.Errorf("a connection may have %d streams, want %d", streams, maxConcurrentStreams)
+	}
 }
 
 // Whoever reaches the gateway without the API server gets nothing but health.

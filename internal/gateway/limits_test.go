@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -19,6 +20,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/adoption"
@@ -85,12 +87,16 @@ func (c *cluster) frontProxy() *http.Client {
 		c.t.Fatal(err)
 	}
 	all := c.client.CoreV1().ConfigMaps("kube-system")
-	o, err := all.Get(c.t.Context(), "extension-apiserver-authentication", metav1.GetOptions{})
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the front door writes it too
+		o, err := all.Get(c.t.Context(), "extension-apiserver-authentication", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		o.Data["requestheader-client-ca-file"] += string(authority.PEM())
+		_, err = all.Update(c.t.Context(), o, metav1.UpdateOptions{})
+		return err
+	})
 	if err != nil {
-		c.t.Fatal(err)
-	}
-	o.Data["requestheader-client-ca-file"] += string(authority.PEM())
-	if _, err := all.Update(c.t.Context(), o, metav1.UpdateOptions{}); err != nil {
 		c.t.Fatal(err)
 	}
 	cert, key, err := authority.Issue(pki.Leaf{CommonName: "front-proxy-client", Client: true})
@@ -175,9 +181,17 @@ func (e *slowEnv) get(ctx context.Context, user, object string) (int, string, er
 func TestARequestEndsBeforeTheAPIServersTimeout(t *testing.T) {
 	e := newSlowEnv(t, nil)
 	defer e.release()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-	defer cancel()
-	code, text, err := e.get(ctx, "bob", "slow?timeout=4s")
+	ask := func() (int, string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		return e.get(ctx, "bob", "slow?timeout=4s")
+	}
+	code, text, err := ask()
+	for range 4 { // on a busy machine a response is late now and then, and one that comes after the timeout is late each time
+		if errors.Is(err, context.DeadlineExceeded) {
+			code, text, err = ask()
+		}
+	}
 	if err != nil || code != http.StatusGatewayTimeout || !strings.Contains(text, "APIService "+slowAPIService) || !strings.Contains(text, testAuditID) {
 		t.Errorf("%d: %s, %v", code, text, err)
 	}

@@ -21,13 +21,7 @@ func remoteTable(table *apiservice.Table) remote.Table {
 		}
 		whole := remoteRoute(r)
 		if r.Routing != nil {
-			whole.Backend = nil // its parts are asked
-			used := r.Routing.InUse()
-			for i, part := range r.Parts {
-				if used[i] {
-					whole.Parts = append(whole.Parts, part.Name)
-				}
-			}
+			whole.Backend, whole.Parts = nil, r.PartsInUse() // they are asked
 		}
 		out.Routes = append(out.Routes, whole)
 		for _, part := range r.Parts {

@@ -6,15 +6,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	typedclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
 	"portico.dev/internal/adoption"
+	"portico.dev/internal/apiservice"
 )
 
 // view shows the adopted APIServices of the API server, and no others, as they would be without a gateway: with their original server,
@@ -109,24 +108,8 @@ func (a apiServices) Lister() aggregatorlisters.APIServiceLister {
 // errReadOnly is for what a gateway never writes.
 var errReadOnly = errors.New("a gateway writes nothing of an APIService but its own conditions and the caBundle of its own certificate")
 
-// statusClient is a client by which the routing table writes conditions of APIServices of the view, and nothing else.
-type statusClient struct{ aggregatorclient.Interface }
-
-func (c statusClient) ApiregistrationV1() typedclient.ApiregistrationV1Interface {
-	return registrationClient{c.Interface.ApiregistrationV1()}
-}
-
-type registrationClient struct {
-	typedclient.ApiregistrationV1Interface
-}
-
-func (r registrationClient) APIServices() typedclient.APIServiceInterface {
-	return statusWriter{r.ApiregistrationV1Interface.APIServices()}
-}
-
-type statusWriter struct {
-	typedclient.APIServiceInterface
-}
+// statusWriter is a client by which the routing table writes conditions of APIServices of the view, and nothing else.
+type statusWriter struct{ client apiservice.Client }
 
 // UpdateStatus writes the conditions of an APIService of the view under their real names. Its spec is not written.
 func (w statusWriter) UpdateStatus(ctx context.Context, shown *apiregistrationv1.APIService, options metav1.UpdateOptions) (*apiregistrationv1.APIService, error) {
@@ -134,7 +117,7 @@ func (w statusWriter) UpdateStatus(ctx context.Context, shown *apiregistrationv1
 	rename(real, map[apiregistrationv1.APIServiceConditionType]apiregistrationv1.APIServiceConditionType{
 		apiregistrationv1.Available: adoption.BackendAvailable, frontAvailable: apiregistrationv1.Available,
 	})
-	return w.APIServiceInterface.UpdateStatus(ctx, real, options)
+	return w.client.UpdateStatus(ctx, real, options)
 }
 
 func (w statusWriter) Create(context.Context, *apiregistrationv1.APIService, metav1.CreateOptions) (*apiregistrationv1.APIService, error) {
@@ -146,11 +129,3 @@ func (w statusWriter) Update(context.Context, *apiregistrationv1.APIService, met
 }
 
 func (w statusWriter) Delete(context.Context, string, metav1.DeleteOptions) error { return errReadOnly }
-
-func (w statusWriter) DeleteCollection(context.Context, metav1.DeleteOptions, metav1.ListOptions) error {
-	return errReadOnly
-}
-
-func (w statusWriter) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*apiregistrationv1.APIService, error) {
-	return nil, errReadOnly
-}

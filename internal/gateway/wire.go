@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
@@ -246,9 +247,9 @@ func (g *Gateway) wireRoutes() (err error) {
 		Engine:         c.BackendEngine, Zone: c.Zone, Metrics: g.metrics.Backends, Logger: g.log.Named("transport"),
 	})
 	g.apiservices = apiservice.New(apiservice.Config{
-		Client: statusClient{g.aggregator}, APIServices: g.view,
+		Client: statusWriter{g.aggregator.ApiregistrationV1().APIServices()}, APIServices: g.view,
 		Services: g.informers.Services(), EndpointSlices: g.informers.EndpointSlices(),
-		APIRoutes: &g.apiRoutes, Transport: g.transport, EndpointRouting: c.EndpointRouting, Peers: g.peers, Replica: g.election.identity, Events: g.client.CoreV1(),
+		APIRoutes: &g.apiRoutes, Transport: g.transport, EndpointRouting: c.EndpointRouting, Peers: g.peers, Replica: g.election.identity, Events: g.client.CoreV1().Events(metav1.NamespaceDefault),
 		DocumentProblem: func(apiService string) string { return g.openapi.Problem(apiService) },
 		BackendEvents:   &g.backendEvent, Metrics: g.metrics.Availability, Logger: g.log.Named("apiservice"),
 	})
@@ -303,20 +304,29 @@ func (g *Gateway) wireFront() error {
 	}
 	chain, err := server.NewChain(server.ChainConfig{
 		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, RequestTimeout: c.RequestTimeout, EndBeforeClient: true,
-		MaxInFlight: c.MaxInFlight, MaxMutatingInFlight: c.MaxMutatingInFlight, GoawayChance: c.GoawayChance, AccessLog: g.accessLog(),
-		Overload: g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory,
+		MaxInFlight: c.MaxInFlight, MaxMutatingInFlight: c.MaxMutatingInFlight, GoawayChance: c.GoawayChance, GoawayInterval: goawayInterval,
+		AccessLog: g.accessLog(),
+		Overload:  g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory,
 		Metrics: g.metrics.Requests, Logger: g.log.Named("server"), Drainer: g.drainer,
 	}, &handler{routes: g.apiservices.Table, discovery: g.discovery.Current, router: g.router})
 	if err != nil {
 		return err
 	}
 	g.server = server.New(server.Config{
-		Listener: g.listener, TLS: pki.ServerConfig(g.keys.serving), Engine: c.HTTPEngine, Handler: chain, Health: g.health, Drainer: g.drainer,
-		Overload: g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory,
+		Listener: g.listener, TLS: pki.ServerConfig(g.keys.serving), Engine: c.HTTPEngine, MaxConcurrentStreams: maxConcurrentStreams,
+		Handler: chain, Health: g.health, Drainer: g.drainer, Overload: g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory,
 		Proxy: g.proxy, Logger: g.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
 	})
 	return nil
 }
+
+// goawayInterval is the least time between two connections that a gateway ends to spread them. Its clients are a few API servers with a
+// few connections each, and whatever the rate of requests, none of them is asked more often than that.
+const goawayInterval = time.Minute
+
+// maxConcurrentStreams are the requests at once on a connection. Go's HTTP/2 client, which API servers have, makes a connection for each request
+// that finds no room, and drops most of them later; with more room that happens less often. It is what Go's own server announces.
+const maxConcurrentStreams = 250
 
 func (g *Gateway) accessLog() *zap.Logger {
 	if !g.cfg.AccessLog {

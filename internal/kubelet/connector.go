@@ -264,6 +264,8 @@ func (k *kubelet) explain(s *server, cause, text string) string {
 		text = "its certificate is not signed by the authority in --kubelet-certificate-authority"
 	case "TLSAlert":
 		text = "it refused the TLS handshake; it may not accept the certificate of --kubelet-client-certificate"
+	case "TLSInternalError":
+		text = "it could not complete the TLS handshake: it may have no serving certificate yet (kubectl get csr)"
 	case "ConnectionRefused":
 		if !k.reportsPort {
 			return "nothing listens there, and the Node names no port of a kubelet (status.daemonEndpoints): no kubelet runs for it; start one, or delete the Node"

@@ -18,19 +18,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 
 	"portico.dev/internal/respond"
 )
 
+// ConfigMaps are those of a namespace. Typed clients of ConfigMaps implement it.
+type ConfigMaps interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.ConfigMap, error)
+	List(context.Context, metav1.ListOptions) (*corev1.ConfigMapList, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+	Create(context.Context, *corev1.ConfigMap, metav1.CreateOptions) (*corev1.ConfigMap, error)
+	Update(context.Context, *corev1.ConfigMap, metav1.UpdateOptions) (*corev1.ConfigMap, error)
+	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
+}
+
 // Storage keeps what extension servers last served in ConfigMaps of the gateway's namespace, one for each APIService: its discovery
 // under one key, its OpenAPI document under another. Replicas write what differs from what is stored, so that of several replicas that
 // poll the same document one writes it.
 type Storage struct {
 	// Client is of the namespace of the gateway.
-	Client typedcorev1.ConfigMapInterface
+	Client ConfigMaps
 	// Key is Discovery or OpenAPI, the key in binaryData.
 	Key string
 	// Packed: values are compressed already.
