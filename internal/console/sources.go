@@ -95,25 +95,34 @@ func (c *Console) followOne(ctx context.Context, s source) {
 		case <-ctx.Done():
 			return
 		}
-		began := c.cfg.now()
-		err := s.poll(ctx)
+		next := c.readOnce(ctx, s)
 		if ctx.Err() != nil {
 			return
 		}
-		next := max(s.every, slowFactor*c.cfg.now().Sub(began))
-		status := sourceStatus{Name: s.name, OK: err == nil, Every: s.every.Seconds()}
-		var missing missingError
-		switch {
-		case errors.As(err, &missing):
-			status.Missing, next = string(missing), max(next, absentInterval)
-		case codeOf(err) == http.StatusForbidden || codeOf(err) == http.StatusUnauthorized:
-			status.Missing, next = err.Error(), max(next, absentInterval)
-		case err != nil:
-			status.Error = err.Error()
-		}
-		c.state.update(func() { c.state.report(status) })
 		wait.Reset(next)
 	}
+}
+
+// readOnce reads a source, says how that went, and returns how long to wait before the next time.
+func (c *Console) readOnce(ctx context.Context, s source) (next time.Duration) {
+	began := c.cfg.now()
+	err := s.poll(ctx)
+	if ctx.Err() != nil {
+		return 0 // nobody waits any more
+	}
+	next = max(s.every, slowFactor*c.cfg.now().Sub(began))
+	status := sourceStatus{Name: s.name, OK: err == nil, Every: s.every.Seconds()}
+	var missing missingError
+	switch {
+	case errors.As(err, &missing):
+		status.Missing, next = string(missing), max(next, absentInterval)
+	case codeOf(err) == http.StatusForbidden || codeOf(err) == http.StatusUnauthorized:
+		status.Missing, next = err.Error(), max(next, absentInterval)
+	case err != nil:
+		status.Error = err.Error()
+	}
+	c.state.update(func() { c.state.report(status) })
+	return next
 }
 
 func (c *Console) pollVersion(ctx context.Context) error {

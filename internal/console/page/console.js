@@ -111,7 +111,7 @@ views.overview = () => {
     const all = remote(), bad = troubled(), stuck = state.namespaces ? state.namespaces.shown.filter(n => n.stuck) : [];
     const rate = state.backends.shown.reduce((sum, b) => sum + (last(b.series.rate) || 0), 0);
     const numbers = [
-      [all.length, "APIServices with a server", "#apiservices"], [bad.length, "not available", "#apiservices"],
+      [state.listed ? all.length : null, "APIServices with a server", "#apiservices"], [state.listed ? bad.length : null, "not available", "#apiservices"],
       [state.namespaces ? stuck.length : null, "namespaces stuck", "#namespaces"], [state.debts ? state.debts.total : null, "cleanup debts", "#namespaces"],
       [state.backends.shown.length ? rate : null, "requests a second", "#endpoints"],
     ];
@@ -124,7 +124,7 @@ views.overview = () => {
       if (items.length === 0) return el("p", { class: "empty" }, state.listed ? "Nothing. Every server is reached." : "Waiting for the API server.");
       return el("ul", { class: "timeline" }, ...items.slice(0, 12), items.length > 12 && el("li", {}, el("span"), el("span"), el("a", { href: "#apiservices" }, (items.length - 12) + " more")));
     });
-    fill(recent, state.timeline.slice(0, 10), () => moments(state.timeline.slice(0, 10), "Nothing has changed in the last hour."));
+    fill(recent, [state.listed, state.timeline.slice(0, 10)], () => moments(state.timeline.slice(0, 10), state.listed ? "Nothing has changed in the last hour." : "Waiting for the API server."));
     fill(sources, state.overview.sources, () => el("div", { class: "card" }, el("dl", { class: "facts" }, ...state.overview.sources.flatMap(s => [
       el("dt", {}, s.name), el("dd", {}, s.ok ? status("ok", "read every " + s.every + " s") : s.missing ? el("span", { class: "note" }, s.missing) : status("failed", s.error))]))));
   };
@@ -163,6 +163,7 @@ views.apiservices = () => {
     if (!local) list = list.filter(r => r.state !== "local");
     if (text) list = list.filter(r => [r.name, r.service, r.gateway, r.reason, r.message, r.state].some(t => t && t.toLowerCase().includes(text)));
     const visible = list.slice(0, shown), names = new Set(visible.map(r => r.name));
+    const focused = body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     for (const [name, e] of rows) if (!names.has(name)) { e.remove(); rows.delete(name); }
     visible.forEach((r, i) => {
       let e = rows.get(r.name);
@@ -175,10 +176,12 @@ views.apiservices = () => {
         el("td", {}, verdicts(r)), el("td", { class: "when" }, since(r.since)),
       ]);
     });
+    // A line that moves loses the focus.
+    if (focused && !body.contains(document.activeElement)) [...body.querySelectorAll("a")].find(a => a.getAttribute("href") === focused)?.focus({ preventScroll: true });
     fill(more, [list.length, shown], () => list.length === 0 ? el("p", { class: "note" }, state.listed ? "None." : "Waiting for the API server.") :
       list.length > shown && el("button", { id: "more", on: { click: () => { shown += rowsAtOnce; update(); say(Math.min(shown, list.length) + " shown"); } } }, "Show " + Math.min(rowsAtOnce, list.length - shown) + " more"));
     const bad = list.filter(r => r.state === "unavailable").length;
-    fill(count, [list.length, bad], () => document.createTextNode(list.length + " APIServices" + (bad ? ", " + bad + " unavailable" : "")));
+    fill(count, [state.listed, list.length, bad], () => document.createTextNode(state.listed ? list.length + " APIServices" + (bad ? ", " + bad + " unavailable" : "") : ""));
     fill(missing, absentKey("APIServices"), () => absent("APIServices"));
   };
   main.append(head("APIServices", null, filterBox("Filter APIServices", t => { text = t; shown = rowsAtOnce; update(); }),
@@ -198,12 +201,12 @@ function backendCard(b, span) {
   const s = b.series, probing = last(s.median) === null, lines = probing ? [{ name: "probe", values: s.probe, look: "faint" }] :
     [{ name: "median", values: s.median }, { name: "95th percentile", values: s.slowest, look: "second" }];
   const endpoints = (b.endpoints || []).length > 0 && el("div", { class: "endpoints" }, el("table", {}, el("caption", { class: "hidden" }, "Endpoints of " + b.name),
-    el("thead", {}, el("tr", {}, ...["Endpoint", "State", "In flight", "", "Ejections"].map((t, i) => el("th", { scope: "col", class: i > 1 ? "num" : "" }, t || el("span", { class: "hidden" }, "Chart"))))),
+    el("thead", {}, el("tr", {}, ...["Endpoint", "State", "In flight", "", "Ejections"].map((t, i) => el("th", { scope: "col", class: t === "" ? "trend" : i > 1 ? "num" : "" }, t || el("span", { class: "hidden" }, "Chart"))))),
     el("tbody", {}, ...b.endpoints.map(e => {
       const svg = chart();
       draw(svg, "requests in flight at " + e.address + ", now " + e.inFlight, [{ values: e.series.inFlight }, { values: e.series.ejections, steps: true }], span);
       return el("tr", {}, el("td", {}, el("span", { class: "mono" }, e.address), e.zone && el("span", { class: "sub" }, " " + e.zone), e.state !== "well" && e.lastFailure && el("p", { class: "sub" }, e.lastFailure)),
-        el("td", {}, status(e.state)), el("td", { class: "num" }, number(e.inFlight)), el("td", {}, svg), el("td", { class: "num" }, number(e.ejections)));
+        el("td", {}, status(e.state)), el("td", { class: "num" }, number(e.inFlight)), el("td", { class: "trend" }, svg), el("td", { class: "num" }, number(e.ejections)));
     }))));
   return el("article", { class: "card", "aria-label": b.name + " seen by " + b.replica }, el("div", { class: "head" }, el("h3", {}, b.name), b.trouble ? tag("trouble", "bad") : null), el("p", { class: "sub" }, "seen by " + b.replica),
     el("div", { class: "charts" },
@@ -214,8 +217,8 @@ function backendCard(b, span) {
 }
 
 views.endpoints = () => {
-  const missing = el("div"), cards = el("div", { class: "cards" }), count = el("p", { class: "note", role: "status" });
-  main.append(head("Endpoints", "Extension servers as each replica sees them: latency is the median and the 95th percentile of the time to the response headers.", count), missing, cards);
+  const missing = el("div"), cards = el("div", { class: "cards servers" }), count = el("p", { class: "note", role: "status" });
+  main.append(head("Endpoints", "Extension servers as each replica sees them: latency is the median and the 95th percentile of the time to the response headers.", count), el("h2", { class: "hidden" }, "Extension servers"), missing, cards);
   return () => {
     const { shown, total } = state.backends;
     fill(count, [shown.length, total], () => document.createTextNode(shown.length < total ? "The " + shown.length + " busiest of " + total + "; an APIService's own page has all of its" : total + (total === 1 ? " server" : " servers")));
@@ -260,7 +263,7 @@ views.namespaces = () => {
 
 views.routes = () => {
   const body = el("div", { class: "cards" }), missing = el("div");
-  main.append(head("Routes", "APIRoutes, with the requests that each backend gets from all of its APIServices together."), missing, body);
+  main.append(head("Routes", "APIRoutes, with the requests that each backend gets from all of its APIServices together."), el("h2", { class: "hidden" }, "APIRoutes"), missing, body);
   return () => {
     fill(missing, absentKey("APIRoutes"), () => absent("APIRoutes"));
     const r = state.routes;
@@ -323,7 +326,7 @@ const doctorRun = r => (r.reports || []).length === 1 ? doctorReport(r.reports[0
 views.doctor = () => {
   const body = el("div", { class: "card flush" });
   const button = el("button", { class: "main", id: "run", on: { click: () => begin("api/doctor", { apiService: "" }, "the doctor has begun") } }, "Check all APIServices");
-  main.append(head("Doctor", "Checks each hop from an APIService to its server, from this machine and through the API server, and says what to do. It only reads.", button), body);
+  main.append(head("Doctor", "Checks each hop from an APIService to its server, from this machine and through the API server, and says what to do. It only reads.", button), el("h2", { class: "hidden" }, "Runs"), body);
   return () => {
     button.disabled = !!running();
     fill(body, [state.jobs.filter(j => j.kind === "doctor"), [...runs].map(([k, v]) => [k, !!v])], () => runList("doctor", doctorRun));
@@ -366,7 +369,7 @@ views.audit = () => {
 
 // detail is the page of one APIService. It is asked for anew with every sample.
 function detail(name) {
-  const top = el("div"), body = el("div", { class: "two" }), cards = el("div", { class: "cards" }), report = el("div", { class: "card flush" }), history = el("div", { class: "card flush" });
+  const top = el("div", { class: "stack" }), body = el("div", { class: "two" }), cards = el("div", { class: "cards servers" }), report = el("div", { class: "card flush" }), history = el("div", { class: "card flush" });
   const button = el("button", { class: "main", id: "run", on: { click: () => begin("api/doctor", { apiService: name }, "the doctor has begun") } }, "Run the doctor");
   main.append(el("div", { class: "head" }, el("div", {}, el("p", { class: "crumb" }, el("a", { href: "#apiservices" }, "APIServices")), el("h1", {}, name)), el("div", { class: "tools" }, button)), top, body,
     el("section", { "aria-labelledby": "h-endpoints" }, el("h2", { id: "h-endpoints" }, "Endpoints"), cards),
@@ -387,7 +390,7 @@ function detail(name) {
     if (!d) return;
     fill(body, [d.conditions, r && r.verdicts, d.probes && d.probes.map(p => [p.replica, p.up, p.error, Math.round(p.milliseconds)])], () => [
       el("section", { class: "card", "aria-labelledby": "h-replicas" }, el("h2", { id: "h-replicas" }, "Replicas"), !r || (r.verdicts || []).length === 0 ? el("p", { class: "note" }, r && r.service ? "The API server publishes no verdicts of its replicas: the condition Available is that of all." : "None: it is local.") :
-        el("dl", { class: "facts" }, ...r.verdicts.flatMap(v => [el("dt", {}, v.of), el("dd", {}, status(v.state, v.state === "available" ? v.replica + " reaches it" : v.state === "unavailable" ? v.replica + " does not" : v.replica + " does not know"), v.state !== "available" && v.message && el("p", { class: "sub" }, v.message))]),
+        el("dl", { class: "facts" }, ...r.verdicts.flatMap(v => [el("dt", {}, v.of), el("dd", {}, status(v.state, v.state === "available" ? v.replica + " reaches it" : v.state === "unavailable" ? v.replica + " does not reach it" : v.replica + " does not know"), v.state !== "available" && v.message && el("p", { class: "sub" }, v.message))]),
           ...(d.probes || []).flatMap(p => [el("dt", {}, "probe"), el("dd", {}, status(p.up ? "ok" : "failed", p.up ? number(p.milliseconds, "ms") : p.failures + " failed in a row"), p.error && el("p", { class: "sub" }, p.error))]))),
       el("section", { class: "card", "aria-labelledby": "h-conditions" }, el("h2", { id: "h-conditions" }, "Conditions"), el("dl", { class: "facts" }, ...d.conditions.flatMap(c => [el("dt", {}, c.type), el("dd", {},
         el("span", { class: "state" + (c.bad ? " bad" : "") }, c.status + (c.reason ? ", " + c.reason : "")), " ", el("span", { class: "sub" }, since(c.since)), c.message && el("p", { class: "sub" }, c.message))]),
