@@ -4,7 +4,7 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
-.PHONY: all help dev recording quick golden build release test release-checks race lint generate bench bench-incumbent bench-gateway microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants fuzz library-engines library-engines-reduced attacks
+.PHONY: all help dev recording quick golden build release test release-checks race lint generate bench bench-incumbent bench-gateway bench-compare bench-nodes microbench ci clean upstream-conformance upstream-specs incumbent first-start-kills record-kinds record-rights mutants fuzz library-engines library-engines-reduced attacks
 
 # The same as build.
 all: build
@@ -63,8 +63,8 @@ golden:
 # Runs gofmt, vet and staticcheck.
 lint:
 	gofmt -l $$(git ls-files '*.go')
-	go vet -tags incumbent,prometheus ./...
-	go tool staticcheck -tags incumbent,prometheus ./...
+	go vet -tags incumbent,prometheus,kubelet ./...
+	go tool staticcheck -tags incumbent,prometheus,kubelet ./...
 
 # Makes generated files anew; .ci/run fails when they are not current.
 generate:
@@ -74,6 +74,11 @@ generate:
 # Under ten minutes, on a machine that does nothing else.
 bench:
 	go run ./e2e/bench
+
+# Measures again what a release must not make worse, and fails if a figure is worse than docs/bench by more than its noise.
+# Ten minutes, on a machine that does nothing else. It changes no file of the tree.
+bench-compare:
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && go run ./e2e/bench -out "$$dir" proxied scale local && go run ./e2e/bench compare "$$dir"
 
 # Makes docs/attacks.md anew: published attacks on HTTP, on both engines, with an innocent client beside them.
 # A quarter of an hour, on a machine that does nothing else; needs 12,000 open files (ulimit -n).
@@ -92,6 +97,13 @@ bench-incumbent:
 bench-gateway:
 	go run ./e2e/programs/build -to $(BIN) kube-apiserver kube-controller-manager
 	go run ./e2e/bench -kube-apiserver $(BIN)/kube-apiserver -kube-controller-manager $(BIN)/kube-controller-manager gateway
+
+# Makes the figures of docs/bench about a cluster of many simulated Nodes, beside a real kube-apiserver, anew.
+# Ten to twenty minutes, on a machine that does nothing else, with 8 GiB of memory to give. NODES=100 for a smaller one.
+bench-nodes:
+	go run ./e2e/programs/build -to $(BIN) kube-apiserver kube-controller-manager kube-scheduler kwok
+	go run ./e2e/bench -kube-apiserver $(BIN)/kube-apiserver -kube-controller-manager $(BIN)/kube-controller-manager \
+		-kube-scheduler $(BIN)/kube-scheduler -kwok $(BIN)/kwok $(if $(NODES),-nodes $(NODES)) nodes
 
 # Runs the benchmarks of all packages.
 microbench:
@@ -115,6 +127,15 @@ upstream-conformance: build
 	cd e2e/upstream && go test -vet=off -count 1 -timeout 3h . -args -portico.aggregator=$(abspath $(BIN))/aggregator \
 		-kubectl-path=$(abspath $(BIN))/kubectl -dump-logs-on-failure=false -portico.record=result.yaml
 
+# Runs Kubernetes' own specs on clusters with simulated Nodes, of a real kube-apiserver and of the front door (docs/upstream-specs.md).
+# An hour, and half an hour more the first time, when the programs are built. What has results is not run again.
+upstream-specs:
+	go run ./e2e/programs/build -to $(BIN) aggregator kube-apiserver kube-controller-manager kube-scheduler kwok kubectl
+	cd e2e/upstream && go test -vet=off -c -o $(abspath $(BIN))/upstream.test . && go build -o $(abspath $(BIN))/ginkgo github.com/onsi/ginkgo/v2/ginkgo
+	go run ./e2e/specs -programs $(BIN) -server kube-apiserver
+	go run ./e2e/specs -programs $(BIN) -server portico
+	go run ./e2e/specs -write docs/upstream-specs.md
+
 # Runs our programs beside and behind a real kube-apiserver (docs/incumbent.md).
 # Writes e2e/behind/result.yaml when all is as it should be. Half an hour, and ten minutes more the first time.
 incumbent:
@@ -137,6 +158,11 @@ mutants:
 # Writes e2e/differential/rights/testdata/recorded.json.gz. Five minutes, and ten more the first time, when the programs are built.
 record-rights:
 	go test -tags incumbent -count 1 -timeout 1h -v -run TestRecord ./e2e/differential/rights -args -write
+
+# Records what a real kube-apiserver answers about kinds that have no recorded answers yet (docs/compatibility.md).
+# Writes e2e/differential/kinds/testdata/recorded.json.gz.
+record-kinds:
+	go test -tags incumbent -count 1 -timeout 1h -v -run 'TestRecord$$' ./e2e/differential/kinds -args -write -missing
 
 # Removes bin.
 clean:
