@@ -62,7 +62,7 @@ func (s *sink) events(t *testing.T) []auditv1.Event {
 // await polls until n events are there: an event is written after its client has the response.
 func (s *sink) await(t *testing.T, n int) []auditv1.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -56,7 +56,7 @@ func (s *server) dial(t *testing.T, path string, header http.Header) (*websocket
 		header = http.Header{}
 	}
 	header.Set("X-Test-User", "alice")
-	dialer := websocket.Dialer{TLSClientConfig: config, HandshakeTimeout: 10 * time.Second, Subprotocols: header.Values("Sec-Websocket-Protocol")}
+	dialer := websocket.Dialer{TLSClientConfig: config, HandshakeTimeout: patience, Subprotocols: header.Values("Sec-Websocket-Protocol")}
 	header.Del("Sec-Websocket-Protocol")
 	return dialer.DialContext(t.Context(), "wss"+strings.TrimPrefix(s.url, "https")+path, header)
 }
@@ -99,7 +99,7 @@ func TestWatchOverWebSocket(t *testing.T) {
 	if response.Header.Get("Audit-Id") == "" || conn.Subprotocol() != "v1.watch.example" {
 		t.Errorf("%v, protocol %q", response.Header, conn.Subprotocol())
 	}
-	must(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	must(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	sees := func(wants ...string) {
 		t.Helper()
 		for _, want := range wants {

@@ -257,10 +257,13 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// eventually waits until ok, at most ten seconds.
+// patience bounds every wait.
+const patience = 30 * time.Second
+
+// eventually waits until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -48,7 +48,7 @@ type watching struct {
 
 func (s *server) watch(path string, headers ...string) *watching {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	s.t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	must(s.t, err)
@@ -230,13 +230,15 @@ func TestWatchersShareOnePoll(t *testing.T) {
 		w.sees("ADDED orders", "ADDED mails", "BOOKMARK")
 		all = append(all, w)
 	}
-	opened := q.count()
+	opened, began := q.count(), time.Now()
 	q.set(queue("team-a", "orders", 9))
 	for _, w := range all {
 		w.sees("MODIFIED orders", "DELETED mails")
 	}
-	if polls := q.count() - opened; polls > 5 {
-		t.Errorf("20 watchers polled %d times", polls)
+	// On a busy machine the watchers take several intervals to see it.
+	polls, most := q.count()-opened, 5+2*int(time.Since(began)/definition.PollInterval)
+	if polls > most {
+		t.Errorf("20 watchers polled %d times, and one would have at most %d times", polls, most)
 	}
 }
 
