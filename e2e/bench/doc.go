@@ -2,7 +2,7 @@
 //
 //	go run ./e2e/bench                 all of it, under ten minutes: docs/bench/{proxied,scale,local}.{md,json}
 //	go run ./e2e/bench -quick          a minute or two, to see whether everything works; writes to a temporary directory
-//	go run ./e2e/bench proxied         one of them; backends and memory only this way
+//	go run ./e2e/bench proxied         one of them; objects, backends, memory and load only this way
 //	go run ./e2e/bench -kube-apiserver FILE -kube-controller-manager FILE
 //	                                   a real one beside the front door, under ten minutes: docs/bench/incumbent.{md,json}
 //

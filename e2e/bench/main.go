@@ -10,16 +10,21 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"portico.dev/e2e/bench/backends"
+	"portico.dev/e2e/bench/compare"
 	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/gateway"
 	"portico.dev/e2e/bench/incumbent"
+	"portico.dev/e2e/bench/load"
 	"portico.dev/e2e/bench/local"
 	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/memory"
+	"portico.dev/e2e/bench/nodes"
+	"portico.dev/e2e/bench/objects"
 	"portico.dev/e2e/bench/proxied"
 	"portico.dev/e2e/bench/scale"
 	"portico.dev/e2e/bench/shared"
@@ -70,6 +75,13 @@ var benchmarks = []benchmark{
 		}
 		return shared.Run(ctx, program, settings, say)
 	}},
+	{name: "objects", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := objects.Full()
+		if quick {
+			settings = objects.Quick()
+		}
+		return objects.Run(ctx, program, settings, say)
+	}},
 	manyBackends(environment.Kubernetes{}),
 	underLoad(environment.Kubernetes{}),
 }
@@ -96,8 +108,19 @@ func underLoad(theirs environment.Kubernetes) benchmark {
 	}}
 }
 
+// manyNodes has so many Nodes; 0 is as many as it likes.
+func manyNodes(theirs environment.Kubernetes, count int) benchmark {
+	return benchmark{name: "nodes", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := nodes.Full(count)
+		if quick {
+			settings = nodes.Quick()
+		}
+		return nodes.Run(ctx, program, theirs, settings, say)
+	}}
+}
+
 // besides are the benchmarks that need somebody else's programs; they are made only when those are given.
-func besides(theirs environment.Kubernetes) []benchmark {
+func besides(theirs environment.Kubernetes, nodes int) []benchmark {
 	return []benchmark{
 		{name: "incumbent", run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 			settings := incumbent.Full()
@@ -115,7 +138,19 @@ func besides(theirs environment.Kubernetes) []benchmark {
 		}},
 		manyBackends(theirs),
 		underLoad(theirs),
+		manyNodes(theirs, nodes),
 	}
+}
+
+// atScale measures those parts of the page, all if there are none.
+func atScale(parts ...string) benchmark {
+	return benchmark{name: "load", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := load.Full(parts...)
+		if quick {
+			settings = load.Quick(parts...)
+		}
+		return load.Run(ctx, program, settings, say)
+	}}
 }
 
 // builds is the benchmark that needs another build; it is made only when it is asked for.
@@ -148,20 +183,30 @@ func run() error {
 	var theirs environment.Kubernetes
 	flag.StringVar(&theirs.APIServer, "kube-apiserver", "", "measure the aggregator beside, and behind, this program, and nothing else")
 	flag.StringVar(&theirs.ControllerManager, "kube-controller-manager", "", "of the same version, for what needs its controllers")
+	flag.StringVar(&theirs.Scheduler, "kube-scheduler", "", "of the same version, for nodes")
+	flag.StringVar(&theirs.Kwok, "kwok", "", "simulates Nodes, for nodes")
+	count := flag.Int("nodes", 0, "how many Nodes \"nodes\" has, with ten Pods each; default 1000")
+	part := flag.String("part", "", "these parts of \"load\", with commas between them; default all of "+strings.Join(load.Parts, ", "))
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared] [backends] [memory]\n"+
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared] [objects] [backends] [memory] [load]\n"+
+			"       bench [-quick] [-out DIR] [-aggregator FILE] -part PART[,PART] load\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -before FILE builds\n"+
-			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE [incumbent] [gateway] [backends] [memory]")
+			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE [incumbent] [gateway] [backends] [memory]\n"+
+			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE -kube-scheduler FILE -kwok FILE [-nodes N] nodes\n"+
+			"       bench compare DIR: compares the pages in DIR with the record, and fails if a figure of the front door is worse by more than its noise")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	for _, file := range []*string{program, before, &theirs.APIServer, &theirs.ControllerManager} {
+	for _, file := range []*string{program, before, &theirs.APIServer, &theirs.ControllerManager, &theirs.Scheduler, &theirs.Kwok} {
 		var err error
 		if *file, err = absolute(*file); err != nil { // they are started in directories of their own
 			return err
 		}
 	}
-	chosen, err := choose(flag.Args(), *before, theirs)
+	if flag.Arg(0) == "compare" {
+		return compareWithRecord(flag.Args()[1:])
+	}
+	chosen, err := choose(flag.Args(), *before, theirs, *count, strings.FieldsFunc(*part, func(r rune) bool { return r == ',' }))
 	if err != nil {
 		return err
 	}
@@ -192,7 +237,38 @@ func run() error {
 	return nil
 }
 
-func choose(names []string, before string, theirs environment.Kubernetes) ([]benchmark, error) {
+// record is where the pages are that others are compared with.
+const record = "docs/bench"
+
+// compareWithRecord fails if a figure of the pages in a directory is worse than that of the record.
+func compareWithRecord(args []string) error {
+	if len(args) != 1 {
+		return errors.New("compare needs the directory of the pages that are compared with the record")
+	}
+	found, err := compare.Directories(record, args[0])
+	if err != nil {
+		return err
+	}
+	for _, name := range found.Elsewhere {
+		fmt.Printf("%s: the record was made on another machine; only ratios are compared\n", name)
+	}
+	for _, f := range found.Worse {
+		fmt.Println(f)
+	}
+	if len(found.Worse) > 0 {
+		return fmt.Errorf("%d of %d figures are worse than the record by more than their noise", len(found.Worse), found.Figures)
+	}
+	fmt.Printf("%d figures, none is worse than the record by more than its noise\n", found.Figures)
+	return nil
+}
+
+func choose(names []string, before string, theirs environment.Kubernetes, nodes int, parts []string) ([]benchmark, error) {
+	if len(parts) > 0 && !slices.Equal(names, []string{"load"}) {
+		return nil, errors.New("-part is of the benchmark \"load\"")
+	}
+	if i := slices.IndexFunc(parts, func(part string) bool { return !slices.Contains(load.Parts, part) }); i >= 0 {
+		return nil, fmt.Errorf("no part %q; there are %s", parts[i], strings.Join(load.Parts, ", "))
+	}
 	both := slices.Equal(names, []string{"builds"})
 	switch {
 	case (before != "") != both:
@@ -204,9 +280,9 @@ func choose(names []string, before string, theirs environment.Kubernetes) ([]ben
 	case theirs != environment.Kubernetes{} && (theirs.APIServer == "" || theirs.ControllerManager == ""):
 		return nil, errors.New("-kube-apiserver and -kube-controller-manager need each other")
 	}
-	known := benchmarks
+	known := append(slices.Clone(benchmarks), atScale(parts...))
 	if theirs != (environment.Kubernetes{}) {
-		known = besides(theirs)
+		known = besides(theirs, nodes)
 	}
 	if len(names) == 0 {
 		return slices.DeleteFunc(slices.Clone(known), func(b benchmark) bool { return b.asked }), nil
@@ -215,7 +291,7 @@ func choose(names []string, before string, theirs environment.Kubernetes) ([]ben
 	for _, name := range names {
 		i := slices.IndexFunc(known, func(b benchmark) bool { return b.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale, local, shared, backends and memory, and with -kube-apiserver incumbent, gateway, backends and memory", name)
+			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale, local, shared, objects, backends, memory and load, and with -kube-apiserver incumbent, gateway, backends, memory and nodes", name)
 		}
 		chosen = append(chosen, known[i])
 	}
@@ -236,7 +312,7 @@ func place(out string, quick bool) (string, error) {
 	case quick:
 		return os.MkdirTemp("", "portico-bench-quick-")
 	default:
-		out = filepath.Join("docs", "bench")
+		out = record
 	}
 	return out, os.MkdirAll(out, 0o755)
 }

@@ -22,6 +22,8 @@ func TestWhatIsMeasured(t *testing.T) {
 		"one with programs of the other side":      {[]string{"gateway"}, "", both, []string{"gateway"}},
 		"one that is made only when it is named":   {[]string{"memory"}, "", environment.Kubernetes{}, []string{"memory"}},
 		"the same with programs of the other side": {[]string{"backends"}, "", both, []string{"backends"}},
+		"nodes": {[]string{"nodes"}, "", both, []string{"nodes"}},
+		"nodes without programs of the other side": {[]string{"nodes"}, "", environment.Kubernetes{}, nil},
 		"one program of the other side":            {nil, "", environment.Kubernetes{APIServer: "a"}, nil},
 		"programs of the other side, and more":     {[]string{"local"}, "", both, nil},
 		"two builds":                               {[]string{"builds"}, "old", environment.Kubernetes{}, []string{"builds"}},
@@ -29,13 +31,32 @@ func TestWhatIsMeasured(t *testing.T) {
 		"two builds, and nothing to do":            {nil, "old", environment.Kubernetes{}, nil},
 		"two builds, and more":                     {[]string{"builds", "local"}, "old", environment.Kubernetes{}, nil},
 	} {
-		chosen, err := choose(c.names, c.before, c.theirs)
+		chosen, err := choose(c.names, c.before, c.theirs, 0, nil)
 		var got []string
 		for _, b := range chosen {
 			got = append(got, b.name)
 		}
 		if (err != nil) != (c.want == nil) || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
+		}
+	}
+}
+
+// -part belongs to one benchmark.
+func TestPartsOfLoad(t *testing.T) {
+	for name, c := range map[string]struct {
+		names, parts []string
+		ok           bool
+	}{
+		"all of it":                {[]string{"load"}, nil, true},
+		"some":                     {[]string{"load"}, []string{"bindings", "openapi"}, true},
+		"one that there is not":    {[]string{"load"}, []string{"watches"}, false},
+		"parts of nothing":         {nil, []string{"bindings"}, false},
+		"parts of another":         {[]string{"scale"}, []string{"bindings"}, false},
+		"parts of it, and another": {[]string{"load", "scale"}, []string{"bindings"}, false},
+	} {
+		if _, err := choose(c.names, "", environment.Kubernetes{}, 0, c.parts); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -15,12 +15,15 @@ import (
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	process "portico.dev/e2e/bench/measure"
 )
 
 // usage is what the front door has used so far, and holds now.
 type usage struct {
 	CPU        time.Duration
 	Heap, RSS  int64
+	Peak       int64 // the peak of resident memory since the backends changed last
 	Goroutines int
 }
 
@@ -67,7 +70,11 @@ func use(memory bool) (usage, error) {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return usage{CPU: cpu, Heap: int64(m.HeapAlloc), RSS: resident(), Goroutines: runtime.NumGoroutine()}, nil
+	peak, err := process.PeakRSS(os.Getpid())
+	if err != nil {
+		return usage{}, err
+	}
+	return usage{CPU: cpu, Heap: int64(m.HeapAlloc), RSS: resident(), Peak: peak, Goroutines: runtime.NumGoroutine()}, nil
 }
 
 func cpuTime() (time.Duration, error) {
@@ -97,6 +104,9 @@ func resident() int64 {
 // become makes the first backends hang, those after them die and the rest live, and waits for the documents to say so. As
 // in a front door, the verdict on a backend that does not answer is that it is not available; it is asked none the less.
 func (f *front) become(hanging, dying int) error {
+	if err := process.ResetPeakRSS(os.Getpid()); err != nil {
+		return err
+	}
 	want := hanging + dying
 	err := f.edit(func() error {
 		for i, b := range f.backends {

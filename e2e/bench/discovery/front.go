@@ -63,6 +63,9 @@ func newBackend(p *plan, group string) (*backend, error) {
 func (b *backend) Name() string             { return "bench/" + b.group + ":443" }
 func (b *backend) Probe() http.RoundTripper { return b }
 
+// RenewProbes implements remote.Backend; there is no connection.
+func (b *backend) RenewProbes() {}
+
 func (b *backend) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.URL.Host, r.Host = b.group, b.group

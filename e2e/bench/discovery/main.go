@@ -149,7 +149,7 @@ func (l *load) situation(ctx context.Context, hung, dead int, s intervals) (row 
 	}
 	var u usage
 	err = l.control(ctx, "/usage?memory=1", &u)
-	row.Heap, row.RSS = u.Heap, u.RSS
+	row.Heap, row.RSS, row.Peak = u.Heap, u.RSS, u.Peak
 	return row, err
 }
 

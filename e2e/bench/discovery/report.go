@@ -19,7 +19,7 @@ type row struct {
 	Backends                               string
 	APIs, APIsBytes, OpenAPI, OpenAPIBytes sample
 	Idle                                   float64 // share of one core
-	Heap, RSS                              int64
+	Heap, RSS, Peak                        int64
 }
 
 // pair is two turns, one after the other.
@@ -175,12 +175,13 @@ variable. The difference is the cost of choosing the response.
 ## Idle CPU and memory
 
 Idle CPU is the share of one core while no client sends requests. It is measured just after the backends changed, when the
-front door fetches their documents most often. Memory is read after a garbage collection.
+front door fetches their documents most often. Memory is read after a garbage collection; the peak
+is of everything since the backends changed, the requests of the tables above included.
 
-| APIServices | backends | idle CPU | heap MiB | resident MiB |
-|---|---|---|---|---|
+| APIServices | backends | idle CPU | heap MiB | resident MiB | peak MiB |
+|---|---|---|---|---|---|
 {{- range .Rows}}
-| {{.APIServices}} | {{.Backends}} | {{pct .Idle}} | {{mib .Heap}} | {{mib .RSS}} |
+| {{.APIServices}} | {{.Backends}} | {{pct .Idle}} | {{mib .Heap}} | {{mib .RSS}} | {{mib .Peak}} |
 {{- end}}
 
 ## The cost of changes

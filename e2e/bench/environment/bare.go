@@ -19,23 +19,28 @@ func serveBare(http2 bool) role {
 		if err != nil {
 			return err
 		}
-		certificate, err := pki.StaticKeyPair(o.Serving.Certificate, o.Serving.Key)
-		if err != nil {
-			return err
-		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		if err := announce(l.Addr().String(), nil); err != nil {
-			return err
-		}
-		s := &http.Server{
-			Handler: proxy, TLSConfig: pki.ServerConfig(certificate), ReadHeaderTimeout: time.Minute,
-			HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250},
-		}
-		return s.ServeTLS(l, "", "")
+		return serveLibrary(o, announce, proxy)
 	}
+}
+
+// serveLibrary serves by net/http.
+func serveLibrary(o *commands, announce announcement, h http.Handler) error {
+	certificate, err := pki.StaticKeyPair(o.Serving.Certificate, o.Serving.Key)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if err := announce(l.Addr().String(), nil); err != nil {
+		return err
+	}
+	s := &http.Server{
+		Handler: h, TLSConfig: pki.ServerConfig(certificate), ReadHeaderTimeout: time.Minute,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250},
+	}
+	return s.ServeTLS(l, "", "")
 }
 
 func newBare(o *commands, http2 bool) (*httputil.ReverseProxy, error) {

@@ -23,6 +23,7 @@ type commands struct {
 	Backend           string // where a proxy sends requests
 	BackendServerName string
 	OwnBackends       int // how many
+	OpenAPIBytes      int // of each of these; 0 is as much as a group with two or three kinds has
 }
 
 type pair struct{ Certificate, Key []byte }
@@ -48,7 +49,10 @@ func Play(more map[string]func() error) (played bool, err error) {
 	if other, ok := more[name]; ok {
 		return true, other()
 	}
-	be, ok := map[string]role{"backend": serveBackend, "own-backends": serveOwnBackends, "bare-h2": serveBare(true), "bare-h1": serveBare(false)}[name]
+	be, ok := map[string]role{
+		"backend": serveBackend, "own-backends": serveOwnBackends, "bare-h2": serveBare(true), "bare-h1": serveBare(false),
+		"floor": serveFloor, "floor-library": serveLibraryFloor, "floor-relay": serveRelayFloor,
+	}[name]
 	if !ok {
 		return true, fmt.Errorf("no role %q", name)
 	}
@@ -98,8 +102,9 @@ type Child struct {
 	mu  sync.Mutex // one question at a time
 }
 
-// Spawn starts this program in a role; the first line that it prints is where it listens. Stop ends it.
-func Spawn(role string, told any) (*Child, error) {
+// Spawn starts this program in a role, with more of an environment than this process has; the first line that it prints is where it listens. Stop
+// ends it.
+func Spawn(role string, told any, env ...string) (*Child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -109,7 +114,7 @@ func Spawn(role string, told any) (*Child, error) {
 		return nil, err
 	}
 	c := &Child{cmd: exec.Command(self)}
-	c.cmd.Env, c.cmd.Stderr = append(os.Environ(), roleVariable+"="+role), os.Stderr
+	c.cmd.Env, c.cmd.Stderr = append(append(os.Environ(), roleVariable+"="+role), env...), os.Stderr
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}

@@ -117,12 +117,17 @@ func (c *LoadGenerator) Run(ctx context.Context, d time.Duration) (Answer, error
 	if err := context.Cause(ctx); err != nil {
 		return Answer{}, fmt.Errorf("%s: %w", c.server.Name, err)
 	}
+	return answer(took, lasted), nil
+}
+
+// answer sums up how long the requests of each client took.
+func answer(took [][]time.Duration, lasted time.Duration) Answer {
 	all := slices.Concat(took...)
 	slices.Sort(all)
 	return Answer{
 		Requests: len(all), PerSecond: float64(len(all)) / lasted.Seconds(),
 		P50: measure.Quantile(all, 0.5), P99: measure.Quantile(all, 0.99),
-	}, nil
+	}
 }
 
 func (c *LoadGenerator) once(ctx context.Context, client *http.Client) error {
@@ -130,7 +135,12 @@ func (c *LoadGenerator) once(ctx context.Context, client *http.Client) error {
 	if c.ask.EachBody != nil {
 		body = c.ask.EachBody(c.count.next())
 	}
-	r, err := NewRequest(ctx, c.server, c.ask, body)
+	return send(ctx, c.server, c.ask, body, client)
+}
+
+// send makes one request and reads its answer, which is an error if it is not 2xx.
+func send(ctx context.Context, s *Server, a Ask, body string, client *http.Client) error {
+	r, err := NewRequest(ctx, s, a, body)
 	if err != nil {
 		return err
 	}
@@ -141,7 +151,7 @@ func (c *LoadGenerator) once(ctx context.Context, client *http.Client) error {
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what there is of an explanation
-		return fmt.Errorf("%s %s: %s: %s", c.ask.Method, c.ask.Path, resp.Status, text)
+		return fmt.Errorf("%s %s: %s: %s", a.Method, a.Path, resp.Status, text)
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err

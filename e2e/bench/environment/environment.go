@@ -101,8 +101,8 @@ func (y *Environment) Bare(http2 bool) (*Server, error) {
 
 func (y *Environment) child(role string) (*Server, error) { return y.childOf(role, y.orders) }
 
-func (y *Environment) childOf(role string, orders commands) (*Server, error) {
-	c, err := Spawn(role, orders)
+func (y *Environment) childOf(role string, orders commands, env ...string) (*Server, error) {
+	c, err := Spawn(role, orders, env...)
 	if err != nil {
 		return nil, err
 	}

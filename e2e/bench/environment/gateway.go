@@ -14,7 +14,11 @@ import (
 
 	"portico.dev/e2e/programs"
 	"portico.dev/internal/adoption"
+	"portico.dev/internal/apiservice"
 )
+
+// gatewayScheduler is in the environment that deploy/gateway gives a gateway.
+const gatewayScheduler = "GODEBUG=schedtrace=2147483647"
 
 // Gateway is `aggregator gateway` between an API server and its backends.
 type Gateway struct {
@@ -47,11 +51,11 @@ func (i *Incumbent) Gateway(ctx context.Context) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the Service: %w", err)
 	}
-	kubeconfig, err := i.kubeconfig()
+	kubeconfig, err := i.Kubeconfig()
 	if err != nil {
 		return nil, err
 	}
-	p, err := programs.Start("gateway", i.dir, []string{"HOME=" + i.dir, "PATH=" + os.Getenv("PATH")}, i.y.log, program,
+	p, err := programs.Start("gateway", i.dir, []string{"HOME=" + i.dir, "PATH=" + os.Getenv("PATH"), gatewayScheduler}, i.y.log, program,
 		"gateway", "--kubeconfig="+kubeconfig, "--namespace="+service.Namespace, "--service-port="+portText, "--bind-address=127.0.0.1", "--secure-port="+portText)
 	if err != nil {
 		return nil, err
@@ -77,6 +81,7 @@ func (i *Incumbent) RegisterAdopted(ctx context.Context, g *Gateway, n int) erro
 		ObjectMeta: metav1.ObjectMeta{Name: "v1." + GroupName(n), Annotations: map[string]string{
 			adoption.OriginalServiceAnnotation:  Namespace + "/" + ServiceOf(n) + ":" + port,
 			adoption.OriginalCABundleAnnotation: base64.StdEncoding.EncodeToString(i.y.ca.PEM()),
+			apiservice.MaxInFlightAnnotation:    maxInFlight,
 		}},
 		Spec: apiregistrationv1.APIServiceSpec{
 			Group: GroupName(n), Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 10, Service: g.service.Reference(),

@@ -17,6 +17,8 @@ import (
 type Kubernetes struct {
 	// APIServer and ControllerManager are paths of programs, of one version.
 	APIServer, ControllerManager string
+	// Scheduler is kube-scheduler, of the same version, and Kwok kwok: for clusters with Nodes only.
+	Scheduler, Kwok string
 }
 
 // Version is what the API server says of itself.
@@ -41,8 +43,8 @@ type Incumbent struct {
 }
 
 // Incumbent starts the first two, and says how long it took the API server to be ready. All flags that are not needed are
-// left as they are.
-func (y *Environment) Incumbent(ctx context.Context, name string, theirs Kubernetes) (*Incumbent, time.Duration, error) {
+// left as they are; flags are for what else a benchmark wants.
+func (y *Environment) Incumbent(ctx context.Context, name string, theirs Kubernetes, flags ...string) (*Incumbent, time.Duration, error) {
 	var err error
 	i := &Incumbent{theirs: theirs}
 	y.ends = append(y.ends, i.Stop)
@@ -73,7 +75,7 @@ func (y *Environment) Incumbent(ctx context.Context, name string, theirs Kuberne
 		"--requestheader-client-ca-file=ca.crt", "--requestheader-allowed-names=front-proxy-client", "--requestheader-username-headers=X-Remote-User",
 		"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 	)
-	p, frontDoor, took, err := y.open(ctx, name, i.dir, theirs.APIServer, port, nil, args)
+	p, frontDoor, took, err := y.open(ctx, name, i.dir, theirs.APIServer, port, nil, append(args, flags...))
 	i.endsWith(p)
 	i.FrontDoor = frontDoor
 	return i, took, err
@@ -81,7 +83,7 @@ func (y *Environment) Incumbent(ctx context.Context, name string, theirs Kuberne
 
 // Manage starts the controllers: without them nobody deletes a namespace.
 func (i *Incumbent) Manage() error {
-	file, err := i.kubeconfig()
+	file, err := i.Kubeconfig()
 	if err != nil {
 		return err
 	}
@@ -93,19 +95,6 @@ func (i *Incumbent) Manage() error {
 	i.endsWith(p)
 	i.Manager = &Server{Name: i.Name + "-controllers", PID: p.PID()}
 	return nil
-}
-
-// kubeconfig writes one of an administrator.
-func (i *Incumbent) kubeconfig() (file string, err error) {
-	file = filepath.Join(i.dir, "kubeconfig")
-	config := fmt.Sprintf(`apiVersion: v1
-kind: Config
-clusters: [{name: it, cluster: {server: "https://%s", certificate-authority: ca.crt}}]
-users: [{name: it, user: {token: %s}}]
-contexts: [{name: it, context: {cluster: it, user: it}}]
-current-context: it
-`, i.Address, AdminToken)
-	return file, os.WriteFile(file, []byte(config), 0o600)
 }
 
 // endsWith kills a process when the incumbent is stopped: what it would still write is thrown away.

@@ -2,6 +2,7 @@ package environment
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -15,11 +16,15 @@ type Interval struct {
 	Server, Backend, Client time.Duration
 	// Allocations of one request, in the server; zero of one that is not asked.
 	Allocations float64
-	RSS         int64
+	// Peak is the peak resident memory of the server, in bytes, BackendPeak of the backend.
+	Peak, BackendPeak int64
 }
 
 // Measure lets the clients send requests for a while, after a moment in which connections and buffers are made.
 func (c *LoadGenerator) Measure(ctx context.Context, backend *Server, warm, d time.Duration) (s Interval, err error) {
+	if err := resetPeaks(c.server, backend); err != nil {
+		return s, err
+	}
 	if _, err := c.Run(ctx, warm); err != nil {
 		return s, err
 	}
@@ -45,8 +50,22 @@ func (c *LoadGenerator) Measure(ctx context.Context, backend *Server, warm, d ti
 	n := time.Duration(s.Requests)
 	s.Server, s.Backend, s.Client = (is[0]-was[0])/n, (is[1]-was[1])/n, (is[2]-was[2])/n
 	s.Allocations = max(0, (after-before-telling)/float64(s.Requests))
-	s.RSS, err = measure.RSS(c.server.PID)
+	s.Peak, s.BackendPeak, err = peaks(c.server, backend)
 	return s, err
+}
+
+// resetPeaks makes peaks begin anew.
+func resetPeaks(server, backend *Server) error {
+	return errors.Join(measure.ResetPeakRSS(server.PID), measure.ResetPeakRSS(backend.PID))
+}
+
+// peaks are peak resident memory, in bytes.
+func peaks(server, backend *Server) (of, behind int64, err error) {
+	if of, err = measure.PeakRSS(server.PID); err != nil {
+		return 0, 0, err
+	}
+	behind, err = measure.PeakRSS(backend.PID)
+	return of, behind, err
 }
 
 // told is how many allocations the server has made, and how many it makes to tell.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -22,8 +24,13 @@ type OwnBackend struct {
 // OwnBackends starts a process with that many backends: that at index n serves the group GroupName(n), with documents of
 // discovery and OpenAPI.
 func (y *Environment) OwnBackends(count int) (*Server, []OwnBackend, error) {
+	return y.OwnBackendsOf(count, 0)
+}
+
+// OwnBackendsOf is OwnBackends with documents of OpenAPI of at least so many bytes each, no two the same.
+func (y *Environment) OwnBackendsOf(count, openAPIBytes int) (*Server, []OwnBackend, error) {
 	orders := y.orders
-	orders.OwnBackends = count
+	orders.OwnBackends, orders.OpenAPIBytes = count, openAPIBytes
 	s, err := y.childOf("own-backends", orders)
 	if err != nil {
 		return nil, nil, err
@@ -42,7 +49,7 @@ func serveOwnBackends(o *commands, announce announcement) error {
 	var all []OwnBackend
 	failed := make(chan error)
 	for n := range o.OwnBackends {
-		own, serve, err := newOwnBackend(n, b)
+		own, serve, err := newOwnBackend(n, b, o.OpenAPIBytes)
 		if err != nil {
 			return err
 		}
@@ -59,7 +66,7 @@ func serveOwnBackends(o *commands, announce announcement) error {
 	return <-failed
 }
 
-func newOwnBackend(n int, b *backend) (own OwnBackend, serve func() error, err error) {
+func newOwnBackend(n int, b *backend, openAPIBytes int) (own OwnBackend, serve func() error, err error) {
 	authority, err := pki.NewAuthority("authority of " + ServiceOf(n))
 	if err != nil {
 		return own, nil, err
@@ -79,7 +86,7 @@ func newOwnBackend(n int, b *backend) (own OwnBackend, serve func() error, err e
 		return own, nil, err
 	}
 	s := &http.Server{
-		Handler: &ownBackend{backend: b, group: GroupName(n)}, TLSConfig: pki.ServerConfig(certificate), ReadHeaderTimeout: time.Minute,
+		Handler: &ownBackend{backend: b, group: GroupName(n), openAPIBytes: openAPIBytes}, TLSConfig: pki.ServerConfig(certificate), ReadHeaderTimeout: time.Minute,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250},
 	}
 	own = OwnBackend{Port: int32(l.Addr().(*net.TCPAddr).Port), CA: authority.PEM()}
@@ -89,7 +96,8 @@ func newOwnBackend(n int, b *backend) (own OwnBackend, serve func() error, err e
 // ownBackend describes its group in OpenAPI too, as backends in Go do: the document is the same with every request.
 type ownBackend struct {
 	*backend
-	group string
+	group        string
+	openAPIBytes int
 }
 
 func (b *ownBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +113,7 @@ func (b *ownBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
-		_, _ = w.Write([]byte(openAPIOf(b.group)))
+		_, _ = w.Write([]byte(openAPIOf(b.group, b.openAPIBytes)))
 	default:
 		b.backend.ServeHTTP(w, r)
 	}
@@ -117,15 +125,21 @@ const ownHash = "A1B2C3D4E5F60718293A4B5C6D7E8F90"
 // ownFields is how many fields a kind has in the documents: enough for about 25 KiB, as a group with two or three kinds has.
 const ownFields = 120
 
-// openAPIOf is a document of version 3.
-func openAPIOf(group string) string {
+// openAPIOf is a document of version 3 that is at least so long. The words of longer ones come from a pseudorandom sequence of the group, or they would
+// compress to nothing.
+func openAPIOf(group string, atLeast int) string {
 	kind := group + ".v1.Thing"
+	words := rand.New(rand.NewPCG(uint64(len(group)), uint64(crc32.ChecksumIEEE([]byte(group)))))
 	var fields strings.Builder
-	for n := range ownFields {
+	for n := 0; n < ownFields || fields.Len() < atLeast; n++ {
 		if n > 0 {
 			fields.WriteByte(',')
 		}
-		fmt.Fprintf(&fields, `"field%03d":{"type":"string","description":"Field %d says something about the thing that is %s. It may be empty, which means that the server chooses, and then it is set in the status."}`, n, n, strings.Repeat("described here, ", n%4))
+		described := strings.Repeat("described here, ", n%4)
+		if n >= ownFields {
+			described = fmt.Sprintf("as %x is to %x, ", words.Uint32(), words.Uint32())
+		}
+		fmt.Fprintf(&fields, `"field%03d":{"type":"string","description":"Field %d says something about the thing that is %s. It may be empty, which means that the server chooses, and then it is set in the status."}`, n, n, described)
 	}
 	operation := func(verb, action string) string {
 		return fmt.Sprintf(`%q:{"tags":[%q],"description":"%s things","operationId":"%sThing%d","responses":{"200":{"description":"OK","content":{"application/json":{"schema":{"$ref":"#/components/schemas/%s"}}}}},`+

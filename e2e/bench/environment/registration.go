@@ -21,7 +21,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/apiservice"
 )
+
+// maxInFlight is how many requests a backend may have. One user makes up to 256 at once, which on a busy machine overlap with those before them, and the
+// default leaves a user 300.
+const maxInFlight = "1000"
 
 // registrars write so many objects at once.
 const registrars = 16
@@ -32,8 +37,11 @@ type FrontDoor struct {
 	// Client is an administrator's.
 	Client     kubernetes.Interface
 	APIService aggregatorclient.Interface
-	y          *Environment
-	exited     <-chan struct{}
+	// Dir has the files that it was started with: ca.crt and ca.key of the authority of all clients, tls.crt and tls.key of the
+	// server. It is empty for a front door that has its own.
+	Dir    string
+	y      *Environment
+	exited <-chan struct{}
 }
 
 // Alive reports whether the process has not ended.
@@ -119,7 +127,9 @@ func (d *FrontDoor) RegisterAt(ctx context.Context, service string, port int32, 
 	}
 	group := GroupOf(service)
 	_, err = d.APIService.ApiregistrationV1().APIServices().Create(ctx, &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: "v1." + group},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "v1." + group, Annotations: map[string]string{apiservice.MaxInFlightAnnotation: maxInFlight},
+		},
 		Spec: apiregistrationv1.APIServiceSpec{
 			Group: group, Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 10, CABundle: roots,
 			Service: &apiregistrationv1.ServiceReference{Namespace: Namespace, Name: service, Port: ptr.To(port)},

@@ -2,6 +2,7 @@ package environment
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -25,8 +26,12 @@ rules: [{level: Metadata}]
 
 // asked are the flags that a kube-apiserver and a front door have in common, and mean the same by.
 func (y *Environment) asked(dir, port string) ([]string, error) {
+	key, err := y.ca.KeyPEM()
+	if err != nil {
+		return nil, err
+	}
 	for name, content := range map[string][]byte{
-		"tokens": []byte(tokens), "policy": []byte(policy), "ca.crt": y.orders.CA, "tls.crt": y.orders.Serving.Certificate, "tls.key": y.orders.Serving.Key,
+		"tokens": []byte(tokens), "policy": []byte(policy), "ca.crt": y.orders.CA, "ca.key": key, "tls.crt": y.orders.Serving.Certificate, "tls.key": y.orders.Serving.Key,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return nil, err
@@ -39,8 +44,8 @@ func (y *Environment) asked(dir, port string) ([]string, error) {
 }
 
 // FrontBeside starts a front door with everything that Incumbent gives the other side, and says how long it took to be
-// ready. Without an etcd it has its own.
-func (y *Environment) FrontBeside(ctx context.Context, name string, etcd *Server) (*Front, time.Duration, error) {
+// ready. Without an etcd it has its own. flags are for what else a benchmark wants.
+func (y *Environment) FrontBeside(ctx context.Context, name string, etcd *Server, flags ...string) (*Front, time.Duration, error) {
 	program, err := y.Aggregator()
 	if err != nil {
 		return nil, 0, err
@@ -63,7 +68,7 @@ func (y *Environment) FrontBeside(ctx context.Context, name string, etcd *Server
 	}
 	f := &Front{}
 	var took time.Duration
-	f.process, f.FrontDoor, took, err = y.open(ctx, name, dir, program, port, y.log, args)
+	f.process, f.FrontDoor, took, err = y.open(ctx, name, dir, program, port, y.log, append(args, flags...))
 	if f.process != nil {
 		y.ends = append(y.ends, f.Stop)
 	}
@@ -77,13 +82,26 @@ func (y *Environment) open(ctx context.Context, name, dir, program, port string,
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	d := &FrontDoor{y: y, exited: p.Exited(), Server: &Server{Name: name, Address: net.JoinHostPort("127.0.0.1", port), PID: p.PID(), roots: y.ca.PEM()}}
+	d := &FrontDoor{y: y, Dir: dir, exited: p.Exited(), Server: &Server{Name: name, Address: net.JoinHostPort("127.0.0.1", port), PID: p.PID(), roots: y.ca.PEM()}}
 	if err := d.untilReady(ctx); err != nil {
 		return p, nil, 0, fmt.Errorf("start %s: %w\n%s", name, err, p.Output())
 	}
 	took := time.Since(began)
 	err = d.connect(&rest.Config{Host: "https://" + d.Address, BearerToken: AdminToken, TLSClientConfig: rest.TLSClientConfig{CAData: d.roots}})
 	return p, d, took, err
+}
+
+// Kubeconfig writes one of an administrator beside the server's other files.
+func (d *FrontDoor) Kubeconfig() (file string, err error) {
+	file = filepath.Join(d.Dir, "kubeconfig")
+	config := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: it, cluster: {server: "https://%s", certificate-authority-data: %s}}]
+users: [{name: it, user: {token: %s}}]
+contexts: [{name: it, context: {cluster: it, user: it}}]
+current-context: it
+`, d.Address, base64.StdEncoding.EncodeToString(d.roots), AdminToken)
+	return file, os.WriteFile(file, []byte(config), 0o600)
 }
 
 // untilReady asks /readyz until it is told that all is well.

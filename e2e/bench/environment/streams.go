@@ -42,7 +42,8 @@ type Delivery struct {
 	P50, P99 time.Duration
 	// CPU of one event, in each process.
 	Server, Backend, Client time.Duration
-	RSS                     int64
+	// Peak is the peak resident memory of the server, in bytes, BackendPeak of the backend.
+	Peak, BackendPeak int64
 }
 
 // Open opens n watches of ask and waits until each has its first header. Close ends them.
@@ -128,6 +129,9 @@ func (s *Streams) heard(delay time.Duration) {
 
 // Measure listens for a while.
 func (s *Streams) Measure(ctx context.Context, backend *Server, warm, d time.Duration) (Delivery, error) {
+	if err := resetPeaks(s.server, backend); err != nil {
+		return Delivery{}, err
+	}
 	if err := Pause(ctx, warm); err != nil {
 		return Delivery{}, err
 	}
@@ -156,10 +160,10 @@ func (s *Streams) Measure(ctx context.Context, backend *Server, warm, d time.Dur
 	}
 	slices.Sort(delays)
 	n := time.Duration(len(delays))
-	rss, err := measure.RSS(s.server.PID)
+	peak, behind, err := peaks(s.server, backend)
 	return Delivery{
 		Events: len(delays), P50: measure.Quantile(delays, 0.5), P99: measure.Quantile(delays, 0.99),
-		Server: (is[0] - was[0]) / n, Backend: (is[1] - was[1]) / n, Client: (is[2] - was[2]) / n, RSS: rss,
+		Server: (is[0] - was[0]) / n, Backend: (is[1] - was[1]) / n, Client: (is[2] - was[2]) / n, Peak: peak, BackendPeak: behind,
 	}, err
 }
 

@@ -38,6 +38,7 @@ type Row struct {
 	KubeToDirectly measure.Spread `json:"kubeAPIServerCPUToNoHop"`
 	P50ToDirectly  measure.Spread `json:"p50ToNoHop"`
 	P99ToDirectly  measure.Spread `json:"p99ToNoHop"`
+	HopPeak        measure.Spread `json:"hopPeakMiB"`
 
 	intervals []environment.Interval
 }
@@ -50,11 +51,11 @@ type WatchRow struct {
 	KubeAPIServer  measure.Spread `json:"kubeAPIServerCPUus"`
 	P50            measure.Spread `json:"p50ms"`
 	P99            measure.Spread `json:"p99ms"`
-	HopRSS         measure.Spread `json:"hopRSSMiB"`
+	HopPeak        measure.Spread `json:"hopPeakMiB"`
 	HopToBare      measure.Spread `json:"hopCPUToBare"`
 	KubeToDirectly measure.Spread `json:"kubeAPIServerCPUToNoHop"`
 
-	deliveries []heard
+	deliveries []environment.Delivery
 }
 
 // IdleRow is CPU in milliseconds of one second, and the gateway's memory in MiB, while nobody asks anything.
@@ -63,6 +64,7 @@ type IdleRow struct {
 	KubeAPIServer float64 `json:"kubeAPIServerCPUmsPerSecond"`
 	Gateway       float64 `json:"gatewayCPUmsPerSecond"`
 	RSS           float64 `json:"gatewayRSSMiB"`
+	Peak          float64 `json:"gatewayPeakMiB"` // since its start
 }
 
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
@@ -83,6 +85,7 @@ func summarize(rows []Row) {
 			continue
 		}
 		row.HopCPU, row.HopToBare = measure.Of(row.intervals, hop), measure.Ratio(row.intervals, rows[throughBare].intervals, hop)
+		row.HopPeak = measure.Of(row.intervals, func(i environment.Interval) float64 { return mib(i.BackendPeak) })
 		row.KubeToDirectly = measure.Ratio(row.intervals, rows[directly].intervals, kube)
 		row.P50ToDirectly = measure.Ratio(row.intervals, rows[directly].intervals, p50)
 		row.P99ToDirectly = measure.Ratio(row.intervals, rows[directly].intervals, p99)
@@ -90,19 +93,19 @@ func summarize(rows []Row) {
 }
 
 func summarizeWatches(rows []WatchRow) {
-	hop := func(h heard) float64 { return us(h.Backend) }
-	kube := func(h heard) float64 { return us(h.Server) }
+	hop := func(h environment.Delivery) float64 { return us(h.Backend) }
+	kube := func(h environment.Delivery) float64 { return us(h.Server) }
 	for way := range rows {
 		row := &rows[way]
 		row.KubeAPIServer = measure.Of(row.deliveries, kube)
-		row.P50 = measure.Of(row.deliveries, func(h heard) float64 { return ms(h.P50) })
-		row.P99 = measure.Of(row.deliveries, func(h heard) float64 { return ms(h.P99) })
+		row.P50 = measure.Of(row.deliveries, func(h environment.Delivery) float64 { return ms(h.P50) })
+		row.P99 = measure.Of(row.deliveries, func(h environment.Delivery) float64 { return ms(h.P99) })
 		if way == directly {
 			continue
 		}
 		row.HopCPU, row.HopToBare = measure.Of(row.deliveries, hop), measure.Ratio(row.deliveries, rows[throughBare].deliveries, hop)
 		row.KubeToDirectly = measure.Ratio(row.deliveries, rows[directly].deliveries, kube)
-		row.HopRSS = measure.Of(row.deliveries, func(h heard) float64 { return mib(h.hopRSS) })
+		row.HopPeak = measure.Of(row.deliveries, func(h environment.Delivery) float64 { return mib(h.BackendPeak) })
 	}
 }
 
@@ -130,6 +133,22 @@ func (r *Report) Targets() []Target {
 	return all
 }
 
+// Floors are what the floor needs of the CPU of the bare proxy, in each cell.
+func (r *Report) Floors() []string {
+	var all []string
+	for _, row := range r.Requests {
+		if row.Way == names[throughFloor] {
+			all = append(all, fmt.Sprintf("%.2fx (%s)", row.HopToBare.Median, row.Cell))
+		}
+	}
+	for _, row := range r.Watches {
+		if row.Way == names[throughFloor] {
+			all = append(all, fmt.Sprintf("%.2fx (a watch event)", row.HopToBare.Median))
+		}
+	}
+	return all
+}
+
 // Markdown is the page of the report.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
@@ -151,32 +170,34 @@ kube-apiserver and kube-controller-manager are {{.Version}}. The run took {{prin
 
     make bench-gateway
 
-Requests of a user with rights by RBAC go through kube-apiserver to an extension server in three ways: with no hop between them, with a
-bare ` + "`httputil.ReverseProxy`" + ` between them, which has the same TLS and the same pools and does nothing else, and with the gateway. Every server is a
-separate process on one machine; the clients, which speak HTTP/2, run there too. Requests per second and delays describe all processes
-together.
+Requests of a user with rights by RBAC go through kube-apiserver to an extension server in four ways: with no hop between them, with a
+bare ` + "`httputil.ReverseProxy`" + ` between them, which has the same TLS and the same pools and does nothing else, with the gateway, and with the
+smallest relay that the gateway's HTTP and TLS allow. The relay asks nobody who a request is from, and neither looks anything up nor writes
+anything down. It is the floor: no gateway can use less with the same HTTP and TLS. Both have the
+setting of Go's scheduler that deploy/gateway has (GODEBUG), the proxy has Go's defaults. Every server is a separate process on one machine; the
+clients, which speak HTTP/2, run there too. Requests per second and delays describe all processes together.
 
 Numbers are medians; the minimum and the maximum are in brackets. CPU is microseconds per request. Ratios are computed within each round.
 
 ## Requests
 
-| request | through | CPU of the hop | to the bare proxy | CPU of kube-apiserver | to no hop | requests/s | p50 ms | to no hop | p99 ms | to no hop |
-|---|---|---|---|---|---|---|---|---|---|---|
-{{range .Requests}}| {{.Cell}} | {{.Way}} | {{.HopCPU}} | {{x .HopToBare}} | {{.KubeAPIServer}} | {{x .KubeToDirectly}} | {{printf "%.0f" .PerSecond.Median}} | {{.P50}} | {{x .P50ToDirectly}} | {{.P99}} | {{x .P99ToDirectly}} |
+| request | through | CPU of the hop | to the bare proxy | CPU of kube-apiserver | to no hop | requests/s | p50 ms | to no hop | p99 ms | to no hop | peak MiB of the hop |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+{{range .Requests}}| {{.Cell}} | {{.Way}} | {{.HopCPU}} | {{x .HopToBare}} | {{.KubeAPIServer}} | {{x .KubeToDirectly}} | {{printf "%.0f" .PerSecond.Median}} | {{.P50}} | {{x .P50ToDirectly}} | {{.P99}} | {{x .P99ToDirectly}} | {{.HopPeak}} |
 {{end}}
 ## Watches
 
 Each watch has one event in a second. CPU is microseconds per event and client.
 
-| watches | through | CPU of the hop | to the bare proxy | CPU of kube-apiserver | to no hop | p50 ms | p99 ms | memory of the hop, MiB |
+| watches | through | CPU of the hop | to the bare proxy | CPU of kube-apiserver | to no hop | p50 ms | p99 ms | peak MiB of the hop |
 |---|---|---|---|---|---|---|---|---|
-{{range .Watches}}| {{.Streams}} | {{.Way}} | {{.HopCPU}} | {{x .HopToBare}} | {{.KubeAPIServer}} | {{x .KubeToDirectly}} | {{.P50}} | {{.P99}} | {{.HopRSS}} |
+{{range .Watches}}| {{.Streams}} | {{.Way}} | {{.HopCPU}} | {{x .HopToBare}} | {{.KubeAPIServer}} | {{x .KubeToDirectly}} | {{.P50}} | {{.P99}} | {{.HopPeak}} |
 {{end}}
 ## Nobody asks anything
 
-| | CPU of kube-apiserver, ms per second | CPU of the gateway, ms per second | memory of the gateway, MiB |
-|---|---|---|---|
-{{range .Idle}}| {{.Who}} | {{printf "%.1f" .KubeAPIServer}} | {{if .RSS}}{{printf "%.1f" .Gateway}}{{end}} | {{if .RSS}}{{printf "%.0f" .RSS}}{{end}} |
+| | CPU of kube-apiserver, ms per second | CPU of the gateway, ms per second | memory of the gateway, MiB | its peak |
+|---|---|---|---|---|
+{{range .Idle}}| {{.Who}} | {{printf "%.1f" .KubeAPIServer}} | {{if .RSS}}{{printf "%.1f" .Gateway}}{{end}} | {{if .RSS}}{{printf "%.0f" .RSS}}{{end}} | {{if .Peak}}{{printf "%.0f" .Peak}}{{end}} |
 {{end}}
 With a gateway there are three APIServices, without it one.
 
@@ -185,4 +206,6 @@ With a gateway there are three APIServices, without it one.
 | | target | result |
 |---|---|---|
 {{range .Targets}}| {{.What}}, compared with the bare proxy | {{printf "%.2f" .Limit}}x | {{printf "%.2f" .Got}}x{{if not .Kept}}: **not met**{{end}} |
-{{end}}`))
+{{end}}
+The floor is {{range $i, $_ := .Floors}}{{if $i}}, {{end}}{{.}}{{end}}.
+`))

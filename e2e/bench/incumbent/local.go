@@ -19,7 +19,7 @@ type LocalRow struct {
 	PerSecond measure.Spread `json:"perSecond"`
 	P50       measure.Spread `json:"p50ms"`
 	P99       measure.Spread `json:"p99ms"`
-	RSS       measure.Spread `json:"serverRSSMiB"`
+	Peak      measure.Spread `json:"serverPeakMiB"`
 	// The ratios are of ours to theirs; of CPU, the server alone where both have an etcd beside them, and with the etcd.
 	CPUToTheirs measure.Spread `json:"cpuToTheirs"`
 	AllToTheirs measure.Spread `json:"withEtcdCPUToTheirs"`
@@ -109,7 +109,7 @@ func summarizeLocal(rows []LocalRow) {
 		row.CPU, row.All = measure.Of(row.costs, cpu), measure.Of(whole, cpu)
 		row.P50, row.P99 = measure.Of(row.costs, p50), measure.Of(row.costs, p99)
 		row.PerSecond = measure.Of(row.costs, func(c local.Cost) float64 { return c.PerSecond })
-		row.RSS = measure.Of(row.costs, func(c local.Cost) float64 { return mib(c.RSS) })
+		row.Peak = measure.Of(row.costs, func(c local.Cost) float64 { return mib(c.Peak) })
 		if i == theirStorageOwner {
 			continue
 		}

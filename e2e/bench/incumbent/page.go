@@ -119,10 +119,10 @@ There is no row in which kube-apiserver's number is lower.
 {{- range .Groups}}
 ## {{.Title}}
 
-| at once | | CPU us | to theirs | requests/s | p50 ms | to theirs | p99 ms | to theirs | backend CPU us | RSS MiB |
+| at once | | CPU us | to theirs | requests/s | p50 ms | to theirs | p99 ms | to theirs | backend CPU us | peak MiB |
 |---|---|---|---|---|---|---|---|---|---|---|
 {{- range .Rows}}
-| {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPUToTheirs}} | {{n .PerSecond}} | {{.P50}} | {{x .P50ToTheirs}} | {{.P99}} | {{x .P99ToTheirs}} | {{n .BackendCPU}} | {{n .RSS}} |
+| {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPUToTheirs}} | {{n .PerSecond}} | {{.P50}} | {{x .P50ToTheirs}} | {{.P99}} | {{x .P99ToTheirs}} | {{n .BackendCPU}} | {{n .Peak}} |
 {{- end}}
 {{end}}
 ## Watches, proxied
@@ -130,10 +130,10 @@ There is no row in which kube-apiserver's number is lower.
 The backend sends a thousand events a second of about 300 bytes each. The CPU of an event includes a thousandth of what the server uses in
 a second without events.
 
-| streams | | CPU us of an event | to theirs | p50 ms | p99 ms | to theirs | RSS MiB |
+| streams | | CPU us of an event | to theirs | p50 ms | p99 ms | to theirs | peak MiB |
 |---|---|---|---|---|---|---|---|
 {{- range .Watches}}
-| {{.Streams}}, {{protocol .HTTP2}} | {{.Who}} | {{.CPU}} | {{x .CPUToTheirs}} | {{.P50}} | {{.P99}} | {{x .P99ToTheirs}} | {{n .RSS}} |
+| {{.Streams}}, {{protocol .HTTP2}} | {{.Who}} | {{.CPU}} | {{x .CPUToTheirs}} | {{.P50}} | {{.P99}} | {{x .P99ToTheirs}} | {{n .Peak}} |
 {{- end}}
 
 ## Local objects
@@ -142,21 +142,22 @@ An administrator reads and writes ConfigMaps of about 1 KB over HTTP/2. "list 10
 includes the change itself, divided by the number of watches. The embedded etcd runs inside the Portico process, so only the
 numbers "with etcd" can be compared with it.
 
-| | at once | | CPU us of the API server | to theirs | with etcd | to theirs | per second | p50 ms | to theirs | p99 ms | to theirs | RSS MiB |
+| | at once | | CPU us of the API server | to theirs | with etcd | to theirs | per second | p50 ms | to theirs | p99 ms | to theirs | peak MiB |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
 {{- range .Local}}
-| {{.Name}} | {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPUToTheirs}} | {{.All}} | {{x .AllToTheirs}} | {{n .PerSecond}} | {{.P50}} | {{x .P50ToTheirs}} | {{.P99}} | {{x .P99ToTheirs}} | {{n .RSS}} |
+| {{.Name}} | {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPUToTheirs}} | {{.All}} | {{x .AllToTheirs}} | {{n .PerSecond}} | {{.P50}} | {{x .P50ToTheirs}} | {{.P99}} | {{x .P99ToTheirs}} | {{n .Peak}} |
 {{- end}}
 
 ## Registrations
 
 These are single runs, side by side. The ` + "`aggregator`" + ` process contains the API server, the controllers and the etcd. After all objects
-are created, the measurement waits {{printf "%.0f" .Settings.Rest.Seconds}} s. The next {{printf "%.0f" .Settings.Idle.Seconds}} s without requests give the idle CPU. Memory is read at their end.
+are created, the measurement waits {{printf "%.0f" .Settings.Rest.Seconds}} s. The next {{printf "%.0f" .Settings.Idle.Seconds}} s without requests give the idle CPU. Memory is read at their end;
+the peak is since the start, each process at its own moment.
 
-| APIServices | side | RSS MiB | of these | CPU s of an idle minute | of these | /apis p50 ms | its CPU us | its bytes | registered in | first answer after, ms |
-|---|---|---|---|---|---|---|---|---|---|---|
+| APIServices | side | RSS MiB | peak MiB | of the RSS | CPU s of an idle minute | of these | /apis p50 ms | its CPU us | its bytes | registered in | first answer after, ms |
+|---|---|---|---|---|---|---|---|---|---|---|---|
 {{- range .Registrations}}
-| {{.APIServices}} | {{.Who}} | {{mib .RSS}} | {{range $i, $p := .Parts}}{{if $i}}, {{end}}{{$p.Name}} {{mib $p.RSS}}{{end}} | {{f1 .IdleCPU}} | {{range $i, $p := .Parts}}{{if $i}}, {{end}}{{f1 $p.IdleCPU}}{{end}} | {{.APIs}} | {{n .APIsCPU}} | {{.APIsBytes}} | {{if .APIServices}}{{seconds .Registered}}{{end}} | {{.Appeared}} |
+| {{.APIServices}} | {{.Who}} | {{mib .RSS}} | {{mib .Peak}} | {{range $i, $p := .Parts}}{{if $i}}, {{end}}{{$p.Name}} {{mib $p.RSS}}{{end}} | {{f1 .IdleCPU}} | {{range $i, $p := .Parts}}{{if $i}}, {{end}}{{f1 $p.IdleCPU}}{{end}} | {{.APIs}} | {{n .APIsCPU}} | {{.APIsBytes}} | {{if .APIServices}}{{seconds .Registered}}{{end}} | {{.Appeared}} |
 {{- end}}
 
 ## A backend fails

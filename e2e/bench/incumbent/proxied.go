@@ -19,7 +19,7 @@ type ProxiedRow struct {
 	P50        measure.Spread `json:"p50ms"`
 	P99        measure.Spread `json:"p99ms"`
 	BackendCPU measure.Spread `json:"backendCPUus"`
-	RSS        measure.Spread `json:"serverRSSMiB"`
+	Peak       measure.Spread `json:"serverPeakMiB"`
 	// The ratios are of ours to theirs, as the same user; nothing in other rows.
 	CPUToTheirs measure.Spread `json:"cpuToTheirs"`
 	P50ToTheirs measure.Spread `json:"p50ToTheirs"`
@@ -31,11 +31,11 @@ type ProxiedRow struct {
 // WatchRow is one server that carries watches. CPU is microseconds of one event.
 type WatchRow struct {
 	proxied.WatchCell
-	Who string         `json:"server"`
-	P50 measure.Spread `json:"p50ms"`
-	P99 measure.Spread `json:"p99ms"`
-	CPU measure.Spread `json:"serverCPUus"`
-	RSS measure.Spread `json:"serverRSSMiB"`
+	Who  string         `json:"server"`
+	P50  measure.Spread `json:"p50ms"`
+	P99  measure.Spread `json:"p99ms"`
+	CPU  measure.Spread `json:"serverCPUus"`
+	Peak measure.Spread `json:"serverPeakMiB"`
 	// The ratios are as those of requests.
 	CPUToTheirs measure.Spread `json:"cpuToTheirs"`
 	P99ToTheirs measure.Spread `json:"p99ToTheirs"`
@@ -115,7 +115,7 @@ func summarizeProxied(rows []ProxiedRow, all []who) {
 		row.CPU, row.P50, row.P99 = measure.Of(row.stretches, cpu), measure.Of(row.stretches, p50), measure.Of(row.stretches, p99)
 		row.PerSecond = measure.Of(row.stretches, func(s environment.Interval) float64 { return s.PerSecond })
 		row.BackendCPU = measure.Of(row.stretches, func(s environment.Interval) float64 { return us(s.Backend) })
-		row.RSS = measure.Of(row.stretches, func(s environment.Interval) float64 { return mib(s.RSS) })
+		row.Peak = measure.Of(row.stretches, func(s environment.Interval) float64 { return mib(s.Peak) })
 		if other := all[i].against; other != i {
 			row.CPUToTheirs = measure.Ratio(row.stretches, rows[other].stretches, cpu)
 			row.P50ToTheirs = measure.Ratio(row.stretches, rows[other].stretches, p50)
@@ -162,7 +162,7 @@ func summarizeWatches(rows []WatchRow, all []who) {
 		row := &rows[i]
 		row.CPU, row.P99 = measure.Of(row.deliveries, cpu), measure.Of(row.deliveries, p99)
 		row.P50 = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return ms(d.P50) })
-		row.RSS = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return mib(d.RSS) })
+		row.Peak = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return mib(d.Peak) })
 		if other := all[i].against; other != i {
 			row.CPUToTheirs = measure.Ratio(row.deliveries, rows[other].deliveries, cpu)
 			row.P99ToTheirs = measure.Ratio(row.deliveries, rows[other].deliveries, p99)

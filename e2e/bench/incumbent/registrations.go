@@ -17,8 +17,9 @@ type RegistrationRow struct {
 	APIServices int    `json:"apiServices"`
 	// Parts are its processes, and the rest is of all of them together.
 	Parts []Part `json:"processes"`
-	// RSS is bytes, IdleCPU seconds of a minute in which nobody asks anything.
+	// RSS is bytes, IdleCPU seconds of a minute in which nobody asks anything. Peak is the sum of what each process had at most since its start.
 	RSS     float64 `json:"rss"`
+	Peak    float64 `json:"rssPeak"`
 	IdleCPU float64 `json:"idleCPUSecondsPerMinute"`
 	// APIs is milliseconds of an aggregated /apis, APIsCPU microseconds of it in the API server, APIsBytes its size.
 	APIs       measure.Spread `json:"apisMS"`
@@ -91,6 +92,11 @@ func (g *rig) leaveAlone(ctx context.Context, all []*registrations) error {
 			one := Part{Name: part.name, RSS: float64(rss), IdleCPU: used[0].Seconds() * time.Minute.Seconds()}
 			p.row.Parts, used = append(p.row.Parts, one), used[1:]
 			p.row.RSS += one.RSS
+			peak, err := measure.PeakRSS(part.PID)
+			if err != nil {
+				return err
+			}
+			p.row.Peak += float64(peak)
 			p.row.IdleCPU += one.IdleCPU
 		}
 	}

@@ -68,7 +68,7 @@ func TestThePageSaysWhereTheirsIsLess(t *testing.T) {
 			{Cell: c, Who: "Portico, user by RBAC", CPUToTheirs: ratio(0.9, 1.1, 1.2)},
 		},
 		Registrations: []RegistrationRow{
-			{Who: oursName, APIServices: 100, RSS: 300, Parts: []Part{{Name: "aggregator", RSS: 300 << 20}}},
+			{Who: oursName, APIServices: 100, RSS: 300, Peak: 450 << 20, Parts: []Part{{Name: "aggregator", RSS: 300 << 20}}},
 			{Who: kubernetesName, APIServices: 100, RSS: 200, Parts: []Part{{Name: "kube-apiserver"}, {Name: "etcd"}}},
 		},
 		Faults: []FaultRow{{Fault: "killed", Who: oursName, Code: 503, Reason: "ServiceUnavailable", Answered: 4 * time.Millisecond, Waited: true, Returned: time.Second}},
@@ -87,7 +87,7 @@ func TestThePageSaysWhereTheirsIsLess(t *testing.T) {
 	for _, want := range []string{
 		"| CPU of a proxied request | GET 1 KB, HTTP/2, 1 at once, Portico, user by RBAC | 1.10x (0.90..1.20) |",
 		"| killed | Portico | 503 ServiceUnavailable after 4 ms |", "waits; gone 1.0 s after the return",
-		"| 100 | Portico | 0 | aggregator 300 |", "kube-apiserver 0, etcd 0",
+		"| 100 | Portico | 0 | 450 | aggregator 300 |", "kube-apiserver 0, etcd 0",
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("no %q in\n%s", want, page)

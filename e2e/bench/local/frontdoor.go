@@ -26,7 +26,8 @@ type FrontDoor struct {
 // Cost is what an operation cost in one round. CPU is microseconds of one request, or of one event delivered to one watch.
 type Cost struct {
 	CPU, Beside, PerSecond, P50, P99 float64
-	RSS                              int64
+	// Peak is the peak resident memory of the server, in bytes.
+	Peak int64
 }
 
 // Fill makes the namespaces and the objects that are read.
@@ -58,7 +59,7 @@ func (d *FrontDoor) Ask(ctx context.Context, o Operation, beside *environment.Se
 	}
 	defer generator.Leave()
 	got, err := generator.Measure(ctx, beside, d.Cell/5, d.Cell)
-	return Cost{CPU: us(got.Server), Beside: us(got.Backend), PerSecond: got.PerSecond, P50: ms(got.P50), P99: ms(got.P99), RSS: got.RSS}, err
+	return Cost{CPU: us(got.Server), Beside: us(got.Backend), PerSecond: got.PerSecond, P50: ms(got.P50), P99: ms(got.P99), Peak: got.Peak}, err
 }
 
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
@@ -109,6 +110,6 @@ func (d *FrontDoor) watch(ctx context.Context, o Operation, beside *environment.
 		err = touched
 	}
 	return Cost{
-		CPU: us(got.Server), Beside: us(got.Backend), PerSecond: float64(got.Events) / listened.Seconds(), P50: ms(got.P50), P99: ms(got.P99), RSS: got.RSS,
+		CPU: us(got.Server), Beside: us(got.Backend), PerSecond: float64(got.Events) / listened.Seconds(), P50: ms(got.P50), P99: ms(got.P99), Peak: got.Peak,
 	}, err
 }

@@ -93,13 +93,16 @@ func Compared(many int) []Operation {
 }
 
 func newConfigMap(ns, name string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: map[string]string{"value": filler}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: map[string]string{"value": value(name)}}
 }
+
+// value is as long for every object, and another for each: what objects have in common, a server may keep once.
+func value(name string) string { return name + filler[len(name):] }
 
 var filler = strings.Repeat("c", 900)
 
 func body(ns, name string) string {
-	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"` + ns + `","name":"` + name + `"},"data":{"value":"` + filler + `"}}`
+	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"` + ns + `","name":"` + name + `"},"data":{"value":"` + value(name) + `"}}`
 }
 
 func annotation(sent string) string { return `{"metadata":{"annotations":{"sent":"` + sent + `"}}}` }

@@ -26,9 +26,10 @@ type Row struct {
 	PerSecond measure.Spread `json:"frontDoorPerSecond"`
 	P50       measure.Spread `json:"frontDoorP50ms"`
 	P99       measure.Spread `json:"frontDoorP99ms"`
+	Peak      measure.Spread `json:"frontDoorPeakMiB"`
 
-	costs               map[string][]float64
-	perSecond, p50, p99 []float64
+	costs                     map[string][]float64
+	perSecond, p50, p99, peak []float64
 }
 
 func (r *Row) summarize() {
@@ -41,7 +42,7 @@ func (r *Row) summarize() {
 		adds = append(adds, with-r.costs[handlerLayer][i])
 	}
 	r.ChainAdds = measure.SpreadOf(adds)
-	r.PerSecond, r.P50, r.P99 = measure.SpreadOf(r.perSecond), measure.SpreadOf(r.p50), measure.SpreadOf(r.p99)
+	r.PerSecond, r.P50, r.P99, r.Peak = measure.SpreadOf(r.perSecond), measure.SpreadOf(r.p50), measure.SpreadOf(r.p99), measure.SpreadOf(r.peak)
 }
 
 // Of is the row's CPU at a layer.
@@ -55,7 +56,13 @@ func (r *Report) Markdown() ([]byte, error) {
 }
 
 var page = template.Must(template.New("local").Funcs(template.FuncMap{
-	"n":      func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
+	"n": func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
+	"mib": func(s measure.Spread) string {
+		if s == (measure.Spread{}) {
+			return ""
+		}
+		return fmt.Sprintf("%.0f", s.Median)
+	},
 	"signed": func(s measure.Spread) string { return fmt.Sprintf("%+.1f (%.1f..%.1f)", s.Median, s.Min, s.Max) },
 }).Parse(`# The local groups, compared with the storage library that they use
 
@@ -73,19 +80,19 @@ brackets.
 
 "The chain adds" is computed within each round. The first two rows are the handler chain alone: no handler serves the request.
 
-| | at once |{{range .Layers}} {{.}} |{{end}} the chain adds |
-|---|---|{{range .Layers}}---|{{end}}---|
+| | at once |{{range .Layers}} {{.}} |{{end}} the chain adds | peak MiB of the front door |
+|---|---|{{range .Layers}}---|{{end}}---|---|
 {{- range $row := .R.Rows}}
-| {{$row.Name}} | {{$row.Clients}} |{{range $.Layers}} {{$row.Of .}} |{{end}} {{signed $row.ChainAdds}} |
+| {{$row.Name}} | {{$row.Clients}} |{{range $.Layers}} {{$row.Of .}} |{{end}} {{signed $row.ChainAdds}} | {{mib $row.Peak}} |
 {{- end}}
 
 Target: the chain adds less than 10 us.
 
 ## At the front door
 
-| | at once | per second | p50 ms | p99 ms |
-|---|---|---|---|---|
+| | at once | per second | p50 ms | p99 ms | peak MiB |
+|---|---|---|---|---|---|
 {{- range .R.Rows}}{{if .PerSecond.Median}}
-| {{.Name}} | {{.Clients}} | {{n .PerSecond}} | {{.P50}} | {{.P99}} |
+| {{.Name}} | {{.Clients}} | {{n .PerSecond}} | {{.P50}} | {{.P99}} | {{mib .Peak}} |
 {{- end}}{{end}}
 `))

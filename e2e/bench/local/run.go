@@ -129,5 +129,6 @@ func (a *runner) askFrontDoor(ctx context.Context, o Operation, row *Row) error 
 	}
 	row.costs[frontDoorLayer] = append(row.costs[frontDoorLayer], got.CPU)
 	row.perSecond, row.p50, row.p99 = append(row.perSecond, got.PerSecond), append(row.p50, got.P50), append(row.p99, got.P99)
+	row.peak = append(row.peak, float64(got.Peak)/(1<<20))
 	return nil
 }

@@ -88,6 +88,8 @@ type Memory struct {
 	// Kept is what the last collection left, as the goal of the next one tells.
 	Kept       float64
 	Goroutines float64
+	// Collecting is CPU seconds of garbage collection since its start, as of the last collection.
+	Collecting float64
 }
 
 // ReadMemory finds it in a page of metrics.
@@ -110,7 +112,7 @@ func ReadMemory(page []byte) (Memory, error) {
 	}
 	m := Memory{
 		Allocations: value("go_memstats_mallocs_total"), AllocatedBytes: value("go_memstats_alloc_bytes_total"),
-		Goroutines: value("go_goroutines"),
+		Goroutines: value("go_goroutines"), Collecting: value("go_cpu_classes_gc_total_cpu_seconds_total"),
 	}
 	m.Kept = value("go_memstats_next_gc_bytes") * 100 / (100 + value("go_gc_gogc_percent"))
 	return m, err

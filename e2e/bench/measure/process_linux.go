@@ -3,6 +3,7 @@ package measure
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -21,6 +22,34 @@ func CPU(pid int) (time.Duration, error) {
 		return 0, fmt.Errorf("clock of process %d: %w", pid, err)
 	}
 	return time.Duration(t.Nano()), nil
+}
+
+// CheckDescriptors is an error if a process, this one or one that it starts, may not have that many files open.
+func CheckDescriptors(many int) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	if limit.Max < uint64(many) {
+		return fmt.Errorf("a process may have %d files open and needs %d: raise it with ulimit -n", limit.Max, many)
+	}
+	return nil
+}
+
+// CheckMemory is an error if the machine has not that many bytes to give.
+func CheckMemory(bytes int64) error {
+	text, ok := field("/proc/meminfo", "MemAvailable")
+	if !ok {
+		return errors.New("/proc/meminfo does not say how much memory is available")
+	}
+	var kb int64
+	if _, err := fmt.Sscanf(text, "%d kB", &kb); err != nil {
+		return fmt.Errorf("/proc/meminfo: %q: %w", text, err)
+	}
+	if kb<<10 < bytes {
+		return fmt.Errorf("%d MiB of memory are available, and %d are needed", kb>>10, bytes>>20)
+	}
+	return nil
 }
 
 // RSS is how many bytes of a process are in memory.

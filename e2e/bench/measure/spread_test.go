@@ -1,6 +1,8 @@
 package measure
 
 import (
+	"errors"
+	"math"
 	"os"
 	"runtime"
 	"testing"
@@ -59,5 +61,18 @@ func TestAProcessIsMeasuredWhileItWorks(t *testing.T) {
 	}
 	if size, err := RSS(os.Getpid()); err != nil || size < 1<<20 || size > 1<<40 {
 		t.Errorf("resident: %d, %v", size, err)
+	}
+}
+
+// What a machine cannot give is found out before anything is started.
+func TestWhatTheMachineCannotGiveIsRefused(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return
+	}
+	if err := errors.Join(CheckDescriptors(3), CheckMemory(1)); err != nil {
+		t.Error(err)
+	}
+	if CheckDescriptors(math.MaxInt) == nil || CheckMemory(1<<60) == nil {
+		t.Error("a machine without bounds")
 	}
 }

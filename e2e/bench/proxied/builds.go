@@ -30,7 +30,7 @@ type BuildRow struct {
 	P99Ratio    measure.Spread `json:"p99ToBefore"`
 	Allocations measure.Spread `json:"serverAllocations"`
 	AllocsRatio measure.Spread `json:"allocationsToBefore"`
-	RSSRatio    measure.Spread `json:"rssToBefore"`
+	PeakRatio   measure.Spread `json:"peakToBefore"`
 }
 
 // CompareBuilds measures program, which is built from the tree when it is empty, beside another build of it.
@@ -90,7 +90,7 @@ func (b *Builds) run(ctx context.Context, y *environment.Environment, before str
 		b.Rows = append(b.Rows, BuildRow{
 			Cell: c, CPU: measure.Of(is, serverCPU), P99: measure.Of(is, p99), Allocations: measure.Of(is, allocations),
 			CPURatio: ratio(serverCPU), P99Ratio: ratio(p99), AllocsRatio: ratio(allocations),
-			RSSRatio: ratio(func(s environment.Interval) float64 { return mib(s.RSS) }),
+			PeakRatio: ratio(func(s environment.Interval) float64 { return mib(s.Peak) }),
 		})
 	}
 	return nil
@@ -112,7 +112,7 @@ func (b *Builds) Markdown() ([]byte, error) {
 		"B": b, "CPU": b.mean(func(r BuildRow) measure.Spread { return r.CPURatio }),
 		"P99":    b.mean(func(r BuildRow) measure.Spread { return r.P99Ratio }),
 		"Allocs": b.mean(func(r BuildRow) measure.Spread { return r.AllocsRatio }),
-		"RSS":    b.mean(func(r BuildRow) measure.Spread { return r.RSSRatio }),
+		"Peak":   b.mean(func(r BuildRow) measure.Spread { return r.PeakRatio }),
 	})
 	return out.Bytes(), err
 }
@@ -126,11 +126,11 @@ Made by ` + "`go run ./e2e/bench -before FILE builds`" + ` on {{.B.Machine}}
 {{.B.Rounds}} rounds of {{.B.Cell}} for each cell; the run took {{printf "%.0f" .B.Took.Seconds}} s.
 
 In every round, an ordinary user loads the two builds one after the other. Ratios are of the new build to the one before. They are
-computed within each round; shown are the median, the minimum and the maximum. Geometric means of the medians over all cells: CPU {{two .CPU}}, p99 {{two .P99}}, allocations {{two .Allocs}}, RSS {{two .RSS}}.
+computed within each round; shown are the median, the minimum and the maximum. Geometric means of the medians over all cells: CPU {{two .CPU}}, p99 {{two .P99}}, allocations {{two .Allocs}}, peak memory {{two .Peak}}.
 
-| | clients | at once | CPU us | CPU, to before | p99 ms | p99, to before | allocations | to before | RSS, to before |
+| | clients | at once | CPU us | CPU, to before | p99 ms | p99, to before | allocations | to before | peak memory, to before |
 |---|---|---|---|---|---|---|---|---|---|
 {{- range .B.Rows}}
-| {{.Operation}} | {{protocol .HTTP2}} | {{.Clients}} | {{.CPU}} | {{x .CPURatio}} | {{.P99}} | {{x .P99Ratio}} | {{n .Allocations}} | {{x .AllocsRatio}} | {{x .RSSRatio}} |
+| {{.Operation}} | {{protocol .HTTP2}} | {{.Clients}} | {{.CPU}} | {{x .CPURatio}} | {{.P99}} | {{x .P99Ratio}} | {{n .Allocations}} | {{x .AllocsRatio}} | {{x .PeakRatio}} |
 {{- end}}
 `))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 
 	"portico.dev/e2e/bench/environment"
@@ -88,30 +89,58 @@ type Target struct {
 	Kept bool    `json:"kept"`
 }
 
+// worst is the largest number of the ordinary user's rows, and where it is.
+func (r *Report) worst(is func(Row) bool, number func(Row) float64) (worst float64, where string) {
+	worst = math.Inf(-1)
+	for _, row := range r.Rows {
+		if got := number(row); row.Who == user && is(row) && got > worst {
+			worst, where = got, row.String()
+		}
+	}
+	return worst, where
+}
+
+// TargetsToNginx judges the front door for an ordinary user by nginx. Without nginx there are none.
+func (r *Report) TargetsToNginx() []Target {
+	if !slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Who == nginx }) {
+		return nil
+	}
+	crowded := func(r Row) bool { return r.Clients > 1 }
+	post := func(r Row) bool { return r.Operation == operations[2].name }
+	cpu := func(r Row) float64 { return r.CPUToNginx.Median }
+	var all []Target
+	for _, t := range []struct {
+		what   string
+		limit  float64
+		is     func(Row) bool
+		number func(Row) float64
+	}{
+		{"CPU of GET 1 KB and list 100 KB, HTTP/2, at 32 and 256", 1.3, func(r Row) bool { return crowded(r) && r.HTTP2 && !post(r) }, cpu},
+		{"CPU over HTTP/1.1 and of POST, at 32 and 256", 1.5, func(r Row) bool { return crowded(r) && (!r.HTTP2 || post(r)) }, cpu},
+		{"CPU one at a time", 2, func(r Row) bool { return !crowded(r) }, cpu},
+		{"p99 in any cell", 1.1, func(Row) bool { return true }, func(r Row) float64 { return r.P99ToNginx.Median }},
+	} {
+		got, where := r.worst(t.is, t.number)
+		all = append(all, Target{What: t.what, Limit: t.limit, Got: got, Cell: where, Kept: got <= t.limit})
+	}
+	return all
+}
+
 // Targets judges the front door for an ordinary user, by the bare proxy that speaks HTTP/2 to the backend.
 func (r *Report) Targets() []Target {
-	rows := func(is func(Row) bool, number func(Row) float64) (worst float64, where string) {
-		worst = math.Inf(-1)
-		for _, row := range r.Rows {
-			if got := number(row); row.Who == user && is(row) && got > worst {
-				worst, where = got, row.String()
-			}
-		}
-		return worst, where
-	}
 	cpu := func(r Row) float64 { return r.CPUToH2.Median }
 	crowded := func(r Row) bool { return r.Clients > 1 }
 	var all []Target
 	add := func(what string, limit, got float64, where string) {
 		all = append(all, Target{What: what, Limit: limit, Got: got, Cell: where, Kept: got <= limit})
 	}
-	got, where := rows(func(r Row) bool { return r.of.name == operations[0].name && crowded(r) }, cpu)
+	got, where := r.worst(func(r Row) bool { return r.of.name == operations[0].name && crowded(r) }, cpu)
 	add("CPU of GET 1 KB at 32 and 256", 1.0, got, where)
-	got, where = rows(func(r Row) bool { return r.of.name == operations[1].name }, cpu)
+	got, where = r.worst(func(r Row) bool { return r.of.name == operations[1].name }, cpu)
 	add("CPU of list 100 KB", 0.8, got, where)
-	got, where = rows(func(Row) bool { return true }, cpu)
+	got, where = r.worst(func(Row) bool { return true }, cpu)
 	add("CPU in any cell", 1.15, got, where)
-	got, where = rows(func(Row) bool { return true }, func(r Row) float64 { return r.P99ToH2.Median })
+	got, where = r.worst(func(Row) bool { return true }, func(r Row) float64 { return r.P99ToH2.Median })
 	add("p99 in any cell", 1.2, got, where)
 	for _, w := range r.Watches {
 		if w.Who == user && w.HTTP2 {

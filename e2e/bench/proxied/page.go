@@ -11,7 +11,7 @@ import (
 // Markdown is the page of the report.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
-	err := page.Execute(&b, map[string]any{"R": r, "Groups": r.groups(), "Targets": r.Targets(), "IdleFront": r.Idle[user], "IdleBare": r.Idle[bareH2]})
+	err := page.Execute(&b, map[string]any{"R": r, "Groups": r.groups(), "Targets": r.Targets(), "ToNginx": r.TargetsToNginx(), "IdleFront": r.Idle[user], "IdleBare": r.Idle[bareH2]})
 	return b.Bytes(), err
 }
 
@@ -44,7 +44,12 @@ func times(s measure.Spread) string {
 
 var page = template.Must(template.New("proxied").Funcs(template.FuncMap{
 	"x": times, "protocol": Protocol,
-	"n":   func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
+	"n": func(s measure.Spread) string {
+		if s == (measure.Spread{}) { // nobody counts what nginx allocates
+			return ""
+		}
+		return fmt.Sprintf("%.0f", s.Median)
+	},
 	"two": func(f float64) string { return fmt.Sprintf("%.2fx", f) },
 	"yes": func(b bool) string { return map[bool]string{true: "yes", false: "**no**"}[b] },
 }).Parse(`# Proxied requests, compared with a bare reverse proxy
@@ -52,7 +57,7 @@ var page = template.Must(template.New("proxied").Funcs(template.FuncMap{
 Made by ` + "`make bench`" + ` on {{.R.Machine}}
 {{.R.Rounds}} rounds of {{.R.Cell}} for each cell; the run took {{printf "%.0f" .R.Took.Seconds}} s.
 
-The backend, two bare ` + "`httputil.ReverseProxy`" + ` servers, the front door and the clients run on one machine. Each server is a
+The backend, two bare ` + "`httputil.ReverseProxy`" + ` servers, nginx where it is installed, the front door and the clients run on one machine. Each server is a
 separate process. Connections to the backend use TLS with client certificates. The bare proxies neither authenticate nor log
 requests. The front door authenticates a token, authorizes by RBAC, applies API Priority and Fairness, and writes audit events
 at level Metadata to a file.
@@ -69,13 +74,25 @@ requests per second describe all processes together.
 {{- range .Targets}}
 | {{.What}} | {{two .Limit}} | {{two .Got}} | {{.Cell}} | {{yes .Kept}} |
 {{- end}}
+{{if .ToNginx}}
+## Targets: the same user, compared with nginx
+
+nginx has one worker process, speaks HTTP/1.1 over TLS with client certificates to the backend, and keeps these connections. It does none of the
+things that the front door does for a request either.
+
+| | at most | worst median | in | met |
+|---|---|---|---|---|
+{{- range .ToNginx}}
+| {{.What}} | {{two .Limit}} | {{two .Got}} | {{.Cell}} | {{yes .Kept}} |
+{{- end}}
+{{end -}}
 {{range .Groups}}
 ## {{.Title}}
 
-| at once | | CPU us | to bare, HTTP/2 out | to bare, HTTP/1.1 out | requests/s | p50 ms | p99 ms | p99 to bare | backend, client CPU us | allocations | RSS MiB |
-|---|---|---|---|---|---|---|---|---|---|---|---|
+| at once | | CPU us | to bare, HTTP/2 out | to bare, HTTP/1.1 out | to nginx | requests/s | p50 ms | p99 ms | p99 to bare | p99 to nginx | backend, client CPU us | allocations | peak MiB |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 {{- range .Rows}}
-| {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPUToH2}} | {{x .CPUToH1}} | {{n .PerSecond}} | {{.P50}} | {{.P99}} | {{x .P99ToH2}} | {{n .BackendCPU}}, {{n .ClientCPU}} | {{n .Allocations}} | {{n .RSS}} |
+| {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPUToH2}} | {{x .CPUToH1}} | {{x .CPUToNginx}} | {{n .PerSecond}} | {{.P50}} | {{.P99}} | {{x .P99ToH2}} | {{x .P99ToNginx}} | {{n .BackendCPU}}, {{n .ClientCPU}} | {{n .Allocations}} | {{n .Peak}} |
 {{- end}}
 {{end}}
 ## Watches
@@ -84,10 +101,10 @@ The backend sends a thousand events a second of about 300 bytes each. The backen
 delay is the difference of their times. An idle front door is a complete API server with an etcd and uses {{printf "%.0f" .IdleFront}} us of CPU a
 second; a bare proxy uses {{printf "%.0f" .IdleBare}}. A thousandth of that is part of the CPU of each event. "Its own" leaves it out.
 
-| streams | | CPU us of an event | to bare, HTTP/2 out | to bare, HTTP/1.1 out | its own | its own, to bare | p50 ms | p99 ms | backend, client CPU us | RSS MiB |
+| streams | | CPU us of an event | to bare, HTTP/2 out | to bare, HTTP/1.1 out | its own | its own, to bare | p50 ms | p99 ms | backend, client CPU us | peak MiB |
 |---|---|---|---|---|---|---|---|---|---|---|
 {{- range .R.Watches}}
-| {{.Streams}}, {{protocol .HTTP2}} | {{.Who}} | {{.CPU}} | {{x .CPUToH2}} | {{x .CPUToH1}} | {{.Own}} | {{x .OwnToH2}} | {{.P50}} | {{.P99}} | {{n .BackendCPU}}, {{n .ClientCPU}} | {{n .RSS}} |
+| {{.Streams}}, {{protocol .HTTP2}} | {{.Who}} | {{.CPU}} | {{x .CPUToH2}} | {{x .CPUToH1}} | {{.Own}} | {{x .OwnToH2}} | {{.P50}} | {{.P99}} | {{n .BackendCPU}}, {{n .ClientCPU}} | {{n .Peak}} |
 {{- end}}
 
 ## The cost of single settings

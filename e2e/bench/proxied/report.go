@@ -1,6 +1,7 @@
 package proxied
 
 import (
+	"slices"
 	"time"
 
 	"portico.dev/e2e/bench/environment"
@@ -32,11 +33,14 @@ type Row struct {
 	BackendCPU  measure.Spread `json:"backendCPUus"`
 	ClientCPU   measure.Spread `json:"clientCPUus"`
 	Allocations measure.Spread `json:"serverAllocations"`
-	RSS         measure.Spread `json:"serverRSSMiB"`
+	Peak        measure.Spread `json:"serverPeakMiB"`
 	// The ratios are to the bare proxies: of CPU to each, of p99 to the one that speaks HTTP/2.
 	CPUToH2 measure.Spread `json:"cpuToBareHTTP2"`
 	CPUToH1 measure.Spread `json:"cpuToBareHTTP1"`
 	P99ToH2 measure.Spread `json:"p99ToBareHTTP2"`
+	// These are to nginx, if it is installed.
+	CPUToNginx measure.Spread `json:"cpuToNginx,omitzero"`
+	P99ToNginx measure.Spread `json:"p99ToNginx,omitzero"`
 
 	stretches []environment.Interval
 }
@@ -52,7 +56,7 @@ type WatchRow struct {
 	Own        measure.Spread `json:"serverCPUusWithoutIdle"`
 	BackendCPU measure.Spread `json:"backendCPUus"`
 	ClientCPU  measure.Spread `json:"clientCPUus"`
-	RSS        measure.Spread `json:"serverRSSMiB"`
+	Peak       measure.Spread `json:"serverPeakMiB"`
 	OwnToH2    measure.Spread `json:"cpuWithoutIdleToBareHTTP2"`
 	CPUToH2    measure.Spread `json:"cpuToBareHTTP2"`
 	CPUToH1    measure.Spread `json:"cpuToBareHTTP1"`
@@ -74,6 +78,8 @@ func summarize(rows []Row) { summarizeAgainst(rows, placeH2, placeH1) }
 
 // summarizeAgainst fills rows of one cell, whose ratios are to two of them.
 func summarizeAgainst(rows []Row, h2, h1 int) {
+	beside := slices.IndexFunc(rows, func(r Row) bool { return r.Who == nginx })
+	p99 := func(s environment.Interval) float64 { return ms(s.P99) }
 	for i := range rows {
 		row := &rows[i]
 		of := func(number func(environment.Interval) float64) measure.Spread {
@@ -81,15 +87,19 @@ func summarizeAgainst(rows []Row, h2, h1 int) {
 		}
 		row.PerSecond = of(func(s environment.Interval) float64 { return s.PerSecond })
 		row.P50 = of(func(s environment.Interval) float64 { return ms(s.P50) })
-		row.P99 = of(func(s environment.Interval) float64 { return ms(s.P99) })
+		row.P99 = of(p99)
 		row.CPU = of(serverCPU)
 		row.BackendCPU = of(func(s environment.Interval) float64 { return us(s.Backend) })
 		row.ClientCPU = of(func(s environment.Interval) float64 { return us(s.Client) })
 		row.Allocations = of(func(s environment.Interval) float64 { return s.Allocations })
-		row.RSS = of(func(s environment.Interval) float64 { return mib(s.RSS) })
+		row.Peak = of(func(s environment.Interval) float64 { return mib(s.Peak) })
 		row.CPUToH2 = measure.Ratio(row.stretches, rows[h2].stretches, serverCPU)
 		row.CPUToH1 = measure.Ratio(row.stretches, rows[h1].stretches, serverCPU)
-		row.P99ToH2 = measure.Ratio(row.stretches, rows[h2].stretches, func(s environment.Interval) float64 { return ms(s.P99) })
+		row.P99ToH2 = measure.Ratio(row.stretches, rows[h2].stretches, p99)
+		if beside >= 0 {
+			row.CPUToNginx = measure.Ratio(row.stretches, rows[beside].stretches, serverCPU)
+			row.P99ToNginx = measure.Ratio(row.stretches, rows[beside].stretches, p99)
+		}
 	}
 }
 
@@ -117,7 +127,7 @@ func summarizeWatches(rows []WatchRow, idle map[string]float64, lasted time.Dura
 		row.CPU = of(deliveryCPU)
 		row.BackendCPU = of(func(d environment.Delivery) float64 { return us(d.Backend) })
 		row.ClientCPU = of(func(d environment.Delivery) float64 { return us(d.Client) })
-		row.RSS = of(func(d environment.Delivery) float64 { return mib(d.RSS) })
+		row.Peak = of(func(d environment.Delivery) float64 { return mib(d.Peak) })
 		row.CPUToH2 = measure.Ratio(row.deliveries, rows[placeH2].deliveries, deliveryCPU)
 		row.CPUToH1 = measure.Ratio(row.deliveries, rows[placeH1].deliveries, deliveryCPU)
 	}

@@ -56,16 +56,58 @@ func TestRatiosAreTakenInEachRound(t *testing.T) {
 func TestTwoBuildsAreCompared(t *testing.T) {
 	ratio := func(f float64) measure.Spread { return measure.Spread{Median: f, Min: f, Max: f} }
 	b := &Builds{Rows: []BuildRow{
-		{Cell: Cell{Operation: "GET 1 KB", HTTP2: true, Clients: 32}, CPURatio: ratio(0.5), P99Ratio: ratio(1), AllocsRatio: ratio(1), RSSRatio: ratio(1)},
-		{Cell: Cell{Operation: "GET 1 KB", Clients: 32}, CPURatio: ratio(2), P99Ratio: ratio(1), AllocsRatio: ratio(1), RSSRatio: ratio(4)},
+		{Cell: Cell{Operation: "GET 1 KB", HTTP2: true, Clients: 32}, CPURatio: ratio(0.5), P99Ratio: ratio(1), AllocsRatio: ratio(1), PeakRatio: ratio(1)},
+		{Cell: Cell{Operation: "GET 1 KB", Clients: 32}, CPURatio: ratio(2), P99Ratio: ratio(1), AllocsRatio: ratio(1), PeakRatio: ratio(4)},
 	}}
 	page, err := b.Markdown()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"CPU 1.00x, p99 1.00x, allocations 1.00x, RSS 2.00x", "| GET 1 KB | HTTP/2 | 32 |", "0.50x (0.50..0.50)"} {
+	for _, want := range []string{"CPU 1.00x, p99 1.00x, allocations 1.00x, peak memory 2.00x", "| GET 1 KB | HTTP/2 | 32 |", "0.50x (0.50..0.50)"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
+	}
+}
+
+// nginx is judged in each cell where it was asked; on a machine without it nothing is said of it.
+func TestTargetsToNginx(t *testing.T) {
+	interval := func(cpu, p99 time.Duration) []environment.Interval {
+		return []environment.Interval{{Server: cpu, Answer: environment.Answer{P99: p99}}}
+	}
+	var rows []Row
+	for _, c := range Cells() {
+		cell := []Row{
+			{Cell: c, Who: direct, stretches: interval(1000, time.Millisecond)}, {Cell: c, Who: bareH2, stretches: interval(1000, 10*time.Millisecond)}, {Cell: c, Who: bareH1, stretches: interval(1000, 10*time.Millisecond)},
+			{Cell: c, Who: admin, stretches: interval(1000, 10*time.Millisecond)}, {Cell: c, Who: user, stretches: interval(1400, 12*time.Millisecond)},
+			{Cell: c, Who: nginx, stretches: interval(1000, 10*time.Millisecond)},
+		}
+		summarize(cell)
+		rows = append(rows, cell...)
+	}
+	r := &Report{Rows: rows}
+	kept := map[bool]int{}
+	for _, target := range r.TargetsToNginx() {
+		kept[target.Kept]++
+		if want := map[bool]float64{true: 1.4, false: 1.2}[strings.HasPrefix(target.What, "CPU")]; target.Got != want {
+			t.Errorf("%s: %v, want %v", target.What, target.Got, want)
+		}
+	}
+	if kept[true] != 2 || kept[false] != 2 {
+		t.Errorf("kept and not: %v", kept)
+	}
+	page, err := r.Markdown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "compared with nginx") || !strings.Contains(string(page), "| 32 | front door, user by RBAC |") {
+		t.Errorf("the page says nothing of nginx:\n%s", page)
+	}
+	r.Rows = rows[:5]
+	if got := r.TargetsToNginx(); got != nil {
+		t.Errorf("without nginx: %+v", got)
+	}
+	if page, err = r.Markdown(); err != nil || strings.Contains(string(page), "compared with nginx") {
+		t.Errorf("without nginx: %v\n%s", err, page)
 	}
 }

@@ -21,7 +21,7 @@ type Settings struct {
 	Idle time.Duration
 }
 
-// Full is what the record is made with: six minutes.
+// Full is what the record is made with: six minutes and a half.
 func Full() Settings {
 	return Settings{
 		Rounds: 5, WatchRounds: 3, Warm: 70 * time.Millisecond, Cell: 360 * time.Millisecond, Watch: 2200 * time.Millisecond,
@@ -46,6 +46,7 @@ const (
 	direct = "straight to the backend"
 	bareH2 = "bare ReverseProxy, HTTP/2 out"
 	bareH1 = "bare ReverseProxy, HTTP/1.1 out"
+	nginx  = "nginx, HTTP/1.1 out"
 	admin  = "front door, administrator"
 	user   = "front door, user by RBAC"
 )
@@ -99,10 +100,18 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings
 		return err
 	}
 	all = append(all, who{admin, front.Server, environment.AdminToken}, who{user, front.Server, environment.UserToken})
+	asked := all // and for requests nginx too, if it is installed
+	if environment.Nginx() != "" {
+		other, err := y.StartNginx("nginx", 0)
+		if err != nil {
+			return err
+		}
+		asked = append(slices.Clip(all), who{name: nginx, server: other})
+	}
 	if err := environment.Pause(ctx, s.Settle); err != nil {
 		return err
 	}
-	if err := r.requests(ctx, all, backend, s, say); err != nil {
+	if err := r.requests(ctx, asked, backend, s, say); err != nil {
 		return err
 	}
 	say("all of them are left alone")

@@ -31,7 +31,11 @@ type Row struct {
 	Own      float64        `json:"ownCPUus"`
 	OwnRatio float64        `json:"ownCPUToFirst"`
 	P99      measure.Spread `json:"p99ms"`
-	RSS      float64        `json:"rss"`
+	// Peak is the peak resident memory while it was asked.
+	Peak measure.Spread `json:"rssPeak"`
+	RSS  float64        `json:"rss"`
+	// PeakFilled is the peak from the start until it was left alone.
+	PeakFilled float64 `json:"filledRSSPeak"`
 	// Kept is what a collection left.
 	Kept float64 `json:"heapKept"`
 	// IdleCPU is seconds of a minute in which nobody asks anything.
@@ -48,6 +52,8 @@ type StreamRow struct {
 	Each    float64 `json:"bytesEach"`
 	RSS     float64 `json:"rss"`
 	CPU     float64 `json:"openingCPUus"`
+	// Peak is the peak resident memory from their opening on.
+	Peak float64 `json:"rssPeak"`
 }
 
 // summarize fills the rows of what was asked by turns. A collection of garbage falls into one stretch and not into the next,
@@ -67,6 +73,7 @@ func summarize(all []*subject) {
 		}
 		f.row.CPU = measure.Of(f.stretches, func(s environment.Interval) float64 { return float64(s.Server) / float64(time.Microsecond) })
 		f.row.P99 = measure.Of(f.stretches, func(s environment.Interval) float64 { return float64(s.P99) / float64(time.Millisecond) })
+		f.row.Peak = measure.Of(f.stretches, func(s environment.Interval) float64 { return float64(s.Peak) })
 		f.row.Ratio = measure.SpreadOf(ratios)
 		idle := f.row.IdleCPU / time.Minute.Seconds() * lasted
 		f.row.Own = (used.Seconds() - idle) * 1e6 / float64(requests)
@@ -124,10 +131,10 @@ own Service, group and backend; all backends answer at one address. Numbers are 
 brackets. Ratios are computed within each round. "Its own" is the CPU of all rounds together, garbage collection included,
 minus the idle CPU below. An idle front door pings and probes every backend.
 
-| APIServices | bindings | CPU us of a request | to the first row | its own | its own, to the first row | p99 ms | a new APIService answers after, ms |
-|---|---|---|---|---|---|---|---|
+| APIServices | bindings | CPU us of a request | to the first row | its own | its own, to the first row | p99 ms | a new APIService answers after, ms | peak MiB |
+|---|---|---|---|---|---|---|---|---|
 {{- range .Rows}}
-| {{.APIServices}} | {{.Bindings}} | {{.CPU}} | {{x .Ratio}} | {{f1 .Own}} | {{printf "%.2fx" .OwnRatio}} | {{.P99}} | {{.Appeared}} |
+| {{.APIServices}} | {{.Bindings}} | {{.CPU}} | {{x .Ratio}} | {{f1 .Own}} | {{printf "%.2fx" .OwnRatio}} | {{.P99}} | {{.Appeared}} | {{mib .Peak.Max}} |
 {{- end}}
 
 Targets: a request's own CPU between 0.95x and 1.05x; the first answer of a new APIService in less than 1,000 ms.
@@ -139,10 +146,10 @@ those of the first row. It includes the APIService's objects in etcd, watch cach
 Memory is read {{printf "%.0f" .Settings.Rest.Seconds}} s after all objects were created, idle CPU in the {{printf "%.0f" .Settings.Idle.Seconds}} s after that. The front door fetches the documents of new
 backends more often for some minutes; the idle CPU includes this.
 
-| APIServices | bindings | RSS MiB | kept MiB | each more, KiB RSS | each more, KiB kept | CPU s of an idle minute | registered in s | bound in s |
-|---|---|---|---|---|---|---|---|---|
+| APIServices | bindings | RSS MiB | kept MiB | each more, KiB RSS | each more, KiB kept | CPU s of an idle minute | registered in s | bound in s | peak MiB until then |
+|---|---|---|---|---|---|---|---|---|---|
 {{- range .Rows}}
-| {{.APIServices}} | {{.Bindings}} | {{mib .RSS}} | {{mib .Kept}} | {{$.ExtraRSS .}} | {{$.ExtraKept .}} | {{f1 .IdleCPU}} | {{s .Registered}} | {{if .Bindings}}{{s .Bound}}{{end}} |
+| {{.APIServices}} | {{.Bindings}} | {{mib .RSS}} | {{mib .Kept}} | {{$.ExtraRSS .}} | {{$.ExtraKept .}} | {{f1 .IdleCPU}} | {{s .Registered}} | {{if .Bindings}}{{s .Bound}}{{end}} | {{mib .PeakFilled}} |
 {{- end}}
 
 Targets: each more APIService under 50 KiB, its documents not counted; under 2 CPU seconds in an idle minute with 1,000 APIServices.
@@ -151,10 +158,10 @@ Targets: each more APIService under 50 KiB, its documents not counted; under 2 C
 
 Watches over HTTP/2, 50 to a connection, through the server to the backend.
 
-| | watches | KiB each | RSS MiB | CPU us to open one |
-|---|---|---|---|---|
+| | watches | KiB each | RSS MiB | CPU us to open one | peak MiB |
+|---|---|---|---|---|---|
 {{- range .Streams}}
-| {{.Who}} | {{.Streams}} | {{kib .Each}} | {{mib .RSS}} | {{printf "%.0f" .CPU}} |
+| {{.Who}} | {{.Streams}} | {{kib .Each}} | {{mib .RSS}} | {{printf "%.0f" .CPU}} | {{mib .Peak}} |
 {{- end}}
 
 Target: under 60 KiB each.

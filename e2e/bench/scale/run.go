@@ -175,6 +175,11 @@ func (r *Report) remember(ctx context.Context, all []*subject, s Settings) error
 			return err
 		}
 		f.row.RSS = float64(rss)
+		peak, err := measure.PeakRSS(f.PID)
+		if err != nil {
+			return err
+		}
+		f.row.PeakFilled = float64(peak)
 	}
 	return nil
 }

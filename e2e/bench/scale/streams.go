@@ -43,6 +43,9 @@ func idle(ctx context.Context, server *environment.Server, s Settings) (StreamRo
 	if err := environment.Pause(ctx, s.Rest/5); err != nil {
 		return StreamRow{}, err
 	}
+	if err := measure.ResetPeakRSS(server.PID); err != nil {
+		return StreamRow{}, err
+	}
 	before, err := measure.RSS(server.PID)
 	if err != nil {
 		return StreamRow{}, err
@@ -68,8 +71,12 @@ func idle(ctx context.Context, server *environment.Server, s Settings) (StreamRo
 	if err != nil {
 		return StreamRow{}, err
 	}
+	peak, err := measure.PeakRSS(server.PID)
+	if err != nil {
+		return StreamRow{}, err
+	}
 	return StreamRow{
-		Streams: s.Streams, Each: float64(after-before) / float64(s.Streams), RSS: float64(after),
+		Streams: s.Streams, Each: float64(after-before) / float64(s.Streams), RSS: float64(after), Peak: float64(peak),
 		CPU: float64((opened - cpu).Microseconds()) / float64(s.Streams),
 	}, streams.Broken()
 }

@@ -20,11 +20,12 @@ type poll struct {
 	lasted          time.Duration
 	p50, p99        time.Duration
 	server, backend time.Duration // CPU
+	peak            int64         // resident memory of the server
 }
 
 // pollers lets clients with connections of their own ask for the same long list at an interval, each at another moment of it.
 func (r *Report) pollers(ctx context.Context, subjects []subject, backend *environment.Server, s Settings, say func(string, ...any)) error {
-	polled := slices.DeleteFunc(slices.Clone(subjects), func(w subject) bool { return w.name == same })
+	polled := slices.DeleteFunc(slices.Clone(subjects), func(w subject) bool { return w.name == same || isFloor(w) })
 	polls := make([][]poll, len(polled))
 	for round := range s.PollRounds {
 		for _, k := range order(len(polled), round) {
@@ -43,6 +44,9 @@ func (r *Report) pollers(ctx context.Context, subjects []subject, backend *envir
 }
 
 func pollOnce(ctx context.Context, w subject, backend *environment.Server, s Settings) (p poll, err error) {
+	if err := measure.ResetPeakRSS(w.server.PID); err != nil {
+		return p, err
+	}
 	pids := [2]int{w.server.PID, backend.PID}
 	var was, is [2]time.Duration
 	before, err := backend.Requests()
@@ -82,7 +86,8 @@ func pollOnce(ctx context.Context, w subject, backend *environment.Server, s Set
 	p.requests, p.backendRequests = len(delays), after-before
 	p.p50, p.p99 = measure.Quantile(delays, 0.5), measure.Quantile(delays, 0.99)
 	p.server, p.backend = is[0]-was[0], is[1]-was[1]
-	return p, nil
+	p.peak, err = measure.PeakRSS(w.server.PID)
+	return p, err
 }
 
 // pollAs is one poller.

@@ -59,7 +59,7 @@ type Row struct {
 	P50        measure.Spread `json:"p50ms"`
 	P99        measure.Spread `json:"p99ms"`
 	BackendCPU measure.Spread `json:"backendCPUus"`
-	RSS        measure.Spread `json:"rssMiB"`
+	Peak       measure.Spread `json:"peakMiB"`
 
 	intervals []environment.Interval
 }
@@ -75,6 +75,7 @@ type PollRow struct {
 	BackendCPU measure.Spread `json:"backendCPUmsPerSecond"`
 	P50        measure.Spread `json:"p50ms"`
 	P99        measure.Spread `json:"p99ms"`
+	Peak       measure.Spread `json:"serverPeakMiB"`
 }
 
 // WatchRow is one server with watches. CPU is microseconds of one event to one client.
@@ -85,15 +86,17 @@ type WatchRow struct {
 	BackendCPU measure.Spread `json:"backendCPUus"`
 	P50        measure.Spread `json:"p50ms"`
 	P99        measure.Spread `json:"p99ms"`
+	Peak       measure.Spread `json:"serverPeakMiB"`
 
 	deliveries []environment.Delivery
 }
 
-// IdleRow is a front door with idle watches; Each is bytes.
+// IdleRow is a front door with idle watches. Each is bytes of each, and Peak the peak resident memory from their opening on.
 type IdleRow struct {
 	Who     string  `json:"server"`
 	Streams int     `json:"streams"`
 	Each    float64 `json:"bytesEach"`
+	Peak    float64 `json:"rssPeak"`
 }
 
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
@@ -112,7 +115,7 @@ func summarize(rows []Row) {
 		row.P50 = measure.Of(row.intervals, func(i environment.Interval) float64 { return ms(i.P50) })
 		row.P99 = measure.Of(row.intervals, func(i environment.Interval) float64 { return ms(i.P99) })
 		row.BackendCPU = measure.Of(row.intervals, func(i environment.Interval) float64 { return us(i.Backend) })
-		row.RSS = measure.Of(row.intervals, func(i environment.Interval) float64 { return float64(i.RSS) / (1 << 20) })
+		row.Peak = measure.Of(row.intervals, func(i environment.Interval) float64 { return float64(i.Peak) / (1 << 20) })
 	}
 }
 
@@ -128,6 +131,7 @@ func summarizePolls(who string, these, bare []poll, s Settings) PollRow {
 		BackendCPU: of(func(p poll) float64 { return ms(p.backend) / p.lasted.Seconds() }),
 		P50:        of(func(p poll) float64 { return ms(p.p50) }),
 		P99:        of(func(p poll) float64 { return ms(p.p99) }),
+		Peak:       of(func(p poll) float64 { return float64(p.peak) / (1 << 20) }),
 	}
 }
 
@@ -150,6 +154,7 @@ func summarizeWatches(rows []WatchRow, quiet []time.Duration, s Settings) {
 		row.BackendCPU = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return us(d.Backend) })
 		row.P50 = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return ms(d.P50) })
 		row.P99 = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return ms(d.P99) })
+		row.Peak = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return float64(d.Peak) / (1 << 20) })
 	}
 }
 
@@ -167,7 +172,7 @@ func (r *Report) Targets() []Target {
 		targets = append(targets, Target{what, limit, got, got <= limit})
 	}
 	for _, row := range r.Rows {
-		if row.Who == all && row.Operation == "GET 1 KB" && row.HTTP2 && row.Clients == 256 {
+		if row.Who == all && row.target() {
 			add("CPU of a shared GET of 1 KB, HTTP/2, 256 at once, to the bare proxy", 0.25, row.CPURatio.Median)
 		}
 	}
@@ -189,11 +194,23 @@ func (r *Report) Targets() []Target {
 	return targets
 }
 
+// target is the cell that the first target is about.
+func (c Cell) target() bool { return c.Operation == "GET 1 KB" && c.HTTP2 && c.Clients == 256 }
+
+// row is that of a server in the cell of the first target. Without one it is empty.
+func (r *Report) row(who string) Row {
+	i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.Who == who && row.target() })
+	if i < 0 {
+		return Row{}
+	}
+	return r.Rows[i]
+}
+
 // Markdown is the page of the report.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, map[string]any{
-		"R": r, "Targets": r.Targets(), "Items": environment.PodMetrics,
+		"R": r, "Targets": r.Targets(), "Items": environment.PodMetrics, "Floor": r.row(floor), "Library": r.row(library), "All": r.row(all),
 		"Nginx": slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Who == nginx }),
 	})
 	return b.Bytes(), err
@@ -205,7 +222,9 @@ var page = template.Must(template.New("shared").Funcs(template.FuncMap{
 	"x": times, "protocol": protocol,
 	"n":   func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
 	"kib": func(f float64) string { return fmt.Sprintf("%.1f", f/1024) },
+	"mib": func(f float64) string { return fmt.Sprintf("%.0f", f/(1<<20)) },
 	"two": func(f float64) string { return fmt.Sprintf("%.2f", f) },
+	"one": func(f float64) string { return fmt.Sprintf("%.1f", f) },
 	"yes": func(b bool) string { return map[bool]string{true: "yes", false: "**no**"}[b] },
 }).Parse(`# Shared reads
 
@@ -225,22 +244,26 @@ nginx was not installed on the machine.
 | {{.What}} | {{two .Limit}} | {{two .Got}} | {{yes .Kept}} |
 {{- end}}
 
+The floors are servers that do nothing but write an object from memory: with the HTTP and the TLS of the front door, and with net/http. No
+front door can use less with the same HTTP and TLS. In the cell of the first target our floor is {{two .Floor.CPURatio.Median}} of the bare proxy,
+{{one .Floor.CPU.Median}} us of the front door's {{one .All.CPU.Median}} us, and that of net/http {{two .Library.CPURatio.Median}}.
+
 ## Requests
 
-| | at once | | CPU us | to bare | requests/s | p50 ms | p99 ms | backend CPU us | RSS MiB |
+| | at once | | CPU us | to bare | requests/s | p50 ms | p99 ms | backend CPU us | peak MiB |
 |---|---|---|---|---|---|---|---|---|---|
 {{- range .R.Rows}}
-| {{.Operation}}, {{protocol .HTTP2}} | {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPURatio}} | {{n .PerSecond}} | {{.P50}} | {{.P99}} | {{.BackendCPU}} | {{n .RSS}} |
+| {{.Operation}}, {{protocol .HTTP2}} | {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPURatio}} | {{n .PerSecond}} | {{.P50}} | {{.P99}} | {{.BackendCPU}} | {{n .Peak}} |
 {{- end}}
 
 ## Pollers
 
 {{.R.Settings.Pollers}} clients with a connection each ask for a list of {{.Items}} PodMetrics, each once in {{.R.Settings.Every}}, for {{.R.Settings.PollFor}}. CPU is milliseconds per second.
 
-| | requests | at the backend | in each maxAge | CPU ms/s | to bare | backend CPU ms/s | p50 ms | p99 ms |
-|---|---|---|---|---|---|---|---|---|
+| | requests | at the backend | in each maxAge | CPU ms/s | to bare | backend CPU ms/s | p50 ms | p99 ms | peak MiB |
+|---|---|---|---|---|---|---|---|---|---|
 {{- range .R.Polls}}
-| {{.Who}} | {{n .Requests}} | {{n .AtBackend}} | {{two .PerMaxAge.Median}} | {{.CPU}} | {{x .CPURatio}} | {{.BackendCPU}} | {{.P50}} | {{.P99}} |
+| {{.Who}} | {{n .Requests}} | {{n .AtBackend}} | {{two .PerMaxAge.Median}} | {{.CPU}} | {{x .CPURatio}} | {{.BackendCPU}} | {{.P50}} | {{.P99}} | {{n .Peak}} |
 {{- end}}
 
 ## Watches
@@ -248,17 +271,17 @@ nginx was not installed on the machine.
 {{.R.Settings.Streams}} watches over HTTP/2, 50 on a connection, with an event of about 400 bytes a second each. What a server uses in the same time by itself
 is left out: an idle front door is a whole API server with an etcd.
 
-| | CPU us of an event | to watches that are not shared | backend CPU us | p50 ms | p99 ms |
-|---|---|---|---|---|---|
+| | CPU us of an event | to watches that are not shared | backend CPU us | p50 ms | p99 ms | peak MiB |
+|---|---|---|---|---|---|---|
 {{- range .R.Watches}}
-| {{.Who}} | {{.CPU}} | {{x .CPURatio}} | {{.BackendCPU}} | {{.P50}} | {{.P99}} |
+| {{.Who}} | {{.CPU}} | {{x .CPURatio}} | {{.BackendCPU}} | {{.P50}} | {{.P99}} | {{n .Peak}} |
 {{- end}}
 
 Events of shared watches come for all clients at once, those of others spread over the second: their delays are not comparable.
 
-| idle watches | | KiB each |
-|---|---|---|
+| idle watches | | KiB each | peak MiB |
+|---|---|---|---|
 {{- range .R.Idle}}
-| {{.Streams}} | {{.Who}} | {{kib .Each}} |
+| {{.Streams}} | {{.Who}} | {{kib .Each}} | {{mib .Peak}} |
 {{- end}}
 `))

@@ -73,6 +73,8 @@ const (
 	alone      = "front door, each read sent"
 	same       = "front door, sharedReads of the same caller"
 	all        = "front door, sharedReads of all callers"
+	floor      = "floor: our HTTP, an object in memory"
+	library    = "floor: net/http, an object in memory"
 )
 
 // The groups of the front door, which are at the same backend.
@@ -147,8 +149,20 @@ func start(ctx context.Context, y *environment.Environment, s Settings) ([]subje
 		return nil, err
 	}
 	user := func(name string, group int) subject { return subject{name, front.Server, environment.UserToken, group} }
-	return append(subjects, user(alone, groupAlone), user(same, groupSame), user(all, groupAll)), nil
+	subjects = append(subjects, user(alone, groupAlone), user(same, groupSame), user(all, groupAll))
+	ours, err := y.Floor()
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := y.LibraryFloor()
+	if err != nil {
+		return nil, err
+	}
+	return append(subjects, subject{name: floor, server: ours}, subject{name: library, server: theirs}), nil
 }
+
+// isFloor reports whether a subject is there for requests alone.
+func isFloor(w subject) bool { return w.name == floor || w.name == library }
 
 // openFront starts a front door with the groups.
 func openFront(ctx context.Context, y *environment.Environment, name string, s Settings) (*environment.Front, error) {

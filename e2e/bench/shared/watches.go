@@ -96,11 +96,11 @@ func (r *Report) idleWatches(ctx context.Context, y *environment.Environment, s 
 			return err
 		}
 		w := subject{name, front.Server, environment.UserToken, []int{groupAlone, groupAll}[i]}
-		each, err := idle(ctx, w, s)
+		each, peak, err := idle(ctx, w, s)
 		if err != nil {
 			return fmt.Errorf("%d idle watches, %s: %w", s.IdleStreams, name, err)
 		}
-		r.Idle = append(r.Idle, IdleRow{Who: name, Streams: s.IdleStreams, Each: each})
+		r.Idle = append(r.Idle, IdleRow{Who: name, Streams: s.IdleStreams, Each: each, Peak: peak})
 		if err := front.Stop(); err != nil {
 			return err
 		}
@@ -108,26 +108,33 @@ func (r *Report) idleWatches(ctx context.Context, y *environment.Environment, s 
 	return nil
 }
 
-// idle returns the bytes that each watch takes.
-func idle(ctx context.Context, w subject, s Settings) (float64, error) {
+// idle returns the bytes that each watch takes, and the peak resident memory of the server.
+func idle(ctx context.Context, w subject, s Settings) (each, peak float64, err error) {
 	if err := environment.Pause(ctx, s.Rest); err != nil {
-		return 0, err
+		return 0, 0, err
+	}
+	if err := measure.ResetPeakRSS(w.server.PID); err != nil {
+		return 0, 0, err
 	}
 	before, err := measure.RSS(w.server.PID)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	streams, err := environment.Open(ctx, w.server, watchAsk(w, ""), s.IdleStreams)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer streams.Close()
 	if err := environment.Pause(ctx, s.Rest); err != nil { // until what opening took is given back
-		return 0, err
+		return 0, 0, err
 	}
 	after, err := measure.RSS(w.server.PID)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return float64(after-before) / float64(s.IdleStreams), streams.Broken()
+	highest, err := measure.PeakRSS(w.server.PID)
+	if err != nil {
+		return 0, 0, err
+	}
+	return float64(after-before) / float64(s.IdleStreams), float64(highest), streams.Broken()
 }

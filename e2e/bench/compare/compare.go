@@ -1,0 +1,217 @@
+package compare
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	// beyondNoise is by how much the median of a figure must leave the range of the record to be worse: 5 %.
+	beyondNoise = 1.05
+	// beyondOne is the same for figures that were measured once, whose noise nobody knows.
+	beyondOne = 1.25
+)
+
+// Finding is a figure that is worse.
+type Finding struct {
+	Page, Figure string
+	// Record and Now are the medians, Noise the worst of the record.
+	Record, Noise, Now float64
+}
+
+func (f Finding) String() string {
+	return fmt.Sprintf("%s: %s: %.4g, was %.4g (at worst %.4g)", f.Page, f.Figure, f.Now, f.Record, f.Noise)
+}
+
+// Result is what was compared.
+type Result struct {
+	Figures int
+	Worse   []Finding
+	// Elsewhere are pages of another machine, of which only ratios were compared.
+	Elsewhere []string
+}
+
+// Directories compares the pages in fresh with those of the same name in record. It is an error if there are none.
+func Directories(record, fresh string) (Result, error) {
+	var r Result
+	files, err := filepath.Glob(filepath.Join(fresh, "*.json"))
+	if err != nil {
+		return r, err
+	}
+	pages := 0
+	for _, file := range files {
+		name := filepath.Base(file)
+		was, err := read(filepath.Join(record, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return r, err
+		}
+		is, err := read(file)
+		if err != nil {
+			return r, err
+		}
+		pages++
+		r.page(strings.TrimSuffix(name, ".json"), was, is)
+	}
+	if pages == 0 {
+		return r, fmt.Errorf("no page of %s is in %s", record, fresh)
+	}
+	if r.Figures == 0 {
+		return r, fmt.Errorf("the pages of %s and %s have no figure in common", record, fresh)
+	}
+	return r, nil
+}
+
+func read(file string) (any, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var v any
+	if err := json.Unmarshal(data, &v); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return v, nil
+}
+
+func (r *Result) page(name string, was, is any) {
+	c := comparison{Result: r, page: name}
+	if machine(was) != machine(is) {
+		c.ratiosOnly = true
+		r.Elsewhere = append(r.Elsewhere, name)
+	}
+	c.values("", "", was, is)
+}
+
+// machine is where a page was made.
+func machine(page any) string {
+	object, _ := page.(map[string]any)
+	m, _ := object["machine"].(map[string]any)
+	return fmt.Sprint(m["processor"], m["cores"], m["memoryGiB"])
+}
+
+type comparison struct {
+	*Result
+	page       string
+	ratiosOnly bool
+}
+
+// values compares two values of a key.
+func (c *comparison) values(path, key string, was, is any) {
+	switch is := is.(type) {
+	case map[string]any:
+		before, ok := was.(map[string]any)
+		if !ok || others(is) {
+			return
+		}
+		if _, ok := is["median"].(float64); ok {
+			c.spread(path, key, before, is)
+			return
+		}
+		for _, key := range slices.Sorted(maps.Keys(is)) {
+			if key != "machine" && key != "settings" {
+				c.values(path+" "+key, key, before[key], is[key])
+			}
+		}
+	case []any:
+		before, _ := was.([]any)
+		before = slices.Clone(before)
+		for _, now := range is {
+			id := identity(now)
+			at := slices.IndexFunc(before, func(v any) bool { return identity(v) == id })
+			if at < 0 {
+				continue
+			}
+			c.values(path+" ["+id+"]", key, before[at], now)
+			before = slices.Delete(before, at, at+1) // rows without a name are compared in their order
+		}
+	case float64:
+		if before, ok := was.(float64); ok {
+			c.figure(path, key, before, before, is, is, beyondOne)
+		}
+	}
+}
+
+func (c *comparison) spread(path, key string, was, is map[string]any) {
+	number := func(of map[string]any, name string) float64 { f, _ := of[name].(float64); return f }
+	worst, best := "max", "min"
+	if higherIsBetter.MatchString(key) {
+		worst, best = best, worst
+	}
+	c.figure(path, key, number(was, "median"), number(was, worst), number(is, "median"), number(is, best), beyondNoise)
+}
+
+// What the names of figures end in. Others, such as how many requests there were, are no figures.
+var (
+	higherIsBetter = regexp.MustCompile(`(^p|requestsP|frontDoorP)erSecond$`)
+	lowerIsBetter  = regexp.MustCompile(`(?i)(us|ms|mib|rss|rssPeak|heapKept|bytesEach|cpuSecondsPerMinute|cpuSeconds|allocations)$`)
+	ratio          = regexp.MustCompile(`(?i)^(own)?(cpu|p50|p99|all|hopCPU|kubeAPIServerCPU|server)\w*To[A-Z]`)
+)
+
+// figure is worse if it has left the range of the record by more than a share of it, and none of the new values is as good as the record's
+// median was.
+func (c *comparison) figure(path, key string, median, worst, now, best, beyond float64) {
+	isRatio := ratio.MatchString(key)
+	if median <= 0 || now <= 0 || c.ratiosOnly && !isRatio {
+		return
+	}
+	var worse bool
+	switch {
+	case higherIsBetter.MatchString(key):
+		worse = now < worst/beyond && best < median
+	case isRatio || lowerIsBetter.MatchString(key):
+		worse = now > worst*beyond && best > median
+	default:
+		return
+	}
+	c.Figures++
+	if worse {
+		c.Worse = append(c.Worse, Finding{c.page, strings.TrimSpace(path), median, worst, now})
+	}
+}
+
+// others reports whether a row is of a server that is not ours.
+func others(row map[string]any) bool {
+	for _, key := range []string{"server", "through", "who"} {
+		if name, ok := row[key].(string); ok {
+			name = strings.ToLower(name)
+			return !strings.HasPrefix(name, "front door") && !strings.HasPrefix(name, "portico") && !strings.Contains(name, "gateway")
+		}
+	}
+	return false
+}
+
+// counts are the numbers by which rows differ.
+var counts = []string{"clients", "watches", "apiServices", "bindings", "streams"}
+
+// identity is what tells a row from others: its texts, and how many of what there are.
+func identity(row any) string {
+	object, ok := row.(map[string]any)
+	if !ok {
+		return fmt.Sprint(row)
+	}
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		switch v := object[key].(type) {
+		case string:
+			parts = append(parts, v)
+		case bool:
+			parts = append(parts, fmt.Sprint(key, "=", v))
+		case float64:
+			if slices.Contains(counts, key) {
+				parts = append(parts, fmt.Sprint(v, " ", key))
+			}
+		}
+	}
+	return strings.Join(parts, ", ")
+}

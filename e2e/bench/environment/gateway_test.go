@@ -1,0 +1,19 @@
+package environment
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// What is measured is what is deployed.
+func TestGatewayHasTheEnvironmentOfItsManifest(t *testing.T) {
+	manifest, err := os.ReadFile("../../../deploy/gateway/deployment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, value, _ := strings.Cut(gatewayScheduler, "=")
+	if want := "{name: " + name + ", value: " + value + "}"; !strings.Contains(string(manifest), want) {
+		t.Errorf("deploy/gateway does not have %s", want)
+	}
+}

@@ -1,0 +1,92 @@
+package load
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"portico.dev/e2e/bench/environment"
+)
+
+// interval is a second in which each request took so much CPU and so long.
+func interval(requests int, cpu, p99 time.Duration) environment.Interval {
+	return environment.Interval{
+		Server: cpu, Peak: 100 << 20, Answer: environment.Answer{Requests: requests, PerSecond: float64(requests), P50: p99 / 2, P99: p99},
+	}
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-6 }
+
+// What a server does anyway is no part of what a request costs, however few requests there are.
+func TestARequestsOwnLeavesOutWhatIsDoneAnyway(t *testing.T) {
+	rows := []*APIServiceRow{
+		{APIServices: 10, stretches: []environment.Interval{interval(100, 120*time.Microsecond, 2*time.Millisecond)}, idle: []float64{0.002}},
+		{APIServices: 1000, stretches: []environment.Interval{interval(100, 620*time.Microsecond, 3*time.Millisecond)}, idle: []float64{0.052}},
+	}
+	summarizeAPIServices(rows)
+	if !near(rows[0].Own, 100) || !near(rows[1].Own, 100) || !near(rows[1].OwnRatio, 1) {
+		t.Errorf("own: %v and %v us, %vx", rows[0].Own, rows[1].Own, rows[1].OwnRatio)
+	}
+	if !near(rows[1].P99Ratio.Median, 1.5) || !near(rows[1].Ratio.Median, 620.0/120) || !near(rows[1].Idle.Median, 52) {
+		t.Errorf("%+v", rows[1])
+	}
+
+	changing := []*BindingRow{
+		{State: "no bindings", Anyway: 10, stretches: []environment.Interval{interval(1000, 30*time.Microsecond, time.Millisecond)}, collecting: []float64{2}},
+		{State: "42 change in a second", Bindings: 50_000, Anyway: 110, Changed: 42, stretches: []environment.Interval{interval(1000, 132*time.Microsecond, time.Millisecond)}, collecting: []float64{4}},
+	}
+	summarizeBindings(changing)
+	if !near(changing[0].Own, 20) || !near(changing[1].Own, 22) || !near(changing[1].OwnRatio, 1.1) || changing[1].Peak != 100<<20 {
+		t.Errorf("own: %+v and %+v", changing[0], changing[1])
+	}
+}
+
+func TestThePageHasTheTablesOfThePartsThatWereMeasured(t *testing.T) {
+	whole := &Report{
+		Settings:    Full(),
+		APIServices: []*APIServiceRow{{APIServices: 10, Peak: 7 << 20}},
+		Connections: []*ConnectionRow{{Who: "one", Connections: 10_000, PerSecond: 2000, CPU: 98.76, Ratio: 1.234, P50: 0.5, P99: 3.25, Opening: 456, Each: 12.5 * 1024, Peak: 300 << 20}},
+		Bindings:    []*BindingRow{{State: "42 change in a second", Namespaces: 5000, Bindings: 50_000, Changed: 400, Own: 25.55, OwnRatio: 1.043, Kept: 120 << 20, Peak: 500 << 20}},
+		OpenAPI: &OpenAPIRow{
+			Served: 100_400_000, Registered: 4 * time.Second, Merged: 9500 * time.Millisecond, CPU: 7.77, Before: 100 << 20, Peak: 250 << 20, Kept: 60 << 20,
+			Quiet: Asked{P50: 0.25, P99: 1.5}, Meanwhile: Asked{PerSecond: 199.6, P50: 0.75, P99: 12.5},
+		},
+	}
+	lines := map[string]string{
+		"## Requests over many APIServices": "| 10 | 0 |",
+		"## Many connections":               "| one | 10000 | 2000 | 98.8 | 1.23x | 0.50 | 3.25 | 456 | 12.5 | 300 |",
+		"## Bindings that change":           "| 50000 | 5000 | 42 change in a second | 400 | 0 |  | 0.0 | 25.6 | 1.04x |",
+		"## Much OpenAPI":                   "| 100.4 | 4.0 | 9.5 | 7.8 | 100 | 250 | 60 | 200 | 0.25 | 0.75 | 1.50 | 12.50 |\n",
+	}
+	for _, c := range []struct {
+		report *Report
+		tables int
+	}{{whole, 4}, {&Report{Settings: Full(), Connections: whole.Connections}, 1}} {
+		page, err := c.report.Markdown()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables := 0
+		for title, line := range lines {
+			_, table, found := strings.Cut(string(page), "\n"+title+"\n")
+			if !found {
+				continue
+			}
+			tables++
+			if !strings.Contains(table, "\n"+line) {
+				t.Errorf("%s: no line %q:\n%s", title, line, page)
+			}
+			head, below, _ := strings.Cut(table[strings.Index(table, "\n|")+1:], "\n")
+			if rule, _, _ := strings.Cut(below, "\n"); strings.Count(head, "|") != strings.Count(rule, "|") {
+				t.Errorf("%s: a head of %d columns, a rule of %d", title, strings.Count(head, "|")-1, strings.Count(rule, "|")-1)
+			}
+			if peaks := strings.Contains(head, "peak MiB"); !peaks {
+				t.Errorf("%s: no column of peak memory", title)
+			}
+		}
+		if tables != c.tables {
+			t.Errorf("%d tables, want %d:\n%s", tables, c.tables, page)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/bench/measure"
+)
+
+// probes are clients of an API server that ask at a steady rate, whether or not they had an answer to what they asked before.
+type probes struct {
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+	all    []*probe
+}
+
+// probe asks one thing.
+type probe struct {
+	name   string
+	class  string
+	every  time.Duration
+	one    bool // ask is for one object, whose name is added
+	ask    environment.Ask
+	server *environment.Server
+	client *http.Client
+
+	mu     sync.Mutex // the rest
+	took   []time.Duration
+	failed []error
+}
+
+// most is how many requests of one probe may wait for their answers; more would load the server as no client does.
+const most = 64
+
+// probed is the number of objects that the probes for one object take turns with: no two requests that wait are for the same one.
+const probed = most
+
+func probeName(n int64) string { return fmt.Sprintf("probe-%02d", n%probed) }
+
+func startProbes(ctx context.Context, g *rig) (*probes, error) {
+	for n := range int64(probed) {
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: probeName(n)}, Data: map[string]string{"n": "0"}}
+		if _, err := g.front.Client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			return nil, fmt.Errorf("create what is probed: %w", err)
+		}
+	}
+	const configMaps = "/api/v1/namespaces/default/configmaps/"
+	ctx, cancel := context.WithCancel(ctx)
+	p := &probes{cancel: cancel}
+	for _, one := range []*probe{
+		{name: "GET of a ConfigMap", class: single, every: g.Every, one: true, ask: environment.Ask{Method: http.MethodGet, Path: configMaps}},
+		{name: "PUT of a ConfigMap", class: mutating, every: g.Every, one: true, ask: environment.Ask{Method: http.MethodPut, Path: configMaps, EachBody: func(n int64) string {
+			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"n":"%d"}}`, probeName(n), n)
+		}}},
+		{name: "list of all Nodes", class: lists, every: g.EveryList, ask: environment.Ask{Method: http.MethodGet, Path: "/api/v1/nodes", Accept: "application/vnd.kubernetes.protobuf"}},
+		{name: "list of the Pods of a namespace", class: lists, every: g.EveryList, ask: environment.Ask{Method: http.MethodGet, Path: "/api/v1/namespaces/" + namespace(0) + "/pods", Accept: "application/vnd.kubernetes.protobuf"}},
+		{name: "list of all Pods", class: lists, every: g.EveryList, ask: environment.Ask{Method: http.MethodGet, Path: "/api/v1/pods", Accept: "application/vnd.kubernetes.protobuf"}},
+	} {
+		one.server, one.ask.Token = g.front.Server, environment.AdminToken
+		var err error
+		if one.client, err = environment.NewClient(g.front.Server, true); err != nil {
+			p.stop()
+			return nil, err
+		}
+		p.all = append(p.all, one)
+		p.ended.Go(func() { one.run(ctx) })
+	}
+	return p, nil
+}
+
+// run ends with ctx, after the answers to all that was asked.
+func (p *probe) run(ctx context.Context) {
+	defer p.client.CloseIdleConnections()
+	tick := time.NewTicker(p.every)
+	defer tick.Stop()
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	places := make(chan struct{}, most)
+	for n := int64(1); ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		asking.Go(func() {
+			defer func() { <-places }()
+			// What was asked is answered, also when the probe ends.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+			defer cancel()
+			began := time.Now()
+			err := p.once(ctx, n)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if err != nil {
+				p.failed = append(p.failed, err)
+				return
+			}
+			p.took = append(p.took, time.Since(began))
+		})
+	}
+}
+
+func (p *probe) once(ctx context.Context, n int64) error {
+	ask, body := p.ask, ""
+	if ask.EachBody != nil {
+		body = ask.EachBody(n)
+	}
+	if p.one {
+		ask.Path += probeName(n)
+	}
+	r, err := environment.NewRequest(ctx, p.server, ask, body)
+	if err != nil {
+		return err
+	}
+	resp, err := p.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s", resp.Status)
+	}
+	return nil
+}
+
+// stop ends the probes, and returns what they saw.
+func (p *probes) stop() (all []Probe) {
+	p.cancel()
+	p.ended.Wait()
+	for _, one := range p.all {
+		slices.Sort(one.took)
+		seen := Probe{Name: one.name, Class: one.class, Requests: len(one.took), Failed: len(one.failed)}
+		seen.P50, seen.P99 = ms(measure.Quantile(one.took, 0.5)), ms(measure.Quantile(one.took, 0.99))
+		if len(one.took) > 0 {
+			seen.Max = ms(one.took[len(one.took)-1])
+		}
+		if len(one.failed) > 0 {
+			seen.Example = one.failed[0].Error()
+		}
+		all = append(all, seen)
+	}
+	return all
+}

@@ -1,0 +1,415 @@
+package nodes
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"portico.dev/e2e/bench/measure"
+)
+
+// The API servers, and what they consist of.
+const (
+	ours          = "Portico"
+	others        = "kube-apiserver"
+	serverProcess = "API server"
+	etcdProcess   = "etcd"
+)
+
+// Classes of calls, by upstream's objectives: 99 of 100 calls that change one object, and of those that read one, take at most a second,
+// of lists at most 30 s.
+const (
+	mutating = "changes one object"
+	single   = "reads one object"
+	lists    = "lists"
+)
+
+var classes = []string{mutating, single, lists}
+
+// objective is in milliseconds.
+func objective(class string) float64 {
+	if class == lists {
+		return 30_000
+	}
+	return 1000
+}
+
+// Report is what was measured.
+type Report struct {
+	Machine measure.Machine `json:"machine"`
+	// Version is of kube-apiserver.
+	Version  string        `json:"kubeAPIServer"`
+	Settings Settings      `json:"settings"`
+	Took     time.Duration `json:"tookNanoseconds"`
+	Rows     []*Row        `json:"servers"`
+}
+
+// Row is one API server.
+type Row struct {
+	Who    string  `json:"server"`
+	Phases []Phase `json:"phases"`
+	Probes []Probe `json:"probes"`
+	// Calls are all calls of the run, by the server's own metrics: with all their time, and without that in webhooks and queues.
+	Calls []Calls `json:"calls"`
+	SLI   []Calls `json:"sli"`
+}
+
+// Phase is a part of the run.
+type Phase struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+	Uses    []Use   `json:"processes"`
+}
+
+// Use is what a process used in a phase: seconds of CPU, and MiB.
+type Use struct {
+	Process string  `json:"process"`
+	CPU     float64 `json:"cpuSeconds"`
+	// Peak is the peak resident memory, RSS what it was at the end.
+	Peak float64 `json:"rssPeakMiB"`
+	RSS  float64 `json:"rssMiB"`
+}
+
+// Probe is what one client saw while Pods were made. Times are milliseconds.
+type Probe struct {
+	Name     string  `json:"name"`
+	Class    string  `json:"class"`
+	Requests int     `json:"requests"`
+	Failed   int     `json:"failed"`
+	Example  string  `json:"failedWith,omitempty"`
+	P50      float64 `json:"p50ms"`
+	P99      float64 `json:"p99ms"`
+	Max      float64 `json:"maxms"`
+}
+
+// Calls are those of a class. Times are milliseconds.
+type Calls struct {
+	Class string  `json:"class"`
+	Count float64 `json:"count"`
+	P99   float64 `json:"p99ms"`
+	// Worst is the kind of call of the class with the highest p99, of those with a hundred calls, and WorstP99 its p99.
+	Worst    string  `json:"worst"`
+	WorstP99 float64 `json:"worstP99ms"`
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func mib(n int64) float64        { return float64(n) / (1 << 20) }
+
+// The names at both servers. Calls that last as long as a client likes are not in them. Upstream's objectives are for the second one, whose
+// buckets are wider.
+const (
+	durationMetric = "apiserver_request_duration_seconds"
+	sliMetric      = "apiserver_request_sli_duration_seconds"
+)
+
+// enoughCalls is how many calls a kind of call needs before its p99 says something.
+const enoughCalls = 100
+
+// callsOf reads the calls of a page of metrics, by one of them.
+func callsOf(page []byte, metric string) ([]Calls, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
+	if err != nil {
+		return nil, fmt.Errorf("read metrics: %w", err)
+	}
+	family := families[metric]
+	if family == nil {
+		return nil, fmt.Errorf("no metric %s", metric)
+	}
+	all := map[string]*histogram{}
+	kinds := map[string]map[string]*histogram{}
+	for _, m := range family.Metric {
+		class, kind := classify(m)
+		if class == "" {
+			continue
+		}
+		if all[class] == nil {
+			all[class], kinds[class] = &histogram{}, map[string]*histogram{}
+		}
+		if kinds[class][kind] == nil {
+			kinds[class][kind] = &histogram{}
+		}
+		all[class].add(m.Histogram)
+		kinds[class][kind].add(m.Histogram)
+	}
+	var result []Calls
+	for _, class := range classes {
+		if all[class] == nil {
+			continue
+		}
+		c := Calls{Class: class, Count: all[class].count, P99: all[class].quantile(0.99) * 1000}
+		for kind, h := range kinds[class] {
+			if p99 := h.quantile(0.99) * 1000; h.count >= enoughCalls && (p99 > c.WorstP99 || p99 == c.WorstP99 && kind < c.Worst) {
+				c.Worst, c.WorstP99 = kind, p99
+			}
+		}
+		result = append(result, c)
+	}
+	return result, nil
+}
+
+// classify says which class a call is of, none for calls that are not about resources, and what kind of call it is.
+func classify(m *dto.Metric) (class, kind string) {
+	labels := map[string]string{}
+	for _, l := range m.Label {
+		labels[l.GetName()] = l.GetValue()
+	}
+	if labels["resource"] == "" {
+		return "", ""
+	}
+	kind = labels["verb"] + " " + labels["resource"]
+	if sub := labels["subresource"]; sub != "" {
+		kind += "/" + sub
+	}
+	switch labels["verb"] {
+	case "POST", "PUT", "PATCH", "APPLY", "DELETE":
+		return mutating, kind
+	case "GET":
+		return single, kind
+	case "LIST", "DELETECOLLECTION":
+		return lists, kind
+	}
+	return "", ""
+}
+
+// histogram is the sum of several.
+type histogram struct {
+	count   float64
+	buckets map[float64]float64 // how many took at most so many seconds
+}
+
+func (h *histogram) add(of *dto.Histogram) {
+	if h.buckets == nil {
+		h.buckets = map[float64]float64{}
+	}
+	h.count += float64(of.GetSampleCount())
+	for _, b := range of.Bucket {
+		h.buckets[b.GetUpperBound()] += float64(b.GetCumulativeCount())
+	}
+}
+
+// quantile is within a bucket as if its values were spread evenly, as Prometheus has it. What is above the last bucket counts as that.
+func (h *histogram) quantile(q float64) float64 {
+	bounds := make([]float64, 0, len(h.buckets))
+	for bound := range h.buckets {
+		bounds = append(bounds, bound)
+	}
+	slices.Sort(bounds)
+	rank, below, from := q*h.count, 0.0, 0.0
+	for _, bound := range bounds {
+		if math.IsInf(bound, 1) {
+			break
+		}
+		upTo := h.buckets[bound]
+		if upTo >= rank && upTo > below {
+			return from + (bound-from)*(rank-below)/(upTo-below)
+		}
+		below, from = upTo, bound
+	}
+	return from
+}
+
+// server sums a number over the processes that the API server consists of: its etcd is one of them where it is a process of its own.
+func (p Phase) server(number func(Use) float64) (total float64) {
+	for _, u := range p.Uses {
+		if u.Process == serverProcess || u.Process == etcdProcess {
+			total += number(u)
+		}
+	}
+	return total
+}
+
+// The phases, in their order.
+const (
+	empty = iota
+	nodesReady
+	podsAvailable
+	full
+	phases
+)
+
+// Estimate is what an API server and its etcd need for so many Nodes and Pods, by a straight line through what was measured.
+type Estimate struct {
+	Who string
+	// IdlePerNode is milliseconds of CPU in a second for a thousand Nodes, PerPod milliseconds of CPU to make a Pod.
+	IdlePerThousand, PerPod float64
+	// KiBPerNode and KiBPerPod are not known apart: memory is for a Node with its Pods.
+	KiBPerNode float64
+	// Idle is cores, Memory MiB, Cores what a hundred Pods in a second take.
+	Idle, Memory, Cores float64
+}
+
+// large is the size of upstream's limit for Nodes.
+const large = 5000
+
+// podsPerSecond is the rate at which Pods are made in the estimate.
+const podsPerSecond = 100
+
+// Estimates are for large Nodes, with as many Pods for each as in the run.
+func (r *Report) Estimates() (all []Estimate) {
+	for _, row := range r.Rows {
+		if len(row.Phases) != phases {
+			continue
+		}
+		cpu := func(u Use) float64 { return u.CPU }
+		rss := func(u Use) float64 { return u.RSS }
+		idle := func(p Phase) float64 { return p.server(cpu) / p.Seconds }
+		n := float64(r.Settings.Nodes)
+		e := Estimate{Who: row.Who}
+		perNode := max(0, idle(row.Phases[full])-idle(row.Phases[empty])) / n
+		perNodeMiB := max(0, row.Phases[full].server(rss)-row.Phases[empty].server(rss)) / n
+		perPod := row.Phases[podsAvailable].server(cpu) / float64(r.Settings.Pods)
+		e.IdlePerThousand, e.PerPod, e.KiBPerNode = perNode*1000*1000, perPod*1000, perNodeMiB*1024
+		e.Idle = idle(row.Phases[empty]) + perNode*large
+		e.Memory = row.Phases[empty].server(rss) + perNodeMiB*large
+		e.Cores = e.Idle + perPod*podsPerSecond
+		all = append(all, e)
+	}
+	return all
+}
+
+// Target is an objective of upstream, and how it was met.
+type Target struct {
+	Who, What  string
+	Limit, Got float64
+}
+
+// Kept reports whether it was.
+func (t Target) Kept() bool { return t.Got <= t.Limit }
+
+// Targets judges both servers, by their metrics and by the probes: the worst of a class counts.
+func (r *Report) Targets() (all []Target) {
+	for _, row := range r.Rows {
+		for _, c := range row.SLI {
+			all = append(all, Target{row.Who, c.Class + ", by its metrics, worst kind of call", objective(c.Class), max(c.P99, c.WorstP99)})
+		}
+		for _, class := range classes {
+			worst := 0.0
+			for _, p := range row.Probes {
+				if p.Class == class {
+					worst = max(worst, p.P99)
+				}
+			}
+			all = append(all, Target{row.Who, class + ", by a client", objective(class), worst})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Target) int { return cmp.Compare(a.What, b.What) })
+	return all
+}
+
+// Busy reports whether the machine did other work too. CPU and memory of a process hold then, and times do not.
+func (r *Report) Busy() bool {
+	load, err := strconv.ParseFloat(r.Machine.Load, 64)
+	return err == nil && load > float64(r.Machine.Cores)
+}
+
+// Failed are requests of probes that were not answered well, over all probes of a server.
+func (r *Row) Failed() string {
+	var said []string
+	for _, p := range r.Probes {
+		if p.Failed > 0 {
+			said = append(said, fmt.Sprintf("%d of %s (%s)", p.Failed, p.Name, p.Example))
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
+// Markdown is the page of the report.
+func (r *Report) Markdown() ([]byte, error) {
+	var b bytes.Buffer
+	err := page.Execute(&b, r)
+	return b.Bytes(), err
+}
+
+// number has three digits that count.
+func number(f float64) string {
+	if f == 0 {
+		return "0"
+	}
+	decimals := 2 - int(math.Floor(math.Log10(math.Abs(f))))
+	return fmt.Sprintf("%.*f", min(max(decimals, 0), 3), f)
+}
+
+func perSecond(p Phase, u Use) string { return number(u.CPU / p.Seconds * 1000) }
+
+var page = template.Must(template.New("nodes").Funcs(template.FuncMap{"n": number, "perSecond": perSecond}).Parse(`# Many Nodes
+
+Made on {{.Machine}}
+kube-apiserver, kube-controller-manager and kube-scheduler are {{.Version}}. The run took {{printf "%.0f" .Took.Seconds}} s.
+
+    make bench-nodes
+
+{{if .Busy}}The machine did other work meanwhile, as the load average tells: CPU and memory of each process hold, times and what follows from them
+do not. Whether objectives are met has to be measured on a machine that does nothing else.
+
+{{end}}{{.Settings.Nodes}} Nodes that kwok simulates, and {{.Settings.Pods}} Pods of Deployments of 100. Each API server has a cluster of its own, one
+after the other, with the same kube-controller-manager, kube-scheduler and kwok, all on this machine: what these use is in the time that
+everything takes. Portico has its etcd in its process; kube-apiserver has one of the same version beside it. Both write every request to
+an audit log. All controllers run in kube-controller-manager, whose limit of requests is raised to 1000 per second.
+
+## Phases
+
+CPU is seconds, and milliseconds per second; memory is MiB.
+{{range .Rows}}
+### {{.Who}}
+
+| phase | took s | process | CPU s | CPU ms/s | peak memory | memory at its end |
+|---|---|---|---|---|---|---|
+{{range $p := .Phases}}{{range .Uses}}| {{$p.Name}} | {{n $p.Seconds}} | {{.Process}} | {{n .CPU}} | {{perSecond $p .}} | {{n .Peak}} | {{n .RSS}} |
+{{end}}{{end}}{{end}}
+## API calls, by the servers' metrics
+
+All calls of the run, by ` + "`apiserver_request_duration_seconds`" + `. Times are milliseconds. Watches are not in it. The worst kind of call is the one with the highest p99 of those with a hundred calls.
+
+| | API server | calls | p99 | worst kind of call | its p99 |
+|---|---|---|---|---|---|
+{{range $r := .Rows}}{{range .Calls}}| {{.Class}} | {{$r.Who}} | {{n .Count}} | {{n .P99}} | {{.Worst}} | {{n .WorstP99}} |
+{{end}}{{end}}
+## API calls, by a client
+
+While Pods are made, a client asks at a steady rate: for one object every {{.Settings.Every}}, for a list every {{.Settings.EveryList}}. Times
+are milliseconds, with the whole answer.
+
+| | API server | requests | p50 | p99 | longest |
+|---|---|---|---|---|---|
+{{range $r := .Rows}}{{range .Probes}}| {{.Name}} | {{$r.Who}} | {{.Requests}} | {{n .P50}} | {{n .P99}} | {{n .Max}} |
+{{end}}{{end}}
+{{range .Rows}}{{with .Failed}}Not answered well: {{.}}.
+{{end}}{{end}}
+## Upstream's objectives
+
+p99 under 1 s for calls that read or change one object, under 30 s for lists, in milliseconds
+([definition](https://github.com/kubernetes/community/blob/master/sig-scalability/slos/api_call_latency.md)). By the servers' metrics is by
+` + "`apiserver_request_sli_duration_seconds`" + `, as upstream has it: the smallest bucket is 50 ms, so what is less is not exact.
+
+| | API server | objective | result |
+|---|---|---|---|
+{{range .Targets}}| {{.What}} | {{.Who}} | {{n .Limit}} | {{n .Got}}{{if not .Kept}}: **not met**{{end}} |
+{{end}}
+## 5,000 Nodes
+
+By a straight line through this run, for the API server and its etcd together:
+
+- Idle CPU and memory without Nodes are those of the first phase. What the last phase has more is of the Nodes with their Pods: leases
+  every ten seconds, and a status every quarter of an hour.
+- A Pod costs the CPU of the phase in which they become available, divided by their number. It has some six writes: created, bound,
+  status, Events, status of its ReplicaSet and Deployment; and their delivery to watches.
+
+| | idle, ms/s for 1,000 Nodes | KiB for a Node with its Pods | CPU ms for a Pod | idle at 5,000 Nodes, cores | memory at 5,000 Nodes, MiB | cores with 100 Pods a second |
+|---|---|---|---|---|---|---|
+{{range .Estimates}}| {{.Who}} | {{n .IdlePerThousand}} | {{n .KiBPerNode}} | {{n .PerPod}} | {{n .Idle}} | {{n .Memory}} | {{n .Cores}} |
+{{end}}
+What the line does not have: a status that is longer than kwok's (images of a real node), watches of agents on every Node (each
+kubelet and kube-proxy watches its Pods, Services and EndpointSlices: here kwok has one watch for all), and etcd's disk. Memory is what is resident at the
+end, which the garbage collector lets grow under load: see the peaks.
+`))

@@ -1,0 +1,91 @@
+package objects
+
+import (
+	"bytes"
+	"fmt"
+	"text/template"
+	"time"
+
+	"portico.dev/e2e/bench/measure"
+)
+
+// Report is what was measured.
+type Report struct {
+	Machine  measure.Machine `json:"machine"`
+	Settings Settings        `json:"settings"`
+	Took     time.Duration   `json:"tookNanoseconds"`
+	Rows     []Row           `json:"frontDoors"`
+}
+
+// Row is one front door. Memory is bytes, its etcd included, and times are milliseconds.
+type Row struct {
+	Objects int `json:"objects"`
+	// PerSecond is how many were created in a second.
+	PerSecond float64 `json:"perSecond"`
+	// WritingPeak is the peak resident memory until all were written, Written some time after that, WrittenKept what a collection left.
+	WritingPeak float64 `json:"writingRSSPeak"`
+	Written     float64 `json:"writtenRSS"`
+	WrittenKept float64 `json:"writtenHeapKept"`
+	// Read, ReadKept and ReadPeak are of a process that has started with the objects.
+	Read     float64 `json:"startedRSS"`
+	ReadKept float64 `json:"startedHeapKept"`
+	ReadPeak float64 `json:"startedRSSPeak"`
+	// New is from the start of the process until it is ready, with a new data directory, and Existing with the objects in it.
+	New      float64 `json:"newDirectoryStartMS"`
+	Existing float64 `json:"objectsStartMS"`
+	// Requests are the first ones after that, each over a new connection.
+	Requests []float64 `json:"firstRequestsMS"`
+}
+
+// Markdown is the page of the report.
+func (r *Report) Markdown() ([]byte, error) {
+	var b bytes.Buffer
+	err := page.Execute(&b, r)
+	return b.Bytes(), err
+}
+
+var page = template.Must(template.New("objects").Funcs(template.FuncMap{
+	"mib": func(n float64) string { return fmt.Sprintf("%.0f", n/(1<<20)) },
+	"ms":  func(n float64) string { return fmt.Sprintf("%.0f", n) },
+	"first": func(all []float64, i int) string {
+		if i >= len(all) {
+			return ""
+		}
+		return fmt.Sprintf("%.2f", all[i])
+	},
+	"n": func(f float64) string {
+		if f == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.0f", f)
+	},
+}).Parse(`# Many objects
+
+Made on {{.Machine}}
+The run took {{printf "%.0f" .Took.Seconds}} s.
+
+    go run ./e2e/bench objects
+
+Each front door, with an embedded etcd, gets ConfigMaps of about 1 KB from 32 clients, is left alone for {{printf "%.0f" .Settings.Rest.Seconds}} s, stops, and starts again
+with them; the files are in the page cache then. Memory is resident memory, the pages of etcd's file included. "Kept" is the memory in use after
+a garbage collection, stacks included.
+
+| objects | created/s | peak MiB meanwhile | RSS MiB after that | kept MiB | RSS MiB after a start | kept MiB | peak MiB of the start |
+|---|---|---|---|---|---|---|---|
+{{- range .Rows}}
+| {{.Objects}} | {{n .PerSecond}} | {{mib .WritingPeak}} | {{mib .Written}} | {{mib .WrittenKept}} | {{mib .Read}} | {{mib .ReadKept}} | {{mib .ReadPeak}} |
+{{- end}}
+
+Target: 250 MiB with 100,000 objects.
+
+A start is over when the front door is ready: every watch cache is full then. Requests are GETs of a namespace, one after the other, each over a new
+connection with a TLS handshake.
+
+| objects | ready in ms, new directory | ready in ms, with the objects | first request ms | second | tenth |
+|---|---|---|---|---|---|
+{{- range .Rows}}
+| {{.Objects}} | {{ms .New}} | {{ms .Existing}} | {{first .Requests 0}} | {{first .Requests 1}} | {{first .Requests 9}} |
+{{- end}}
+
+Targets: 1,000 ms with 50,000 objects; the first request no slower than the tenth.
+`))
