@@ -30,6 +30,7 @@ import (
 	_ "k8s.io/kubernetes/test/e2e/apps"
 	_ "k8s.io/kubernetes/test/e2e/architecture"
 	_ "k8s.io/kubernetes/test/e2e/auth"
+	_ "k8s.io/kubernetes/test/e2e/dra"
 	_ "k8s.io/kubernetes/test/e2e/instrumentation"
 	_ "k8s.io/kubernetes/test/e2e/kubectl"
 	_ "k8s.io/kubernetes/test/e2e/network"
@@ -42,6 +43,10 @@ var (
 	selectionFile = flag.String("portico.selection", "selection.yaml", "which Conformance specs are not run, and why")
 	recordFile    = flag.String("portico.record", "", "where to write what came of it; empty writes nothing")
 	aggregator    = flag.String("portico.aggregator", "", "aggregator program to run the specs against; empty uses --kubeconfig")
+	listFile      = flag.String("portico.list", "", "write the names of all specs to this file, and run none")
+	namesFile     = flag.String("portico.names", "", "run the specs whose names this file has, each on a line, instead of the selection")
+	linesFile     = flag.String("portico.lines", "", "add a line of JSON to this file when a spec has ended")
+	limit         = flag.Duration("portico.limit", 0, "how long a spec may take; 0 leaves it to upstream")
 )
 
 // chosen is what TestMain read, for the recorder.
@@ -85,17 +90,19 @@ func run(m *testing.M) (code int, err error) {
 			}
 		}()
 		framework.TestContext.KubeConfig = f.kubeconfig
+	case *listFile != "":
 	case framework.TestContext.KubeConfig == "" && framework.TestContext.Host == "":
 		return 0, errors.New("no server: give -portico.aggregator PROGRAM or -kubeconfig FILE after -args")
 	}
+	limitSpecs(*limit)
 	framework.AfterReadingAllFlags(&framework.TestContext)
+	addLines(*linesFile)
 	return m.Run(), nil
 }
 
 // The specs' own set-up also waits for nodes and system pods, which nothing here needs.
-var _ = ginkgo.SynchronizedBeforeSuite(func() {
+var _ = ginkgo.BeforeSuite(func(ctx context.Context) {
 	commontest.CurrentSuite = commontest.E2E
-}, func(ctx context.Context) {
 	client, err := framework.LoadClientset()
 	framework.ExpectNoError(err, "load the kubeconfig")
 	service, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
@@ -115,11 +122,26 @@ var _ = ginkgo.ReportAfterSuite("what came of it", func(report ginkgo.Report) {
 	}
 })
 
+const description = "Kubernetes specs"
+
 func TestUpstream(t *testing.T) {
 	gomega.RegisterFailHandler(framework.Fail)
 	suite, reporter := framework.CreateGinkgoConfig()
-	if ginkgoSuite, _ := ginkgo.GinkgoConfiguration(); len(ginkgoSuite.FocusStrings) == 0 {
-		suite.FocusStrings, suite.SkipStrings = chosen.focus(), nil
+	if *listFile != "" {
+		if err := list(*listFile, ginkgo.PreviewSpecs(description)); err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
-	ginkgo.RunSpecs(t, "Kubernetes specs that need no node", suite, reporter)
+	names := append(chosen.run(), chosen.Also...)
+	if *namesFile != "" {
+		var err error
+		if names, err = readNames(*namesFile); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ginkgoSuite, _ := ginkgo.GinkgoConfiguration(); len(ginkgoSuite.FocusStrings) == 0 {
+		suite.FocusStrings, suite.SkipStrings = []string{focus(names)}, nil
+	}
+	ginkgo.RunSpecs(t, description, suite, reporter)
 }

@@ -1,0 +1,68 @@
+// Command specs runs Kubernetes' end-to-end specs, unmodified, on a cluster of a real kube-apiserver and on one of a front door, with the same
+// kube-controller-manager, kube-scheduler and kwok, and compares what came of each spec.
+//
+//	make upstream-specs
+//
+// builds the programs and runs both. One alone, of programs that are built:
+//
+//	go run ./e2e/specs -programs DIR -server kube-apiserver
+//	go run ./e2e/specs -programs DIR -server portico
+//	go run ./e2e/specs -write docs/upstream-specs.md
+//
+// Results are a line of JSON for each spec, added as specs end: a run that was cut goes on where it was. The last line about a spec counts.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "specs:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	r := &runner{}
+	var only, page string
+	flag.StringVar(&r.programs, "programs", "", "directory of the programs")
+	flag.StringVar(&r.server, "server", "", "which API server: portico or kube-apiserver")
+	flag.IntVar(&r.nodes, "nodes", 4, "how many Nodes kwok simulates; 0: neither kwok nor kube-scheduler runs")
+	flag.IntVar(&r.processes, "processes", 20, "how many specs run at once")
+	flag.DurationVar(&r.limit, "limit", time.Minute, "how long a spec may take")
+	flag.DurationVar(&r.last, "for", 0, "end the run after this; specs that have not ended are not recorded; 0: run all")
+	flag.StringVar(&r.scratch, "scratch", "", "directory for logs, which is kept; default a temporary one")
+	flag.StringVar(&r.results, "results", "", "file of results; default e2e/specs/SERVER.jsonl")
+	flag.StringVar(&only, "run", "", "regular expression of names; only such specs are run")
+	flag.StringVar(&r.passed, "passed", "", "file of results of another server; only specs that pass there are run")
+	flag.BoolVar(&r.again, "again", false, "run also what the results have")
+	flag.StringVar(&page, "write", "", "write the comparison into this page, and run nothing")
+	flag.Parse()
+	if page != "" {
+		return writePage(page)
+	}
+	if r.server != portico && r.server != kubeAPIServer || r.programs == "" {
+		return errors.New("-programs DIR and -server portico or kube-apiserver are needed")
+	}
+	if r.results == "" {
+		r.results = filepath.Join(directory, r.server+".jsonl")
+	}
+	for _, path := range []*string{&r.programs, &r.results} {
+		var err error
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+	}
+	return r.run(ctx, only)
+}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+
+	"sigs.k8s.io/yaml"
+)
+
+// provenance says how the results of a server were made.
+type provenance struct {
+	// Server is the version of the API server.
+	Server string `json:"server"`
+	// Date is the day of the last line.
+	Date string `json:"date"`
+	// Limit is how long a spec might take.
+	Limit string `json:"limit"`
+}
+
+// notes are what people say about the results.
+type notes struct {
+	// Suite and the others are versions.
+	Suite string `json:"suite"`
+	Kwok  string `json:"kwok"`
+	// Nodes is how many Nodes there were.
+	Nodes int `json:"nodes"`
+	// Runs are by server.
+	Runs map[string]provenance `json:"runs"`
+	// Reasons say why specs that kube-apiserver passes do not pass, by name.
+	Reasons map[string]string `json:"reasons"`
+	// NotRun says why specs were not run at Portico that kube-apiserver passes; empty: there are none.
+	NotRun string `json:"notRun,omitempty"`
+}
+
+// reason says why a spec does not pass, empty if nobody knows.
+func (n *notes) reason(r row) string {
+	if why := strings.TrimSpace(n.Reasons[r.Name]); why != "" || r.Ours != notRun {
+		return why
+	}
+	return strings.TrimSpace(n.NotRun)
+}
+
+// row is a spec at both servers.
+type row struct {
+	Name, Theirs, Ours string
+	Message            string // of ours, unless it passed
+}
+
+// comparison is what the page shows.
+type comparison struct {
+	notes
+	Selection *selection
+	// Both, Differ and Neither pass at kube-apiserver and Portico, at kube-apiserver only, and not at kube-apiserver.
+	Both, Differ, Neither []row
+	// OursOnly pass at Portico, and not at kube-apiserver.
+	OursOnly []row
+	Groups   []group
+}
+
+// group counts the specs of one SIG.
+type group struct {
+	Name                               string
+	Run, Theirs, Ours, Conformance     int
+	ConformanceTheirs, ConformanceOurs int
+}
+
+const notRun = "not run"
+
+// compare has a row for each spec that is selected, and for what else has results.
+func compare(selected []string, theirs, ours map[string]result, n notes, s *selection) *comparison {
+	c := &comparison{notes: n, Selection: s}
+	names := map[string]bool{}
+	for _, name := range selected {
+		names[name] = true
+	}
+	for name := range theirs {
+		names[name] = true
+	}
+	for name := range ours {
+		names[name] = true
+	}
+	groups := map[string]*group{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		r := row{name, outcome(theirs, name), outcome(ours, name), ours[name].Message}
+		g := groups[sig(name)]
+		if g == nil {
+			g = &group{Name: sig(name)}
+			groups[g.Name] = g
+		}
+		g.count(r)
+		switch {
+		case r.Theirs == passed && r.Ours == passed:
+			c.Both = append(c.Both, r)
+		case r.Theirs == passed:
+			c.Differ = append(c.Differ, r)
+		case r.Ours == passed:
+			c.OursOnly = append(c.OursOnly, r)
+		default:
+			c.Neither = append(c.Neither, r)
+		}
+	}
+	for _, g := range groups {
+		c.Groups = append(c.Groups, *g)
+	}
+	slices.SortFunc(c.Groups, func(a, b group) int { return cmp.Compare(a.Name, b.Name) })
+	return c
+}
+
+func outcome(of map[string]result, name string) string {
+	if r, ok := of[name]; ok {
+		return r.Outcome
+	}
+	return notRun
+}
+
+func (g *group) count(r row) {
+	theirs, ours, conformance := 0, 0, 0
+	if r.Theirs == passed {
+		theirs = 1
+	}
+	if r.Theirs == passed && r.Ours == passed {
+		ours = 1
+	}
+	if strings.Contains(r.Name, conformanceMark) {
+		conformance = 1
+	}
+	g.Run++
+	g.Theirs += theirs
+	g.Ours += ours
+	g.Conformance += conformance
+	g.ConformanceTheirs += theirs * conformance
+	g.ConformanceOurs += ours * conformance
+}
+
+var sigMark = regexp.MustCompile(`\[(sig-[a-z-]+)\]`)
+
+func sig(name string) string {
+	if m := sigMark.FindStringSubmatch(name); m != nil {
+		return m[1]
+	}
+	return "no SIG"
+}
+
+// problems are what must be mended before a page is right.
+func (c *comparison) problems() (all []string) {
+	differ := map[string]bool{}
+	for _, r := range c.Differ {
+		differ[r.Name] = true
+		if c.reason(r) == "" {
+			all = append(all, fmt.Sprintf("kube-apiserver passes it, Portico: %s, and notes.yaml does not say why: %s", r.Ours, r.Name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Reasons)) {
+		if !differ[name] {
+			all = append(all, "notes.yaml has a reason for a spec that does not differ: "+name)
+		}
+	}
+	return all
+}
+
+// Why is reason, for the page.
+func (c *comparison) Why(r row) string { return c.reason(r) }
+
+// load reads what the page is made of, from the directory of this command.
+func load(dir string) (*comparison, error) {
+	theirs, err := readResults(filepath.Join(dir, kubeAPIServer+".jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	ours, err := readResults(filepath.Join(dir, portico+".jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	selected, err := readSelection(filepath.Join(dir, "selection.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "notes.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var n notes
+	if err := yaml.UnmarshalStrict(data, &n); err != nil {
+		return nil, fmt.Errorf("notes.yaml: %w", err)
+	}
+	if data, err = os.ReadFile(filepath.Join(dir, selectedFile)); err != nil {
+		return nil, err
+	}
+	return compare(strings.Split(strings.TrimSpace(string(data)), "\n"), theirs, ours, n, selected), nil
+}
+
+func (c *comparison) markdown() ([]byte, error) {
+	var b bytes.Buffer
+	err := page.Execute(&b, c)
+	return b.Bytes(), err
+}
+
+// writePage writes the page, and returns an error about what it lacks afterwards.
+func writePage(file string) error {
+	c, err := load(directory)
+	if err != nil {
+		return err
+	}
+	text, err := c.markdown()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return err
+	}
+	if problems := c.problems(); len(problems) > 0 {
+		return fmt.Errorf("%d specs differ without a reason, or have one and do not differ:\n%s", len(problems), strings.Join(problems, "\n"))
+	}
+	return nil
+}
+
+// cell makes a text fit into a cell of a table.
+func cell(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "`", "'").Replace(text)
+}
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"cell": cell, "sum": sum}).Parse(`# Kubernetes' specs on a cluster
+
+Upstream's end-to-end specs, unmodified ({{.Suite}}), on two clusters that differ in the API server only: kube-controller-manager and
+kube-scheduler of the same version, and {{.Nodes}} Nodes that kwok {{.Kwok}} simulates, with kwok's own stages and its kubelet. No container
+runs: a spec that waits for what a container says cannot pass on either. [Kubernetes' end-to-end specs](upstream-conformance.md) has the
+ones that need neither nodes nor controllers, against ` + "`aggregator dev`" + `.
+
+<!-- not run: it runs specs for an hour -->
+
+    $ go run ./e2e/specs -programs DIR -server kube-apiserver
+    $ go run ./e2e/specs -programs DIR -server portico
+    $ go run ./e2e/specs -write docs/upstream-specs.md
+
+` + "`make upstream-specs`" + ` does all of it, and builds the programs. Twenty specs run at once; those that upstream marks as serial run alone. Upstream lets
+a spec wait for five minutes and more; here each has a limit. A run that is cut goes on where it was; the last result of a spec counts.
+
+| | API server | limit of a spec | last run |
+|---|---|---|---|
+{{range $name, $run := .Runs}}| {{$name}} | {{$run.Server}} | {{$run.Limit}} | {{$run.Date}} |
+{{end}}
+Portico runs seven of the controllers itself, as by default. Three of its flags make it like kube-apiserver: ` + "`--authorization-mode=Node,RBAC`" + `,
+` + "`--enable-admission-plugins=StorageObjectInUseProtection`" + `, which is on by default there, and ` + "`--cors-allowed-origins=^http://localhost$`" + `: a spec opens
+a websocket with this Origin, which Portico refuses to pages of other origins.
+
+All Conformance specs are selected, and these besides:
+
+| names | because |
+|---|---|
+{{range .Selection.Also}}| ` + "`{{cell .Names}}`" + ` | {{cell .Because}} |
+{{end}}
+Left out:
+
+| names | because |
+|---|---|
+{{range .Selection.LeftOut}}| ` + "`{{cell .Names}}`" + ` | {{cell .Because}} |
+{{end}}
+## Summary
+
+| | selected | kube-apiserver passes | of these, Portico passes | of Conformance | kube-apiserver passes | of these, Portico passes |
+|---|---|---|---|---|---|---|
+{{range .Groups}}| {{.Name}} | {{.Run}} | {{.Theirs}} | {{.Ours}} | {{.Conformance}} | {{.ConformanceTheirs}} | {{.ConformanceOurs}} |
+{{end}}{{with sum .Groups}}| all | {{.Run}} | {{.Theirs}} | {{.Ours}} | {{.Conformance}} | {{.ConformanceTheirs}} | {{.ConformanceOurs}} |
+{{end}}
+## kube-apiserver passes, Portico does not
+{{if .Differ}}
+| spec | Portico | reason |
+|---|---|---|
+{{range .Differ}}| {{cell .Name}} | {{.Ours}} | {{cell ($.Why .)}} |
+{{end}}{{else}}
+None.
+{{end}}
+## Portico passes, kube-apiserver does not
+{{if .OursOnly}}
+| spec | kube-apiserver |
+|---|---|
+{{range .OursOnly}}| {{cell .Name}} | {{.Theirs}} |
+{{end}}{{else}}
+None.
+{{end}}
+## Both pass
+
+| spec |
+|---|
+{{range .Both}}| {{cell .Name}} |
+{{end}}
+## Neither passes
+
+"limit" is a spec that took longer than it may, "skipped" one that skips itself, "not run" one for which there was no time left.
+
+| spec | kube-apiserver | Portico |
+|---|---|---|
+{{range .Neither}}| {{cell .Name}} | {{.Theirs}} | {{.Ours}} |
+{{end}}`))
+
+func sum(all []group) group {
+	var total group
+	for _, g := range all {
+		total.Run += g.Run
+		total.Theirs += g.Theirs
+		total.Ours += g.Ours
+		total.Conformance += g.Conformance
+		total.ConformanceTheirs += g.ConformanceTheirs
+		total.ConformanceOurs += g.ConformanceOurs
+	}
+	return total
+}

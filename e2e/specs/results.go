@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// What came of a spec.
+const (
+	passed  = "passed"
+	failed  = "failed"
+	skipped = "skipped" // by itself
+	limited = "limit"   // it took longer than it may
+)
+
+// result is a line of a file of results. The suite writes it (e2e/upstream/lines_test.go).
+type result struct {
+	Name    string  `json:"name"`
+	Outcome string  `json:"outcome"`
+	Seconds float64 `json:"seconds"`
+	Message string  `json:"message,omitempty"`
+}
+
+// maxLine bounds a line.
+const maxLine = 1 << 20
+
+// readResults returns the last result about each spec. A file that is not there has none.
+func readResults(file string) (map[string]result, error) {
+	data, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	all := map[string]result{}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, maxLine)
+	for number := 1; lines.Scan(); number++ {
+		var r result
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return nil, fmt.Errorf("%s:%d is no result: %w", file, number, err)
+		}
+		all[r.Name] = r
+	}
+	return all, lines.Err()
+}
+
+const conformanceMark = "[Conformance]"
+
+// selection says which specs are run.
+type selection struct {
+	// Also are expressions of the names of specs that are run besides those of Conformance.
+	Also []expression `json:"also"`
+	// LeftOut are expressions of names of these that are not run after all. Conformance is run as a whole.
+	LeftOut []expression `json:"leftOut"`
+}
+
+type expression struct {
+	// Names is a regular expression.
+	Names string `json:"names"`
+	// Because is why.
+	Because string `json:"because"`
+
+	compiled *regexp.Regexp
+}
+
+func readSelection(file string) (*selection, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	s := &selection{}
+	if err := yaml.UnmarshalStrict(data, s); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	for _, list := range [][]expression{s.Also, s.LeftOut} {
+		for i := range list {
+			if list[i].Because == "" {
+				return nil, fmt.Errorf("%s: %s has no reason", file, list[i].Names)
+			}
+			if list[i].compiled, err = regexp.Compile(list[i].Names); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *selection) has(name string) bool {
+	matches := func(list []expression) bool {
+		for _, e := range list {
+			if e.compiled.MatchString(name) {
+				return true
+			}
+		}
+		return false
+	}
+	return strings.Contains(name, conformanceMark) || matches(s.Also) && !matches(s.LeftOut)
+}
