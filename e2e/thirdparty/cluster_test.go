@@ -83,15 +83,16 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-func (c *cluster) startControllers(t *testing.T) {
+// startControllers starts kube-controller-manager, with more flags if need be, and kube-scheduler.
+func (c *cluster) startControllers(t *testing.T, more ...string) {
 	t.Helper()
 	common := []string{"--kubeconfig", c.kubeconfig(), "--authentication-kubeconfig", c.kubeconfig(), "--authorization-kubeconfig", c.kubeconfig(),
 		"--bind-address", "127.0.0.1", "--secure-port", "0", "--leader-elect=false"}
-	launch(t, c.frontDoor, "kube-controller-manager", append(common,
-		"--controllers=*,-namespace-controller,-garbage-collector-controller,-serviceaccount-controller,-root-ca-certificate-publisher-controller,"+
+	launch(t, c.frontDoor, "kube-controller-manager", slices.Concat(common, []string{
+		"--controllers=*,-namespace-controller,-garbage-collector-controller,-serviceaccount-controller,-root-ca-certificate-publisher-controller," +
 			"-clusterrole-aggregation-controller,-resourcequota-controller,-validatingadmissionpolicy-status-controller",
 		"--kube-api-qps", "1000", "--kube-api-burst", "2000", "--node-monitor-grace-period", "20s", "--node-monitor-period", "2s", "--node-eviction-rate", "5",
-		"--horizontal-pod-autoscaler-sync-period", "3s", "--concurrent-deployment-syncs", "20", "--concurrent-replicaset-syncs", "20")...)
+		"--horizontal-pod-autoscaler-sync-period", "3s", "--concurrent-deployment-syncs", "20", "--concurrent-replicaset-syncs", "20"}, more)...)
 	place(t, c.file("scheduler.yaml"), fmt.Appendf(nil, `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -3,6 +3,7 @@ package thirdparty
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,10 +57,28 @@ spec:
       conditions:
       - {type: Ready, status: "True", lastTransitionTime: {{ Now | Quote }}}
       containerStatuses:
-      - {name: c, image: i, imageID: "", ready: true, restartCount: 0, state: {running: {startedAt: {{ Now | Quote }}}}}
+      {{ range .spec.containers }}
+      - {name: {{ .name | Quote }}, image: {{ .image | Quote }}, imageID: "", ready: true, restartCount: 0, state: {running: {startedAt: {{ Now | Quote }}}}}
+      {{ end }}
       podIP: {{ NodeIP | Quote }}
       podIPs: [{ip: {{ NodeIP | Quote }}}]
       phase: Running
+---
+kind: Stage
+apiVersion: kwok.x-k8s.io/v1alpha1
+metadata: {name: debug}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: .status.phase, operator: In, values: [Running]}
+    - {key: '[.spec.ephemeralContainers[]?.name] - [.status.ephemeralContainerStatuses[]?.name] | .[]', operator: Exists}
+  next:
+    statusTemplate: |
+      ephemeralContainerStatuses:
+      {{ range .spec.ephemeralContainers }}
+      - {name: {{ .name | Quote }}, image: {{ .image | Quote }}, imageID: "", ready: false, restartCount: 0, state: {running: {startedAt: {{ Now | Quote }}}}}
+      {{ end }}
 ---
 kind: ClusterLogs
 apiVersion: kwok.x-k8s.io/v1alpha1
@@ -109,7 +128,7 @@ func throughFrontDoors(t *testing.T, names ...string) {
 		flags = append(flags, "--etcd-servers", startEtcd(t), "--peer-advertise-ip", "127.0.0.1")
 	}
 	d := startFrontDoor(t, names[0], flags...)
-	k := &kwok{frontDoor: d, fronts: []*frontDoor{d}, dir: dir, ip: addressOf(t), port: freePort(t)}
+	k := &kwok{frontDoor: d, fronts: []*frontDoor{d}, dir: dir, ip: addressOfKubelets(), port: freePort(t)}
 	for _, name := range names[1:] {
 		k.fronts = append(k.fronts, d.beside(t, name))
 	}
@@ -118,6 +137,7 @@ func throughFrontDoors(t *testing.T, names ...string) {
 	t.Run("logs", k.logs)
 	t.Run("exec", k.exec)
 	t.Run("attach", k.attach)
+	t.Run("debug", k.debug)
 	t.Run("cp", k.cp)
 	t.Run("port-forward", k.forward)
 	t.Run("proxy", k.proxies)
@@ -139,16 +159,8 @@ type kwok struct {
 // copied is the size of the file that kubectl copies.
 const copied = 1 << 20
 
-// addressOf is an address of this machine that is not loopback, if it has one.
-func addressOf(t *testing.T) string {
-	t.Helper()
-	for _, a := range must[[]net.Addr](t)(net.InterfaceAddrs()) {
-		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil {
-			return n.IP.String()
-		}
-	}
-	return "127.0.0.1"
-}
+// addressOfKubelets is one of this machine that is not loopback, if it has one.
+func addressOfKubelets() string { return cmp.Or(programs.MachineAddress(), "127.0.0.1") }
 
 func (k *kwok) onLoopback() bool { return k.ip == "127.0.0.1" }
 
@@ -337,13 +349,30 @@ func (k *kwok) exec(t *testing.T) {
 			t.Errorf("websockets %s: a command that ends with 7: %q, %v", websockets, out, err)
 		}
 	}
-	// With a terminal. kwok closes it when the command ends, and does not read the rest.
-	if script, err := exec.LookPath("script"); err == nil {
-		cmd := exec.CommandContext(t.Context(), script, "-qec", filepath.Join(binaries, "kubectl")+" exec -it a -- sh -c 'test -t 0 && echo a terminal && sleep 0.5'", "/dev/null")
-		cmd.Dir, cmd.Env = k.frontDoor.dir, k.next().env()
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "a terminal") {
-			t.Errorf("exec -it: %q, %v", out, err)
-		}
+	for _, websockets := range []string{"true", "false"} {
+		k.interactive(t, websockets)
+	}
+}
+
+// interactive types into a command, whose terminal is as large as the one that kubectl is on. kwok closes it when the command ends, and does not
+// read the rest.
+func (k *kwok) interactive(t *testing.T, websockets string) {
+	const command = `
+until_it_is() { i=0; until test "$(stty size)" = "$1"; do i=$((i+1)); test $i -lt 600 || exit 1; sleep 0.1; done; echo "it is $1"; }
+until_it_is "31 97"
+read line; echo "read <$line>"
+until_it_is "40 120"
+echo done; sleep 0.5`
+	s := k.next().onTerminal(t, websockets, "exec", "-it", "a", "--", "sh", "-c", command)
+	s.shows("it is 31 97")
+	s.types("some words\n")
+	s.shows("some words", "read <some words>") // the terminal shows what is typed
+	if err := s.terminal.resize(40, 120); err != nil {
+		t.Fatal(err)
+	}
+	s.shows("it is 40 120", "done")
+	if err := s.ends(); err != nil {
+		t.Errorf("exec -it, websockets %s: %v", websockets, err)
 	}
 }
 
@@ -399,6 +428,61 @@ func (k *kwok) attach(t *testing.T) {
 	}
 }
 
+// debug attaches a terminal to containers that kubectl makes: one in the pod, one on the node, and one in a copy of the pod.
+func (k *kwok) debug(t *testing.T) {
+	ctx, pods := t.Context(), k.typed.CoreV1().Pods("default")
+	for _, websockets := range []string{"true", "false"} {
+		k.debugs(t, websockets, "", "debug", "-it", "a", "--image=i", "--target=c", "-c", "in-pod-"+websockets, "--", "sh")
+		k.debugs(t, websockets, "Creating debugging pod node-debugger-n1-", "debug", "-it", "node/n1", "--image=i", "-c", "on-node-"+websockets)
+		k.debugs(t, websockets, "", "debug", "-it", "a", "--image=i", "--copy-to=copy-"+websockets, "--same-node", "-c", "in-copy-"+websockets)
+	}
+	pod, err := pods.Get(ctx, "a", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(pod.Spec.EphemeralContainers); n != 2 {
+		t.Fatalf("the pod has %d ephemeral containers, want 2", n)
+	}
+	if c := pod.Spec.EphemeralContainers[0]; c.Name != "in-pod-true" || c.TargetContainerName != "c" || !c.Stdin || !c.TTY || len(c.Command) != 1 {
+		t.Errorf("the first ephemeral container is %+v", c)
+	}
+	k.says(t, "before\n", "", "logs", "a", "-c", "in-pod-true", "--previous")
+	k.saysIn(t, "true", "out\n", "", "exec", "a", "-c", "in-pod-false", "--", "echo", "out")
+	debuggers, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=kubectl-debug", FieldSelector: "spec.nodeName=n1"})
+	if err != nil || len(debuggers.Items) != 2 {
+		t.Fatalf("%d pods debug the node, %v, want 2", len(debuggers.Items), err)
+	}
+	for _, debugger := range debuggers.Items {
+		if !debugger.Spec.HostPID || !debugger.Spec.HostNetwork || len(debugger.Spec.Volumes) == 0 || debugger.Spec.Volumes[0].HostPath == nil {
+			t.Errorf("the pod on the node is %+v", debugger.Spec)
+		}
+	}
+}
+
+// debugs runs kubectl debug on a terminal until it shows what kwok has as the output of the container.
+func (k *kwok) debugs(t *testing.T, websockets, before string, args ...string) {
+	t.Helper()
+	s := k.next().onTerminal(t, websockets, args...)
+	s.shows(before, "If you don't see a command prompt, try pressing enter.")
+	log := must[*os.File](t)(os.OpenFile(filepath.Join(k.dir, "log"), os.O_APPEND|os.O_WRONLY, 0))
+	defer log.Close()
+	shown := make(chan error, 1)
+	go func() { shown <- s.await("attached to a container") }()
+	eventually(t, fmt.Sprintf("kubectl %q, websockets %s", args, websockets), func() error {
+		fmt.Fprintln(log, "2026-11-28T01:00:04.000000000Z stdout F attached to a container")
+		select {
+		case err := <-shown:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return nil
+		default:
+			return errors.New("it shows nothing")
+		}
+	})
+	s.end()
+}
+
 func (k *kwok) cp(t *testing.T) {
 	from := filepath.Join(k.frontDoor.dir, "file")
 	content := bytes.Repeat([]byte("0123456789abcdef"), copied/16)
@@ -447,6 +531,9 @@ func (k *kwok) proxies(t *testing.T) {
 			}
 		}
 		return
+	}
+	for range k.fronts {
+		k.kubectlProxy(t)
 	}
 	k.says(t, "ok", "", "get", "--raw", "/api/v1/nodes/n1/proxy/healthz")
 	k.says(t, "ok", "", "get", "--raw", fmt.Sprintf("/api/v1/nodes/n1:%d/proxy/healthz", k.port))
@@ -500,10 +587,46 @@ func (k *kwok) proxies(t *testing.T) {
 	}
 }
 
+// kubectlProxy asks for a path of the pod and for the node's kubelet through kubectl proxy, as a browser does.
+func (k *kwok) kubectlProxy(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "kubectl"), "proxy", "--port=0")
+	cmd.Dir, cmd.Env = k.frontDoor.dir, k.next().env()
+	out := must[io.ReadCloser](t)(cmd.StdoutPipe())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cancel()
+		_ = cmd.Wait() // it was killed
+	}()
+	readUntil(t, out, "Starting to serve on ")
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, wanted := range map[string]string{
+		"/api/v1/nodes/n1/proxy/healthz":                      "ok",
+		"/api/v1/namespaces/default/pods/a/proxy/a/b?c=d&e=f": `GET /a/b?c=d&e=f  authorization="" user=""`,
+	} {
+		request := must[*http.Request](t)(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+strings.TrimSpace(address)+path, nil))
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(io.LimitReader(response.Body, 1<<10))
+		_ = response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusOK || string(body) != wanted {
+			t.Errorf("%s through kubectl proxy: %d %q, %v, want %q", path, response.StatusCode, body, err, wanted)
+		}
+	}
+}
+
 // audited finds what was done in the audit log.
 func (k *kwok) audited(t *testing.T) {
 	for _, wanted := range []string{
-		`/api/v1/namespaces/default/pods/a/log`, `"subresource":"exec"`, `"subresource":"portforward"`, `"subresource":"attach"`,
+		`/api/v1/namespaces/default/pods/a/log`, `"subresource":"exec"`, `"subresource":"portforward"`, `"subresource":"attach"`, `"subresource":"ephemeralcontainers"`,
 	} {
 		eventually(t, "the audit log has "+wanted, func() error {
 			for _, d := range k.fronts {

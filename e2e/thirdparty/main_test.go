@@ -61,8 +61,8 @@ func build() error {
 	if err := os.Mkdir(binaries, 0o755); err != nil {
 		return err
 	}
-	return programs.Build(binaries, "aggregator", "extserver", "kubectl", "prometheus", "kube-controller-manager", "kube-scheduler",
-		"sample-apiserver", "metrics-server", "test-adapter", "prometheus-adapter", "keda-adapter", "keda-operator", "h2spec", "kwok", "konnectivity-server", "konnectivity-agent")
+	return programs.Build(binaries, append(tagged, "aggregator", "extserver", "kubectl", "prometheus", "kube-controller-manager", "kube-scheduler",
+		"sample-apiserver", "metrics-server", "test-adapter", "prometheus-adapter", "keda-adapter", "keda-operator", "h2spec", "kwok", "konnectivity-server", "konnectivity-agent")...)
 }
 
 func failed(err error) int {

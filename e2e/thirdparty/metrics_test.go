@@ -49,13 +49,21 @@ var metricsServer = &compat.Party{
 var metricsBeta = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
 
 func newMetricsServer(t *testing.T, d *frontDoor) *third {
+	s := metricsServerOf(t, d)
+	populate(t, d, startKubelet(t, kubeletCA(s), d))
+	return s
+}
+
+// kubeletCA is the file with the authority of the kubelets that metrics-server asks.
+func kubeletCA(s *third) string { return filepath.Join(s.dir, "kubelet-ca.crt") }
+
+// metricsServerOf is metrics-server for one node.
+func metricsServerOf(t *testing.T, d *frontDoor) *third {
 	s := newThird(t, d, metricsServer, "metrics", []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}},
 		{APIGroups: []string{""}, Resources: []string{"pods", "nodes"}, Verbs: []string{"get", "list", "watch"}},
 	}, metricsBeta)
-	port := startKubelet(t, filepath.Join(s.dir, "kubelet-ca.crt"), d)
-	populate(t, d, port)
-	s.program("metrics-server", "--kubeconfig", s.kubeconfig(), "--kubelet-certificate-authority", filepath.Join(s.dir, "kubelet-ca.crt"),
+	s.program("metrics-server", "--kubeconfig", s.kubeconfig(), "--kubelet-certificate-authority", kubeletCA(s),
 		"--kubelet-use-node-status-port", "--kubelet-preferred-address-types", "InternalIP",
 		"--metric-resolution", "10s", "--kubelet-request-timeout", "9s")
 	s.serves = func(ctx context.Context, config *rest.Config) error {
