@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed testdata/objects.yaml testdata/pods.yaml
+//go:embed testdata/objects.yaml testdata/pods.yaml testdata/devices.yaml
 var corpus embed.FS
 
 // subject is an object that requests are made of. objects.yaml says what each field is.
@@ -33,7 +33,7 @@ func (s subject) String() string { return strings.TrimSpace(s.Kind + " " + s.Nam
 // others. fixtures is the directory of k8s.io/api's.
 func subjects(fixtures string) ([]subject, error) {
 	var all []subject
-	for _, file := range []string{"testdata/objects.yaml", "testdata/pods.yaml"} {
+	for _, file := range []string{"testdata/objects.yaml", "testdata/pods.yaml", "testdata/devices.yaml"} {
 		text, err := corpus.ReadFile(file)
 		if err != nil {
 			return nil, err

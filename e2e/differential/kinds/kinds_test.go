@@ -15,6 +15,7 @@ import (
 
 var (
 	recordFrom = flag.String("record", "", "kubeconfig of a kube-apiserver whose answers are to be written down")
+	missing    = flag.Bool("missing", false, "with -record, ask only what has no answer yet, with the questions around it")
 	against    = flag.String("against", "", "kubeconfig of a server to ask; default a front door of its own")
 	report     = flag.String("report", "", "file for all unexplained differences; the test shows the first ones")
 )
@@ -30,7 +31,7 @@ const (
 func TestKinds(t *testing.T) {
 	scripts, order := everything(t)
 	if *recordFrom != "" {
-		record(t, scripts, order)
+		record(t, *recordFrom, scripts, order)
 	}
 	theirs, err := read(recorded)
 	if err != nil {
@@ -63,7 +64,7 @@ func TestKinds(t *testing.T) {
 		t.Errorf("%s is listed as a difference, and there is none", k)
 	}
 	if *report != "" {
-		write(t, unexplained)
+		writeReport(t, unexplained)
 	}
 	t.Logf("%d questions, %d differences, %d of them explained", len(order), len(found), len(found)-len(unexplained))
 }
@@ -105,12 +106,18 @@ func answers(t *testing.T, kubeconfig string, scripts []script, breaks bool) rec
 	s.breaks = breaks
 	t.Cleanup(s.client.CloseIdleConnections)
 	all := recording{}
-	// Stories change what holds for everybody, such as the default class of claims.
-	alone := slices.IndexFunc(scripts, func(s script) bool { return s.alone })
+	var beside, alone []script // stories change what holds for everybody, such as the default class of claims
+	for _, one := range scripts {
+		if one.alone {
+			alone = append(alone, one)
+		} else {
+			beside = append(beside, one)
+		}
+	}
 	for _, part := range []struct {
 		scripts []script
 		atOnce  int
-	}{{scripts[:alone], atOnce}, {scripts[alone:], 1}} {
+	}{{beside, atOnce}, {alone, 1}} {
 		r, err := s.record(t.Context(), part.scripts, part.atOnce)
 		if err != nil {
 			t.Fatal(err)
@@ -120,9 +127,19 @@ func answers(t *testing.T, kubeconfig string, scripts []script, breaks bool) rec
 	return all
 }
 
-func record(t *testing.T, scripts []script, order []string) {
+// record writes down what a server answers. What is known already stays if only what is missing is asked.
+func record(t *testing.T, kubeconfig string, scripts []script, order []string) {
 	t.Helper()
-	if err := answers(t, *recordFrom, scripts, true).write(recorded, order); err != nil {
+	all := recording{}
+	if *missing {
+		var err error
+		if all, err = read(recorded); err != nil {
+			t.Fatal(err)
+		}
+		scripts = all.lacking(scripts)
+	}
+	maps.Copy(all, answers(t, kubeconfig, scripts, true))
+	if err := all.write(recorded, order); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -147,7 +164,7 @@ func frontDoor(t *testing.T) string {
 	return kubeconfig
 }
 
-func write(t *testing.T, all []known.Difference) {
+func writeReport(t *testing.T, all []known.Difference) {
 	t.Helper()
 	text, err := yaml.Marshal(slices.Clone(all))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -27,6 +28,13 @@ func alike(name string, fields map[string]string) string {
 	subject, rest, _ := strings.Cut(name, ": ")
 	verb, _, _ := strings.Cut(rest, " ")
 	return fmt.Sprint(subject, verb, fields["code"])
+}
+
+// lacking are the scripts with a question that has no answer. An answer follows from the questions before it.
+func (r recording) lacking(all []script) []script {
+	return slices.DeleteFunc(slices.Clone(all), func(s script) bool {
+		return !slices.ContainsFunc(s.questions, func(q question) bool { return r[q.Name] == nil })
+	})
 }
 
 func (r recording) write(file string, order []string) error {

@@ -74,3 +74,20 @@ func TestACancelledReplayIsAnError(t *testing.T) {
 		t.Errorf("asked %d questions, want none", n)
 	}
 }
+
+// A script is asked again as a whole if one of its questions has no answer yet, and not at all otherwise.
+func TestOnlyWhatLacksAnAnswerIsAsked(t *testing.T) {
+	all := scriptsOf("a", "b")
+	all[0].questions = append(all[0].questions, question{Name: "a: new"})
+	r := recording{"a: broken": {"code": "200"}, "b: broken": {"code": "200"}}
+	if left := r.lacking(all); len(left) != 1 || left[0].namespace != "a" || len(left[0].questions) != 2 {
+		t.Errorf("left are %+v", left)
+	}
+	r["a: new"] = map[string]string{"code": "201"}
+	if left := r.lacking(all); len(left) != 0 {
+		t.Errorf("left are %+v", left)
+	}
+	if len(all) != 2 {
+		t.Errorf("the scripts have become %d", len(all))
+	}
+}
