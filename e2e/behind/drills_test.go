@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -92,7 +91,7 @@ func chosenDrills(t *testing.T) []drill.Drill {
 func holdAtKubeAPIServer(t *testing.T, k *cluster.Cluster, toHold []drill.Drill, gateway *adoption.Service) map[string]held {
 	t.Helper()
 	// Where it dials endpoints itself, it reaches no ExternalName: it is given the address of this machine.
-	address := machineAddress(t)
+	address := reachable(t)
 	args := []string{"drill", "run", "-o", "json", "--kubeconfig", k.Kubeconfig, "--advertise-address", address}
 	if gateway != nil {
 		args = append(args, "--gateway", gateway.String())
@@ -114,22 +113,6 @@ func holdAtKubeAPIServer(t *testing.T, k *cluster.Cluster, toHold []drill.Drill,
 		maps.Copy(all, hold(t, together...))
 	}
 	return all
-}
-
-// machineAddress is an address of this machine that endpoints may have.
-func machineAddress(t *testing.T) string {
-	t.Helper()
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range all {
-		if network, ok := one.(*net.IPNet); ok && network.IP.To4() != nil && network.IP.IsGlobalUnicast() {
-			return network.IP.String()
-		}
-	}
-	t.Fatal("this machine has no address but loopback ones, which endpoints may not have")
-	return ""
 }
 
 // drilled adds one side of a drill.

@@ -14,17 +14,11 @@ import (
 // reachable is an address of this machine that may be an endpoint: no loopback address may.
 func reachable(t *testing.T) string {
 	t.Helper()
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
+	address := programs.MachineAddress()
+	if address == "" {
+		t.Fatal("this machine has no address but loopback ones, and endpoints must not be those")
 	}
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
-			return n.IP.String()
-		}
-	}
-	t.Fatal("this machine has no address but loopback ones, and endpoints must not be those")
-	return ""
+	return address
 }
 
 // registration is what leads to an extension server.

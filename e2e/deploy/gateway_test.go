@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -33,7 +32,7 @@ func TestDeployedGateway(t *testing.T) {
 	kubectl("--kubeconfig", account, "config", "set-credentials", "account", "--token", token)
 	kubectl("--kubeconfig", account, "config", "set-context", "--current", "--user=account")
 
-	port := strconv.Itoa(freePort(t))
+	port := unusedPort(t)
 	gateway := startGateway(t, dir, account, port)
 	where := "--gateway=portico-gateway/portico-gateway:" + port
 	const name = "v1.metrics.k8s.io"
@@ -116,12 +115,15 @@ func startGateway(t *testing.T, dir, kubeconfig, port string) *programs.Process 
 	return p
 }
 
-func freePort(t *testing.T) int {
+// ports are for servers whose ports must be known before they start.
+var ports programs.Ports
+
+// unusedPort is a port that nobody listens on.
+func unusedPort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return strconv.Itoa(port)
 }

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,9 +21,6 @@ import (
 
 	"portico.dev/e2e/programs"
 )
-
-// ports are for servers whose ports must be known before they start.
-var ports programs.Ports
 
 // prometheus is a running server.
 type prometheus struct {
@@ -284,14 +280,4 @@ func inAMinute() <-chan struct{} {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	context.AfterFunc(ctx, cancel)
 	return ctx.Done()
-}
-
-// unusedPort is a port that nobody listens on.
-func unusedPort(t *testing.T) string {
-	t.Helper()
-	port, err := ports.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strconv.Itoa(port)
 }

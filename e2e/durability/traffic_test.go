@@ -28,8 +28,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"portico.dev/e2e/programs"
 )
 
 const (
@@ -98,14 +96,14 @@ func newTraffic(t *testing.T, fronts []*frontDoor) *traffic {
 	startEcho(t, w.admin, fronts)
 	w.address = newLoadBalancer(t, fronts).address()
 	w.admin.Host = "https://" + w.address
-	w.buildKubectl()
+	w.prepareKubectl()
 	return w
 }
 
-func (w *traffic) buildKubectl() {
+func (w *traffic) prepareKubectl() {
 	w.t.Helper()
 	dir := w.t.TempDir()
-	if err := programs.Build(dir, "kubectl"); err != nil {
+	if err := buildKubectl(); err != nil {
 		w.t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
@@ -116,7 +114,7 @@ func (w *traffic) buildKubectl() {
 	if err := clientcmd.WriteToFile(*file, kubeconfig); err != nil {
 		w.t.Fatal(err)
 	}
-	w.kubectl = []string{filepath.Join(dir, "kubectl"), "--kubeconfig", kubeconfig, "--cache-dir", filepath.Join(dir, "cache"), "get", "configmaps", "-o", "name"}
+	w.kubectl = []string{filepath.Join(built, "kubectl"), "--kubeconfig", kubeconfig, "--cache-dir", filepath.Join(dir, "cache"), "get", "configmaps", "-o", "name"}
 }
 
 // start starts all clients.

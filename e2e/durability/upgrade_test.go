@@ -17,7 +17,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-var before = flag.String("before", "", "commit of the release before, whose aggregator is built and upgraded; auto: the newest tag, or without one the newest merge before HEAD; default: these tests are skipped")
+var before = flag.String("before", "", "commit of the release before, whose aggregator is built and upgraded; auto: the newest tag before HEAD, or without one the newest merge, or without either HEAD^; default: these tests are skipped")
 
 // programBefore is the aggregator of the release before. It is built once.
 func programBefore(t *testing.T) string {
@@ -33,36 +33,22 @@ func programBefore(t *testing.T) string {
 }
 
 var buildBefore = sync.OnceValues(func() (string, error) {
-	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	out, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the repository: %w", err)
 	}
-	commit, err := commitBefore(strings.TrimSpace(string(root)))
-	if err != nil {
-		return "", err
+	root, commit := strings.TrimSpace(string(out)), *before
+	if commit == "auto" {
+		if commit, err = programs.CommitBefore(root); err != nil {
+			return "", fmt.Errorf("find the release before: %w", err)
+		}
 	}
 	program := filepath.Join(built, "aggregator-before")
-	if err := programs.BuildAt(strings.TrimSpace(string(root)), commit, program, "./cmd/aggregator"); err != nil {
+	if err := programs.BuildAt(root, commit, program, "./cmd/aggregator"); err != nil {
 		return "", fmt.Errorf("build the release before: %w", err)
 	}
 	return program, nil
 })
-
-// commitBefore is what -before means.
-func commitBefore(root string) (string, error) {
-	if *before != "auto" {
-		return *before, nil
-	}
-	var errs []error
-	for _, args := range [][]string{{"describe", "--tags", "--abbrev=0", "--match", "v*"}, {"rev-list", "--first-parent", "--merges", "--max-count=1", "HEAD^"}} {
-		out, err := exec.Command("git", append([]string{"-C", root}, args...)...).Output()
-		if commit := strings.TrimSpace(string(out)); err == nil && commit != "" {
-			return commit, nil
-		}
-		errs = append(errs, fmt.Errorf("git %s: %w", args[0], err))
-	}
-	return "", fmt.Errorf("find the release before: %w", errors.Join(errs...))
-}
 
 // Two replicas over an external etcd are upgraded one after the other, rolled back, and upgraded again, behind a load balancer. For a time
 // both releases serve side by side. No request fails, and watches and informers miss nothing.
@@ -172,15 +158,17 @@ type kubectlOf struct {
 
 func newKubectl(t *testing.T, kubeconfig string) *kubectlOf {
 	t.Helper()
-	dir := t.TempDir()
-	if err := programs.Build(dir, "kubectl"); err != nil {
+	if err := buildKubectl(); err != nil {
 		t.Fatal(err)
 	}
-	return &kubectlOf{t, dir, kubeconfig}
+	return &kubectlOf{t, t.TempDir(), kubeconfig}
 }
 
+// buildKubectl links kubectl into the directory of what is built, once.
+var buildKubectl = sync.OnceValue(func() error { return programs.Build(built, "kubectl") })
+
 func (k *kubectlOf) run(args ...string) (string, error) {
-	return programs.Kubectl(k.dir, k.dir, k.kubeconfig)(args...)
+	return programs.Kubectl(built, k.dir, k.kubeconfig)(args...)
 }
 
 // objects are of a local group, and of a custom resource, which is a definition, a watch cache and a conversion of its own.

@@ -2,6 +2,7 @@ package envtest
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -42,6 +44,7 @@ func TestManagerWithCRDsAndWebhooks(t *testing.T) {
 	}
 	defer events.Stop()
 
+	awaitWebhooks(t, c)
 	if err := c.Create(ctx, newGadget("one", "purple")); !apierrors.IsInvalid(err) {
 		t.Errorf("the schema of the CRD lets a color pass: %v", err)
 	}
@@ -72,6 +75,24 @@ func TestManagerWithCRDsAndWebhooks(t *testing.T) {
 	}
 }
 
+// awaitWebhooks waits until the server asks both webhooks. It learns of their configurations by watches, so that a write may come first.
+func awaitWebhooks(t *testing.T, c client.Client) {
+	t.Helper()
+	poll(t, func() error {
+		green := newGadget("asked", "green")
+		if err := c.Create(t.Context(), green, client.DryRunAll); err != nil {
+			return err
+		}
+		if green.GetAnnotations()["mutated"] != "yes" {
+			return errors.New("the mutating webhook is not asked")
+		}
+		if err := c.Create(t.Context(), newGadget("asked", "red"), client.DryRunAll); err == nil {
+			return errors.New("the validating webhook is not asked")
+		}
+		return nil
+	})
+}
+
 // startManager runs a manager with the webhooks and the controller until the test ends, and waits until its webhooks are served.
 func startManager(t *testing.T, config *rest.Config, hooks envtest.WebhookInstallOptions) {
 	t.Helper()
@@ -87,7 +108,9 @@ func startManager(t *testing.T, config *rest.Config, hooks envtest.WebhookInstal
 	server := manager.GetWebhookServer()
 	server.Register("/mutate", &webhook.Admission{Handler: admission.HandlerFunc(mutate)})
 	server.Register("/validate", &webhook.Admission{Handler: admission.HandlerFunc(validate)})
-	if err := ctrl.NewControllerManagedBy(manager).For(newGadget("", "")).Named(t.Name()).Complete(&gadgets{manager.GetClient()}); err != nil {
+	// Names are of a process, and -count runs the test several times in one.
+	options := controller.Options{SkipNameValidation: new(true)}
+	if err := ctrl.NewControllerManagedBy(manager).For(newGadget("", "")).Named(t.Name()).WithOptions(options).Complete(&gadgets{manager.GetClient()}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())

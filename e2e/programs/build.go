@@ -24,11 +24,15 @@ var recipes = map[string]recipe{
 	"kube-apiserver":          kubernetes("kube-apiserver"),
 	"kube-controller-manager": kubernetes("kube-controller-manager"),
 	"kube-scheduler":          kubernetes("kube-scheduler"),
+	"kubelet":                 kubernetes("kubelet"),
+	"kube-proxy":              kubernetes("kube-proxy"),
 
 	"manager":   nested("e2e/clients/manager", "."),
 	"installer": nested("e2e/clients/installer", "."),
 	"operator":  ours("./e2e/clients/operator"),
 	"informers": ours("./e2e/clients/informers"),
+
+	"fetch": static("./e2e/thirdparty/fetch"),
 
 	"sample-apiserver":   tool("e2e/thirdparty/sampleapiserver", "k8s.io/sample-apiserver"),
 	"metrics-server":     tool("e2e/thirdparty/metricsserver", "sigs.k8s.io/metrics-server/cmd/metrics-server"),
@@ -40,6 +44,7 @@ var recipes = map[string]recipe{
 
 	"konnectivity-server": tool("e2e/thirdparty/konnectivity", "sigs.k8s.io/apiserver-network-proxy/cmd/server"),
 	"konnectivity-agent":  tool("e2e/thirdparty/konnectivity", "sigs.k8s.io/apiserver-network-proxy/cmd/agent"),
+	"etcdctl":             tool("e2e/thirdparty/etcdctl", "go.etcd.io/etcd/etcdctl/v3"),
 	"h2spec":              tool("e2e/thirdparty/h2spec", "github.com/summerwind/h2spec/cmd/h2spec"),
 }
 
@@ -61,23 +66,6 @@ func Build(dir string, names ...string) error {
 	return nil
 }
 
-// BuildAt builds a package of our module as it was at a commit into a file. Its tree is made beside the file, and removed.
-func BuildAt(root, commit, to, pkg string) error {
-	tree, err := os.MkdirTemp(filepath.Dir(to), "tree-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(tree)
-	// git writes to a file and not to a pipe: an error of either program is then that of one command.
-	archive := filepath.Join(tree, "tree.tar")
-	for _, command := range [][]string{{"git", "-C", root, "archive", "--output", archive, commit}, {"tar", "-xf", archive, "-C", tree}} {
-		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s of commit %s: %w: %s", command[0], commit, err, out)
-		}
-	}
-	return ours(pkg)(tree, to)
-}
-
 // moduleRoot is the directory of our go.mod, wherever below it a test runs.
 func moduleRoot() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "portico.dev").Output()
@@ -89,6 +77,13 @@ func moduleRoot() (string, error) {
 
 func ours(pkg string) recipe {
 	return func(root, to string) error { return goTool(root, "build", "-buildvcs=false", "-o", to, pkg) }
+}
+
+// static builds a package of ours for containers that have nothing else.
+func static(pkg string) recipe {
+	return func(root, to string) error {
+		return goToolWith([]string{"CGO_ENABLED=0"}, root, "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", to, pkg)
+	}
 }
 
 // nested builds a package of a module below the root, with the versions that its go.mod pins.
@@ -138,9 +133,11 @@ func stamp(version, minor string) string {
 	return "-s -w " + strings.Join(flags, " ")
 }
 
-func goTool(dir string, args ...string) error {
+func goTool(dir string, args ...string) error { return goToolWith(nil, dir, args...) }
+
+func goToolWith(env []string, dir string, args ...string) error {
 	cmd := exec.Command("go", args...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off")
+	cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "GOWORK=off"), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return errors.Join(fmt.Errorf("go %s: %w", strings.Join(args, " "), err), errors.New(string(out)))

@@ -203,6 +203,21 @@ func (p *Process) Kill() error {
 	return nil
 }
 
+// MachineAddress is an IPv4 address of this machine that is not loopback, empty if it has none. API servers refuse loopback addresses in
+// endpoints, and proxy to none.
+func MachineAddress() string {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return ""
+	}
+	for _, one := range all {
+		if network, ok := one.(*net.IPNet); ok && network.IP.To4() != nil && network.IP.IsGlobalUnicast() {
+			return network.IP.String()
+		}
+	}
+	return ""
+}
+
 // Ports are taken from here. The kernel gives none of them to whoever asks for any port, so that nobody takes one while
 // its server is down: systems' own ranges begin above (Linux at 32768, IANA at 49152).
 const (

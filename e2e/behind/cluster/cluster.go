@@ -33,6 +33,8 @@ type Config struct {
 	AggregatorRouting bool
 	// APIServerFlags are given to kube-apiserver besides its own.
 	APIServerFlags []string
+	// Controllers are those that kube-controller-manager runs. Default all.
+	Controllers string
 	// Ports gives out the port of kube-apiserver, which keeps it over restarts.
 	Ports *programs.Ports
 }

@@ -1,6 +1,9 @@
 package cluster
 
-import "strconv"
+import (
+	"cmp"
+	"strconv"
+)
 
 // apiserverFlags are what kubeadm gives kube-apiserver, as far as there is something here that it is about. proxyClient is the
 // name of the files of its certificate for extension servers.
@@ -37,7 +40,7 @@ func (k *Cluster) managerFlags() []string {
 	kubeconfig := k.file("controller-manager.kubeconfig")
 	return []string{
 		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
-		"--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false", "--controllers=*",
+		"--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false", "--controllers=" + cmp.Or(k.config.Controllers, "*"),
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + k.keys.Path("service-account.key"), "--root-ca-file=" + k.keys.Path("ca.crt"),
 	}
