@@ -93,7 +93,7 @@ func lineMatches(want, got string) bool {
 }
 
 // failure is how programs begin to say that they failed.
-var failure = regexp.MustCompile(`^(Error|error:|no: |aggregator:|extserver:|kubectl portico:|exit status [1-9])`)
+var failure = regexp.MustCompile(`^(Error|error:|The \S+ "\S*" is invalid:|no: |aggregator:|extserver:|kubectl portico:|exit status [1-9])`)
 
 // fails reports whether the page shows that a command fails.
 func fails(output []string) bool {

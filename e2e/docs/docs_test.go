@@ -16,7 +16,7 @@ import (
 var binaries string
 
 func TestMain(m *testing.M) {
-	os.Exit(programs.Main(m, &binaries, "aggregator", "extserver", "kubectl-portico", "kubectl"))
+	os.Exit(programs.Main(m, &binaries, "aggregator", "extserver", "kubectl-portico", "kubectl", "etcdctl"))
 }
 
 const root = "../.."
@@ -182,7 +182,7 @@ func (p *page) run(t *testing.T, b *block) (ran int) {
 			output = nil
 		}
 		var err error
-		if serves(command) && s.output == nil {
+		if serves(command) && output == nil {
 			err = p.shell.serve(command)
 		} else {
 			err = p.compare(command, output, fails(s.output))
@@ -195,14 +195,17 @@ func (p *page) run(t *testing.T, b *block) (ran int) {
 	return ran
 }
 
-// setUp runs commands that the page does not show. Those that serve stay in the background, "stop" stops the one that was started last, and
-// those that begin with "until" are repeated.
+// setUp runs commands that the page does not show. Those that serve stay in the background, "stop" stops the one that was started last, or
+// the last one whose command begins with what follows, and those that begin with "until" are repeated.
 func (p *page) setUp(commands string) error {
 	switch {
 	case serves(commands):
 		return p.shell.serve(commands)
 	case commands == "stop":
-		return p.shell.stop()
+		return p.shell.stop("")
+	}
+	if rest, ok := strings.CutPrefix(commands, "stop "); ok {
+		return p.shell.stop(rest)
 	}
 	if rest, ok := strings.CutPrefix(commands, "until "); ok {
 		return eventually(func() error { return p.compare(rest, nil, false) })
@@ -211,7 +214,7 @@ func (p *page) setUp(commands string) error {
 }
 
 // endless begins a command that runs until it is stopped.
-var endless = regexp.MustCompile(`^(aggregator (serve|dev)|extserver serve)\b`)
+var endless = regexp.MustCompile(`^(aggregator (serve|dev)|extserver serve)\b|^(aggregator|kubectl portico) console$`)
 
 func serves(command string) bool {
 	return endless.MatchString(command) && !strings.Contains(command, " -- ")

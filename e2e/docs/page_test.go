@@ -34,7 +34,7 @@ func readPage(text string) ([]block, error) {
 	for i := 0; i < len(lines); i++ {
 		line := lines[i]
 		switch {
-		case strings.HasPrefix(line, "<!--"):
+		case strings.HasPrefix(strings.TrimLeft(line, " "), "<!--"):
 			from := i
 			for !strings.Contains(lines[i], "-->") {
 				if i++; i == len(lines) {
@@ -42,7 +42,7 @@ func readPage(text string) ([]block, error) {
 				}
 			}
 			comment := strings.Join(lines[from:i+1], "\n")
-			comment = strings.TrimSpace(strings.TrimPrefix(comment[:strings.LastIndex(comment, "-->")], "<!--"))
+			comment = strings.TrimSpace(strings.TrimPrefix(strings.TrimLeft(comment[:strings.LastIndex(comment, "-->")], " "), "<!--"))
 			known, err := next.note(comment)
 			if err != nil {
 				return nil, fmt.Errorf("%d: %w", from+1, err)
@@ -62,6 +62,7 @@ func readPage(text string) ([]block, error) {
 				next.text = append(next.text, strings.TrimPrefix(lines[i], "    "))
 			}
 			i--
+			next.text = dedented(next.text)
 			found, next, commented = append(found, next), block{}, 0
 		case strings.TrimSpace(line) != "" && commented > 0:
 			return nil, fmt.Errorf("%d: no block follows the comment", commented)
@@ -71,6 +72,20 @@ func readPage(text string) ([]block, error) {
 		return nil, fmt.Errorf("%d: no block follows the comment", commented)
 	}
 	return found, nil
+}
+
+// dedented are lines without the blanks that all of them begin with: blocks of lists are indented further.
+func dedented(lines []string) []string {
+	common := -1
+	for _, line := range lines {
+		if blanks := len(line) - len(strings.TrimLeft(line, " ")); line != "" && (common < 0 || blanks < common) {
+			common = blanks
+		}
+	}
+	for i := range lines {
+		lines[i] = lines[i][min(max(common, 0), len(lines[i])):]
+	}
+	return lines
 }
 
 // note adds what a comment says, and reports whether it is meant for this test.

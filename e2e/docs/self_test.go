@@ -45,9 +45,16 @@ two -->
 
     c: d
 
+1. A list.
+
+   <!-- output varies: in a list -->
+
+       $ kubectl get nodes
+         NAME
+
 <!-- not run: reason -->
 ` + "```\nmake ci\n```\n```go\nkubectl := 1\n```\n")
-	if err != nil || len(blocks) != 4 {
+	if err != nil || len(blocks) != 5 {
 		t.Fatalf("%d blocks, %v", len(blocks), err)
 	}
 	steps := blocks[0].steps()
@@ -57,11 +64,14 @@ two -->
 	if b := blocks[1]; b.hasCommands() || b.file != "f.yaml" || len(b.setups) != 1 || b.setups[0] != "one\ntwo" || len(b.text) != 3 {
 		t.Errorf("%+v", b)
 	}
-	if b := blocks[2]; !b.hasCommands() || b.notRun != "reason" || len(b.steps()) != 1 {
+	if b := blocks[2]; b.varies != "in a list" || len(b.steps()) != 1 || b.steps()[0].command != "kubectl get nodes" || b.steps()[0].output[0] != "  NAME" {
 		t.Errorf("%+v", b)
 	}
-	if blocks[3].hasCommands() {
-		t.Errorf("%+v", blocks[3])
+	if b := blocks[3]; !b.hasCommands() || b.notRun != "reason" || len(b.steps()) != 1 {
+		t.Errorf("%+v", b)
+	}
+	if blocks[4].hasCommands() {
+		t.Errorf("%+v", blocks[4])
 	}
 	for _, bad := range []string{"<!-- not run: reason -->\n\ntext\n", "<!-- with: word -->\n\n    a\n", "<!-- file:\n", "<!-- setup: a -->\n"} {
 		if _, err := readPage(bad); err == nil {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -121,7 +122,7 @@ func eventually(try func() error) error {
 }
 
 // ready is what servers print when they serve.
-var ready = regexp.MustCompile(`the front door is open|export KUBECONFIG=|INFO.*registered`)
+var ready = regexp.MustCompile(`the front door is open|export KUBECONFIG=|INFO.*registered|Ctrl-C ends the console`)
 
 // serve runs a command in the background, and waits until it serves.
 func (s *shell) serve(command string) error {
@@ -156,14 +157,17 @@ func (s server) alive() bool {
 	return err == nil && syscall.Kill(pid, 0) == nil
 }
 
-// stop stops the server that was started last. One that is not there any more has failed.
-func (s *shell) stop() error {
+// stop stops the server that was started last of those whose command has a prefix. One that is not there any more has failed.
+func (s *shell) stop(prefix string) error {
 	last := len(s.servers) - 1
+	for last >= 0 && !strings.HasPrefix(s.servers[last].command, prefix) {
+		last--
+	}
 	if last < 0 {
-		return errors.New("there is no server to stop")
+		return fmt.Errorf("there is no server %q to stop", prefix)
 	}
 	server := s.servers[last]
-	s.servers = s.servers[:last]
+	s.servers = slices.Delete(s.servers, last, last+1)
 	printed, status, err := s.run("kill " + server.pid + "; wait " + server.pid)
 	if err == nil && status != 0 {
 		err = fmt.Errorf("it ended with exit status %d", status)
@@ -178,7 +182,7 @@ func (s *shell) stop() error {
 // end stops what the page has started.
 func (s *shell) end(t *testing.T) {
 	for len(s.servers) > 0 {
-		if err := s.stop(); err != nil {
+		if err := s.stop(""); err != nil {
 			t.Error(err)
 		}
 	}
