@@ -39,17 +39,27 @@ const fewPools = 16
 const checksPerTimeout = 6
 
 // unusedPingEvery is how many checks there are to a ping of an endpoint that no client has asked anything for
-// IdleTimeout. No request waits for the result of that ping, and with a thousand backends most are like that: pinging
-// them as often as the others would be half of what an idle process costs.
-const unusedPingEvery = 6
+// IdleTimeout, while there are no more than manyPools pools; twice as many up to twice as many pools, and so on. No request
+// waits for the result of that ping, and with a thousand backends most are like that: pinging them as often as the others would
+// be half of what an idle process costs, and as often as a few of them a third.
+const (
+	unusedPingEvery = 6
+	manyPools       = 250
+)
 
-// pingDue reports whether connections without requests may be pinged at this check. It is called by the connChecker.
-func (p *connPool) pingDue() bool {
+// unusedPings is how many checks there are to a ping of an endpoint that no client uses.
+func (c *connChecker) unusedPings() int { // with mu held
+	return unusedPingEvery * max(1, (c.count+manyPools-1)/manyPools)
+}
+
+// pingDue reports whether connections without requests may be pinged at this check, with one in every so many checks for an
+// endpoint that no client uses. It is called by the connChecker.
+func (p *connPool) pingDue(every int) bool {
 	if p.skipPings != nil && p.skipPings() {
 		return false
 	}
 	p.checks++
-	return p.checks%unusedPingEvery == 0 || p.unused == nil || !p.unused()
+	return p.checks%every == 0 || p.unused == nil || !p.unused()
 }
 
 // checkInterval is the time between two checks of a connection.
@@ -87,10 +97,11 @@ func (c *connChecker) checkGroup() {
 	at := c.at
 	pools := c.groups[at]
 	c.groups[at] = nil
+	unusedPings := c.unusedPings()
 	c.mu.Unlock()
 	now, kept := time.Now(), pools[:0]
 	for _, p := range pools {
-		if p.check(now) {
+		if p.check(now, unusedPings) {
 			kept = append(kept, p)
 		}
 	}

@@ -171,13 +171,18 @@ func TestNobodyIsLookedAtWithoutConnections(t *testing.T) {
 	}
 }
 
-// checkedConn remembers when it was checked.
+// checkedConn remembers when it was checked, and when it could be pinged.
 type checkedConn struct {
 	engine.ClientConn
-	at []time.Time // one goroutine checks
+	at, pinged []time.Time // one goroutine checks
 }
 
-func (c *checkedConn) Check(bool)   { c.at = append(c.at, time.Now()) }
+func (c *checkedConn) Check(ping bool) {
+	c.at = append(c.at, time.Now())
+	if ping {
+		c.pinged = append(c.pinged, time.Now())
+	}
+}
 func (c *checkedConn) Closed() bool { return false }
 
 // Each connection is checked once in an interval, however many there are. Few of them wake the process once in an interval, and many are not
@@ -215,6 +220,31 @@ func TestConnectionsAreCheckedTogetherWhileThereAreFew(t *testing.T) {
 			for _, some := range together {
 				if some > max(fewPools, n/checkGroups) {
 					t.Errorf("of %d, %d were checked at once", n, some)
+				}
+			}
+		})
+	}
+}
+
+// However many endpoints no client uses, 170 pings in a second are enough for all.
+func TestEndpointsThatNoClientUsesShareThePings(t *testing.T) {
+	const every = 250 * time.Millisecond
+	for n, interval := range map[int]time.Duration{1: 1500 * time.Millisecond, manyPools: 1500 * time.Millisecond, manyPools + 1: 3 * time.Second, 1000: 6 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &connChecker{every: every}
+			conns := make([]checkedConn, n)
+			for i := range conns {
+				c.add(&connPool{
+					options: &Options{IdleTimeout: time.Hour}, conns: []*http2Conn{{ClientConn: &conns[i], idleSince: time.Now()}},
+					unused: func() bool { return true },
+				})
+			}
+			time.Sleep(5*interval + every/2)
+			synctest.Wait()
+			c.close()
+			for i := range conns {
+				if times := conns[i].pinged; len(times) < 4 || len(times) > 5 || times[1].Sub(times[0]) != interval {
+					t.Fatalf("of %d, one is pinged at %v, want one ping every %s", n, times, interval)
 				}
 			}
 		})

@@ -167,9 +167,9 @@ func (p *connPool) handshakeError(err error) error {
 	return errNoSettings
 }
 
-// check checks every connection, and reports whether there are any.
-func (p *connPool) check(now time.Time) bool {
-	ping := p.pingDue() // before mu, for it asks other pools
+// check checks every connection, and reports whether there are any. It pings those of an endpoint that no client uses once in so many checks.
+func (p *connPool) check(now time.Time, unusedPings int) bool {
+	ping := p.pingDue(unusedPings) // before mu, for it asks other pools
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.removeEnded()
