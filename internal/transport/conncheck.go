@@ -58,8 +58,14 @@ func (p *connPool) pingDue(every int) bool {
 	if p.skipPings != nil && p.skipPings() {
 		return false
 	}
+	if p.unused == nil {
+		return true
+	}
+	if p.checks%unusedPingEvery == 0 { // to ask at every check would cost more than the checks
+		p.rarelyPinged = p.unused()
+	}
 	p.checks++
-	return p.checks%every == 0 || p.unused == nil || !p.unused()
+	return p.checks%every == 0 || !p.rarelyPinged
 }
 
 // checkInterval is the time between two checks of a connection.

@@ -36,7 +36,9 @@ type connPool struct {
 	onSilent    func()                   // called when a connection did not answer pings; may be nil
 	skipPings   func() bool              // whether another pool of the endpoint is pinged instead; may be nil
 	unused      func() bool              // whether no client has used the endpoint lately, so that pings may be rare; may be nil
-	checks      int                      // checks so far; only the connChecker uses it
+
+	checks       int  // checks so far; the connChecker alone uses this, and the next one
+	rarelyPinged bool // what unused said when it was asked last
 
 	size   atomic.Int32    // of conns; it lets others see without mu that there is none
 	ctx    context.Context // ends when the pool is drained
