@@ -136,11 +136,20 @@ func (c *Controller) enqueueService(ref *apiregistrationv1.ServiceReference) {
 func (c *Controller) maxInFlight(ref *apiregistrationv1.ServiceReference) int {
 	smallest := 0
 	for _, e := range c.entries {
-		if n := e.options.MaxInFlight; n > 0 && (smallest == 0 || n < smallest) && serviceAddress(e.object.Spec.Service) == serviceAddress(ref) {
+		if n := e.options.MaxInFlight; n > 0 && (smallest == 0 || n < smallest) && sameService(e.object.Spec.Service, ref) {
 			smallest = n
 		}
 	}
 	return smallest
+}
+
+// sameService reports whether two APIServices name the same port of the same Service. It formats nothing: each of a thousand is compared
+// with all others when they are registered.
+func sameService(a, b *apiregistrationv1.ServiceReference) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Namespace == b.Namespace && a.Name == b.Name && portOf(a) == portOf(b)
 }
 
 // lookup returns the APIService of a name, stored or implied by a local group-version; nil when there is none.
