@@ -221,14 +221,14 @@ func TestOnePanicDoesNotStopTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t)
 		panicked := false
+		w.client.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.GetNamespace() == "app" && !panicked {
+				panicked = true
+				panic("an object nobody thought of")
+			}
+			return false, nil, nil
+		})
 		running(t, w, func() {
-			w.client.PrependReactor("create", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
-				if !panicked {
-					panicked = true
-					panic("an object nobody thought of")
-				}
-				return false, nil, nil
-			})
 			if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "app"}}, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
