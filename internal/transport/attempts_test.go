@@ -147,8 +147,9 @@ func TestEveryEndpointDead(t *testing.T) {
 		if !errors.As(err, &failed) || failed.Op != OpDial || failed.Sent || failed.Attempts != 2 {
 			t.Fatalf("%#v", err)
 		}
-		if told.Load() != 2 {
-			t.Errorf("told %d failures", told.Load())
+		// Whoever takes longer than that may meet an endpoint that is tried again, in the background.
+		if n := told.Load(); n < 2 || n > 2 && time.Since(start) < firstEjection {
+			t.Errorf("told %d failures", n)
 		}
 		if state := b.Report().Endpoints[0].State; state != "ejected" {
 			t.Errorf("state %s", state)

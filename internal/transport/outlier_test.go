@@ -252,7 +252,7 @@ func TestHalfOfTheEndpointsStayInUse(t *testing.T) {
 		}
 	}
 	b.Reinstate(all[0].Address)
-	eventually(t, 10*time.Second, "it is used again", func() bool {
+	eventually(t, 30*time.Second, "it is used again", func() bool {
 		body, err := get(t, b)
 		return err == nil && body == "1"
 	})

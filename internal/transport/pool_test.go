@@ -92,7 +92,7 @@ func TestEndpointLeaves(t *testing.T) {
 		}
 	}))
 	two := w.serve(text("two"))
-	set := w.set(func(o *Options) { o.LeaveGrace = 2 * time.Second })
+	set := w.set(func(o *Options) { o.LeaveGrace = 5 * time.Second })
 	b := w.backend(set, s.address)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/watch", nil)
 	if err != nil {
