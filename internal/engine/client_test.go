@@ -562,9 +562,13 @@ func TestServersThatDoNotSpeak(t *testing.T) {
 	} {
 		for _, n := range engine.Names() {
 			t.Run(name+"/"+string(n), func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
+				limit := patience
+				if test.kind == engine.Canceled { // nothing else ends it
+					limit = time.Second
+				}
 				tc := speaks(t, test.script)
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
 				c := config()
 				var ended atomic.Int64
 				c.OnClose = func() { ended.Add(1) }
@@ -630,9 +634,10 @@ func TestAServerThatFallsSilent(t *testing.T) {
 			_ = p.WritePing(true, ping.Data)
 		}
 	})
-	onBoth(t, answering, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+	// More pings than fit into the time that each has.
+	onBoth(t, answering, func(c *engine.ClientConfig) { c.PingAfter, c.PingTimeout = 100*time.Millisecond, time.Second }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		pings.Store(0)
-		eventually(t, "some pings", func() bool { return pings.Load() > 3 })
+		eventually(t, "some pings", func() bool { return pings.Load() > 12 })
 		if c.Closed() {
 			t.Error("given up although pings are answered")
 		}
@@ -641,20 +646,23 @@ func TestAServerThatFallsSilent(t *testing.T) {
 
 // A server that breaks the protocol while nothing is asked of it is told of.
 func TestViolationsOfAnIdleServer(t *testing.T) {
-	script := settled(func(p *peer) { _ = p.WriteData(101, true, []byte("x")); p.drain() })
-	onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+	made := make(chan struct{}) // a connection that ends while it is being made is another matter
+	after := func(script func(*peer)) func(*peer) {
+		return settled(func(p *peer) {
+			select {
+			case <-made:
+			case <-time.After(patience):
+			}
+			script(p)
+		})
+	}
+	onBoth(t, after(func(p *peer) { _ = p.WriteData(101, true, []byte("x")); p.drain() }), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		made <- struct{}{}
 		eventually(t, "it ended", c.Closed)
 		eventually(t, "it is known why", func() bool { return c.ProtocolError() != nil })
 	})
-	leave := make(chan struct{}) // a connection that ends while it is being made is another matter
-	onBoth(t, settled(func(p *peer) {
-		select {
-		case <-leave:
-		case <-time.After(patience):
-		}
-		_ = p.nc.Close()
-	}), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
-		leave <- struct{}{}
+	onBoth(t, after(func(p *peer) { _ = p.nc.Close() }), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		made <- struct{}{}
 		eventually(t, "it ended", c.Closed)
 		if err := c.ProtocolError(); err != nil {
 			t.Errorf("to leave is no violation: %v", err)
@@ -663,7 +671,12 @@ func TestViolationsOfAnIdleServer(t *testing.T) {
 }
 
 func TestFloodsEndTheConnection(t *testing.T) {
+	made := make(chan struct{}) // before that it would be no connection
 	script := settled(func(p *peer) {
+		select {
+		case <-made:
+		case <-time.After(patience):
+		}
 		for range 100_000 {
 			if p.WritePing(true, [8]byte{}) != nil {
 				return
@@ -672,6 +685,7 @@ func TestFloodsEndTheConnection(t *testing.T) {
 		p.drain()
 	})
 	onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		made <- struct{}{}
 		enginetest.NotOnLibrary(t, n, "floods of frames that carry nothing")
 		eventually(t, "it ended", func() bool { return c.ProtocolError() != nil })
 	})
@@ -679,7 +693,7 @@ func TestFloodsEndTheConnection(t *testing.T) {
 
 // What a server owes the protocol has a deadline: an acknowledgement of SETTINGS, and the rest of a header block.
 func TestWhatTheProtocolAsksOfAServer(t *testing.T) {
-	quick := func(c *engine.ClientConfig) { c.ProtocolTimeout = 200 * time.Millisecond }
+	quick := func(c *engine.ClientConfig) { c.ProtocolTimeout = time.Second }
 	for name, script := range map[string]func(*peer){
 		"no acknowledgement of SETTINGS": func(p *peer) { _ = p.WriteSettings(); p.drain() },
 		"a header block that does not end": settled(func(p *peer) {

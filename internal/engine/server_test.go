@@ -574,6 +574,9 @@ func TestIdleConnectionsEnd(t *testing.T) {
 				t.Errorf("%q, %v", got, err)
 			}
 		}
+	})
+	// A connection of HTTP/2 is idle from its beginning: there must be time to greet.
+	onBothServers(t, engine.ServerConfig{IdleTimeout: time.Second}, func(http.ResponseWriter, *http.Request) {}, func(t *testing.T, s *serving) {
 		p := greet(t, s)
 		p.untilGoAway(http2.ErrCodeNo)
 	})
@@ -641,7 +644,7 @@ func TestCloseIdle(t *testing.T) {
 }
 
 func TestHeadsThatDoNotCome(t *testing.T) {
-	onBothServers(t, engine.ServerConfig{HeaderTimeout: 200 * time.Millisecond}, func(http.ResponseWriter, *http.Request) {}, func(t *testing.T, s *serving) {
+	onBothServers(t, engine.ServerConfig{HeaderTimeout: time.Second}, func(http.ResponseWriter, *http.Request) {}, func(t *testing.T, s *serving) {
 		for _, begun := range []string{"", "GET / HTTP/1.1\r\nHost: a\r\n"} {
 			c := s.dial(t, "http/1.1")
 			_, _ = io.WriteString(c, begun)
@@ -655,7 +658,7 @@ func TestHeadsThatDoNotCome(t *testing.T) {
 // A client that does not answer pings is gone.
 func TestPings(t *testing.T) {
 	entered := make(chan struct{}, 1)
-	onBothServers(t, engine.ServerConfig{PingAfter: 200 * time.Millisecond, PingTimeout: 200 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) {
+	onBothServers(t, engine.ServerConfig{PingAfter: 200 * time.Millisecond, PingTimeout: time.Second}, func(_ http.ResponseWriter, r *http.Request) {
 		entered <- struct{}{}
 		<-r.Context().Done()
 	}, func(t *testing.T, s *serving) {
