@@ -234,7 +234,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	onBothSides(t, options{idle: 300 * time.Millisecond}, waits, func(t *testing.T, s *testServer, _ string) {
+	onBothSides(t, options{idle: time.Second}, waits, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		if got := p.verdict(); got != "served" {
 			t.Fatal(got)
@@ -257,7 +257,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 		}
 		busy := s.greet(t)
 		busy.get("/wait")
-		_ = busy.conn.SetReadDeadline(time.Now().Add(time.Second))
+		_ = busy.conn.SetReadDeadline(time.Now().Add(1500 * time.Millisecond)) // for longer than a connection may be idle
 		for {
 			f, err := busy.event()
 			if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -256,7 +256,7 @@ func TestSlowClientsDoNotStay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSlow(t, http.NotFoundHandler())
+			s := startSlow(t, http.NotFoundHandler(), 200*time.Millisecond)
 			p := s.dial(t)
 			_, _ = p.conn.Write(say(p, p.conn))
 			began := time.Now()
@@ -284,7 +284,7 @@ func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
 			_, err = w.Write(megabyte)
 		}
 		done <- err
-	}))
+	}), time.Second) // in which all requests must have come
 	p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
 	p.tell(p.WriteWindowUpdate(0, 1<<30))
 	for range streams {

@@ -186,13 +186,12 @@ func (s *testServer) client(t *testing.T) *http.Client {
 	}
 }
 
-// startSlow is our server that gives clients little time.
-func startSlow(t *testing.T, h http.Handler) *testServer {
+// startSlow is our server that gives clients little time, for each of what it waits for.
+func startSlow(t *testing.T, h http.Handler, little time.Duration) *testServer {
 	t.Helper()
 	slow := side{ours, func(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, _ options) func(context.Context) error {
 		return listen(t, l, config, server.New(server.Config{
-			Handler: h, PrefaceTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: time.Minute,
-			PingAfter: 200 * time.Millisecond, PingTimeout: 200 * time.Millisecond,
+			Handler: h, PrefaceTimeout: little, HeaderTimeout: little, IdleTimeout: time.Minute, PingAfter: little, PingTimeout: little,
 		}))
 	}}
 	return slow.start(t, options{}, h)

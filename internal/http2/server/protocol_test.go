@@ -245,7 +245,7 @@ func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
 
 // What time ends.
 func TestSlowAndSilentClients(t *testing.T) {
-	const moment = 200 * time.Millisecond
+	const moment = 500 * time.Millisecond
 	quick := Config{PrefaceTimeout: time.Hour, HeaderTimeout: time.Hour, IdleTimeout: time.Hour, PingAfter: time.Hour, PingTimeout: time.Hour, GoAwayGrace: moment}
 	for _, test := range []struct {
 		name   string
@@ -292,7 +292,7 @@ func TestSlowAndSilentClients(t *testing.T) {
 // A request keeps a connection from being idle, and an answered PING from being gone.
 func TestAConnectionInUseStays(t *testing.T) {
 	const moment = 100 * time.Millisecond
-	s := start(t, Config{IdleTimeout: moment, PingAfter: moment, PingTimeout: 20 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := start(t, Config{IdleTimeout: 5 * moment, PingAfter: moment, PingTimeout: 20 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-time.After(10 * moment)
 		_, _ = io.WriteString(w, "ok")
 	})})
