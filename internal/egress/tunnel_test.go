@@ -219,13 +219,13 @@ func TestFailedDials(t *testing.T) {
 					<-late
 					return dialling(at)
 				})
-				_, err := f.tunnel(within(t, 100*time.Millisecond), at)
+				_, err := f.tunnel(within(t, time.Second), at) // in which its server is reached
 				is(t, err, transport.TunnelSilent, "the tunnel to the cluster network did not connect in time: ")
 				close(late) // the connection that it makes is closed, or the end of the test waits for it
 			})
 			t.Run("nothing answers", func(t *testing.T) {
 				f := newFake(t, k, hanging)
-				_, err := f.tunnel(within(t, 100*time.Millisecond), "10.0.0.1:443")
+				_, err := f.tunnel(within(t, time.Second), "10.0.0.1:443") // as above
 				is(t, err, transport.TunnelSilent, "the tunnel to the cluster network did not connect in time: ")
 				f.counts(t, "", "portico_egress_connections")
 			})
@@ -238,7 +238,7 @@ func TestFailedDials(t *testing.T) {
 					return nil, nil
 				})
 				failed := make(chan error)
-				ctx := within(t, 300*time.Millisecond)
+				ctx := within(t, time.Second)
 				go func() {
 					_, err := f.tunnel(ctx, "10.0.0.1:443")
 					failed <- err

@@ -46,7 +46,7 @@ func TestWebsocketsAreRelayed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 		fmt.Fprintf(conn, "GET /api/v1/namespaces/ns/pods/a/exec?command=id HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: %s, base64url.bearer.authorization.k8s.io.eA\r\n\r\n", protocol)
 		reader := bufio.NewReader(conn)

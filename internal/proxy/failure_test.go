@@ -101,7 +101,7 @@ func TestFailures(t *testing.T) {
 			requests := metrics.NewRequests(registry)
 			options, deadline := transport.Options{}, time.Minute // a busy machine is no broken backend
 			if strings.HasSuffix(test.name, "silence") {
-				options.TLSTimeout = time.Second
+				options.TLSTimeout = 2 * time.Second
 			}
 			if test.cause == "Timeout" {
 				deadline = 2 * time.Second

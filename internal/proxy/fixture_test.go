@@ -347,7 +347,7 @@ func (b *recorder) count() int {
 // expired serves with a certificate whose time is over: issued for a second, and waited for.
 func expired(w *testEnv) string {
 	pair := w.pair(pki.Leaf{DNSNames: []string{serviceName}, Server: true, TTL: time.Second})
-	eventually(w.t, 5*time.Second, "expired", func() bool { return time.Now().After(pair.Leaf().NotAfter) })
+	eventually(w.t, 30*time.Second, "expired", func() bool { return time.Now().After(pair.Leaf().NotAfter) })
 	address, stop := serveTLS(w.t, pki.ServerConfig(pair), nil)
 	w.t.Cleanup(stop)
 	return address
