@@ -38,7 +38,7 @@ func TestADrainerSheds(t *testing.T) {
 	d.Shed()
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the watch goes on")
 	}
 	if got := ask(pods); got != "close" {

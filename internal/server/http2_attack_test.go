@@ -161,7 +161,7 @@ func TestD1D2StreamsThatAreOpenedAndReset(t *testing.T) {
 // answered asserts that an ordinary client is served, and soon.
 func answered(t *testing.T, l *listening) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+l.address+"/api", nil)
 	if err != nil {
@@ -192,7 +192,7 @@ func TestD1AConnectionWithoutACredentialEnds(t *testing.T) {
 		if code != http2.ErrCodeNo {
 			t.Errorf("GOAWAY said %v", code)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(15 * time.Second): // a is read for 20 s
 		t.Error("the connection stays")
 	}
 	if len(b.reached) != 0 {
@@ -270,7 +270,7 @@ func TestD4HeaderBomb(t *testing.T) {
 	}
 	_, _ = a.open("alice", more...) // the server may have seen enough before all is written
 	_, _ = a.open("alice")
-	timer := time.AfterFunc(5*time.Second, func() { _ = a.conn.Close() })
+	timer := time.AfterFunc(15*time.Second, func() { _ = a.conn.Close() })
 	defer timer.Stop()
 	answered(t, l)
 	_ = a.conn.Close()

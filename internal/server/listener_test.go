@@ -86,7 +86,7 @@ func (l *listening) client(t *testing.T, h2 bool) *http.Client {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: l.roots}, ForceAttemptHTTP2: h2}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	return &http.Client{Transport: transport, Timeout: time.Minute}
 }
 
 func TestHTTP2AndHTTP1AreServed(t *testing.T) {

@@ -128,7 +128,7 @@ func TestWhatBecomesOfInitialEventsByAnnotation(t *testing.T) {
 // counted as long-running, and ends when the server drains.
 func TestLongRunningByAnnotation(t *testing.T) {
 	b := newBench("alice *")
-	b.config.MaxInFlight, b.config.RequestTimeout = 1, 200*time.Millisecond
+	b.config.MaxInFlight, b.config.RequestTimeout = 1, time.Second
 	gone := make(chan struct{})
 	b.remote(t, apiservice.Options{LongRunningSubresources: []string{"console"}},
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -225,6 +225,7 @@ func TestA47EachClientOfASharedWatchIsAuthorized(t *testing.T) {
 	t.Cleanup(server.Close)
 	const path = "/apis/example.com/v1/namespaces/a/widgets?watch=true&resourceVersion=5"
 	alice := openWatch(t, server, path, "Test-User", "alice")
+	eventually(t, "the backend has the watch", func() bool { users, _ := backend.seen(); return len(users) == 1 })
 	backend.send(6)
 	if !alice.Scan() {
 		t.Fatal(alice.Err())
@@ -275,6 +276,7 @@ func TestInformersOnASharedWatch(t *testing.T) {
 	eventually(t, "all informers have the objects", func() bool {
 		return !slices.ContainsFunc(informers, func(i cache.SharedIndexInformer) bool { return !i.HasSynced() || len(i.GetStore().ListKeys()) != 1 })
 	})
+	eventually(t, "the backend has the watch", func() bool { users, _ := backend.seen(); return len(users) > 0 })
 	backend.send(6)
 	eventually(t, "all informers have the event", func() bool {
 		return !slices.ContainsFunc(informers, func(i cache.SharedIndexInformer) bool {

@@ -62,7 +62,7 @@ func traced(t *testing.T, perMillion int, headers ...string) (spans []*otlp.Span
 	b := newBench("alice *", "admin *")
 	b.config.Tracer = p.Tracer()
 	b.remote(t, apiservice.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived = r.Header }))
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	ofRequest := func(s *otlp.Span) bool { return s.Kind == otlp.Span_SPAN_KIND_SERVER }
 	for arrived == nil || perMillion > 0 && !slices.ContainsFunc(spans, ofRequest) && time.Now().Before(deadline) {
 		// The provider takes spans once it runs. A request before that has none, and one meanwhile may have that of its attempt only.
