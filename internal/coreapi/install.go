@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/emicklei/go-restful/v3"
@@ -194,9 +194,9 @@ func (i *installer) add(g servedGroup) ([]apidiscoveryv2.APIResourceDiscovery, e
 const maxPatchCopies = 3 << 20
 
 // boundPatches makes the library refuse patches that copy a value into itself until memory ends (CVE-2019-1002100, attack
-// row C7). The bound is a variable of the library, which the generic server's constructor, unused here, would set; every
-// server in a process sets the same.
-func boundPatches() { atomic.StoreInt64(&jsonpatch.AccumulatedCopySizeLimit, maxPatchCopies) }
+// row C7). The bound is a variable of the library, which the generic server's constructor, unused here, would set. It is set
+// once in a process: the library reads it without a lock while another server may already be at work.
+var boundPatches = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxPatchCopies })
 
 // ownStream is the storage behind one watch cache. Its watch of etcd, and its requests for progress, have a stream of
 // their own.
