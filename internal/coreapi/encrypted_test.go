@@ -104,7 +104,7 @@ func TestE5NothingOfASecretIsInEtcd(t *testing.T) {
 		{"AES-GCM", "aesgcm: {keys: [" + key("one") + "]}", "k8s:enc:aesgcm:v1:one:"},
 		{"AES-CBC", "aescbc: {keys: [" + key("one") + "]}", "k8s:enc:aescbc:v1:one:"},
 		{"secretbox", "secretbox: {keys: [" + key("one") + "]}", "k8s:enc:secretbox:v1:one:"},
-		{"KMS v2", kms.provider("3s"), "k8s:enc:kms:v2:keys:"},
+		{"KMS v2", kms.provider("10s"), "k8s:enc:kms:v2:keys:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := startEncrypted(t, t.TempDir(), configuration("'*.*'", c.provider, "identity: {}"))
@@ -159,7 +159,7 @@ func TestE5CiphertextThatWasMoved(t *testing.T) {
 	t.Parallel()
 	kms := newKeyService(t)
 	kms.start()
-	for name, provider := range map[string]string{"AES-GCM": "aesgcm: {keys: [" + key("one") + "]}", "KMS v2": kms.provider("3s")} {
+	for name, provider := range map[string]string{"AES-GCM": "aesgcm: {keys: [" + key("one") + "]}", "KMS v2": kms.provider("10s")} {
 		t.Run(name, func(t *testing.T) {
 			e := startEncrypted(t, t.TempDir(), configuration("secrets", provider))
 			namespace(t, e.client, "work")
@@ -350,12 +350,12 @@ func TestE5AKeyServiceComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	e := startEncrypted(t, t.TempDir(), configuration("secrets", kms.provider("1s")))
+	e := startEncrypted(t, t.TempDir(), configuration("secrets", kms.provider("10s"))) // which answers at once, but for a busy machine
 	namespace(t, e.client, "work")
 	e.secret(t, "a", canary)
 	first := e.raw(t, "a")
 	kms.keyID.Store("second")
-	e.write(t, configuration("secrets", kms.provider("2s"))) // asks the service again at once, and not within a minute
+	e.write(t, configuration("secrets", kms.provider("11s"))) // asks the service again at once, and not within a minute
 	serial := 0
 	eventually(t, func() error {
 		serial++

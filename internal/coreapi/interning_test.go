@@ -233,11 +233,17 @@ func TestManyObjectsShareTheirWords(t *testing.T) {
 		runtime.KeepAlive(stored)
 		return after.HeapObjects - before.HeapObjects, after.HeapAlloc - before.HeapAlloc
 	}
-	objects, bytes := kept(plain)
-	fewer, less := kept(shared)
-	t.Logf("%d objects of %d bytes, frugally %d of %d", objects/many, bytes/many, fewer/many, less/many)
-	if 2*fewer > objects || 4*less > 3*bytes {
-		t.Errorf("%d objects of %d bytes instead of %d of %d", fewer, less, objects, bytes)
+	for try := 1; ; try++ { // what other tests have left in this process comes and goes now and then, and what is not shared is there each time
+		objects, bytes := kept(plain)
+		fewer, less := kept(shared)
+		t.Logf("%d objects of %d bytes, frugally %d of %d", objects/many, bytes/many, fewer/many, less/many)
+		if 2*fewer <= objects && 4*less <= 3*bytes {
+			break
+		}
+		if try == 5 {
+			t.Errorf("%d objects of %d bytes instead of %d of %d", fewer, less, objects, bytes)
+			break
+		}
 	}
 }
 

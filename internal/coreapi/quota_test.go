@@ -70,7 +70,7 @@ func enforced(t *testing.T, name string, hard corev1.ResourceList, clients ...ku
 	}
 	for i, client := range clients {
 		var last error
-		if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 			last = refusedDry(within(t), client, hard)
 			return apierrors.IsForbidden(last), nil
 		}); err != nil {

@@ -93,7 +93,7 @@ func runUntilEnd(t testing.TB, name string, run func(context.Context) error, rea
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("%s does not stop", name)
 		}
 	})
@@ -102,7 +102,7 @@ func runUntilEnd(t testing.TB, name string, run func(context.Context) error, rea
 	case err := <-failed:
 		failed <- err
 		t.Fatalf("%s: %v", name, err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s is not ready", name)
 	}
 }
@@ -124,7 +124,7 @@ func clientFor(t testing.TB, config *rest.Config) kubernetes.Interface {
 // within is the time that anything in these tests may take.
 func within(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -22,7 +22,7 @@ var initialEvents = metav1.ListOptions{
 // next is the next event that is no periodic bookmark.
 func next(t *testing.T, w watch.Interface) watch.Event {
 	t.Helper()
-	timer := time.NewTimer(20 * time.Second)
+	timer := time.NewTimer(time.Minute)
 	defer timer.Stop()
 	for {
 		select {

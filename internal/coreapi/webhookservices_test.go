@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -180,15 +181,22 @@ func (e *webhookEndpoint) serve(t *testing.T, w http.ResponseWriter, r *http.Req
 	_ = json.NewEncoder(w).Encode(answer) // a caller that left does not want it
 }
 
-// deadAddress is an address that refuses connections.
+// deadAddress is an address that refuses connections. It is the test's until that ends, so that no other server is given it.
 func deadAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil { // and nobody listens
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*unix.SockaddrInet4).Port)
 }
 
 // stoppedProxy forwards connections to a server until it is stopped; then they stay open and nothing passes.
@@ -320,9 +328,17 @@ func TestADeadWebhookSaysWhy(t *testing.T) {
 		s.put(t, hook(validating, "refuses", fmt.Sprintf(byService, "/look")))
 		checkText(t, s.refused(t, "refuses"), fmt.Sprintf(prefix, "refuses", "/look?timeout=10s")+
 			"ValidatingWebhookConfiguration refuses: service hook/webhook: endpoint "+at+": it refused the connection: dial tcp "+at+": connect: connection refused")
-		started := time.Now()
-		if err := s.write(within(t), "refuses", "again"); !apierrors.IsInternalError(err) || time.Since(started) > 5*time.Second {
-			t.Errorf("after %s: %v", time.Since(started), err)
+		for try := 1; ; try++ { // on a busy machine anything takes long now and then, and what waits for an answer does so each time
+			started := time.Now()
+			err := s.write(within(t), "refuses", "again")
+			took := time.Since(started)
+			if apierrors.IsInternalError(err) && took <= 5*time.Second {
+				break
+			}
+			if !apierrors.IsInternalError(err) || try == 4 {
+				t.Errorf("after %s: %v", took, err)
+				break
+			}
 		}
 		s.use(t, alive.address())
 		if err := s.write(within(t), "refuses", "then"); err != nil {
@@ -352,8 +368,9 @@ func TestADeadWebhookSaysWhy(t *testing.T) {
 	})
 	t.Run("it accepts requests and never answers", func(t *testing.T) {
 		s.use(t, alive.address())
-		s.put(t, hook(validating, "silent", fmt.Sprintf(byService, "/hang"), "timeoutSeconds: 1"))
-		checkText(t, s.refused(t, "silent"), fmt.Sprintf(prefix, "silent", "/hang?timeout=1s")+
+		// In less time than that it is connected to, on a busy machine too.
+		s.put(t, hook(validating, "silent", fmt.Sprintf(byService, "/hang"), "timeoutSeconds: 5"))
+		checkText(t, s.refused(t, "silent"), fmt.Sprintf(prefix, "silent", "/hang?timeout=5s")+
 			"ValidatingWebhookConfiguration silent: service hook/webhook: endpoint "+alive.address()+": it did not answer in time: context deadline exceeded")
 	})
 	t.Run("it accepts connections and says nothing", func(t *testing.T) {
