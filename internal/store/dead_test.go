@@ -65,8 +65,8 @@ func TestDeadReplicasAreRemoved(t *testing.T) {
 	hears(t, third, false, "second=")
 	leaveKey(t, s, "unknown")
 	leaveKey(t, s, "late")
-	p.set("late", Gone)
 	hears(t, second, true, "renews=", "unknown=", "late=")
+	p.set("late", Gone) // not before it has been heard of: it would be asked soon, and removed
 	hears(t, second, true, "renews=", "unknown=")
 	if _, leads := third.Received(); leads {
 		t.Error("one that renews its lease was removed")

@@ -36,7 +36,7 @@ func runReplica(t *testing.T, r *Replicas) (stop func()) {
 	t.Cleanup(stop)
 	select {
 	case <-r.Ready():
-	case <-time.After(leaseTime):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s did not join", r.name)
 	}
 	return stop
@@ -45,7 +45,7 @@ func runReplica(t *testing.T, r *Replicas) (stop func()) {
 // hears waits until r hears these others, as name=value, and leads or not.
 func hears(t *testing.T, r *Replicas, leads bool, want ...string) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		changed := r.Changed()
 		others, leading := r.Section(VerdictSection).Received()
@@ -70,7 +70,7 @@ func hears(t *testing.T, r *Replicas, leads bool, want ...string) {
 
 func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
-	first, stopFirst := joined(t, s, "first", leaseTime)
+	first, stopFirst := joined(t, s, "first", time.Hour) // nobody here waits until it runs out
 	first.Section(VerdictSection).Publish([]byte("1"))
 	hears(t, first, true)
 	second, _ := joined(t, s, "second", leaseTime)
@@ -80,13 +80,9 @@ func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
 	second.Section(VerdictSection).Publish([]byte("2"))
 	hears(t, third, false, "first=1", "second=2")
 
-	start := time.Now()
 	stopFirst()
 	hears(t, second, true, "third=")
 	hears(t, third, false, "second=2")
-	if took := time.Since(start); took > leaseTime/2 {
-		t.Errorf("a replica that ended properly was missed for %v", took)
-	}
 	if _, leads := first.Received(); leads {
 		t.Error("a replica that ended still leads")
 	}
@@ -155,15 +151,20 @@ func TestAReplicaThatDiedIsForgottenWithItsLease(t *testing.T) {
 	}
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	client := s.Client()
-	lease, err := client.Grant(within(t), 2)
-	if err != nil {
-		t.Fatal(err)
+	put := func(seconds int64) {
+		t.Helper()
+		lease, err := client.Grant(within(t), seconds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.KV.Put(within(t), ownPrefix+liveKeys+"dead", `{"v1.of.before":{}}`, clientv3.WithLease(lease.ID)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := client.KV.Put(within(t), ownPrefix+liveKeys+"dead", `{"v1.of.before":{}}`, clientv3.WithLease(lease.ID)); err != nil {
-		t.Fatal(err)
-	}
+	put(3600)
 	r, _ := joined(t, s, "alive", leaseTime)
 	hears(t, r, false, `dead={"v1.of.before":{}}`)
+	put(2) // only now: the time until it has been heard of may be long
 	hears(t, r, true)
 }
 
@@ -185,17 +186,25 @@ func TestALeaseIsRenewed(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	s, _ := run(t, Config{DataDir: t.TempDir()})
-	r, _ := joined(t, s, "alone", 2*time.Second)
-	deadline := time.After(3 * time.Second)
-	changed := r.Changed()
-	hears(t, r, true)
-	select {
-	case <-changed:
-		t.Error("something changed, alone")
-	case <-deadline:
-	}
-	if _, leads := r.Received(); !leads {
-		t.Error("its lease ran out")
+	for try := 1; ; try++ { // on a busy machine a lease is renewed too late now and then, and one that is not renewed runs out each time
+		r, stop := joined(t, s, fmt.Sprint("alone-", try), 2*time.Second)
+		hears(t, r, true)
+		trouble := ""
+		select {
+		case <-r.Changed():
+			trouble = "something changed, alone"
+		case <-time.After(3 * time.Second):
+			if _, leads := r.Received(); !leads {
+				trouble = "its lease ran out"
+			}
+		}
+		stop()
+		if trouble == "" {
+			return
+		}
+		if try == 5 {
+			t.Fatalf("%s, as in four tries before", trouble)
+		}
 	}
 }
 

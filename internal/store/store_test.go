@@ -48,7 +48,7 @@ func run(t *testing.T, cfg Config) (*Store, func() error) {
 	case <-s.Ready():
 	case err := <-ended:
 		t.Fatalf("the store ended: %v", err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the store is not ready")
 	}
 	return s, stop
@@ -56,7 +56,7 @@ func run(t *testing.T, cfg Config) (*Store, func() error) {
 
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -167,31 +167,33 @@ func TestOutsideOfItsLife(t *testing.T) {
 }
 
 func TestNoPortIsOpened(t *testing.T) {
-	before := listeners(t)
+	before := sockets(t)
 	run(t, Config{DataDir: t.TempDir()})
-	if after := listeners(t); after != before {
-		t.Fatalf("%d sockets before, %d after", before, after)
+	for socket := range sockets(t) { // fewer may be left of those of earlier tests
+		if !before[socket] {
+			t.Errorf("%s was opened", socket)
+		}
 	}
 }
 
-// listeners counts the sockets of this process.
-func listeners(t *testing.T) int {
+// sockets are those of this process, by what the kernel calls them.
+func sockets(t *testing.T) map[string]bool {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := 0
+	found := map[string]bool{}
 	for _, e := range entries {
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the directory that is being read
 		}
 		if strings.HasPrefix(target, "socket:") {
-			count++
+			found[target] = true
 		}
 	}
-	return count
+	return found
 }
 
 func TestASocketForEtcdctl(t *testing.T) {
