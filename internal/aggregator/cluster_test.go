@@ -2,7 +2,6 @@ package aggregator
 
 import (
 	"errors"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -100,15 +99,7 @@ func TestWhatCannotJoin(t *testing.T) {
 // E23: who may read everything and write all objects may neither make tokens nor change members; and who joins reaches nothing else.
 func TestE23WhoMayChangeACluster(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
+	port, dir := fixedPort(t), t.TempDir()
 	admin, stop := open(t, dir, func(c *Config) { c.Cluster.Init, c.Cluster.PeerPort = true, port })
 	client := kubernetes.NewForConfigOrDie(admin)
 	for name, rule := range map[string]rbacv1.PolicyRule{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -72,6 +73,21 @@ func openFront(t *testing.T, dir string, change ...func(*Config)) (a *Aggregator
 		t.Fatal(err)
 	}
 	return a, config, stop
+}
+
+// fixedPort is a port for a server that has to be told a number. It is below those that the kernel gives to whoever asks for any,
+// so that nobody else is given it before the server has it, or between two lives of the server.
+func fixedPort(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		port := 20000 + rand.IntN(10000)
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("all ports are taken")
+	return 0
 }
 
 // beside returns the data directory of a further replica, with what it must share with that of another one.

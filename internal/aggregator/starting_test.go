@@ -33,13 +33,8 @@ func TestStartingWhileEtcdIsAway(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	socket := filepath.Join(sockets, "etcd")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	number, _ := strconv.Atoi(port)
-	_ = l.Close() // its port is free, and nobody else asks for one by number
+	number := fixedPort(t)
+	port := strconv.Itoa(number)
 	c := Default()
 	c.DataDir, c.SecurePort, c.AccessLog, c.EtcdServers = t.TempDir(), number, false, []string{"unix://" + socket}
 	c.HTTPEngine, c.BackendEngine = enginetest.HTTP(t), enginetest.Backend(t)
@@ -53,7 +48,7 @@ func TestStartingWhileEtcdIsAway(t *testing.T) {
 	go func() { done <- a.Run(ctx) }()
 	config := &rest.Config{Host: "https://127.0.0.1:" + port, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	eventually(t, "listening", func() error {
-		conn, err := net.Dial("tcp", l.Addr().String())
+		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 		if err == nil {
 			_ = conn.Close()
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -129,14 +130,19 @@ func (c *cluster) start(change ...func(*Config)) *running {
 	return r
 }
 
+// freePort is a port that every replica of a gateway is told. It is below those that the kernel gives to whoever asks for any, so
+// that nobody else is given it before a replica has it, or between two of them.
 func freePort(t *testing.T) int32 {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 20000 + rand.Int32N(10000)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return int32(l.Addr().(*net.TCPAddr).Port)
+	t.Fatal("all ports are taken")
+	return 0
 }
 
 func (c *cluster) apiService(name string) *apiregistrationv1.APIService {
@@ -336,7 +342,7 @@ func TestAdoptRefuses(t *testing.T) {
 	backend.Refuse()
 	backend.WaitUnavailable()
 	var err error
-	if c.adopter, err = adopter.New(c.Config, c.gateway, 3*time.Second); err != nil {
+	if c.adopter, err = adopter.New(c.Config, c.gateway, 10*time.Second); err != nil { // in which the gateway says so, on a busy machine too
 		t.Fatal(err)
 	}
 	changed, err := c.adopter.Adopt(t.Context(), backend.APIService)
