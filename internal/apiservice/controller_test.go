@@ -150,6 +150,20 @@ func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
 }
 
 func TestAHungBackendDelaysNobody(t *testing.T) {
+	for try := 1; ; try++ { // on a busy machine anything takes long now and then, and what waits for others does so each time
+		others, ready := besideAHungBackend(t)
+		if others <= probeTimeout && ready <= firstProbeTime+probeTimeout {
+			return
+		}
+		if try == 5 {
+			t.Fatalf("others waited %v for a backend that hangs, ready after %v, as in four tries before", others, ready)
+		}
+	}
+}
+
+// besideAHungBackend is how long others take to become available, and the controller to become ready.
+func besideAHungBackend(t *testing.T) (others, ready time.Duration) {
+	t.Helper()
 	h := newEnv(t, nil)
 	hung, quick := h.serve("hung"), h.serve("quick")
 	release := make(chan struct{})
@@ -169,19 +183,16 @@ func TestAHungBackendDelaysNobody(t *testing.T) {
 	h.add(h.remote("quick.io", "v1", "quick", quick.port()))
 
 	start := time.Now()
-	h.run()
+	defer h.run()()
 	h.is("v1.quick.io", "True", "Passed")
 	h.is("v1.apps", "True", "Local")
-	if took := time.Since(start); took > probeTimeout {
-		t.Errorf("others waited %v for a backend that hangs", took)
-	}
+	others = time.Since(start)
 	<-h.Ready()
-	if took := time.Since(start); took > firstProbeTime+probeTimeout {
-		t.Errorf("ready after %v", took)
-	}
+	ready = time.Since(start)
 	if r, ok := h.Table().Lookup(schema.GroupVersion{Group: "a.hung.io", Version: "v1"}); !ok || r.Available() {
 		t.Errorf("the hung one is routed, and not available: %+v", r)
 	}
+	return others, ready
 }
 
 func TestGroupVersionsOfOneBackendShareItsMonitor(t *testing.T) {

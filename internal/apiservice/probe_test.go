@@ -117,10 +117,16 @@ func TestProbeDoesNotWaitForABodyThatNeverEnds(t *testing.T) {
 		}
 	})
 	defer close(release)
-	start := time.Now()
-	o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 1})
-	if o.failure != nil || time.Since(start) > probeTimeout/2 {
-		t.Errorf("failure %+v after %v", o.failure, time.Since(start))
+	for try := 1; ; try++ { // on a busy machine it takes long now and then, and what waits for the end of a body does so each time
+		start := time.Now()
+		o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 1})
+		took := time.Since(start)
+		if o.failure == nil && took <= probeTimeout/2 {
+			return
+		}
+		if try == 5 {
+			t.Fatalf("failure %+v after %v, as in four tries before", o.failure, took)
+		}
 	}
 }
 

@@ -132,8 +132,8 @@ func TestAnIdleReplicaLearnsFromABusyOne(t *testing.T) {
 	other.run()
 	a.standsAt("v1.example.com", AvailableOnAllReplicas, "True")
 
+	start := time.Now() // before it stops: a round of probes may notice it while stop waits
 	b.stop()
-	start := time.Now()
 	r, _ := a.Table().Lookup(gvExample)
 	a.backendFailed(r.Backend)
 	a.standsAt("v1.example.com", apiregistrationv1.Available, "False")
