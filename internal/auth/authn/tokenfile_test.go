@@ -2,6 +2,7 @@ package authn
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -64,7 +65,8 @@ func TestTokenFileIsFollowed(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "tokens.csv")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		// In one step: an empty file, which the first half of a write leaves, is a good one without tokens.
+		if err := errors.Join(os.WriteFile(name+".next", []byte(text), 0o600), os.Rename(name+".next", name)); err != nil {
 			t.Fatal(err)
 		}
 	}

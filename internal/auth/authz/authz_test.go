@@ -42,7 +42,7 @@ func TestOrderOfAuthorizers(t *testing.T) {
 		"a node that asks for what is not its own":      {Config{Modes: []string{ModeNode}}, node, none, "no relationship found between node 'n1' and this object"},
 		"who is no node, by the Node authorizer":        {Config{Modes: []string{ModeNode}}, alice, none, ""},
 		"RBAC after the Node authorizer":                {Config{Modes: []string{ModeNode, ModeRBAC}}, reader, allow, "RBAC"},
-		"a file": {Config{File: configFile(t, webhookEntry("first", at(silent), "3s", "Deny"), rbacEntry, webhookEntry("last", at(allowing), "3s", "Deny"))},
+		"a file": {Config{File: configFile(t, webhookEntry("first", at(silent), "30s", "Deny"), rbacEntry, webhookEntry("last", at(allowing), "30s", "Deny"))},
 			alice, allow, "of the webhook"},
 	} {
 		t.Run(name, func(t *testing.T) {

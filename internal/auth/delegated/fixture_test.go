@@ -225,8 +225,8 @@ func start(t testing.TB, f *frontDoor, change ...func(*Config)) *running {
 	case err := <-done:
 		done <- nil
 		t.Fatalf("run: %v", err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("not ready in ten seconds")
+	case <-time.After(time.Minute):
+		t.Fatal("not ready in a minute")
 	}
 	return &running{Server: authtest.Serve(t, d.handler()), d: d, logs: logs}
 }
@@ -289,11 +289,11 @@ func (a answer) who() string {
 // eventually waits for a condition, looking often.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !condition() {
 		select {
 		case <-deadline:
-			t.Fatalf("not within ten seconds: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

@@ -173,8 +173,7 @@ func TestConfigurationIsFollowed(t *testing.T) {
 	eventually(t, s, first.token(), "ann")
 	looks := first.looks.Load()
 
-	write(t, file, configuration(first, second)+"anonymous:\n  enabled: true\n  conditions: [{path: /livez}]\n")
-	reload(t, s, nil)
+	edit(t, s, file, configuration(first, second)+"anonymous:\n  enabled: true\n  conditions: [{path: /livez}]\n", nil)
 	eventually(t, s, second.token(), "ann")
 	if said, enabled, paths := s.Anonymous(); !said || !enabled || !reflect.DeepEqual(paths, []string{"/livez"}) {
 		t.Errorf("anonymous: %t, %t, %q", said, enabled, paths)
@@ -183,26 +182,25 @@ func TestConfigurationIsFollowed(t *testing.T) {
 		t.Error("an issuer that did not change was asked again")
 	}
 
-	write(t, file, "nonsense")
-	reload(t, s, func() bool { return s.Stale() != nil })
+	edit(t, s, file, "nonsense", func() bool { return s.Stale() != nil })
 	if got := outcome(t.Context(), s, second.token()); !strings.HasPrefix(got, "ann") {
 		t.Errorf("after a bad edit: %s", got)
 	}
 
-	write(t, file, configuration(second))
-	reload(t, s, func() bool { return s.Stale() == nil })
+	edit(t, s, file, configuration(second), func() bool { return s.Stale() == nil })
 	if got := outcome(t.Context(), s, first.token()); got != "foreign" {
 		t.Errorf("B12 an issuer that was removed: %s", got)
 	}
 }
 
-// reload waits until a change of the file has been seen: as a version of its own, or by what until says.
-func reload(t *testing.T, s *Issuers, until func() bool) {
+// edit writes the file and waits until that has been seen: as a version of its own, or by what until says.
+func edit(t *testing.T, s *Issuers, file, text string, until func() bool) {
 	t.Helper()
 	before := reflect.ValueOf(s.follow.Current().issuers).Pointer()
 	if until == nil {
 		until = func() bool { return reflect.ValueOf(s.follow.Current().issuers).Pointer() != before }
 	}
+	write(t, file, text) // after the look at what there was before: it may be seen at once
 	deadline := time.After(time.Minute)
 	for !until() {
 		select {
