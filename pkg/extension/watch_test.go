@@ -148,14 +148,14 @@ func TestWatchWays(t *testing.T) {
 		situation, query string
 		want             []string
 	}{
-		{"no version: what exists comes first", "watch=true&timeoutSeconds=1", []string{"ADDED orders", "ADDED mails"}},
-		{"version 0", "watch=true&resourceVersion=0&timeoutSeconds=1", []string{"ADDED orders", "ADDED mails"}},
-		{"no initial events", "watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&timeoutSeconds=1", nil},
-		{"version of now", "watch=true&resourceVersion=" + now + "&timeoutSeconds=1", nil},
-		{"last bookmark", "watch=true&allowWatchBookmarks=true&resourceVersion=" + now + "&timeoutSeconds=1", []string{"BOOKMARK"}},
-		{"initial events without bookmarks", "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1",
+		{"no version: what exists comes first", "watch=true&timeoutSeconds=3", []string{"ADDED orders", "ADDED mails"}},
+		{"version 0", "watch=true&resourceVersion=0&timeoutSeconds=3", []string{"ADDED orders", "ADDED mails"}},
+		{"no initial events", "watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&timeoutSeconds=3", nil},
+		{"version of now", "watch=true&resourceVersion=" + now + "&timeoutSeconds=3", nil},
+		{"last bookmark", "watch=true&allowWatchBookmarks=true&resourceVersion=" + now + "&timeoutSeconds=3", []string{"BOOKMARK"}},
+		{"initial events without bookmarks", "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=3",
 			[]string{"ADDED orders", "ADDED mails"}},
-		{"one object", "watch=true&fieldSelector=metadata.name%3Dmails&timeoutSeconds=1", []string{"ADDED mails"}},
+		{"one object", "watch=true&fieldSelector=metadata.name%3Dmails&timeoutSeconds=3", []string{"ADDED mails"}},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
 			t.Parallel()
@@ -330,7 +330,7 @@ func TestInformer(t *testing.T) {
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
 	defer cancel()
-	syncCtx, done := context.WithTimeout(ctx, 10*time.Second)
+	syncCtx, done := context.WithTimeout(ctx, patience)
 	defer done()
 	if !cache.WaitForCacheSync(syncCtx.Done(), informer.Informer().HasSynced) {
 		t.Fatal("the informer never synced")

@@ -203,7 +203,7 @@ func (f *frontDoor) start(change func(*Options)) *running {
 	case err := <-done:
 		done <- err
 		f.t.Fatalf("server ended before it was ready: %v", err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		f.t.Fatal("server is not ready")
 	}
 	return &running{t: f.t, server: server, stop: stop}

@@ -36,7 +36,7 @@ const asAlice = "X-Remote-User: alice"
 // awaitMetrics waits for the first window to close.
 func (s *running) awaitMetrics(c *http.Client) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -54,11 +54,22 @@ func (s *running) awaitMetrics(c *http.Client) {
 
 func TestNodeMetrics(t *testing.T) {
 	f := newFrontDoor(t)
-	s := f.start(nil)
-	proxy := s.client(f.frontProxies, frontProxyLeaf)
-
-	if code, body := s.get(proxy, nodesV1Path, asAlice); code != http.StatusOK || !strings.Contains(body, `"items":[]`) {
-		t.Errorf("before the first window: %d %s", code, body)
+	var s *running
+	var proxy *http.Client
+	for try := 1; ; try++ {
+		began := time.Now()
+		s = f.start(nil)
+		proxy = s.client(f.frontProxies, frontProxyLeaf)
+		code, body := s.get(proxy, nodesV1Path, asAlice)
+		if code == http.StatusOK && strings.Contains(body, `"items":[]`) {
+			break
+		}
+		// On a busy machine the first window, which is a second long, may be over by then.
+		if time.Since(began) < time.Second || code != http.StatusOK || try == 5 {
+			t.Errorf("before the first window: %d %s", code, body)
+			break
+		}
+		must(t, s.stop())
 	}
 	s.awaitMetrics(proxy)
 
@@ -305,7 +316,7 @@ func TestStartsThatCannotWork(t *testing.T) {
 			must(t, err)
 			o := Options{Options: extension.Options{Client: client, BindAddress: "127.0.0.1", Register: true}, NodeName: "this-node"}
 			c.prepare(f, &o)
-			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			server, err := New(o)
 			if err == nil {
