@@ -192,18 +192,15 @@ func external(host string) func(*testCluster) {
 	}
 }
 
+// closedPort is a port that refuses connections. It is the test's until that ends, so that no other server is given it.
 func closedPort(t *testing.T) int32 {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return portOf(t, l.Addr().String())
+	_, port := boundSocket(t)
+	return port
 }
 
-// fullPort is a port that answers no SYN: nobody accepts, and the queue is full.
-func fullPort(t *testing.T) int32 {
+// boundSocket has a port that nobody listens on yet, until the test ends.
+func boundSocket(t *testing.T) (fd int, port int32) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -213,19 +210,25 @@ func fullPort(t *testing.T) int32 {
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
 	at, err := unix.Getsockname(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := at.(*unix.SockaddrInet4).Port
+	return fd, int32(at.(*unix.SockaddrInet4).Port)
+}
+
+// fullPort is a port that answers no SYN: nobody accepts, and the queue is full.
+func fullPort(t *testing.T) int32 {
+	t.Helper()
+	fd, port := boundSocket(t)
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
 	for range 8 {
-		d := net.Dialer{Timeout: 100 * time.Millisecond}
-		c, err := d.DialContext(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", itoa(int32(port))))
+		d := net.Dialer{Timeout: time.Second} // long enough that a busy machine is not taken for a full queue
+		c, err := d.DialContext(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", itoa(port)))
 		if err != nil {
-			return int32(port)
+			return port
 		}
 		t.Cleanup(func() { _ = c.Close() })
 	}

@@ -240,9 +240,17 @@ func TestASlowDripStartsAndDoesNotEnd(t *testing.T) {
 	}
 	f := start(t, true)
 	f.runFault(SlowDrip)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	code, text, err := f.do(ctx, http.MethodGet, widgets, "")
+	ask := func() (int, string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		return f.do(ctx, http.MethodGet, widgets, "")
+	}
+	code, text, err := ask()
+	for range 4 { // on a busy machine a response begins late now and then
+		if code == 0 && errors.Is(err, context.DeadlineExceeded) {
+			code, text, err = ask()
+		}
+	}
 	if code != http.StatusOK || len(text) > 20 || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%d %q, %v", code, text, err)
 	}
@@ -362,7 +370,7 @@ func TestAWatchWithInitialEvents(t *testing.T) {
 	if _, err := f.server.store.create(object{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}}); err != nil {
 		t.Fatal(err)
 	}
-	events := f.get(widgets + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1")
+	events := f.get(widgets + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=3")
 	added, bookmark := strings.Index(events, `"ADDED"`), strings.Index(events, `"BOOKMARK"`)
 	if added < 0 || bookmark < added || !strings.Contains(events, "k8s.io/initial-events-end") {
 		t.Error(events)
