@@ -175,7 +175,7 @@ func TestWhoHasLostEtcd(t *testing.T) {
 		return answers(two, "/metrics", http.StatusOK, `leader_election_master_status{name="portico-aggregator"} 0`)()
 	})
 
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	client := kubernetes.NewForConfigOrDie(two)
 	watch, err := client.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})

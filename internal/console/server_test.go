@@ -71,7 +71,7 @@ type answered struct {
 // send asks the console. Headers come in pairs; Host is the host.
 func send(t *testing.T, c *Console, method, path, body string, headers ...string) answered {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.guard.host+path, strings.NewReader(body))
 	if err != nil {

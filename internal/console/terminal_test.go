@@ -40,7 +40,7 @@ func (s *screenOf) lines() []string {
 
 func (s *screenOf) await(t *testing.T, what string, holds func(lines []string) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(s.lines()); {
+	for deadline := time.Now().Add(time.Minute); !holds(s.lines()); {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s; the screen is\n%s", what, strings.Join(s.lines(), "\n"))
 		}
@@ -70,7 +70,7 @@ func TestTheTerminal(t *testing.T) {
 		t.Helper()
 		select {
 		case keys <- []byte(text):
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("nobody takes %q", text)
 		}
 	}
@@ -126,7 +126,7 @@ func TestTheTerminal(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it does not end")
 	}
 }
