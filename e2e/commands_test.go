@@ -32,6 +32,7 @@ import (
 //	base64 VAR FILE                    set VAR to the contents of FILE, encoded
 //	free-port VAR                      set VAR to a port of 127.0.0.1 that nobody listens on
 //	occupy VAR                         set VAR to a port of 127.0.0.1 that is listened on until the story ends
+//	stored SOCKET KEY...               wait until etcd has the keys; see stored_test.go
 //	listening NAME                     print the sockets it listens on; see listening_test.go
 //	http [FLAGS] METHOD URL            one HTTP request; see http_test.go
 //	kubelet VAR FILE                   a kubelet's metrics: its port and the CA of its certificate; see measured_test.go
@@ -69,6 +70,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	add("free-port", 1, freePort)
 	add("occupy", 1, occupy)
 	add("listening", 1, listening)
+	add("stored", 2, stored)
 	add("http", 2, request)
 	add("kubelet", 2, kubelet)
 	add("exporter", 1, exporter)
