@@ -20,6 +20,9 @@ func TestExplainEveryKind(t *testing.T) {
 		if _, err := kubectl("get", "nodes.metrics.k8s.io"); err != nil {
 			return err
 		}
+		if _, err := kubectl("explain", "nodes", "--api-version", "metrics.k8s.io/v1"); err != nil {
+			return err // it is described a moment after it is served
+		}
 		listed, err = kubectl("api-resources", "--no-headers", "--verbs", "get")
 		if strings.Contains(listed, "Warning:") {
 			return errors.New(listed) // discovery does not know every extension server yet
