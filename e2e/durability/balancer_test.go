@@ -3,9 +3,11 @@ package durability
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +17,8 @@ const (
 	// probeInterval is how often the load balancer asks whether a front door is ready, and shutdownDelay what a front door gives it.
 	probeInterval = 200 * time.Millisecond
 	shutdownDelay = 2 * time.Second
+	// probeTimeout is how long an answer may take, and a connection: longer than a busy machine needs.
+	probeTimeout = 5 * time.Second
 )
 
 // loadBalancer opens each connection to the next front door that is ready, and leaves connections that are open alone, as one that works on
@@ -26,7 +30,8 @@ type loadBalancer struct {
 	running  sync.WaitGroup
 
 	mu    sync.Mutex // guards what follows
-	ready []string   // addresses
+	ready []bool     // by front door
+	asked []int      // how often each was asked
 	next  int
 }
 
@@ -37,14 +42,16 @@ func newLoadBalancer(t testing.TB, fronts []*frontDoor) *loadBalancer {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &loadBalancer{fronts: fronts, listener: listener, ctx: ctx}
+	b := &loadBalancer{fronts: fronts, listener: listener, ctx: ctx, ready: make([]bool, len(fronts)), asked: make([]int, len(fronts))}
 	t.Cleanup(func() { cancel(); b.running.Wait() })
-	b.probe()
-	b.running.Go(func() {
-		for pause(ctx, probeInterval) {
-			b.probe()
-		}
-	})
+	for i := range fronts {
+		b.probe(i)
+		b.running.Go(func() { // for itself, so that one that does not answer hides nothing of another
+			for pause(ctx, probeInterval) {
+				b.probe(i)
+			}
+		})
+	}
 	b.running.Go(b.accept)
 	b.running.Go(func() {
 		<-ctx.Done()
@@ -55,46 +62,51 @@ func newLoadBalancer(t testing.TB, fronts []*frontDoor) *loadBalancer {
 
 func (b *loadBalancer) address() string { return b.listener.Addr().String() }
 
-// probe asks every front door whether it is ready, by a connection of its own.
-func (b *loadBalancer) probe() {
+// probe asks a front door whether it is ready, by a connection of its own.
+func (b *loadBalancer) probe(i int) {
 	client := &http.Client{
-		Timeout:   time.Second,
+		Timeout:   probeTimeout,
 		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, // as probes do
 	}
-	ready := make([]string, len(b.fronts))
-	var probes sync.WaitGroup
-	for i, d := range b.fronts {
-		probes.Go(func() {
-			resp, err := client.Get("https://" + d.address() + "/readyz")
-			if err != nil {
-				return
-			}
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				ready[i] = d.address()
-			}
-		})
+	ready := false
+	if resp, err := client.Get("https://" + b.fronts[i].address() + "/readyz"); err == nil {
+		_ = resp.Body.Close()
+		ready = resp.StatusCode == http.StatusOK
 	}
-	probes.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ready = b.ready[:0]
-	for _, address := range ready {
-		if address != "" {
-			b.ready = append(b.ready, address)
-		}
-	}
+	b.ready[i] = ready
+	b.asked[i]++
 }
 
-// pick returns the front door for the next connection, empty when none is ready.
+// awaitReady waits until a front door, asked from now on, has said that it is ready.
+func (b *loadBalancer) awaitReady(d *frontDoor) {
+	d.t.Helper()
+	i := slices.Index(b.fronts, d)
+	b.mu.Lock()
+	enough := b.asked[i] + 2 // one may be under way
+	b.mu.Unlock()
+	d.await("known to the load balancer", func(context.Context) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.asked[i] < enough || !b.ready[i] {
+			return fmt.Errorf("asked %d times of %d, and ready: %t", b.asked[i], enough, b.ready[i])
+		}
+		return nil
+	})
+}
+
+// pick returns the address of the front door for the next connection, empty when none is ready.
 func (b *loadBalancer) pick() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.ready) == 0 {
-		return ""
+	for range b.fronts {
+		b.next++
+		if i := b.next % len(b.fronts); b.ready[i] {
+			return b.fronts[i].address()
+		}
 	}
-	b.next++
-	return b.ready[b.next%len(b.ready)]
+	return ""
 }
 
 func (b *loadBalancer) accept() {
@@ -110,7 +122,7 @@ func (b *loadBalancer) accept() {
 // forward copies both ways until both ends have closed. Without a front door the client's connection is closed.
 func (b *loadBalancer) forward(in net.Conn) {
 	defer in.Close()
-	out, err := net.DialTimeout("tcp", b.pick(), time.Second)
+	out, err := net.DialTimeout("tcp", b.pick(), probeTimeout)
 	if err != nil {
 		return
 	}

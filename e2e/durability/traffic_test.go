@@ -54,11 +54,12 @@ var clientKinds = []string{localHTTP2, localHTTP1, proxiedHTTP2, proxiedHTTP1, k
 
 // traffic is clients behind a load balancer, and what they have seen.
 type traffic struct {
-	t       *testing.T
-	fronts  []*frontDoor
-	address string
-	admin   *rest.Config // by way of the load balancer
-	kubectl []string
+	t        *testing.T
+	fronts   []*frontDoor
+	balancer *loadBalancer
+	address  string
+	admin    *rest.Config // by way of the load balancer
+	kubectl  []string
 
 	// requests is the context of what makes requests, and watching that of what waits for events, which goes on for longer.
 	requests, watching       context.Context
@@ -94,7 +95,8 @@ func newTraffic(t *testing.T, fronts []*frontDoor) *traffic {
 		t.Fatal(err)
 	}
 	startEcho(t, w.admin, fronts)
-	w.address = newLoadBalancer(t, fronts).address()
+	w.balancer = newLoadBalancer(t, fronts)
+	w.address = w.balancer.address()
 	w.admin.Host = "https://" + w.address
 	w.prepareKubectl()
 	return w
@@ -147,7 +149,7 @@ func (w *traffic) restart(d *frontDoor) {
 	w.t.Helper()
 	d.stop()
 	d.start()
-	pause(context.Background(), 3*probeInterval)
+	w.balancer.awaitReady(d)
 }
 
 // stop ends the requests, and waits until watchers and informers know what is there.
@@ -187,6 +189,7 @@ func (w *traffic) report(what string, mayFail func(kind string) bool) {
 // log returns and logs what was seen since the last report.
 func (w *traffic) log(what string) map[string]*result {
 	w.t.Helper()
+	w.awaitEachKind()
 	w.countEvents()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,6 +204,22 @@ func (w *traffic) log(what string) map[string]*result {
 	results := w.results
 	w.results = map[string]*result{}
 	return results
+}
+
+// awaitEachKind waits, while requests are made, until something was seen of each kind of client: on a busy machine one kubectl takes seconds.
+func (w *traffic) awaitEachKind() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.requests, patience)
+	defer cancel()
+	seen := func(kind string) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.result(kind).made > 0
+	}
+	for _, kind := range clientKinds {
+		for !seen(kind) && pause(ctx, lookAgain) {
+		}
+	}
 }
 
 // result is called with mu held.
