@@ -83,10 +83,19 @@ func holdServices(t *testing.T, client kubernetes.Interface) <-chan struct{} {
 	if _, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	holds(t, client)
+	return held
+}
+
+// holds waits until a front door asks the webhook.
+func holds(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	for {
 		_, err := client.CoreV1().Services("default").Create(ctx, heldService("dry"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil && strings.Contains(err.Error(), "would be held") {
-			return held
+			return
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -169,12 +178,15 @@ func TestAddressesOfAKilledFrontDoorAreFreeAfterItsStart(t *testing.T) {
 // is not taken from it.
 func TestAddressesOfAKilledReplicaAreFree(t *testing.T) {
 	c := newCluster(t, 1)
-	one := newFrontDoor(t, "--etcd-servers", strings.Join(c.endpoints(), ","))
+	// What is held has to be held for longer than the claims of a killed one last.
+	args := []string{"--etcd-servers", strings.Join(c.endpoints(), ","), "--request-timeout", "60s"}
+	one := newFrontDoor(t, args...)
 	one.start()
-	two := newFrontDoor(t, "--etcd-servers", strings.Join(c.endpoints(), ","))
+	two := newFrontDoor(t, args...)
 	two.beside(one)
 	two.start()
 	held := holdServices(t, one.client())
+	holds(t, two.client())
 	begin(t, one, held)
 	living := asking("living")
 	living.Labels, living.Spec.ClusterIP, living.Spec.Ports[0].NodePort = map[string]string{"held": "yes"}, "10.0.0.21", 30081
@@ -189,6 +201,8 @@ func TestAddressesOfAKilledReplicaAreFree(t *testing.T) {
 	case <-held:
 	case err := <-ended:
 		t.Fatalf("it was not held: %v", err)
+	case <-time.After(patience):
+		t.Fatal("it was not held")
 	}
 	one.kill()
 	free(t, two.client())
