@@ -82,7 +82,7 @@ func (d *behindSocket) start(flags ...string) {
 	if err := d.process.Start(); err != nil {
 		d.t.Fatal(err)
 	}
-	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}, Timeout: patience}
 	resp, err := insecure.Get("https://" + d.socket.Addr().String() + "/readyz") // waits in the socket
 	if err != nil {
 		d.t.Fatalf("%v\n%s", err, d.log.String())
