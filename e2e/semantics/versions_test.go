@@ -76,10 +76,16 @@ func TestVersions(t *testing.T) {
 			Version string `json:"version"`
 		} `json:"preferredVersion"`
 	}
-	call(t, http.MethodGet, "/apis/versions.example.com", nil).want(http.StatusOK).into(&group)
-	if group.PreferredVersion.Version != "v1" {
-		t.Errorf("prefers %s", group.PreferredVersion.Version)
-	}
+	eventually(t, func() error { // documents follow what is registered
+		a := call(t, http.MethodGet, "/apis/versions.example.com", nil)
+		if a.code != http.StatusOK {
+			return errText(a.head())
+		}
+		if a.into(&group); group.PreferredVersion.Version != "v1" {
+			return fmt.Errorf("prefers %s", group.PreferredVersion.Version)
+		}
+		return nil
+	})
 	// The stored version moves; what was stored stays in the list until somebody takes it out, and can be read.
 	edit(t, name, `[{"op":"replace","path":"/spec/versions/0/storage","value":true},{"op":"replace","path":"/spec/versions/1/storage","value":false}]`)
 	eventually(t, func() error {
@@ -169,8 +175,14 @@ func TestOpenAPIOfCustomResources(t *testing.T) {
 		}
 		return nil
 	}
-	lamp := inV2()
-	if lamp == nil || lamp["description"] != "gives light" {
+	var lamp map[string]any
+	eventually(t, func() error { // the two versions are published one after the other
+		if lamp = inV2(); lamp == nil {
+			return errText("version 2 does not have it")
+		}
+		return nil
+	})
+	if lamp["description"] != "gives light" {
 		t.Fatalf("version 2 has %v", lamp)
 	}
 	power, _, _ := unstructured.NestedString(lamp, "properties", "spec", "properties", "power", "description")
