@@ -2,6 +2,7 @@ package attacks
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"runtime"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	bench "portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/programs"
 )
 
 // TestAttacks tries them, and fails where a bound does not hold. The library is not held to it: what it does not promise is
@@ -67,8 +69,15 @@ func attackEngine(t *testing.T, engine string, rows []*attackRow) (rest Latencie
 		t.Fatal(err)
 	}
 	t.Cleanup(b.end)
-	wait(t, time.Second) // its connections are made
-	b.take()
+	if err := programs.Poll(t.Context().Done(), func() error { // its connections are made
+		wait(t, time.Second)
+		if seen := b.take(); seen.Requests < 20 || seen.Failures > 0 || seen.Events == 0 {
+			return fmt.Errorf("without an attack: %+v", seen)
+		}
+		return nil
+	}); err != nil {
+		t.Fatalf("%v\n%s", err, e.logged())
+	}
 	before, err := measure.CPU(e.front.PID)
 	if err != nil {
 		t.Fatal(err)
