@@ -99,8 +99,8 @@ func (s *shell) run(command string) (printed string, status int, err error) {
 	}
 }
 
-// patience bounds the wait for what a page shows.
-const patience = 30 * time.Second
+// patience bounds the wait for what a page shows, on a machine where other pages start servers too.
+const patience = 2 * time.Minute
 
 // eventually calls try until it returns nil.
 func eventually(try func() error) error {
