@@ -97,7 +97,7 @@ func TestTrafficGoesOnThroughAnUpgrade(t *testing.T) {
 }
 
 func ask(ctx context.Context, client rest.Interface, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return client.Get().AbsPath(path).MaxRetries(0).Do(ctx).Error()
 }

@@ -62,6 +62,7 @@ func build(dir string) error {
 func start(t *testing.T, env *envtest.Environment) *rest.Config {
 	t.Helper()
 	env.UseExistingCluster = new(false)
+	patient(env)
 	config, err := env.Start()
 	t.Cleanup(func() {
 		if err := env.Stop(); err != nil {
@@ -72,6 +73,12 @@ func start(t *testing.T, env *envtest.Environment) *rest.Config {
 		t.Fatal(err)
 	}
 	return config
+}
+
+// patient gives an environment more time than its own 10 and 20 seconds, which a busy machine may need.
+func patient(env *envtest.Environment) {
+	env.ControlPlaneStartTimeout, env.ControlPlaneStopTimeout = patience, patience
+	env.CRDInstallOptions.MaxTime, env.WebhookInstallOptions.MaxTime = patience, patience
 }
 
 func newClient(t *testing.T, config *rest.Config) client.Client {

@@ -70,6 +70,7 @@ func TestTwoEnvironmentsAtOnce(t *testing.T) {
 	for i := range both {
 		starting.Go(func() {
 			both[i].UseExistingCluster = new(false)
+			patient(&both[i])
 			config, err := both[i].Start()
 			if err != nil {
 				t.Errorf("start: %v", err)
@@ -107,6 +108,7 @@ func TestTwoEnvironmentsAtOnce(t *testing.T) {
 func TestStopLeavesNothing(t *testing.T) {
 	before := running(t)
 	env := &envtest.Environment{UseExistingCluster: new(false)}
+	patient(env)
 	config, err := env.Start()
 	if err != nil {
 		t.Fatal(err)
