@@ -122,8 +122,7 @@ ci:
 # Runs Kubernetes' own specs that need no node against the front door (docs/upstream-conformance.md).
 # The first build took nine minutes on two busy cores, so nothing else runs this.
 upstream-conformance: build
-	cd e2e/kubectl && v=$$(go list -m -f '{{.Version}}' k8s.io/kubectl | sed s/v0/v1/) && go build \
-		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$v" -o $(abspath $(BIN))/kubectl .
+	go run ./e2e/programs/build -to $(BIN) kubectl
 	cd e2e/upstream && go test -vet=off -count 1 -timeout 3h . -args -portico.aggregator=$(abspath $(BIN))/aggregator \
 		-kubectl-path=$(abspath $(BIN))/kubectl -dump-logs-on-failure=false -portico.record=result.yaml
 
