@@ -18,6 +18,7 @@ var recipes = map[string]recipe{
 	"extserver":       ours("./cmd/extserver"),
 	"kubectl-portico": ours("./cmd/kubectl-portico"),
 	"kubectl":         kubectl,
+	"kubectl-convert": kubernetesFrom("upstream", "kubectl-convert"),
 	"mappers":         nested("e2e/mappers", "."),
 	"prometheus":      prometheus,
 

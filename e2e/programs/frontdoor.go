@@ -77,9 +77,12 @@ func Kubectl(built, home, kubeconfig string, path ...string) func(args ...string
 
 // kubernetes is a program of the Kubernetes that e2e/incumbent pins, told its version. Building one the first time takes
 // minutes.
-func kubernetes(name string) recipe {
+func kubernetes(name string) recipe { return kubernetesFrom("incumbent", name) }
+
+// kubernetesFrom is kubernetes with the requirements of another module below e2e.
+func kubernetesFrom(module, name string) recipe {
 	return func(root, to string) error {
-		dir := filepath.Join(root, "e2e", "incumbent")
+		dir := filepath.Join(root, "e2e", module)
 		list := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
 		list.Dir = dir
 		version, err := list.Output()
