@@ -32,7 +32,13 @@ const (
 	// Each watch lasts a minute and is followed by a read, so that whatever a watch missed is found by then.
 	pollInterval  = time.Minute
 	maxWatchBytes = 64 << 20
-	firstPause    = time.Second
+
+	// warnInterval is the time between two warnings about a ConfigMap that cannot be read.
+	warnInterval = time.Minute
+	// startPause is the time between two reads before the first success.
+	startPause = time.Second
+	// maxRefusals is the number of reads at the start that the API server may refuse.
+	maxRefusals = 4
 )
 
 // configMap is a ConfigMap of core v1, of which only data is read. The package with the Go type adds four megabytes to every extension
@@ -55,27 +61,16 @@ func (d *Delegated) Run(ctx context.Context) error {
 		return err
 	}
 	close(d.ready)
-	patience := firstPause
-	for {
-		if err := d.watch(ctx, version); err != nil && ctx.Err() == nil {
-			d.log.Debug("watch of the authentication ConfigMap ended", zap.Error(err))
-			// Without the right to watch this settles at one read a minute.
-			patience = min(2*patience, pollInterval)
-		} else {
-			patience = firstPause
-		}
-		if pause(ctx, patience) != nil {
-			return nil
-		}
-		version = d.poll(ctx, version)
-	}
+	d.follow(ctx, version)
+	return nil
 }
 
-// waitForConfigMap waits for a front door that is still starting, but not for one that has answered for good.
+// waitForConfigMap waits for a front door that is still starting. A starting API server may refuse requests before it has read its
+// RBAC objects, so that only a repeated refusal is final.
 func (d *Delegated) waitForConfigMap(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.startTimeout)
 	defer cancel()
-	for {
+	for refusals := 0; ; {
 		cm, failed := d.get(ctx)
 		if failed == nil {
 			if err = d.apply(cm); err != nil {
@@ -86,7 +81,10 @@ func (d *Delegated) waitForConfigMap(ctx context.Context) (version string, err e
 		if err == nil || ctx.Err() == nil { // an attempt that our own deadline broke off says less than the one before
 			err = failed
 		}
-		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || pause(ctx, firstPause) != nil {
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			refusals++
+		}
+		if refusals == maxRefusals || pause(ctx, startPause) != nil {
 			return "", withHint(err)
 		}
 	}
@@ -152,10 +150,12 @@ func (d *Delegated) poll(ctx context.Context, version string) string {
 	cm, err := d.get(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			// Once is a front door that restarts. Again is worth a warning.
+			// The first failure may be a restart of the front door. A longer outage is logged once a minute.
 			if before := d.problem.Swap(&err); before == nil {
+				d.warned = time.Now()
 				d.log.Info("the front door's authentication configuration cannot be read; the last good one is in force", zap.Error(err))
-			} else {
+			} else if time.Since(d.warned) >= warnInterval {
+				d.warned = time.Now()
 				d.log.Warn("kept the last good authentication configuration", zap.Error(err))
 			}
 		}

@@ -64,6 +64,9 @@ type Delegated struct {
 	current atomic.Pointer[published]
 	problem atomic.Pointer[error]
 	ready   chan struct{}
+	warned  time.Time // when follow logged the last failed read
+	// wanted has a token when a request needs the ConfigMap to be read again.
+	wanted chan struct{}
 
 	tokens   *ttlcache.Cache[[sha256.Size]byte, reviewedToken]
 	access   *ttlcache.Cache[[sha256.Size]byte, decision]
@@ -91,6 +94,7 @@ func New(cfg Config) (*Delegated, error) {
 		distrust:     cfg.Distrust,
 		log:          cfg.Logger,
 		ready:        make(chan struct{}),
+		wanted:       make(chan struct{}, 1),
 		tokens:       ttlcache.New[[sha256.Size]byte, reviewedToken](rememberTokens),
 		access:       ttlcache.New[[sha256.Size]byte, decision](rememberAccess),
 	}
@@ -140,6 +144,9 @@ func (d *Delegated) AuthenticateRequest(r *http.Request) (user.Info, error) {
 	}
 	claimed := p.trust.Headers().Claimed(r.Header)
 	response, err := authn.Authenticate(r, p.trust, d.tokenReviewer())
+	if err != nil && (claimed || presentsCertificate(r)) {
+		d.requestRead()
+	}
 	switch {
 	case err == nil:
 		return response.User, nil
