@@ -214,7 +214,7 @@ func TestGatewayRoutes(t *testing.T) {
 		if out := runProgram(t, k.Kubeconfig, "", "aggregator", "adopt", "v1beta1.metrics.k8s.io"); out.code != 0 {
 			t.Fatalf("adopt: %s", out)
 		}
-		kubectl(t, k.Kubeconfig, "", "patch", "clusterrole", "portico-gateway-adopted", "--type=json", "-p", `[{"op":"add","path":"/rules/0/resourceNames/-","value":"v1.metrics.k8s.io"}]`)
+		kubectl(t, k.Kubeconfig, "", "patch", "clusterrole", "portico-gateway-adopted", "--type=json", "-p", `[{"op":"add","path":"/rules/-","value":{"apiGroups":["apiregistration.k8s.io"],"resources":["apiservices","apiservices/status"],"resourceNames":["v1.metrics.k8s.io"],"verbs":["update"]}}]`)
 		kubectl(t, k.Kubeconfig, fmt.Sprintf(aliasOf, r.namespace, r.service, base64.StdEncoding.EncodeToString(r.ca)), "apply", "-f", "-")
 		eventually(t, "v1 is served", func() error { return g.works("get", "nodes.v1.metrics.k8s.io", "n1") })
 		g.conditionIs("v1.metrics.k8s.io", "Available", "True")

@@ -52,7 +52,7 @@ func TestDeployedGateway(t *testing.T) {
 	if nodes := kubectl("get", "--raw", "/apis/metrics.k8s.io/v1/nodes"); !strings.Contains(nodes, "NodeMetrics") {
 		t.Errorf("by way of the gateway: %s", nodes)
 	}
-	if recipe := output(t, env, "aggregator", "adopt", "v1beta1.metrics.k8s.io", "--dry-run", where); strings.Count(recipe, "\nkubectl ") != 4 {
+	if recipe := output(t, env, "aggregator", "adopt", "v1beta1.metrics.k8s.io", "--dry-run", where); strings.Count(recipe, "\nkubectl ") != 7 {
 		t.Errorf("the recipe is %s", recipe)
 	}
 	if diagnosis := output(t, env, "aggregator", "doctor", "apiservice", name); !strings.HasPrefix(diagnosis, name+" -> gateway portico-gateway/portico-gateway:"+port) {

@@ -179,29 +179,6 @@ func TestAnnotationsByHand(t *testing.T) {
 	}
 }
 
-func TestTheRecipeDoesWhatTheCommandDoes(t *testing.T) {
-	o := metricsServer(443, authority(t, "server"))
-	if err := gateway.Prepare(o); err != nil {
-		t.Fatal(err)
-	}
-	recipe, err := gateway.RecipeFor(o, []byte("PEM"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{
-		"kubectl annotate --overwrite apiservice v1beta1.metrics.k8s.io " + OriginalServiceAnnotation + "=kube-system/metrics-server:443 " + OriginalCABundleAnnotation + "=" + o.Annotations[OriginalCABundleAnnotation],
-		`kubectl patch apiservice v1beta1.metrics.k8s.io --type=merge -p '{"spec":{"caBundle":"UEVN","insecureSkipTLSVerify":null,"service":{"name":"portico-gateway","namespace":"portico-gateway","port":443}}}'`,
-	}
-	for i := range want {
-		if recipe.Adopt[i] != want[i] {
-			t.Errorf("got  %s\nwant %s", recipe.Adopt[i], want[i])
-		}
-	}
-	if len(recipe.Release) != 2 || !strings.Contains(recipe.Release[0], `"caBundle":"`+o.Annotations[OriginalCABundleAnnotation]+`"`) || !strings.HasSuffix(recipe.Release[1], OriginalInsecureAnnotation+"-") {
-		t.Errorf("release: %q", recipe.Release)
-	}
-}
-
 func TestTrustIsAddedAndRemoved(t *testing.T) {
 	cluster, own, next := authority(t, "kubernetes-front-proxy-ca"), authority(t, gateway.FrontProxyAuthorityName()), authority(t, gateway.FrontProxyAuthorityName())
 	before := map[string]string{

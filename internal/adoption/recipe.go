@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
@@ -14,7 +16,8 @@ type Recipe struct {
 	Release []string `json:"release"`
 }
 
-// RecipeFor returns the commands for an APIService that is not adopted. It is prepared already if prepared is its copy after Prepare.
+// RecipeFor returns the commands for an APIService, whose copy after Prepare is prepared. They make the objects that `aggregator adopt`
+// makes. The commands to release leave the right to write the APIService in the ClusterRole, where it has no effect.
 func (g Service) RecipeFor(prepared *apiregistrationv1.APIService, caBundle []byte) (Recipe, error) {
 	original, err := g.OriginalOf(prepared)
 	if err != nil {
@@ -36,7 +39,30 @@ func (g Service) RecipeFor(prepared *apiregistrationv1.APIService, caBundle []by
 	if err != nil {
 		return Recipe{}, err
 	}
-	return Recipe{Adopt: []string{command(annotate), there}, Release: []string{back, command(remove)}}, nil
+	may, err := g.reconcile(prepared.Name)
+	if err != nil {
+		return Recipe{}, err
+	}
+	adopt := []string{may, command(annotate), await(prepared.Name, BackendAvailable), await(prepared.Name, FrontProxyTrusted), there}
+	return Recipe{Adopt: adopt, Release: []string{back, command(remove)}}, nil
+}
+
+// reconcile is the command that adds the rules of Grant to the ClusterRole, which it makes if there is none.
+func (g Service) reconcile(apiService string) (string, error) {
+	role := rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: g.AdoptedRole()}, Rules: grants(apiService),
+	}
+	text, err := json.Marshal(role)
+	if err != nil {
+		return "", err
+	}
+	return "kubectl auth reconcile -f - <<'EOF'\n" + string(text) + "\nEOF", nil
+}
+
+// await is the command that waits for what `aggregator adopt` waits for, too, before it changes the spec.
+func await(apiService string, t apiregistrationv1.APIServiceConditionType) string {
+	return command([]string{"kubectl", "wait", "apiservice", apiService, "--for=condition=" + string(t), "--timeout=2m"})
 }
 
 // patch is the command that makes an APIService lead somewhere.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -125,7 +124,7 @@ func (a *Adopter) Recipe(ctx context.Context, name string) (adoption.Recipe, err
 }
 
 // Adopt puts an APIService behind the gateway, once the gateway reaches its server, is believed by it, and is told the same resources as
-// the API server. Otherwise it leaves the APIService as it was and says why. It reports whether it changed anything.
+// the API server. Otherwise it leaves the APIService as it was and says why. It reports whether it changed the APIService.
 func (a *Adopter) Adopt(ctx context.Context, name string) (changed bool, err error) {
 	ca, err := a.servingCA(ctx)
 	if err != nil {
@@ -135,11 +134,12 @@ func (a *Adopter) Adopt(ctx context.Context, name string) (changed bool, err err
 	if err != nil {
 		return false, fmt.Errorf("get APIService %s: %w", name, err)
 	}
-	if a.gateway.Fronts(o) && adoption.Adopted(o) {
-		return false, nil
-	}
+	// The role may have been deleted with the manifests of the gateway, so that it is written for an adopted APIService, too.
 	if err := a.grant(ctx, name, true); err != nil {
 		return false, err
+	}
+	if a.gateway.Fronts(o) && adoption.Adopted(o) {
+		return false, nil
 	}
 	if _, err := a.change(ctx, name, a.gateway.Prepare); err != nil {
 		return false, errors.Join(err, a.grant(ctx, name, false))
@@ -355,29 +355,19 @@ func (a *Adopter) removeConditions(ctx context.Context, name string) error {
 
 // grant lets the gateway write exactly those APIServices that are adopted: by a ClusterRole that names them.
 func (a *Adopter) grant(ctx context.Context, name string, may bool) error {
-	roles, role := a.client.ClusterRoles(), a.gateway.Name+"-adopted"
+	roles, role, change := a.client.ClusterRoles(), a.gateway.AdoptedRole(), adoption.Revoke
+	if may {
+		change = adoption.Grant
+	}
 	err := retry.OnError(retry.DefaultBackoff, lastknown.Conflicts, func() error {
 		have, err := roles.Get(ctx, role, metav1.GetOptions{})
 		absent := apierrors.IsNotFound(err)
 		if err != nil && !absent {
 			return err
 		}
-		var names []string
-		for _, rule := range have.Rules {
-			names = append(names, rule.ResourceNames...)
-		}
-		slices.Sort(names)
-		names = slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == name })
-		if may {
-			names = append(names, name)
-			slices.Sort(names)
-		}
 		want := have.DeepCopy()
-		want.Name, want.Rules = role, []rbacv1.PolicyRule{}
-		if len(names) > 0 { // no names would be all
-			want.Rules = []rbacv1.PolicyRule{{
-				APIGroups: []string{"apiregistration.k8s.io"}, Resources: []string{"apiservices", "apiservices/status"}, ResourceNames: names, Verbs: []string{"update"},
-			}}
+		if want.Name = role; !change(want, name) {
+			return nil
 		}
 		if absent {
 			_, err = roles.Create(ctx, want, metav1.CreateOptions{})
