@@ -25,6 +25,8 @@ import (
 const (
 	// probeTimeout is kube-aggregator's; backends are written to answer within it.
 	probeTimeout = 5 * time.Second
+	// ProbeTimeout is how long a probe waits for the discovery document of a backend.
+	ProbeTimeout = probeTimeout
 	// hedgeDelay is how long an attempt may take before another endpoint is probed as well.
 	hedgeDelay = time.Second
 	// maxAttempts is the number that kube-aggregator makes, always and in parallel. Ours follow one another until one
@@ -266,6 +268,9 @@ func (s *hangDetector) check(now time.Time) *failure {
 	return &failure{message: cause, silent: true, unreachable: true}
 }
 
+// deadlineExceeded is the text of a step that took too long. A dial that did has the step before these words.
+const deadlineExceeded = "context deadline exceeded"
+
 // maxErrorMessage bounds what a backend can put into a status (GOAWAY debug data, certificate names).
 const maxErrorMessage = 512
 
@@ -317,7 +322,7 @@ func errorText(err error) string {
 	case errors.As(err, &op) && op.Err != nil:
 		return strings.TrimSpace(op.Op+" "+op.Net) + ": " + errorText(op.Err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return "context deadline exceeded"
+		return deadlineExceeded
 	case errors.As(err, &ours) && ours.Err != nil:
 		return errorText(ours.Err)
 	}
@@ -350,6 +355,9 @@ func failureFromError(err error) *failure {
 		f.unreachable = ours.Op != transport.OpRoundTrip
 		// A connection that breaks during a request may be one that the backend was closing anyway.
 		f.slow = f.slow || ours.Sent
+	}
+	if f.message == deadlineExceeded && !f.unreachable {
+		f.message += fmt.Sprintf(": no response within %s, the limit of a check", probeTimeout)
 	}
 	// A tunnel through which nothing passes is not slow: no other backend behind it answered meanwhile.
 	f.tunnel = transport.IsTunnelError(err)

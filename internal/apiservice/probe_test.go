@@ -292,6 +292,19 @@ func TestErrorMessageIsTheSameForTheSameFault(t *testing.T) {
 	}
 }
 
+func TestMessageOfASlowBackendNamesTheLimit(t *testing.T) {
+	const slow = "failing or missing response from u: context deadline exceeded: no response within 5s, the limit of a check"
+	for want, err := range map[string]error{
+		slow: &transport.Error{Op: transport.OpRoundTrip, Sent: true, Err: context.DeadlineExceeded},
+		"failing or missing response from u: dial tcp: context deadline exceeded": &transport.Error{
+			Op: transport.OpDial, Err: &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}},
+	} {
+		if got := ProbeErrorMessage("u", err); got != want {
+			t.Errorf("ProbeErrorMessage() = %q, want %q", got, want)
+		}
+	}
+}
+
 func TestErrorMessageIsBounded(t *testing.T) {
 	got := errorMessage(errors.New("evil\x1b[2J\n" + strings.Repeat("x", 10_000)))
 	if len(got) > maxErrorMessage+len("...") || strings.ContainsAny(got, "\x1b\n") {

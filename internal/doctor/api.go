@@ -56,6 +56,7 @@ type answer struct {
 	header http.Header
 	body   []byte
 	err    error
+	took   time.Duration // until the headers came, 0 if it was not measured
 }
 
 // ask makes one request and reads its answer. path may have a query.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/apiservice"
 	"portico.dev/internal/pki"
 )
 
@@ -32,6 +33,9 @@ type Config struct {
 	// FrontProxy, if set, is the front proxy's client certificate: with it, extension servers are asked from here as
 	// the API server asks them.
 	FrontProxy *pki.KeyPair
+
+	// checkTimeout is how long an API server's check of a backend waits. It differs in tests only.
+	checkTimeout time.Duration
 }
 
 const (
@@ -51,7 +55,7 @@ type Doctor struct {
 // New checks the configuration. It does no I/O.
 func New(cfg Config) (*Doctor, error) {
 	for field, value := range map[*time.Duration]time.Duration{
-		&cfg.Timeout: defaultTimeout, &cfg.DialTimeout: defaultDialTimeout, &cfg.WatchTimeout: defaultWatchTimeout,
+		&cfg.Timeout: defaultTimeout, &cfg.DialTimeout: defaultDialTimeout, &cfg.WatchTimeout: defaultWatchTimeout, &cfg.checkTimeout: apiservice.ProbeTimeout,
 	} {
 		if *field <= 0 {
 			*field = value

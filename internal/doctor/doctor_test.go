@@ -80,6 +80,29 @@ func TestAWatchThatIsOfferedAndNotThere(t *testing.T) {
 	}
 }
 
+func TestSlowDiscoveryIsNotANetworkFault(t *testing.T) {
+	w := newTestCluster(t)
+	discovery := w.server.discovery
+	w.server.discovery = func(out http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(300 * time.Millisecond): // the time that the server takes
+		case <-r.Context().Done():
+			return
+		}
+		discovery(out, r)
+	}
+	w.cfg.checkTimeout = 100 * time.Millisecond
+	w.apiService.Status.Conditions = []apiregistrationv1.APIServiceCondition{{
+		Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionFalse, Reason: "FailedDiscoveryCheck",
+		Message: "failing or missing response from https://orders.shop.svc:443" + discoveryPath + ": context deadline exceeded",
+	}}
+	w.open()
+	d := w.examine().Broken
+	if d == nil || d.Hop != HopDiscovery || !strings.Contains(d.Found, "too slow") || !strings.Contains(d.Found, "100ms at most") || strings.Contains(strings.Join(d.Mend, " "), "networkpolicies") {
+		t.Errorf("diagnosis = %+v, want a slow extension server at hop %s", d, HopDiscovery)
+	}
+}
+
 func TestAllInTheOrderOfTheirNames(t *testing.T) {
 	w := newTestCluster(t)
 	local := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.apps"}, Spec: apiregistrationv1.APIServiceSpec{Group: "apps", Version: "v1"}}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,9 +48,13 @@ func (x *exam) noDiscovery(ctx context.Context, a answer) finding {
 	p := x.probe(ctx)
 	switch {
 	case errors.Is(p.err, context.DeadlineExceeded):
-		return broken("the extension server takes the request and does not answer; it has 5 s", x.lookAtServer()).saying(apiservice.ProbeErrorMessage(x.probeURL(), p.err))
+		return broken(fmt.Sprintf("the extension server takes the request and does not answer within %s; a check of the API server waits %s at most", x.cfg.Timeout, x.cfg.checkTimeout), x.lookAtServer()).saying(apiservice.ProbeErrorMessage(x.probeURL(), p.err))
 	case p.err != nil:
 		return broken("asked from here, the extension server does not answer either", x.lookAtServer()).saying(apiservice.ProbeErrorMessage(x.probeURL(), p.err))
+	}
+	if p.took > x.cfg.checkTimeout {
+		return broken(fmt.Sprintf("the extension server is too slow: asked from here, it answers %d after %s, and a check of the API server waits %s at most",
+			p.code, p.took.Round(10*time.Millisecond), x.cfg.checkTimeout), x.lookAtServer()).saying(x.said(ctx))
 	}
 	return broken(fmt.Sprintf("asked from here, the extension server answers %d; the API server gets no answer: something between the two is in the way", p.code),
 		x.inNamespace("get", "networkpolicies"), x.lookAtServer()).saying(x.said(ctx))

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/transport"
@@ -131,7 +132,7 @@ func (x *exam) undiallable(ctx context.Context, places []string, err error) find
 	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return broken(where+" takes no connection: packets are dropped on the way, by a NetworkPolicy or a firewall, or the machine is gone",
+		return broken(fmt.Sprintf("%s completes no connection within %s: a NetworkPolicy or a firewall drops the packets, the machine is gone, or the extension server accepts no connections and its queue of them is full", where, x.cfg.DialTimeout),
 			x.inNamespace("get", "networkpolicies"), x.lookAtServer()).saying(x.sentence(ctx, err))
 	}
 	return broken(where+": "+oneLine(err), append([]string{x.lookAtServer()}, x.elsewhere()...)...).saying(x.sentence(ctx, err))
@@ -226,11 +227,15 @@ func (x *exam) askBackend(ctx context.Context, path string) answer {
 		req.Header.Set("X-Remote-User", "system:kube-aggregator")
 		req.Header.Set("X-Remote-Group", "system:masters")
 	}
+	began := time.Now()
 	resp, err := backend.Probe().RoundTrip(req)
 	if err != nil {
 		return answer{err: err}
 	}
-	return read(resp)
+	took := time.Since(began)
+	a := read(resp)
+	a.took = took
+	return a
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

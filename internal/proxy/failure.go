@@ -135,7 +135,7 @@ func (x *exchange) unreachedStatus(e *transport.Error) *apierrors.StatusError {
 		text = t.explain(cause, text)
 	}
 	if errors.Is(e.Err, transport.ErrUnresponsive) && x.dest.Target == nil {
-		text += "; the condition Available of the APIService says why"
+		text += "; the condition " + x.proxy.config.Condition + " of the APIService says why"
 	}
 	retryAfter := int32(0)
 	if !e.Sent && passing {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"sync"
@@ -146,6 +147,15 @@ func TestFailures(t *testing.T) {
 				t.Errorf("another backend: %s", a.Status)
 			}
 		})
+	}
+}
+
+func TestUnresponsiveBackendNamesTheConditionOfThisServer(t *testing.T) {
+	for condition, want := range map[string]string{"": "the condition Available of", "BackendAvailable": "the condition BackendAvailable of"} {
+		x := &exchange{proxy: New(Config{Condition: condition}), r: httptest.NewRequest(http.MethodGet, "/", nil), dest: Destination{APIService: "v1.example.com"}}
+		if got := x.statusOf(&transport.Error{Sent: true, Err: transport.ErrUnresponsive}).Error(); !strings.Contains(got, want) {
+			t.Errorf("message = %q, want %q in it", got, want)
+		}
 	}
 }
 

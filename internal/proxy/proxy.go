@@ -83,6 +83,8 @@ type Config struct {
 	// Pseudonym names the server in the header Via of requests to backends. Requests that name it already are refused: every loop
 	// passes servers of one name twice. Default "portico".
 	Pseudonym string
+	// Condition is the type of the APIService's condition that says whether this server reaches the backend. Default "Available".
+	Condition string
 	// HeaderTimeout bounds the wait for response headers of requests that have no deadline. Default 60 s.
 	HeaderTimeout time.Duration
 	// BodyIdle bounds the silence within a response of known length, and how long a client may leave any part of a
@@ -117,6 +119,9 @@ func New(c Config) *Proxy {
 	}
 	if c.Pseudonym == "" {
 		c.Pseudonym = Pseudonym
+	}
+	if c.Condition == "" {
+		c.Condition = "Available"
 	}
 	return &Proxy{
 		config: c, log: c.Logger, via: []string{"1.1 " + c.Pseudonym},
