@@ -172,13 +172,14 @@ func (g *Gateway) Ready() <-chan struct{} { return g.server.Ready() }
 
 // wireClients builds what reads and writes objects of the API server.
 func (g *Gateway) wireClients(config *rest.Config) (err error) {
-	if g.client, err = clients.New(config); err != nil {
+	informed := withReconnects(config, g.log.Named("client"))
+	if g.client, err = clients.New(informed); err != nil {
 		return err
 	}
-	if g.aggregator, err = aggregatorclient.NewForConfig(config); err != nil {
+	if g.aggregator, err = aggregatorclient.NewForConfig(informed); err != nil {
 		return err
 	}
-	leases, err := coordinationv1.NewForConfig(config)
+	leases, err := coordinationv1.NewForConfig(informed)
 	if err != nil {
 		return err
 	}
@@ -186,7 +187,7 @@ func (g *Gateway) wireClients(config *rest.Config) (err error) {
 	g.peers = newPeers(g.election, leases.Leases(g.cfg.Namespace), defaultPeerTimes, g.log.Named("peers"))
 	g.informers = clients.NewInformers(g.client, nil)
 	g.registered = aggregatorinformers.NewSharedInformerFactory(g.aggregator, 0)
-	if g.apiRoutes.Client, err = routingclient.New(config); err != nil {
+	if g.apiRoutes.Client, err = routingclient.New(informed); err != nil {
 		return err
 	}
 	g.apiRoutes.Namespaces, g.apiRoutes.Missing = g.informers.Namespaces().Lister(), notAdoptedYet
@@ -283,7 +284,7 @@ func never() <-chan struct{} { return nil }
 // wireFront builds what serves requests.
 func (g *Gateway) wireFront() error {
 	c := g.cfg
-	g.proxy = proxy.New(proxy.Config{Logger: g.log.Named("proxy"), Requests: g.metrics.Requests, Pseudonym: "portico-gateway"})
+	g.proxy = proxy.New(proxy.Config{Logger: g.log.Named("proxy"), Requests: g.metrics.Requests, Pseudonym: "portico-gateway", Condition: string(adoption.BackendAvailable)})
 	g.drainer = server.NewDrainer()
 	g.health = server.NewHealth(g.log.Named("health"), g.checks()...)
 	g.mirror = mirror.New(mirror.Config{Metrics: g.metrics.Mirror, Logger: g.log.Named("mirror")})
