@@ -27,7 +27,7 @@ type apiRouteStatusWriter struct {
 
 func (s *apiRouteStatusWriter) prepare() {
 	s.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](20*time.Millisecond, 30*time.Second),
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](20*time.Millisecond, 5*time.Second),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "apiroute_status"},
 	)
 }

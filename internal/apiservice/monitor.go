@@ -485,7 +485,7 @@ const (
 	minRetry = 500 * time.Millisecond
 	// maxRetry is how late the return of a backend may be noticed after a long outage. kube-apiserver's is 30 s, but it often
 	// does better: one of its hanging probes is answered as soon as the backend returns.
-	maxRetry = 10 * time.Second
+	maxRetry = 5 * time.Second
 	// fastRetry bounds the backoff for fastRetryTime after a backend went down or changed, so that its return is noticed
 	// within about a second: most outages are restarts.
 	fastRetry     = time.Second
@@ -505,7 +505,7 @@ func probeInterval(failures int, fast bool) time.Duration {
 		return healthyInterval
 	}
 	wait := maxRetry
-	if doublings := failures - 1; doublings < 6 { // 0.5 s doubled six times is past the cap
+	if doublings := failures - 1; doublings < 4 { // 0.5 s doubled four times is past the cap
 		wait = min(minRetry<<doublings, maxRetry)
 	}
 	if fast {

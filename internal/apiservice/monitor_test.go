@@ -145,7 +145,7 @@ func TestARefusedConnectionTakesEverythingDownAtOnceAndBacksOff(t *testing.T) {
 		b.reset()
 		time.Sleep(10 * time.Minute)
 		_, at = b.reset()
-		if rounds := len(at) / 2; rounds < 50 || rounds > 75 {
+		if rounds := len(at) / 2; rounds < 100 || rounds > 150 {
 			t.Errorf("%d rounds in ten minutes of a long outage, want one in about %v", rounds, maxRetry)
 		}
 
@@ -299,7 +299,7 @@ func TestAGroupVersionThatWasAwayStartsAfresh(t *testing.T) {
 }
 
 func TestProbeInterval(t *testing.T) {
-	for failures, want := range []time.Duration{healthyInterval, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, maxRetry, maxRetry} {
+	for failures, want := range []time.Duration{healthyInterval, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, maxRetry, maxRetry} {
 		if got := probeInterval(failures, false); got != want {
 			t.Errorf("after %d failures: %v, want %v", failures, got, want)
 		}

@@ -49,7 +49,7 @@ type rollbackWriter struct {
 
 func (s *rollbackWriter) prepare() {
 	s.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[rollback](20*time.Millisecond, 30*time.Second),
+		workqueue.NewTypedItemExponentialFailureRateLimiter[rollback](20*time.Millisecond, 5*time.Second),
 		workqueue.TypedRateLimitingQueueConfig[rollback]{Name: "apiroute_rollbacks"},
 	)
 }

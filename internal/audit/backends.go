@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -17,10 +18,14 @@ import (
 )
 
 const (
-	// webhookTimeout bounds one call, webhookTries how often a batch is tried. The pause between two tries begins with
-	// the configured backoff and grows by half.
+	// webhookTimeout bounds one call.
 	webhookTimeout = 30 * time.Second
-	webhookTries   = 5
+	// A batch is tried for at least as long as kube-apiserver tries it: five times, with pauses that begin with the configured backoff
+	// and grow by half. These pauses are webhookPatience times the backoff in all.
+	webhookTries    = 5
+	webhookPatience = 8.125
+	// maxWebhookPause bounds one pause, so that a receiver that returns gets the batches that wait soon.
+	maxWebhookPause = 5 * time.Second
 )
 
 // webhook posts EventLists to a server.
@@ -46,18 +51,20 @@ func newWebhook(file string, backoff time.Duration, dial func(ctx context.Contex
 
 func (w *webhook) send(ctx context.Context, b *batch) (written int, err error) {
 	body := list(b)
-	pause := w.backoff
+	pause, began := w.backoff, time.Now()
+	patience := time.Duration(webhookPatience * float64(w.backoff))
 	for try := 1; ; try++ {
 		if err = w.post(ctx, body); err == nil {
 			return len(b.ends), nil
 		}
-		if try == webhookTries {
+		if try >= webhookTries && time.Since(began) >= patience {
 			return 0, err
 		}
+		pause = min(pause, maxWebhookPause)
 		select {
 		case <-ctx.Done():
 			return 0, err
-		case <-time.After(pause):
+		case <-time.After(pause - rand.N(pause/10+1)):
 		}
 		pause += pause / 2
 	}

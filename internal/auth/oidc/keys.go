@@ -28,8 +28,8 @@ const (
 	// refreshGap is the least time between two fetches from an issuer, whatever tokens ask for: key ids cost nothing to make
 	// up. It is also how long the first token of a new key may be refused.
 	refreshGap = 5 * time.Second
-	// retryAtMost bounds the pause after an issuer that failed.
-	retryAtMost = time.Minute
+	// retryAtMost bounds the pause after an issuer that failed, so that tokens are accepted soon after its return.
+	retryAtMost = 5 * time.Second
 	// waitAtMost bounds how long a request waits for a fetch from an issuer.
 	waitAtMost = 5 * time.Second
 	// maxWaiting bounds how many requests wait for one issuer; more are refused at once.
@@ -138,7 +138,7 @@ func (k *keys) run(ctx context.Context) {
 	for {
 		next := refreshEvery
 		if err := k.refresh(ctx); err != nil {
-			next = pause/2 + rand.N(pause) // replicas that lost an issuer together do not come back together
+			next = pause - rand.N(pause/2) // replicas that lost an issuer together do not come back together
 			pause = min(2*pause, retryAtMost)
 		} else {
 			pause = time.Second

@@ -190,6 +190,20 @@ func TestKeysOverTime(t *testing.T) {
 	})
 }
 
+func TestIssuerThatReturnsIsReadSoon(t *testing.T) {
+	inTime(t, func(l *looker) { l.err = errors.New("down") }, func(t *testing.T, l *looker) {
+		time.Sleep(time.Hour)
+		l.change(func() { l.err = nil })
+		began := time.Now()
+		for l.issuer.keys.current.Load() == nil && time.Since(began) < time.Minute {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := time.Since(began); got > retryAtMost {
+			t.Errorf("the keys were read %s after the return of the issuer, want at most %s", got, retryAtMost)
+		}
+	})
+}
+
 func TestWhatIsRemembered(t *testing.T) {
 	t.Run("B12 a token is not remembered beyond its end", func(t *testing.T) {
 		inTime(t, func(*looker) {}, func(t *testing.T, l *looker) {

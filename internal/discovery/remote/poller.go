@@ -17,7 +17,9 @@ const (
 	// change nothing announced (see transport.Events). The pause doubles up to it: what changed lately may change again.
 	MaxInterval = 5 * time.Minute
 
+	// A poll that failed is repeated after firstRetry, then after twice as long each time up to maxRetry.
 	firstRetry = 500 * time.Millisecond
+	maxRetry   = 5 * time.Second
 	// pollNowGap bounds the requests to a backend whose verdict flaps.
 	pollNowGap = 500 * time.Millisecond
 )
@@ -27,7 +29,7 @@ const (
 var ErrUnconfirmed = errors.New("the backend leaves out what it served before")
 
 // Poll asks one backend for everything that is wanted from it. changed reports that something is not as it was the time
-// before. An error makes the next poll come sooner: after 0.5 s, then twice as long each time, up to Interval. A Poll
+// before. An error makes the next poll come sooner: after 0.5 s, then twice as long each time, up to 5 s. A Poll
 // must return when ctx ends, and is never called concurrently.
 type Poll func(ctx context.Context) (changed bool, err error)
 
@@ -131,9 +133,8 @@ func (pb *polledBackend) run(ctx context.Context) time.Duration {
 func pause(failures, unchanged int) time.Duration {
 	d := Interval
 	switch {
-	case failures >= 16:
 	case failures > 0:
-		d = min(firstRetry<<(failures-1), Interval)
+		d = min(firstRetry<<min(failures-1, 8), maxRetry)
 	case unchanged > 0:
 		d = min(Interval<<min(unchanged-1, 8), MaxInterval)
 	}

@@ -115,7 +115,7 @@ func TestFailuresAreRetriedWithBackoff(t *testing.T) {
 		last := <-c.polls
 		for want := 500 * time.Millisecond; want < 10*time.Minute; want *= 2 {
 			at := <-c.polls
-			about(t, "after a failure", at-last, min(want, time.Minute))
+			about(t, "after a failure", at-last, min(want, maxRetry))
 			last = at
 		}
 	})
@@ -129,10 +129,10 @@ func TestPollNowPollsAtOnceWithAMinimalGap(t *testing.T) {
 		return false, nil
 	}}
 	runPoller(t, c, func(p *poller, b Backend) {
-		for range 12 { // far enough for the pause to be a minute
+		for range 12 { // far enough for the pause to be the longest
 			<-c.polls
 		}
-		<-time.After(10 * time.Second) // of the bubble
+		<-time.After(2 * time.Second) // of the bubble
 		now := time.Since(c.start)
 		p.pollNow(b)
 		p.pollNow(b)

@@ -91,8 +91,7 @@ func (o *Objects) Run(ctx context.Context) error {
 		case err != nil:
 			o.config.Logger.Debug("discovery for described objects", zap.Error(err))
 			o.trouble.Store(&err)
-			retry = min(2*retry, o.config.Interval)
-			wait = retry
+			wait, retry = nextRetry(retry, o.config.Interval)
 		default:
 			o.trouble.Store(nil)
 			retry = firstListRetry

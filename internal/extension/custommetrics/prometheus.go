@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +26,9 @@ import (
 const (
 	// concurrent is how many rules are looked up at a time: requests share the server with this.
 	concurrent = 4
+	// A lookup that failed is repeated after firstRetry, then after twice as long each time up to maxRetry.
 	firstRetry = 2 * time.Second
+	maxRetry   = 5 * time.Second
 	// maxMetrics bounds what discovery lists; a rule that matches everything would make it unreadable.
 	maxMetrics = 20_000
 )
@@ -129,7 +132,7 @@ func (p *PrometheusProvider) Run(ctx context.Context) error {
 		case err != nil:
 			p.config.Logger.Warn("look up series", zap.Error(err))
 			p.trouble.Store(&err)
-			wait, retry = min(retry, p.config.Interval), min(2*retry, p.config.Interval)
+			wait, retry = nextRetry(retry, p.config.Interval)
 		default:
 			p.trouble.Store(nil)
 			retry = firstRetry
@@ -142,6 +145,13 @@ func (p *PrometheusProvider) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 	}
+}
+
+// nextRetry returns the pause before the next attempt, less a jitter, and the one after it. Neither is longer than interval.
+func nextRetry(retry, interval time.Duration) (wait, next time.Duration) {
+	limit := min(maxRetry, interval)
+	wait = min(retry, limit)
+	return wait - rand.N(wait/5+1), min(2*wait, limit)
 }
 
 // refresh looks up the series of every rule. Rules with the same selector share one lookup.

@@ -24,7 +24,7 @@ const (
 
 	attemptTimeout  = 15 * time.Second
 	firstBackoff    = 500 * time.Millisecond
-	longestBackoff  = 30 * time.Second
+	longestBackoff  = 4 * time.Second // without the jitter
 	checkInterval   = time.Minute
 	maxResponseBody = 1 << 20
 	// maxRefusals is how often a refusal at the start is asked again: rights that were granted a moment ago reach a front

@@ -24,7 +24,7 @@ import (
 const (
 	workers      = 4
 	firstRetry   = 500 * time.Millisecond
-	lastRetry    = time.Minute
+	lastRetry    = 5 * time.Second
 	attemptLimit = 2 * time.Minute
 	// followerDelay is how long replicas that do not lead leave a cleanup to the one that does. Cleaning up twice is harmless.
 	followerDelay = 5 * time.Second

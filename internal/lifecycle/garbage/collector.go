@@ -100,7 +100,7 @@ const (
 	// workers is how many objects are processed concurrently.
 	workers = 20
 	// An object that failed is tried again after 5 ms, then twice as long each time up to a minute.
-	firstAttempt, lastAttempt = 5 * time.Millisecond, time.Minute
+	firstAttempt, lastAttempt = 5 * time.Millisecond, 15 * time.Second
 )
 
 // term is the collector while its replica leads. Each term has a new graph, new monitors and a new queue, so that it does

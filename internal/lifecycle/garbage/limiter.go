@@ -13,7 +13,7 @@ const (
 	// hang leave workers for the rest of the cluster.
 	localLimit, backendLimit = workers / 2, 3
 	// A group-version that did not answer gets no requests for minPause, then twice as long each time up to maxPause.
-	minPause, maxPause = time.Second, 30 * time.Second
+	minPause, maxPause = time.Second, 5 * time.Second
 )
 
 // limiter limits the requests to each group-version, and keeps the objects that wait for one.

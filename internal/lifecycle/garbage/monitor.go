@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -27,8 +28,8 @@ const (
 	listTimeout = 30 * time.Second
 	// watchTime is the timeoutSeconds of a watch, watchGrace how much longer a server may take to end it.
 	watchTime, watchGrace = 8 * time.Minute, time.Minute
-	// A monitor that fails tries again after a second, then twice as long each time up to fifteen.
-	firstRetry, lastRetry = time.Second, 15 * time.Second
+	// A monitor that fails tries again after a second, then twice as long each time up to five, less a jitter.
+	firstRetry, lastRetry = time.Second, 5 * time.Second
 	// localLists is how many local resources are listed at once.
 	localLists = 4
 	// A backend's list counts as complete when the watch that follows it has lasted this long. A backend that is starting
@@ -63,11 +64,11 @@ func (m *monitor) run(ctx context.Context) {
 		if time.Since(began) > time.Minute {
 			wait, complained = firstRetry, false
 		}
-		if !complained { // log a dead backend once, not every fifteen seconds
+		if !complained { // log a dead backend once, not every five seconds
 			complained = true
 			m.log.Info("a resource cannot be watched now; its objects are judged by what was known", zap.Stringer("resource", m.gvr), zap.Error(err))
 		}
-		if !run.Pause(ctx, wait) {
+		if !run.Pause(ctx, wait-rand.N(wait/5)) {
 			return
 		}
 		wait = min(2*wait, lastRetry)

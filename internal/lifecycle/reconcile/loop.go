@@ -15,10 +15,11 @@ import (
 	"portico.dev/internal/run"
 )
 
-// A key that failed is tried again after MinRetry, then twice as long each time up to MaxRetry, as upstream does.
+// A key that failed is tried again after MinRetry, then twice as long each time up to MaxRetry. Upstream's limit is 1000 s. This one is
+// lower, because after an outage of etcd or of a backend a key waits for the whole pause.
 const (
 	MinRetry = 5 * time.Millisecond
-	MaxRetry = time.Minute
+	MaxRetry = 15 * time.Second
 )
 
 // Loop reconciles keys, such as names of namespaces. A key is never reconciled by two workers at once.
