@@ -215,10 +215,10 @@ func TestRequestOfAnUnknownSignerCausesARead(t *testing.T) {
 
 func TestReadsThatRequestsCauseAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ca, stranger := newAuthorities(t), newAuthorities(t)
+		ca, unknown := newAuthorities(t), newAuthorities(t)
 		a := newAPIServer(ca.published())
 		f := startFollower(t, a)
-		proxy := stranger.proxies.Client(t, "front-proxy-client")
+		proxy := unknown.proxies.Client(t, "front-proxy-client")
 		before := a.readCount()
 		for range 1000 { // in ten seconds
 			if f.request(proxy) {
