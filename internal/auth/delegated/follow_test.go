@@ -91,7 +91,9 @@ func (a *apiServer) configMap() *corev1.ConfigMap {
 }
 
 func (a *apiServer) watch(ctx context.Context, out *io.PipeWriter, seen int) {
-	defer context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })()
+	end := func() { _ = out.CloseWithError(io.ErrUnexpectedEOF) }
+	defer end()
+	defer context.AfterFunc(ctx, end)() // it may be in Write
 	for {
 		a.mu.Lock()
 		changed, isAway := a.changed, a.isAway
@@ -102,7 +104,6 @@ func (a *apiServer) watch(ctx context.Context, out *io.PipeWriter, seen int) {
 		}
 		a.mu.Unlock()
 		if isAway {
-			_ = out.CloseWithError(io.ErrUnexpectedEOF)
 			return
 		}
 		if _, err := out.Write(event); err != nil {
