@@ -33,8 +33,9 @@ func Grant(role *rbacv1.ClusterRole, apiService string) (changed bool) {
 
 // includes reports whether one rule allows everything that another one does, which has one value in each list.
 func includes(rule, other rbacv1.PolicyRule) bool {
-	return slices.Contains(rule.APIGroups, other.APIGroups[0]) && slices.Contains(rule.Resources, other.Resources[0]) &&
-		slices.Contains(rule.ResourceNames, other.ResourceNames[0]) && slices.Contains(rule.Verbs, other.Verbs[0])
+	has := func(list, want []string) bool { return slices.Contains(list, want[0]) || slices.Contains(list, "*") }
+	return has(rule.APIGroups, other.APIGroups) && has(rule.Resources, other.Resources) && has(rule.Verbs, other.Verbs) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, other.ResourceNames[0]))
 }
 
 // Revoke removes an APIService from the rules of the role, and reports whether it changed anything. It removes rules that name nothing

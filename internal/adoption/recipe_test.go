@@ -145,7 +145,10 @@ func TestPrintedCommandsMakeTheObjectsOfAdopt(t *testing.T) {
 	older.Rules = []rbacv1.PolicyRule{{
 		APIGroups: []string{"apiregistration.k8s.io"}, Resources: []string{"apiservices", "apiservices/status"}, ResourceNames: []string{"v1.other.example.com"}, Verbs: []string{"update"},
 	}}
+	all := role()
+	all.Rules = []rbacv1.PolicyRule{{APIGroups: []string{"apiregistration.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"}}}
 	for name, before := range map[string]*rbacv1.ClusterRole{
+		"a role for all APIServices":    all,
 		"no role":                       nil,
 		"a role without rules":          role(),
 		"a role with another name":      role("v1.other.example.com"),
