@@ -213,3 +213,23 @@ func TestAHungBackendBecomesUnavailableWhileClientsWait(t *testing.T) {
 	close(release)
 	h.is("v1.example.com", "True", "Passed")
 }
+
+func TestMessageOfAHangNamesTheLimit(t *testing.T) {
+	for usual, want := range map[time.Duration]string{
+		0:                       "requests are taken and none is answered within 3.5s",
+		2600 * time.Millisecond: "requests are taken and none is answered within 5s",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			h := newHangDetector(func() transport.Silence { return transport.Silence{Since: began} }, usual)
+			var f *failure
+			for f == nil && time.Since(began) < time.Minute {
+				time.Sleep(hangCheckInterval)
+				f = h.check(time.Now())
+			}
+			if f == nil || f.message != want {
+				t.Errorf("failure = %+v, want %q", f, want)
+			}
+		})
+	}
+}

@@ -27,6 +27,8 @@ const (
 	probeTimeout = 5 * time.Second
 	// ProbeTimeout is how long a probe waits for the discovery document of a backend.
 	ProbeTimeout = probeTimeout
+	// HungTimeout is how long a backend that was available may leave all requests unanswered.
+	HungTimeout = hungTimeout
 	// hedgeDelay is how long an attempt may take before another endpoint is probed as well.
 	hedgeDelay = time.Second
 	// maxAttempts is the number that kube-aggregator makes, always and in parallel. Ours follow one another until one
@@ -254,15 +256,19 @@ func (s *hangDetector) check(now time.Time) *failure {
 	if silence.Since.IsZero() || s.running < minProbeWait {
 		return nil
 	}
-	limit, cause := hungTimeout, "requests are taken and none is answered"
+	limit, cause := hungTimeout, "requests are taken and none is answered within "
 	if silence.Broken {
 		limit, cause = deadTimeout, "connections are taken and nothing comes from them"
+	}
+	limit = max(limit, slowFactor*s.usualDuration)
+	if !silence.Broken { // rounded, so that the message of the same backend stays the same
+		cause += limit.Round(500 * time.Millisecond).String()
 	}
 	if silence.Tunnel != "" {
 		cause = "nothing comes through the tunnel to the " + silence.Tunnel + " network: its server or its agents hang, or the backend does"
 	}
 	lost := now.Sub(s.started) - s.running
-	if now.Sub(silence.Since)-lost < max(limit, slowFactor*s.usualDuration) {
+	if now.Sub(silence.Since)-lost < limit {
 		return nil
 	}
 	return &failure{message: cause, silent: true, unreachable: true}

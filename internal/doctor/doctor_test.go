@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/apiservice"
 )
 
 // What is no fault must not be called one.
@@ -100,6 +102,23 @@ func TestSlowDiscoveryIsNotANetworkFault(t *testing.T) {
 	d := w.examine().Broken
 	if d == nil || d.Hop != HopDiscovery || !strings.Contains(d.Found, "too slow") || !strings.Contains(d.Found, "100ms at most") || strings.Contains(strings.Join(d.Mend, " "), "networkpolicies") {
 		t.Errorf("diagnosis = %+v, want a slow extension server at hop %s", d, HopDiscovery)
+	}
+}
+
+func TestPatienceOfTheServerThatChecks(t *testing.T) {
+	for name, test := range map[string]struct {
+		portico bool
+		gateway *Gateway
+		want    time.Duration
+	}{
+		"kube-apiserver": {want: apiservice.ProbeTimeout},
+		"front door":     {portico: true, want: apiservice.HungTimeout},
+		"gateway":        {gateway: &Gateway{}, want: apiservice.HungTimeout},
+	} {
+		x := &exam{Doctor: &Doctor{cfg: Config{checkTimeout: apiservice.ProbeTimeout}}, report: &Report{Gateway: test.gateway}, portico: test.portico}
+		if got, _ := x.patience(); got != test.want {
+			t.Errorf("patience() of a %s = %s, want %s", name, got, test.want)
+		}
 	}
 }
 

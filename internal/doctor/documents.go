@@ -52,12 +52,21 @@ func (x *exam) noDiscovery(ctx context.Context, a answer) finding {
 	case p.err != nil:
 		return broken("asked from here, the extension server does not answer either", x.lookAtServer()).saying(apiservice.ProbeErrorMessage(x.probeURL(), p.err))
 	}
-	if p.took > x.cfg.checkTimeout {
-		return broken(fmt.Sprintf("the extension server is too slow: asked from here, it answers %d after %s, and a check of the API server waits %s at most",
-			p.code, p.took.Round(10*time.Millisecond), x.cfg.checkTimeout), x.lookAtServer()).saying(x.said(ctx))
+	if limit, what := x.patience(); p.took > limit {
+		return broken(fmt.Sprintf("the extension server is too slow: asked from here, it answers %d after %s, and %s %s at most",
+			p.code, p.took.Round(10*time.Millisecond), what, limit), x.lookAtServer()).saying(x.said(ctx))
 	}
 	return broken(fmt.Sprintf("asked from here, the extension server answers %d; the API server gets no answer: something between the two is in the way", p.code),
 		x.inNamespace("get", "networkpolicies"), x.lookAtServer()).saying(x.said(ctx))
+}
+
+// patience is how long a server may take before it counts as unavailable, and for whom. A front door and a gateway give up a server
+// that leaves all requests unanswered before a check times out.
+func (x *exam) patience() (limit time.Duration, what string) {
+	if x.cfg.checkTimeout > apiservice.HungTimeout && (x.portico || x.report.Gateway != nil) {
+		return apiservice.HungTimeout, "a server may leave all requests unanswered for"
+	}
+	return x.cfg.checkTimeout, "a check of the API server waits"
 }
 
 // otherDiscovery is for an answer that is none.
