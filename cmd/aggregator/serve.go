@@ -28,7 +28,8 @@ func serveCommand() *cobra.Command {
 proxies every other group-version to the extension server that its APIService names.
 
 The first start creates keys, etcd and admin.kubeconfig (for an administrator's kubectl) in the
-data directory, except those that flags name.
+data directory, except those that flags name. With a --client-ca-file that does not have the
+data directory's client CA there is no admin.kubeconfig.
 
 Every flag can be a field of a configuration file (--config) as well; aggregator config print
 prints one. SIGHUP has the file read again, and the log says which settings were taken over and
@@ -120,8 +121,12 @@ that are assigned to one of them run, and have logs. kwok must be installed.`,
 
 func runEphemeral(cmd *cobra.Command, config aggregator.Config, command []string, log *zap.Logger) error {
 	ready := func(url, kubeconfig string) {
-		if len(command) == 0 {
-			fmt.Fprintf(cmd.OutOrStdout(), "Portico listens on %s. Ctrl-C stops it and removes everything.\n\n  export KUBECONFIG=%s\n", url, kubeconfig)
+		if len(command) > 0 {
+			return
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "Portico listens on %s. Ctrl-C stops it and removes everything.\n", url)
+		if kubeconfig != "" {
+			fmt.Fprintf(cmd.OutOrStdout(), "\n  export KUBECONFIG=%s\n", kubeconfig)
 		}
 	}
 	stdio := aggregator.Stdio{Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}

@@ -112,6 +112,9 @@ func (d *devExtserver) run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	if err := requireAdminKubeconfig(d.config); err != nil {
+		return err
+	}
 	admin, err := clientcmd.BuildConfigFromFlags("", d.config.AdminKubeconfig())
 	if err != nil {
 		return fmt.Errorf("read the administrator's kubeconfig: %w", err)

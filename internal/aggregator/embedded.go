@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-openapi/pkg/common"
 
@@ -206,7 +207,13 @@ func (a *Aggregator) ClientConfig(name string, groups []string, ttl time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	return &rest.Config{Host: a.url, TLSClientConfig: rest.TLSClientConfig{CAData: h.keys.Cluster().BundlePEM(), CertData: certPEM, KeyData: keyPEM}}, nil
+	if err := h.checkAccepted(certPEM); err != nil {
+		return nil, err
+	}
+	cluster := h.clusterFor(a.url)
+	return &rest.Config{Host: a.url, TLSClientConfig: rest.TLSClientConfig{
+		CAData: cluster.CertificateAuthorityData, ServerName: cluster.TLSServerName, CertData: certPEM, KeyData: keyPEM,
+	}}, nil
 }
 
 // Kubeconfig is ClientConfig as a kubeconfig.
@@ -215,7 +222,8 @@ func (a *Aggregator) Kubeconfig(name string, groups []string, ttl time.Duration)
 	if err != nil {
 		return nil, err
 	}
-	return kubeconfig(c.Host, c.CAData, name, c.CertData, c.KeyData)
+	cluster := &clientcmdapi.Cluster{Server: c.Host, TLSServerName: c.ServerName, CertificateAuthorityData: c.CAData}
+	return kubeconfig(cluster, name, c.CertData, c.KeyData)
 }
 
 // InProcessConfig configures clients that act as a user without a socket: requests pass the chain, authorization included.

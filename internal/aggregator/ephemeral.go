@@ -27,7 +27,8 @@ type Stdio struct {
 
 // Ephemeral runs a front door with storage in memory, in a temporary directory that is removed at the end, and command with KUBECONFIG
 // set, with its input and output. It ends with the command, whose exit status is returned; without one it runs
-// until ctx ends. Ready, if not nil, is called with the URL and the kubeconfig when the front door is ready.
+// until ctx ends. Ready, if not nil, is called with the URL and the kubeconfig when the front door is ready; the
+// kubeconfig is empty if --client-ca-file accepts no administrator of ours.
 func Ephemeral(ctx context.Context, c Config, command []string, stdio Stdio, ready func(url, kubeconfig string), log *zap.Logger) (status int, err error) {
 	dir, err := os.MkdirTemp("", "portico-")
 	if err != nil {
@@ -49,7 +50,13 @@ func Ephemeral(ctx context.Context, c Config, command []string, stdio Stdio, rea
 	g := &run.Group{}
 	g.Add(run.Member{Name: "front door", Run: front.Run, Ready: front.Ready()})
 	g.Add(run.Member{Name: "command", Run: func(ctx context.Context) error {
-		if ready != nil {
+		noAdmin := requireAdminKubeconfig(c)
+		if noAdmin != nil && len(command) > 0 {
+			return noAdmin
+		}
+		if ready != nil && noAdmin != nil {
+			ready(front.URL(), "")
+		} else if ready != nil {
 			ready(front.URL(), c.AdminKubeconfig())
 		}
 		if len(command) == 0 {

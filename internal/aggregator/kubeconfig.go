@@ -1,10 +1,12 @@
 package aggregator
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,34 +33,58 @@ func Kubeconfig(dataDir, server, user string, groups []string, ttl time.Duration
 	if err != nil {
 		return nil, err
 	}
-	if server == "" {
-		if server, err = serverOf(c.AdminKubeconfig()); err != nil {
-			return nil, err
-		}
+	cluster, err := clusterOf(c, server, keys.Cluster().BundlePEM())
+	if err != nil {
+		return nil, err
 	}
 	certPEM, keyPEM, err := keys.ClientKeyPair(user, groups, ttl)
 	if err != nil {
 		return nil, err
 	}
-	return kubeconfig(server, keys.Cluster().BundlePEM(), user, certPEM, keyPEM)
+	return kubeconfig(cluster, user, certPEM, keyPEM)
 }
 
-func serverOf(file string) (string, error) {
+// clusterOf returns how clients reach the front door of a data directory. server replaces the URL in the administrator's kubeconfig. own are
+// the directory's CA certificates.
+func clusterOf(c Config, server string, own []byte) (*clientcmdapi.Cluster, error) {
+	made := &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: own}
+	if server != "" {
+		return made, nil
+	}
+	file := c.AdminKubeconfig()
 	config, err := clientcmd.LoadFromFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s does not exist: the front door has never been ready, or its --client-ca-file does not accept the certificates that this command issues; in the first case name it with --server", file)
+	}
 	if err != nil {
-		return "", fmt.Errorf("read where the front door listens: %w; name it with --server", err)
+		return nil, fmt.Errorf("read where the front door listens: %w; name it with --server", err)
 	}
-	if cluster := config.Clusters[contextName]; cluster != nil {
-		return cluster.Server, nil
+	there := config.Clusters[contextName]
+	if there == nil {
+		return nil, fmt.Errorf("%s has no cluster %q; name the front door with --server", file, contextName)
 	}
-	return "", fmt.Errorf("%s has no cluster %q; name the front door with --server", file, contextName)
+	made.Server, made.TLSServerName = there.Server, there.TLSServerName
+	if !shareCertificate(there.CertificateAuthorityData, own) {
+		made.CertificateAuthorityData = there.CertificateAuthorityData // it serves a certificate of the operator's
+	}
+	return made, nil
+}
+
+// shareCertificate reports whether two bundles have a certificate in common.
+func shareCertificate(a, b []byte) bool {
+	of, err := pki.ParseBundle(a)
+	if err != nil {
+		return false
+	}
+	others, err := pki.ParseBundle(b)
+	return err == nil && slices.ContainsFunc(of, func(c *x509.Certificate) bool { return slices.ContainsFunc(others, c.Equal) })
 }
 
 const contextName = "portico"
 
-func kubeconfig(server string, ca []byte, user string, certPEM, keyPEM []byte) ([]byte, error) {
+func kubeconfig(cluster *clientcmdapi.Cluster, user string, certPEM, keyPEM []byte) ([]byte, error) {
 	config := clientcmdapi.NewConfig()
-	config.Clusters[contextName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	config.Clusters[contextName] = cluster
 	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: certPEM, ClientKeyData: keyPEM}
 	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: contextName, AuthInfo: user}
 	config.CurrentContext = contextName

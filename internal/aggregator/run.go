@@ -3,10 +3,8 @@ package aggregator
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -37,7 +35,7 @@ func New(c Config, log *zap.Logger) (*Aggregator, error) {
 	return &Aggregator{cfg: c, log: log, ready: make(chan struct{})}, nil
 }
 
-// Ready is closed when requests are served and the administrator's kubeconfig is written.
+// Ready is closed when requests are served and the administrator's kubeconfig is written, if its certificate is accepted.
 func (a *Aggregator) Ready() <-chan struct{} { return a.ready }
 
 // Run starts the front door, serves until ctx ends, drains, and returns when everything has stopped.
@@ -57,7 +55,8 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		return err
 	}
 	a.url, a.keys = p.url, p.keys
-	h.authoritiesReplaced = a.refreshAdminKubeconfig
+	h.warnOfRefusedCredentials()
+	h.authoritiesReplaced = func() { a.refreshAdminKubeconfig(h) }
 	defer a.parts.Store(nil)
 	if p.listener != nil {
 		a.log.Info("the front door is starting", zap.String("url", a.url))
@@ -97,7 +96,7 @@ func (h *parts) watchKeys(ctx context.Context) error {
 func (h *parts) announce(a *Aggregator) run.Member {
 	return run.Member{Name: "announcement", Ready: a.ready, Run: func(ctx context.Context) error {
 		if !a.cfg.Embedded.NoListener {
-			if err := a.writeAdminKubeconfig(); err != nil {
+			if err := a.writeAdminKubeconfig(h); err != nil {
 				return fmt.Errorf("write the administrator's kubeconfig: %w", err)
 			}
 		}
@@ -108,47 +107,4 @@ func (h *parts) announce(a *Aggregator) run.Member {
 		<-ctx.Done()
 		return nil
 	}}
-}
-
-// readAdmin reads the administrator's certificate and key. Of what is being replaced it may find a half, and looks again, for a second.
-func (a *Aggregator) readAdmin() (certPEM, keyPEM []byte, err error) {
-	for range 20 {
-		if certPEM, err = os.ReadFile(a.keys.Path("admin.crt")); err != nil {
-			return nil, nil, err
-		}
-		if keyPEM, err = os.ReadFile(a.keys.Path("admin.key")); err != nil {
-			return nil, nil, err
-		}
-		if _, err = pki.StaticKeyPair(certPEM, keyPEM); err == nil {
-			return certPEM, keyPEM, nil
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	return nil, nil, fmt.Errorf("admin.crt with admin.key in %s: %w", a.cfg.pkiDir(), err)
-}
-
-// refreshAdminKubeconfig writes the administrator's kubeconfig anew, whose certificates are of authorities that have been replaced.
-func (a *Aggregator) refreshAdminKubeconfig() {
-	if a.cfg.Embedded.NoListener {
-		return
-	}
-	if err := a.writeAdminKubeconfig(); err != nil {
-		a.log.Error("write the administrator's kubeconfig; it has certificates of before", zap.String("file", a.cfg.AdminKubeconfig()), zap.Error(err))
-	}
-}
-
-// writeAdminKubeconfig writes the file that an administrator's kubectl uses. It is written once the front door answers,
-// so that the file can be used as soon as it exists.
-func (a *Aggregator) writeAdminKubeconfig() error {
-	a.writing.Lock()
-	defer a.writing.Unlock()
-	certPEM, keyPEM, err := a.readAdmin()
-	if err != nil {
-		return err
-	}
-	data, err := kubeconfig(a.url, a.keys.Cluster().BundlePEM(), pki.AdminName, certPEM, keyPEM)
-	if err != nil {
-		return err
-	}
-	return pki.WriteFile(a.cfg.AdminKubeconfig(), data, 0o600)
 }

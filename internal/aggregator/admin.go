@@ -1,0 +1,146 @@
+package aggregator
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"portico.dev/internal/pki"
+)
+
+// readAdmin reads the administrator's certificate and key. Of what is being replaced it may find a half, and looks again, for a second.
+func (a *Aggregator) readAdmin() (certPEM, keyPEM []byte, err error) {
+	for range 20 {
+		if certPEM, err = os.ReadFile(a.keys.Path("admin.crt")); err != nil {
+			return nil, nil, err
+		}
+		if keyPEM, err = os.ReadFile(a.keys.Path("admin.key")); err != nil {
+			return nil, nil, err
+		}
+		if _, err = pki.StaticKeyPair(certPEM, keyPEM); err == nil {
+			return certPEM, keyPEM, nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil, nil, fmt.Errorf("admin.crt with admin.key in %s: %w", a.cfg.pkiDir(), err)
+}
+
+// refreshAdminKubeconfig writes the administrator's kubeconfig anew after its authorities have been replaced.
+func (a *Aggregator) refreshAdminKubeconfig(h *parts) {
+	if a.cfg.Embedded.NoListener {
+		return
+	}
+	if err := a.writeAdminKubeconfig(h); err != nil {
+		a.log.Error("write the administrator's kubeconfig; it has certificates of before", zap.String("file", a.cfg.AdminKubeconfig()), zap.Error(err))
+	}
+}
+
+// writeAdminKubeconfig writes the file that an administrator's kubectl uses. It is written once the front door answers,
+// so that the file can be used as soon as it exists. If --client-ca-file does not accept the administrator's certificate, there is no
+// file: it would get 401 for every request.
+func (a *Aggregator) writeAdminKubeconfig(h *parts) error {
+	a.writing.Lock()
+	defer a.writing.Unlock()
+	certPEM, keyPEM, err := a.readAdmin()
+	if err != nil {
+		return err
+	}
+	file := a.cfg.AdminKubeconfig()
+	if err := h.checkAccepted(certPEM); err != nil {
+		a.log.Warn("the administrator's kubeconfig is not written", zap.String("file", file), zap.Error(err))
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	data, err := kubeconfig(h.clusterFor(a.url), pki.AdminName, certPEM, keyPEM)
+	if err != nil {
+		return err
+	}
+	return pki.WriteFile(file, data, 0o600)
+}
+
+// checkAccepted returns an error if this front door does not accept a client certificate that the CA in the data directory has signed.
+func (h *parts) checkAccepted(certPEM []byte) error {
+	chain, err := pki.ParseBundle(certPEM)
+	if err != nil {
+		return err
+	}
+	if err := h.clientCA.VerifyClient(chain); err != nil {
+		return fmt.Errorf("client certificates of the data directory get 401, because its CA %s is not in --client-ca-file %s (%w): use client certificates of your own CA, for example of group %s, "+
+			"or add that CA to the file and restart", h.keys.Path("client-ca.crt"), h.cfg.ClientCAFile, err, pki.AdminGroup)
+	}
+	return nil
+}
+
+// clusterFor returns how clients reach and verify this front door.
+func (h *parts) clusterFor(server string) *clientcmdapi.Cluster {
+	cluster := &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: h.keys.Cluster().BundlePEM()}
+	if h.cfg.TLSCertFile == "" {
+		return cluster
+	}
+	// Without CA certificates kubectl uses those of the machine.
+	cluster.CertificateAuthorityData = h.publishedRootCA()
+	if at, err := url.Parse(server); err == nil {
+		cluster.TLSServerName = serverName(h.servingCert.Leaf(), at.Hostname())
+	}
+	return cluster
+}
+
+// serverName returns a name by which clients verify a certificate that they reach at host. It is empty if the certificate has that host,
+// or no other name.
+func serverName(leaf *x509.Certificate, host string) string {
+	if leaf.VerifyHostname(host) == nil {
+		return ""
+	}
+	if len(leaf.DNSNames) > 0 {
+		return strings.Replace(leaf.DNSNames[0], "*", "portico", 1)
+	}
+	if len(leaf.IPAddresses) > 0 {
+		return leaf.IPAddresses[0].String()
+	}
+	return ""
+}
+
+// requireAdminKubeconfig returns an error if a front door that is ready has written no administrator's kubeconfig.
+func requireAdminKubeconfig(c Config) error {
+	if _, err := os.Stat(c.AdminKubeconfig()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.New("--client-ca-file does not accept the administrator's certificate, which `aggregator dev` needs: leave the flag out, or run `aggregator serve`")
+}
+
+// warnOfRefusedCredentials logs which generated credentials the flags make useless. kube-apiserver starts with such flags too.
+func (h *parts) warnOfRefusedCredentials() {
+	log := h.log.Named("keys")
+	if h.cfg.ProxyClientCertFile == "" {
+		leaf := h.proxyClientCert.Leaf()
+		names := h.cfg.RequestHeaderAllowedNames
+		refused := h.frontProxy.VerifyClient([]*x509.Certificate{leaf}) != nil
+		if refused || len(names) > 0 && !slices.Contains(names, leaf.Subject.CommonName) {
+			log.Warn("extension servers will refuse the client certificate of this front door, which is one of the data directory: --requestheader-client-ca-file or --requestheader-allowed-names "+
+				"does not accept it; give a certificate that they accept as --proxy-client-cert-file and --proxy-client-key-file",
+				zap.String("certificate", h.keys.Path("front-proxy-client.crt")), zap.String("common-name", leaf.Subject.CommonName))
+		}
+	}
+	for _, s := range h.signers {
+		if s.Name != certificatesv1.KubeAPIServerClientSignerName && s.Name != certificatesv1.KubeAPIServerClientKubeletSignerName {
+			continue
+		}
+		_, err := s.Authority.Leaf().Verify(x509.VerifyOptions{Roots: h.clientCA.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		if err != nil {
+			log.Warn("client certificates of this signer will get 401, because --client-ca-file does not accept its CA: add the CA to that file",
+				zap.String("signer", s.Name), zap.Error(err))
+		}
+	}
+}
