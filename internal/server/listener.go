@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico.dev/internal/engine"
+	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/proxy"
@@ -94,7 +95,7 @@ func (s *Server) Accepts() <-chan struct{} { return s.accepts }
 // Accept accepts connections until ctx ends, so that clients and load balancers are told that this server is starting, and why it is
 // not ready: until Run, requests are answered by startingHandler. It must begin before Run, and its ctx end after that of Run.
 func (s *Server) Accept(ctx context.Context) error {
-	logf := s.c.Logger.Sugar().Debugf // what clients do wrong is of interest only when asked for
+	logf := logging.Limited(s.c.Logger).Sugar().Debugf // what clients do wrong is of interest only when asked for
 	s.clients = engine.NewServer(s.c.Engine, engine.ServerConfig{
 		Handler: s.handler(), MaxConcurrentStreams: cmp.Or(s.c.MaxConcurrentStreams, maxConcurrentStreams), MaxHeaderBytes: maxHeaderBytes,
 		HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/filters"
+	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/peers"
 	"portico.dev/internal/proxy"
@@ -69,6 +70,7 @@ func NewPeerChain(c ChainConfig, replicas Replicas, m *metrics.Peers, next http.
 // peerFilter gives a request the user of its statement. A request without one that holds is answered 503: its sender may be a
 // replica that has just begun to live.
 func peerFilter(replicas Replicas, m *metrics.Peers, log *zap.Logger) func(http.Handler) http.Handler {
+	log = logging.Limited(log)
 	slots := newSeatLimit(maxHandedOn)
 	release := filters.StepFunc(func(any) { slots.Release() })
 	return func(next http.Handler) http.Handler {

@@ -119,7 +119,7 @@ func (h *Host) authorize(next http.Handler) http.Handler {
 		allowed, reason, err := h.config.Authorizer.Authorize(ctx, who, info)
 		switch {
 		case err != nil:
-			h.log.Warn("authorization undecided", zap.Error(err), zap.String("user", who.GetName()),
+			h.limited.Warn("authorization undecided", zap.Error(err), zap.String("user", who.GetName()),
 				zap.String("audit-id", request.AuditID(ctx)))
 			respond.Error(w, r, apierrors.NewInternalError(errors.New("the extension server could not ask whether this is allowed")))
 		case !allowed:

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
@@ -26,6 +27,7 @@ import (
 type Host struct {
 	config   Config
 	log      *zap.Logger
+	limited  *zap.Logger // log, for lines that clients without an identity cause
 	resolver *request.Resolver
 	metrics  *metrics.Requests
 	scrape   http.Handler
@@ -62,6 +64,7 @@ func New(c Config) (*Host, error) {
 	h := &Host{
 		config:   config,
 		log:      config.Logger,
+		limited:  logging.Limited(config.Logger),
 		resolver: request.NewResolver(),
 		metrics:  metrics.NewRequests(config.Registry),
 		issued:   newVersions(time.Now()),

@@ -91,7 +91,7 @@ func (h *Host) server(alive context.Context) *http.Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return alive },
-		ErrorLog:          log.New(zapLines{h.log}, "", 0),
+		ErrorLog:          log.New(zapLines{h.limited}, "", 0),
 		// A front door brings all its users over a few connections.
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}

@@ -45,7 +45,11 @@ func (h *Host) record(next http.Handler) http.Handler {
 			took := time.Since(began)
 			h.count(c.Info, rec.Code, took)
 			if h.config.AccessLog {
-				h.log.Info("request", zap.Inline(&filters.AccessLine{Request: r, Response: &rec.Response, User: c.User, Took: took}))
+				log := h.log
+				if filters.Unauthenticated(c.User) {
+					log = h.limited
+				}
+				log.Info("request", zap.Inline(&filters.AccessLine{Request: r, Response: &rec.Response, User: c.User, Took: took}))
 			}
 			if h.config.AuditLog != nil && !h.checks.owns(r.URL.Path) {
 				h.audit(c, r, rec.Code)

@@ -1,0 +1,106 @@
+package logging
+
+import (
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// linesPerSecond and lineBurst bound how often a message is logged by a limited logger.
+	linesPerSecond = 10
+	lineBurst      = 100
+	// maxMessages bounds the messages that are counted by themselves, and maxMessageKey the bytes by which a message is told from others.
+	maxMessages   = 64
+	maxMessageKey = 64
+)
+
+// SuppressedField is the field of a limited line that has the number of lines with its message that were dropped before it.
+const SuppressedField = "suppressed"
+
+// Limited returns log for lines that a client can cause before it is authenticated, so that it cannot fill a disk, nor slow the server
+// down. Each message may be logged ten times a second. Lines beyond that are dropped, and the next one has their number. Levels that are
+// not enabled cost no allowance. Limited of nil is nil.
+func Limited(log *zap.Logger) *zap.Logger {
+	if log == nil {
+		return nil
+	}
+	return log.WithOptions(zap.WrapCore(newLimitedCore))
+}
+
+// limitedCore drops lines whose message is logged too often.
+type limitedCore struct {
+	zapcore.Core
+	messages *messageLimits
+}
+
+func newLimitedCore(c zapcore.Core) zapcore.Core {
+	return limitedCore{c, &messageLimits{buckets: map[string]*messageBucket{}}}
+}
+
+// With implements zapcore.Core. The limits are those of the logger, whatever its fields.
+func (l limitedCore) With(fields []zapcore.Field) zapcore.Core {
+	return limitedCore{l.Core.With(fields), l.messages}
+}
+
+// Check implements zapcore.Core.
+func (l limitedCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !l.Enabled(e.Level) {
+		return checked
+	}
+	return checked.AddCore(e, l)
+}
+
+// Write implements zapcore.Core.
+func (l limitedCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	suppressed, ok := l.messages.allow(e)
+	if !ok {
+		return nil
+	}
+	if suppressed > 0 {
+		fields = append(fields[:len(fields):len(fields)], zap.Int64(SuppressedField, suppressed))
+	}
+	return l.Core.Write(e, fields)
+}
+
+// messageLimits counts lines by their message.
+type messageLimits struct {
+	mu      sync.Mutex
+	buckets map[string]*messageBucket
+}
+
+type messageBucket struct {
+	limit   *rate.Limiter
+	dropped int64
+}
+
+// allow reports whether a line may be written, and how many with its message were dropped since the one before.
+func (m *messageLimits) allow(e zapcore.Entry) (suppressed int64, ok bool) {
+	key := messageKey(e.Message)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.buckets[key]
+	if b == nil && len(m.buckets) >= maxMessages {
+		key = "" // all messages beyond those share a bucket
+		b = m.buckets[key]
+	}
+	if b == nil {
+		b = &messageBucket{limit: rate.NewLimiter(linesPerSecond, lineBurst)}
+		m.buckets[key] = b
+	}
+	if !b.limit.AllowN(e.Time, 1) {
+		b.dropped++
+		return 0, false
+	}
+	suppressed, b.dropped = b.dropped, 0
+	return suppressed, true
+}
+
+// messageKey is the part of a message that is the same for all lines of its kind: k8s.io and net/http append what differs after a colon.
+func messageKey(message string) string {
+	message, _, _ = strings.Cut(message, ":")
+	return message[:min(len(message), maxMessageKey)]
+}
