@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -51,6 +52,27 @@ func TestFieldsOfTheCallerAreNotChanged(t *testing.T) {
 	}
 	if fields[0].String != long {
 		t.Error("changed")
+	}
+}
+
+// The console has the time of day of each line, and of fields the date too.
+func TestTimesInFieldsHaveTheirDate(t *testing.T) {
+	at := time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
+	far := time.Date(9999, 2, 3, 4, 5, 6, 0, time.FixedZone("", 3600)) // more nanoseconds than an integer has
+	for _, format := range []string{"console", "json"} {
+		encoder, err := Options{Format: format}.encoder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		log := zap.New(zapcore.NewCore(encoder, zapcore.AddSync(&out), zap.DebugLevel)).With(zap.Time("with", at))
+		log.Info("m", zap.Time("expires", at), zap.Time("far", far))
+		compact := strings.ReplaceAll(out.String(), `": "`, `":"`)
+		for _, want := range []string{`"with":"2031-02-03T04:05:06Z"`, `"expires":"2031-02-03T04:05:06Z"`, `"far":"9999-02-03T04:05:06+01:00"`} {
+			if !strings.Contains(compact, want) {
+				t.Errorf("%s: %s, want %s", format, out.String(), want)
+			}
+		}
 	}
 }
 

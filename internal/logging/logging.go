@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -134,7 +135,10 @@ func (e singleLineEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Fie
 	kept := fields
 	for i, f := range fields {
 		text, ok := textOf(f)
-		if !ok || len(text) <= maxFieldBytes {
+		at, isTime := timeOf(f)
+		if isTime {
+			text = at.Format(time.RFC3339)
+		} else if !ok || len(text) <= maxFieldBytes {
 			continue
 		}
 		if &kept[0] == &fields[0] {
@@ -143,6 +147,28 @@ func (e singleLineEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Fie
 		kept[i] = zap.String(f.Key, bounded(text))
 	}
 	return e.Encoder.EncodeEntry(entry, kept)
+}
+
+// AddTime implements zapcore.ObjectEncoder, for fields of With. See timeOf.
+func (e singleLineEncoder) AddTime(key string, at time.Time) {
+	e.AddString(key, at.Format(time.RFC3339))
+}
+
+// timeOf returns the time of a field. Fields have times of other days, such as expiries, so that they are written with their date, unlike
+// the time of a line.
+func timeOf(f zapcore.Field) (at time.Time, ok bool) {
+	switch f.Type {
+	case zapcore.TimeType:
+		at = time.Unix(0, f.Integer)
+		if zone, ok := f.Interface.(*time.Location); ok {
+			at = at.In(zone)
+		}
+		return at, true
+	case zapcore.TimeFullType:
+		at, ok = f.Interface.(time.Time)
+		return at, ok
+	}
+	return at, false
 }
 
 // textOf is the text of a field, for the kinds that have no bound.
