@@ -13,6 +13,8 @@ package migrate
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -363,12 +365,46 @@ func (m *Migration) change(ctx context.Context, how func(*v1alpha1.APIRouteSpec)
 
 // frozenRule is the name of the rule that makes the objects of a namespace read-only.
 func (m *Migration) frozenRule(namespace string) string {
+	return shortened(m.fullFrozenRule(namespace))
+}
+
+func (m *Migration) fullFrozenRule(namespace string) string {
 	name := "migrate-" + m.config.Resource.Resource
 	if namespace != "" {
 		name += "-" + namespace
 	}
-	return name[:min(len(name), 63)]
+	return name
 }
+
+// isFrozenRule reports whether a rule makes the objects of a namespace read-only. Releases that cut long names off gave namespaces that
+// begin alike the same rule, so that the match counts as well.
+func (m *Migration) isFrozenRule(rule *v1alpha1.APIRouteRule, namespace string) bool {
+	full := m.fullFrozenRule(namespace)
+	if rule.Name != shortened(full) && rule.Name != cutOff(full) || len(rule.Matches) != 1 {
+		return false
+	}
+	want := m.match(namespace)[0]
+	return slices.Equal(rule.Matches[0].Resources, want.Resources) && slices.Equal(rule.Matches[0].Namespaces, want.Namespaces)
+}
+
+const (
+	// maxRuleName is the length of a DNS label, which names of rules are.
+	maxRuleName = 63
+	// nameDigest is how many hexadecimal digits stand at the end of a shortened name.
+	nameDigest = 12
+)
+
+// shortened returns a name that a rule may have. A longer one ends with a digest of the whole, so that two never become one.
+func shortened(name string) string {
+	if len(name) <= maxRuleName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return name[:maxRuleName-nameDigest-1] + "-" + hex.EncodeToString(sum[:])[:nameDigest]
+}
+
+// cutOff returns the name that releases without digests gave a rule.
+func cutOff(name string) string { return name[:min(len(name), maxRuleName)] }
 
 func (m *Migration) match(namespaces ...string) []v1alpha1.APIRouteMatch {
 	match := v1alpha1.APIRouteMatch{Resources: []string{m.config.Resource.Resource}}
@@ -386,13 +422,23 @@ func (m *Migration) freeze(spec *v1alpha1.APIRouteSpec, namespace, from string) 
 }
 
 func (m *Migration) unfreeze(spec *v1alpha1.APIRouteSpec, namespace string) {
-	spec.Rules = slices.DeleteFunc(spec.Rules, func(rule v1alpha1.APIRouteRule) bool { return rule.Name == m.frozenRule(namespace) })
+	spec.Rules = slices.DeleteFunc(spec.Rules, func(rule v1alpha1.APIRouteRule) bool { return m.isFrozenRule(&rule, namespace) })
 }
 
 // movedRule is the name of the rule for what has moved to a backend.
-func (m *Migration) movedRule(backend string) string {
-	name := m.config.Resource.Resource + "-in-" + backend
-	return name[:min(len(name), 63)]
+func (m *Migration) movedRule(backend string) string { return shortened(m.fullMovedRule(backend)) }
+
+func (m *Migration) fullMovedRule(backend string) string {
+	return m.config.Resource.Resource + "-in-" + backend
+}
+
+// isMovedRuleOf reports whether a rule is the one for what has moved to a backend, under the name of this release or of those that cut
+// long names off.
+func (m *Migration) isMovedRuleOf(rule *v1alpha1.APIRouteRule, backend string) bool {
+	if rule.Name == m.movedRule(backend) {
+		return true
+	}
+	return rule.Name == cutOff(m.fullMovedRule(backend)) && len(rule.BackendRefs) == 1 && rule.BackendRefs[0].Name == backend
 }
 
 // namespacesOfMatch is how many patterns one match may have.
@@ -416,7 +462,7 @@ func (m *Migration) assign(spec *v1alpha1.APIRouteSpec, namespace, to string) {
 	if owner, err := m.owner(route, namespace); err == nil && owner == to {
 		return
 	}
-	at := slices.IndexFunc(spec.Rules, func(rule v1alpha1.APIRouteRule) bool { return rule.Name == m.movedRule(to) })
+	at := slices.IndexFunc(spec.Rules, func(rule v1alpha1.APIRouteRule) bool { return m.isMovedRuleOf(&rule, to) })
 	if at < 0 {
 		spec.Rules = append([]v1alpha1.APIRouteRule{{
 			Name: m.movedRule(to), Matches: m.match(namespace), BackendRefs: []v1alpha1.BackendRef{{Name: to}},
@@ -434,5 +480,5 @@ func (m *Migration) assign(spec *v1alpha1.APIRouteSpec, namespace, to string) {
 }
 
 func (m *Migration) isMovedRule(rule *v1alpha1.APIRouteRule, spec *v1alpha1.APIRouteSpec) bool {
-	return slices.ContainsFunc(spec.Backends, func(b v1alpha1.APIRouteBackend) bool { return rule.Name == m.movedRule(b.Name) })
+	return slices.ContainsFunc(spec.Backends, func(b v1alpha1.APIRouteBackend) bool { return m.isMovedRuleOf(rule, b.Name) })
 }

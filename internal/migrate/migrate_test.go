@@ -126,3 +126,54 @@ func TestACopyHasNothingThatItsServerSets(t *testing.T) {
 		t.Errorf("%s, %v\nwant %s", made, err, want)
 	}
 }
+
+// Namespaces that share the first characters have rules of their own.
+func TestA51LongNamesHaveRulesOfTheirOwn(t *testing.T) {
+	m, s := migration(true), spec()
+	m.config.Resource.Resource = "verylongwidgets"
+	begin := strings.Repeat("n", 46) + "-" // with this, the name of the rule of before ended with a hyphen
+	one, two := begin+"one", begin+"two"
+	m.freeze(s, one, "server")
+	m.freeze(s, two, "server")
+	if errs := routing.Validate(&v1alpha1.APIRoute{ObjectMeta: metav1.ObjectMeta{Name: "v1.example.com"}, Spec: *s}); len(errs) > 0 {
+		t.Errorf("Validate = %v, want none: %s", errs, rules(s))
+	}
+	m.unfreeze(s, one)
+	if got, want := rules(s), m.frozenRule(two)+" -> server [verylongwidgets]["+two+"] read-only"; got != want {
+		t.Errorf("after one namespace moved, the rules are %s, want %s", got, want)
+	}
+
+	// What a release that cut names off has left is found by its match.
+	s.Rules = nil
+	old := v1alpha1.APIRouteRule{Name: cutOff(m.fullFrozenRule(two)), Matches: m.match(two), ReadOnly: true, BackendRefs: []v1alpha1.BackendRef{{Name: "server"}}}
+	s.Rules = append(s.Rules, old)
+	if m.unfreeze(s, one); len(s.Rules) != 1 {
+		t.Errorf("unfreezing one namespace deleted the rule of another: %s", rules(s))
+	}
+	if m.unfreeze(s, two); len(s.Rules) != 0 {
+		t.Errorf("unfreezing a namespace left its rule: %s", rules(s))
+	}
+}
+
+// Backends that share the first characters, too.
+func TestA51LongNamesOfBackends(t *testing.T) {
+	m, s := migration(true), spec()
+	begin := strings.Repeat("b", 60)
+	s.Backends = append(s.Backends, v1alpha1.APIRouteBackend{Name: begin + "1"}, v1alpha1.APIRouteBackend{Name: begin + "2"})
+	m.assign(s, "a", begin+"1")
+	m.assign(s, "b", begin+"2")
+	want := m.movedRule(begin+"2") + " -> " + begin + "2 [widgets][b]; " + m.movedRule(begin+"1") + " -> " + begin + "1 [widgets][a]"
+	if got := rules(s); got != want || m.movedRule(begin+"1") == m.movedRule(begin+"2") {
+		t.Errorf("the rules are %s\nwant          %s", got, want)
+	}
+	if errs := routing.Validate(&v1alpha1.APIRoute{ObjectMeta: metav1.ObjectMeta{Name: "v1.example.com"}, Spec: *s}); len(errs) > 0 {
+		t.Errorf("Validate = %v, want none", errs)
+	}
+	// The rule of a release that cut names off goes on to be used.
+	s.Rules = s.Rules[1:]
+	s.Rules[0].Name = cutOff(m.fullMovedRule(begin + "1"))
+	m.assign(s, "c", begin+"1")
+	if got, want := rules(s), cutOff(m.fullMovedRule(begin+"1"))+" -> "+begin+"1 [widgets][a c]"; got != want {
+		t.Errorf("the rules are %s, want %s", got, want)
+	}
+}

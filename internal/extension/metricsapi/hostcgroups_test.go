@@ -164,6 +164,16 @@ func TestTheLargestAreKept(t *testing.T) {
 	}
 }
 
+// Units that begin alike are measured apart.
+func TestA51LongNamesOfUnitsStayApart(t *testing.T) {
+	begin := strings.Repeat("x", 63)
+	for name, spell := range map[string]func(string) string{"pod": dnsName, "container": dnsLabel} {
+		if one, two := spell(begin+"1.service"), spell(begin+"2.service"); one == two {
+			t.Errorf("%s of both = %q, want two names", name, one)
+		}
+	}
+}
+
 func TestNamesAreValid(t *testing.T) {
 	for _, name := range []string{
 		"nginx.service", "user@1000.service", `systemd-fsck@dev-disk-by\x2duuid-1.service`, "memfd:sealed-91", "(sd-pam)",

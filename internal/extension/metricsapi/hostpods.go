@@ -2,6 +2,8 @@ package metricsapi
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
@@ -299,7 +301,17 @@ func labelValue(name string) string {
 	}, name)), "-_.")
 }
 
-func trim(s string) string { return strings.Trim(cut(strings.Trim(s, "-.")), "-.") }
+func trim(s string) string { return shortened(strings.Trim(s, "-.")) }
+
+// shortened ends a name that is too long with a digest of the whole: units that begin alike are measured apart.
+func shortened(s string) string {
+	if len(s) <= maxName {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	suffix := hex.EncodeToString(sum[:6])
+	return strings.TrimRight(s[:maxName-len(suffix)-1], "-.") + "-" + suffix
+}
 
 func cut(s string) string { return s[:min(len(s), maxName)] }
 
