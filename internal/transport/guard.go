@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 )
 
@@ -17,21 +18,29 @@ type guard struct {
 	local    func() ([]net.Addr, error) // this machine's addresses
 }
 
-// Metadata services of clouds that live outside link-local space.
-var metadata = []netip.Addr{
-	netip.MustParseAddr("100.100.100.200"), // Alibaba Cloud
-	netip.MustParseAddr("168.63.129.16"),   // Azure
-	netip.MustParseAddr("192.0.0.192"),     // Oracle Cloud
-	netip.MustParseAddr("fd00:ec2::254"),   // AWS
-	netip.MustParseAddr("fd20:ce::254"),    // Google Cloud
+// metadata has the services of clouds for their machines that live outside link-local space: metadata, credentials, resolvers.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("100.100.100.200/32"),     // Alibaba Cloud
+	netip.MustParsePrefix("fd00:100::100:200/128"),  // Alibaba Cloud
+	netip.MustParsePrefix("168.63.129.16/32"),       // Azure
+	netip.MustParsePrefix("192.0.0.192/32"),         // Oracle Cloud
+	netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), // Oracle Cloud
+	netip.MustParsePrefix("fd00:ec2::/32"),          // AWS: ::254 is metadata, ::23 has the credentials of EKS Pod Identity
+	netip.MustParsePrefix("fd20:ce::254/128"),       // Google Cloud
+	netip.MustParsePrefix("fd00:a9fe:a9fe::1/128"),  // Linode
+	netip.MustParsePrefix("fd00:42::42/128"),        // Scaleway
 }
 
-// Prefixes whose addresses carry an IPv4 address that a translator will connect to.
+// Prefixes whose addresses carry an IPv4 address that a translator or a tunnel will connect to.
 var (
-	nat64     = netip.MustParsePrefix("64:ff9b::/96")
-	sixToFour = netip.MustParsePrefix("2002::/16")
-	thisNet   = netip.MustParsePrefix("0.0.0.0/8")
-	broadcast = netip.MustParseAddr("255.255.255.255")
+	nat64      = netip.MustParsePrefix("64:ff9b::/96")    // RFC 6052
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")  // RFC 8215
+	sixToFour  = netip.MustParsePrefix("2002::/16")       // RFC 3056
+	teredo     = netip.MustParsePrefix("2001::/32")       // RFC 4380
+	translated = netip.MustParsePrefix("::ffff:0:0:0/96") // RFC 2765
+	compatible = netip.MustParsePrefix("::/96")           // RFC 4291, 2.5.5.1
+	thisNet    = netip.MustParsePrefix("0.0.0.0/8")
+	broadcast  = netip.MustParseAddr("255.255.255.255")
 )
 
 // control is a net.Dialer.ControlContext: the last moment before connect(2).
@@ -50,10 +59,10 @@ func CheckAddress(at netip.AddrPort) error {
 }
 
 func (g guard) check(at netip.AddrPort) error {
-	if g.isOwn(at) {
-		return &ForbiddenAddressError{Address: at, Why: "it is a listener of this server"}
-	}
 	for _, addr := range withEmbeddedIPv4(at.Addr()) {
+		if g.isOwn(netip.AddrPortFrom(addr, at.Port())) {
+			return &ForbiddenAddressError{Address: at, Why: "it is a listener of this server"}
+		}
 		if why := g.forbiddenReason(addr); why != "" {
 			return &ForbiddenAddressError{Address: at, Why: why}
 		}
@@ -61,19 +70,46 @@ func (g guard) check(at netip.AddrPort) error {
 	return nil
 }
 
-// withEmbeddedIPv4 are an address and the IPv4 address embedded in it, if any.
+// withEmbeddedIPv4 returns an address and the IPv4 addresses embedded in it, if any.
 func withEmbeddedIPv4(addr netip.Addr) []netip.Addr {
 	addr = addr.Unmap().WithZone("")
-	b := addr.As16()
-	switch {
-	case !addr.Is6():
-		return []netip.Addr{addr}
-	case nat64.Contains(addr):
-		return []netip.Addr{addr, netip.AddrFrom4([4]byte(b[12:16]))}
-	case sixToFour.Contains(addr):
-		return []netip.Addr{addr, netip.AddrFrom4([4]byte(b[2:6]))}
+	all := []netip.Addr{addr}
+	if !addr.Is6() {
+		return all
 	}
-	return []netip.Addr{addr}
+	b := addr.As16()
+	embedded := func(at int) netip.Addr { return netip.AddrFrom4([4]byte(b[at : at+4])) }
+	switch {
+	case addr.IsLoopback(), addr.IsUnspecified():
+		return all
+	case nat64.Contains(addr), translated.Contains(addr), compatible.Contains(addr):
+		return append(all, embedded(12))
+	case localNAT64.Contains(addr):
+		return append(all, localNAT64Targets(b)...)
+	case sixToFour.Contains(addr):
+		return append(all, embedded(2))
+	case teredo.Contains(addr):
+		for i := 12; i < 16; i++ {
+			b[i] ^= 0xff // the client's address is inverted
+		}
+		return append(all, embedded(4), embedded(12))
+	case b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe: // RFC 5214, in any prefix
+		return append(all, embedded(12))
+	}
+	return all
+}
+
+// localNAT64Targets returns the IPv4 addresses to which a translator may connect for an address of localNAT64. Where they stand depends on
+// the length of the translator's prefix: 48, 56, 64 or 96 bits (RFC 6052, 2.2). A reading that begins or ends with a zero octet is left out:
+// it is one of a translator with another prefix.
+func localNAT64Targets(b [16]byte) []netip.Addr {
+	var targets []netip.Addr
+	for _, v4 := range [][4]byte{{b[6], b[7], b[9], b[10]}, {b[7], b[9], b[10], b[11]}, {b[9], b[10], b[11], b[12]}, {b[12], b[13], b[14], b[15]}} {
+		if v4[0] != 0 && v4[3] != 0 {
+			targets = append(targets, netip.AddrFrom4(v4))
+		}
+	}
+	return targets
 }
 
 func (g guard) forbiddenReason(addr netip.Addr) string {
@@ -94,11 +130,8 @@ func (g guard) forbiddenReason(addr netip.Addr) string {
 		return "it is a link-local address"
 	case addr.IsMulticast(), addr == broadcast:
 		return "it is a multicast or broadcast address"
-	}
-	for _, m := range metadata {
-		if addr == m {
-			return "it is a cloud's metadata service"
-		}
+	case slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(addr) }):
+		return "it is a cloud's metadata service"
 	}
 	return ""
 }
