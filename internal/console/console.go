@@ -11,8 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/httpmsg"
 )
 
 const (
@@ -20,9 +22,14 @@ const (
 	minInterval     = time.Second
 	defaultInterval = 2 * time.Second
 	defaultTimeout  = 10 * time.Second
-	// maxConnections bounds the connections of browsers: one has a handful.
+	// maxConnections bounds the connections of browsers: one has a handful. Connections without a session are closed first.
 	maxConnections = 64
 	stopTimeout    = 5 * time.Second
+	// readHeaderTimeout bounds the time until a connection has sent a request.
+	readHeaderTimeout = 5 * time.Second
+	// refusalsPerSecond and refusalBurst bound the refused requests in the audit list and in the log: any user of the machine can send some.
+	refusalsPerSecond = 1
+	refusalBurst      = 20
 )
 
 // Config is what a console shows, and how.
@@ -43,7 +50,8 @@ type Config struct {
 	// Log gets a line for each thing that the page did. Nil: none.
 	Log io.Writer
 
-	now func() time.Time
+	now           func() time.Time
+	headerTimeout time.Duration // default readHeaderTimeout
 }
 
 // Console is a server of the page for one cluster.
@@ -54,6 +62,7 @@ type Console struct {
 	jobs    *jobs
 	guard   *guard
 	audit   *audit
+	refused refusals
 	streams chan struct{} // has a token for each stream that is open
 
 	listener net.Listener
@@ -78,6 +87,7 @@ func newConsole(cfg Config) (*Console, error) {
 		return nil, err
 	}
 	c := &Console{cfg: cfg, cluster: api, state: newState(), streams: make(chan struct{}, maxStreams)}
+	c.refused.limit = rate.NewLimiter(refusalsPerSecond, refusalBurst)
 	c.jobs = &jobs{state: c.state, now: cfg.now}
 	c.audit = &audit{state: c.state, now: cfg.now, log: cfg.Log}
 	c.state.update(func() {
@@ -126,11 +136,14 @@ func (c *Console) Run(ctx context.Context) error {
 	defer cancel()
 	wg.Go(func() { c.follow(ctx) })
 	server := &http.Server{
-		Handler: c.handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: c.handler, ReadHeaderTimeout: cmp.Or(c.cfg.headerTimeout, readHeaderTimeout), ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
 	}
 	failed := make(chan error, 1)
-	wg.Go(func() { failed <- server.Serve(netutil.LimitListener(c.listener, maxConnections)) })
+	wg.Go(func() { failed <- server.Serve(httpmsg.NewBoundedListener(c.listener, maxConnections)) })
 	var err error
 	select {
 	case err = <-failed:

@@ -6,9 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+
+	"portico.dev/internal/httpmsg"
 )
 
 //go:embed page/index.html page/console.css page/console.js page/charts.js page/icon.svg
@@ -43,6 +49,7 @@ func (c *Console) routes() http.Handler {
 				c.refuse(w, r, http.StatusUnauthorized, "this browser has no session: start the console again, and open the link that it prints")
 				return
 			}
+			trust(r)
 			h(w, r)
 		})
 	}
@@ -93,10 +100,35 @@ func (c *Console) file(name, kind string) http.HandlerFunc {
 	}
 }
 
-// refuse answers with a sentence. What was refused is in the audit list: somebody may be trying something.
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
+
+// trust has the connection of a request with a session outlive those without.
+func trust(r *http.Request) {
+	if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+		httpmsg.TrustConn(conn)
+	}
+}
+
+// refusals counts the refused requests that are not in the audit list.
+type refusals struct {
+	limit *rate.Limiter
+	more  atomic.Int64
+}
+
+// refuse answers with a sentence. Refused requests are in the audit list, up to a rate: they may be an attack, and must not push the
+// others out of the list.
 func (c *Console) refuse(w http.ResponseWriter, r *http.Request, code int, why string) {
-	if code != http.StatusNotFound {
-		c.audit.add("refused", quoted(r.Method+" "+r.URL.Path), errors.New(why))
+	switch {
+	case code == http.StatusNotFound:
+	case c.refused.limit.AllowN(c.cfg.now(), 1):
+		err := errors.New(why)
+		if more := c.refused.more.Swap(0); more > 0 {
+			err = fmt.Errorf("%s (and %d more requests were refused)", why, more)
+		}
+		c.audit.add("refused", quoted(r.Method+" "+r.URL.Path), err)
+	default:
+		c.refused.more.Add(1)
 	}
 	c.fail(w, code, why)
 }
@@ -121,11 +153,12 @@ func (c *Console) session(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	cookie, err := c.guard.exchange(in.Token)
-	c.audit.add("open the page", "", err)
 	if err != nil {
-		c.fail(w, http.StatusUnauthorized, err.Error())
+		c.refuse(w, r, http.StatusUnauthorized, err.Error())
 		return
 	}
+	c.audit.add("open the page", "", nil)
+	trust(r)
 	http.SetCookie(w, cookie)
 	c.answer(w, map[string]string{"path": c.guard.prefix})
 }

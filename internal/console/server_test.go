@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -46,7 +47,12 @@ func apiServer(t *testing.T, n int) *httptest.Server {
 // started is a console that runs until the test ends.
 func started(t *testing.T, client *rest.Config) *Console {
 	t.Helper()
-	c, err := New(Config{Client: client, Context: "test", Interval: time.Second, NoDrills: "no drills here"})
+	return startedWith(t, Config{Client: client, Context: "test", Interval: time.Second, NoDrills: "no drills here"})
+}
+
+func startedWith(t *testing.T, cfg Config) *Console {
+	t.Helper()
+	c, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,5 +275,56 @@ func TestAudit(t *testing.T) {
 func TestConsoleNeedsAReasonableInterval(t *testing.T) {
 	if _, err := New(Config{Client: &rest.Config{Host: "http://127.0.0.1:1"}, Interval: time.Millisecond}); err == nil {
 		t.Error("an interval of a millisecond is accepted")
+	}
+}
+
+// Another user of the machine opens connections and sends nothing.
+func TestA52IdleConnectionsBlockNobody(t *testing.T) {
+	c := startedWith(t, Config{Client: &rest.Config{Host: apiServer(t, 1).URL}, headerTimeout: time.Hour}) // none ends by the timeout
+	next := stream(t, c)                                                                                   // a page that is open
+	for range maxConnections + 6 {
+		idle, err := net.Dial("tcp", c.guard.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = idle.Close() })
+	}
+	if a := send(t, c, "GET", "/", ""); a.code != http.StatusOK {
+		t.Errorf("GET / = %d %s, want 200", a.code, a.body)
+	}
+	if a := send(t, c, "GET", "/elsewhere", "", "Host", "example.com"); a.code != http.StatusMisdirectedRequest {
+		t.Errorf("GET of another host = %d %s, want 421", a.code, a.body)
+	}
+	next("audit") // the stream goes on
+}
+
+// Another user of the machine sends requests that are refused.
+func TestA52RefusedRequestsDoNotFillTheAuditList(t *testing.T) {
+	now := time.Now()
+	var log strings.Builder
+	c, err := New(Config{Client: &rest.Config{Host: apiServer(t, 1).URL}, Log: &log, now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	guess := func() {
+		r := httptest.NewRequest(http.MethodPost, "http://"+c.guard.host+"/session", strings.NewReader(`{"token":"guess"}`))
+		r.Header.Set("Origin", c.origin())
+		w := httptest.NewRecorder()
+		c.handler.ServeHTTP(w, r)
+		if w.Code != http.StatusUnauthorized {
+			t.Fatalf("a guessed token = %d, want 401", w.Code)
+		}
+	}
+	for range 1000 {
+		guess()
+	}
+	if got := strings.Count(log.String(), "\n"); got != refusalBurst || len(c.audit.all) != refusalBurst {
+		t.Errorf("%d lines and %d entries, want %d", got, len(c.audit.all), refusalBurst)
+	}
+	now = now.Add(time.Minute)
+	guess()
+	if got, want := c.audit.all[0].Result, fmt.Sprintf("and %d more requests were refused", 1000-refusalBurst); !strings.Contains(got, want) {
+		t.Errorf("the next entry is %q, want %q", got, want)
 	}
 }

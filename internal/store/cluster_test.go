@@ -287,6 +287,53 @@ func HoldsEtcdIn(member string) bool {
 	return err == nil
 }
 
+// A client without a certificate opens connections and sends nothing.
+func TestA52IdleConnectionsDoNotKeepMembersOut(t *testing.T) {
+	before := peerHandshakeTimeout
+	peerHandshakeTimeout = time.Hour // so that none of them ends by it
+	t.Cleanup(func() { peerHandshakeTimeout = before })
+	m := newMachines(t)
+	cfg := m.config("a", nil)
+	m.start(cfg)
+	for range peerConnections + 10 {
+		idle, err := net.Dial("tcp", cfg.Cluster.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = idle.Close() })
+	}
+	certPEM, keyPEM, err := m.authority.Issue(pki.Leaf{CommonName: "b", IPs: []net.IP{net.ParseIP(hostOf(cfg.Cluster.Address))}, Client: true, Server: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := pki.ClientOptions{Roots: m.authority.PEM()}
+	if options.Certificate, err = pki.StaticKeyPair(certPEM, keyPEM); err != nil {
+		t.Fatal(err)
+	}
+	config, err := pki.ClientConfig(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.NextProtos = []string{"http/1.1"}
+	peer := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: time.Minute}
+	resp, err := peer.Get(memberURL(cfg.Cluster.Address) + "/members")
+	if err != nil {
+		t.Fatalf("a request of a member = %v, want nil", err)
+	}
+	_ = resp.Body.Close()
+	config.NextProtos = nil
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{memberURL(cfg.Cluster.Address)}, TLS: config, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := etcd.Get(ctx, "x"); err != nil {
+		t.Errorf("a read of a client of etcd = %v, want nil", err)
+	}
+}
+
 // E22: who has no certificate of the members' authority reaches neither the log nor the data of etcd.
 func TestE22OnlyMembersReachAMember(t *testing.T) {
 	m := newMachines(t)

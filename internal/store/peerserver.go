@@ -16,21 +16,23 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"go.uber.org/zap"
-	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
+	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/pki"
 )
 
 const (
-	// peerConnections bounds the connections of other members and of clients together.
+	// peerConnections bounds the connections of other members and of clients together. Connections whose certificate has not been
+	// verified yet are closed first.
 	peerConnections = 512
 	// peerReadTimeout is that of etcd's own server for other members: a snapshot of gigabytes comes in one request.
 	peerReadTimeout = 5 * time.Minute
-	// peerHandshakeTimeout bounds what comes before a request.
-	peerHandshakeTimeout = 10 * time.Second
 )
+
+// peerHandshakeTimeout bounds what comes before a request. Tests raise it.
+var peerHandshakeTimeout = 10 * time.Second
 
 // peerServer serves other members, which speak HTTP/1.1, and clients of etcd, which speak gRPC, on one port. Both must have a certificate of
 // the members' authority.
@@ -68,12 +70,20 @@ func servePeers(server *etcdserver.EtcdServer, c *Cluster, log *zap.Logger) (*pe
 	s.peers = &http.Server{
 		Handler: etcdhttp.NewPeerHandler(server.Logger(), server), TLSConfig: pki.MutualServerConfig(certificate, authority.Pool()),
 		ReadTimeout: peerReadTimeout, ReadHeaderTimeout: peerHandshakeTimeout, ErrorLog: stdlog.New(io.Discard, "", 0),
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": func(_ *http.Server, conn *tls.Conn, _ http.Handler) { s.handed.hand(conn) }},
+		ConnState: func(conn net.Conn, state http.ConnState) {
+			if state == http.StateActive { // it has sent part of a request, after the handshake
+				httpmsg.TrustConn(conn)
+			}
+		},
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": func(_ *http.Server, conn *tls.Conn, _ http.Handler) {
+			httpmsg.TrustConn(conn)
+			s.handed.hand(conn)
+		}},
 	}
 	s.clients = v3rpc.Server(server, nil, nil,
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: socketPingInterval}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * time.Hour, Timeout: 20 * time.Second}))
-	s.work.Go(func() { s.end(s.peers.ServeTLS(netutil.LimitListener(listener, peerConnections), "", "")) })
+	s.work.Go(func() { s.end(s.peers.ServeTLS(httpmsg.NewBoundedListener(listener, peerConnections), "", "")) })
 	s.work.Go(func() { s.end(s.clients.Serve(s.handed)) })
 	return s, nil
 }
