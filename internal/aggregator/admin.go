@@ -18,7 +18,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// readAdmin reads the administrator's certificate and key. Of what is being replaced it may find a half, and looks again, for a second.
+// readAdmin reads the administrator's certificate and key. While they are being replaced, they may not belong together: it tries again for a
+// second.
 func (a *Aggregator) readAdmin() (certPEM, keyPEM []byte, err error) {
 	for range 20 {
 		if certPEM, err = os.ReadFile(a.keys.Path("admin.crt")); err != nil {
@@ -46,8 +47,8 @@ func (a *Aggregator) refreshAdminKubeconfig(h *parts) {
 }
 
 // writeAdminKubeconfig writes the file that an administrator's kubectl uses. It is written once the front door answers,
-// so that the file can be used as soon as it exists. If --client-ca-file does not accept the administrator's certificate, there is no
-// file: it would get 401 for every request.
+// so that the file can be used as soon as it exists. If --client-ca-file does not accept the administrator's certificate, a
+// file of before is removed: it would get 401 for every request.
 func (a *Aggregator) writeAdminKubeconfig(h *parts) error {
 	a.writing.Lock()
 	defer a.writing.Unlock()
@@ -57,7 +58,7 @@ func (a *Aggregator) writeAdminKubeconfig(h *parts) error {
 	}
 	file := a.cfg.AdminKubeconfig()
 	if err := h.checkAccepted(certPEM); err != nil {
-		a.log.Warn("the administrator's kubeconfig is not written", zap.String("file", file), zap.Error(err))
+		a.log.Info("the administrator's kubeconfig is not written", zap.String("file", file), zap.Error(err))
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -89,7 +90,7 @@ func (h *parts) clusterFor(server string) *clientcmdapi.Cluster {
 	if h.cfg.TLSCertFile == "" {
 		return cluster
 	}
-	// Without CA certificates kubectl uses those of the machine.
+	// kubectl uses the CA certificates of the machine if this is empty.
 	cluster.CertificateAuthorityData = h.publishedRootCA()
 	if at, err := url.Parse(server); err == nil {
 		cluster.TLSServerName = serverName(h.servingCert.Leaf(), at.Hostname())
@@ -120,7 +121,8 @@ func requireAdminKubeconfig(c Config) error {
 	return errors.New("--client-ca-file does not accept the administrator's certificate, which `aggregator dev` needs: leave the flag out, or run `aggregator serve`")
 }
 
-// warnOfRefusedCredentials logs which generated credentials the flags make useless. kube-apiserver starts with such flags too.
+// warnOfRefusedCredentials logs which credentials are refused because of the flags, or may be. kube-apiserver and kube-controller-manager
+// start with such flags too.
 func (h *parts) warnOfRefusedCredentials() {
 	log := h.log.Named("keys")
 	if h.cfg.ProxyClientCertFile == "" {
@@ -131,6 +133,12 @@ func (h *parts) warnOfRefusedCredentials() {
 			log.Warn("extension servers will refuse the client certificate of this front door, which is one of the data directory: --requestheader-client-ca-file or --requestheader-allowed-names "+
 				"does not accept it; give a certificate that they accept as --proxy-client-cert-file and --proxy-client-key-file",
 				zap.String("certificate", h.keys.Path("front-proxy-client.crt")), zap.String("common-name", leaf.Subject.CommonName))
+		}
+	}
+	for _, pair := range h.signingKeys {
+		if ca := pair.Leaf(); !ca.IsCA {
+			log.Warn("a CA certificate for signing does not say that it is one of a CA, because it is of an X.509 version before 3: some clients refuse certificates of it; issue it anew as version 3",
+				zap.Stringer("subject", ca.Subject), zap.Int("version", ca.Version))
 		}
 	}
 	for _, s := range h.signers {

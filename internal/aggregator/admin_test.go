@@ -55,7 +55,7 @@ func (o *operator) issue(t *testing.T, leaf pki.Leaf) (certPEM, keyPEM []byte) {
 // runReady runs a front door until it is ready, and returns its log.
 func runReady(t *testing.T, c Config) (a *Aggregator, lines *observer.ObservedLogs, stop func()) {
 	t.Helper()
-	core, lines := observer.New(zap.WarnLevel)
+	core, lines := observer.New(zap.InfoLevel)
 	c.SecurePort, c.AccessLog, c.Embedded.Volatile = 0, false, true
 	a, err := New(c, zap.New(core))
 	if err != nil {

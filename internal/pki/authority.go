@@ -102,11 +102,15 @@ func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 		return nil, errors.New("the key belongs to none of the certificates")
 	case i < 0:
 		return nil, errors.New("the key does not belong to the certificate")
-	case !certs[i].IsCA:
+	case !CanSign(certs[i]):
 		return nil, fmt.Errorf("%q is not a certificate authority", certs[i].Subject.CommonName)
 	}
 	return &Authority{Certificate: certs[i], key: key, others: slices.Delete(slices.Clone(certs), i, i+1)}, nil
 }
+
+// CanSign reports whether clients accept certificates that c has signed. X.509 before version 3 cannot express that a certificate is one of
+// a CA; kube-controller-manager signs with such a one, and crypto/x509 and OpenSSL accept it as a root.
+func CanSign(c *x509.Certificate) bool { return c.IsCA || c.Version < 3 }
 
 // belongs reports whether a key is that of a certificate.
 func belongs(key crypto.Signer, c *x509.Certificate) bool {

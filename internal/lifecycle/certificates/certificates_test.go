@@ -6,10 +6,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/pem"
+	"math/big"
 	"net"
 	"net/url"
 	"slices"
@@ -272,6 +274,92 @@ func TestPairsThatCannotSign(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// tbs is what is signed of a certificate of version 3.
+type tbs struct {
+	Version                                         int `asn1:"optional,explicit,default:0,tag:0"`
+	Serial                                          *big.Int
+	Algorithm, Issuer, Validity, Subject, PublicKey asn1.RawValue
+	Extensions                                      []pkix.Extension `asn1:"omitempty,optional,explicit,tag:3"`
+}
+
+// versionOne returns an authority as `openssl x509 -req` makes them: of version 1, without extensions.
+func versionOne(t *testing.T) (certPEM, keyPEM []byte) {
+	t.Helper()
+	a, err := pki.NewAuthority("version 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keyPEM, err = a.KeyPEM(); err != nil {
+		t.Fatal(err)
+	}
+	key, err := pki.ParseKey(keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var three tbs
+	if _, err := asn1.Unmarshal(a.Certificate.RawTBSCertificate, &three); err != nil {
+		t.Fatal(err)
+	}
+	marshal := func(v any) []byte {
+		der, err := asn1.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return der
+	}
+	one := marshal(struct {
+		Serial                                          *big.Int
+		Algorithm, Issuer, Validity, Subject, PublicKey asn1.RawValue
+	}{three.Serial, three.Algorithm, three.Issuer, three.Validity, three.Subject, three.PublicKey})
+	sum := sha256.Sum256(one)
+	signature, err := key.Sign(rand.Reader, sum[:], crypto.SHA256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der := marshal(struct {
+		TBS, Algorithm asn1.RawValue
+		Signature      asn1.BitString
+	}{asn1.RawValue{FullBytes: one}, three.Algorithm, asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)}})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM
+}
+
+func TestAnAuthorityOfVersionOneSigns(t *testing.T) {
+	certPEM, keyPEM := versionOne(t)
+	pair, err := pki.StaticKeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pair.Leaf().Version; got != 1 {
+		t.Fatalf("version = %d, want 1", got)
+	}
+	if err := CheckAuthority(pair); err != nil {
+		t.Errorf("CheckAuthority = %v, want nil", err)
+	}
+	if _, err := pki.ParseAuthority(certPEM, keyPEM); err != nil {
+		t.Errorf("ParseAuthority = %v, want nil", err)
+	}
+	block, _ := pem.Decode(encoded(t, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n", Organization: []string{"system:nodes"}}}))
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := sign(pair, request, []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}, time.Hour, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots, err := pki.StaticBundle(certPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := pki.ParseBundle(signed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := roots.VerifyClient(chain); err != nil {
+		t.Errorf("VerifyClient of a signed certificate = %v, want nil", err)
 	}
 }
 

@@ -49,7 +49,7 @@ func authority(pair *pki.KeyPair) (*x509.Certificate, crypto.Signer, error) {
 	switch {
 	case len(current.Certificate) != 1:
 		return nil, nil, fmt.Errorf("expected 1 certificate, found %d", len(current.Certificate))
-	case !current.Leaf.IsCA:
+	case !pki.CanSign(current.Leaf):
 		return nil, nil, fmt.Errorf("the certificate of %s is not one of a CA", current.Leaf.Subject)
 	case !signs:
 		return nil, nil, errors.New("the key cannot sign")
