@@ -85,7 +85,7 @@ func TestNoKubeconfigIsWrittenThatTheClientCARefuses(t *testing.T) {
 	o := newOperator(t)
 	c := Default()
 	c.DataDir = filepath.Join(t.TempDir(), "data")
-	a, lines, stop := runReady(t, c)
+	_, lines, stop := runReady(t, c)
 	config, err := clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestNoKubeconfigIsWrittenThatTheClientCARefuses(t *testing.T) {
 
 	// With another CA, the kubeconfig of before goes too.
 	c.ClientCAFile = o.write(t, "clients.crt", o.authority.PEM())
-	a, lines, stop = runReady(t, c)
+	a, lines, stop := runReady(t, c)
 	if _, err := os.Stat(c.AdminKubeconfig()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("admin.kubeconfig with another client CA: stat = %v, want %v", err, fs.ErrNotExist)
 	}

@@ -13,7 +13,7 @@ const (
 	// linesPerSecond and lineBurst bound how often a message is logged by a limited logger.
 	linesPerSecond = 10
 	lineBurst      = 100
-	// maxMessages bounds the messages that are counted by themselves, and maxMessageKey the bytes by which a message is told from others.
+	// maxMessages bounds the messages with a limit each, and maxMessageKey the length of their keys.
 	maxMessages   = 64
 	maxMessageKey = 64
 )
@@ -31,7 +31,7 @@ func Limited(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(newLimitedCore))
 }
 
-// limitedCore drops lines whose message is logged too often.
+// limitedCore drops lines beyond the rate of their message.
 type limitedCore struct {
 	zapcore.Core
 	messages *messageLimits
@@ -41,7 +41,7 @@ func newLimitedCore(c zapcore.Core) zapcore.Core {
 	return limitedCore{c, &messageLimits{buckets: map[string]*messageBucket{}}}
 }
 
-// With implements zapcore.Core. The limits are those of the logger, whatever its fields.
+// With implements zapcore.Core. The limits do not depend on fields.
 func (l limitedCore) With(fields []zapcore.Field) zapcore.Core {
 	return limitedCore{l.Core.With(fields), l.messages}
 }
