@@ -16,6 +16,29 @@ These rules apply to HTTP/1.1 and HTTP/2, to requests that the front door receiv
 page is current. A request that violates a rule about bytes gets a 400 and is not sent to a backend. Over HTTP/2, an invalid name or value
 of a field resets the stream.
 
+` + pagePaths
+
+// pagePaths are the rules of package request.
+const pagePaths = `## Paths
+
+kube-apiserver decodes a path before it parses it. The front door accepts a path only if its authorization attributes (verb, group,
+version, namespace, resource, subresource, name) are the same before and after decoding. Other paths get 400. The extension server host
+applies the same rules.
+
+| part of a path | rejected | accepted |
+| --- | --- | --- |
+| all of it | dot segments, backslashes, ` + "`;`" + ` and control bytes, escaped or not; escapes of ` + "`.`" + `, letters and digits | |
+| up to the subresource of a resource; all of any other path | ` + "`%2F`" + `, ` + "`%25`" + `, empty segments | one slash at the end |
+| tail: after the subresource | dot segments and control bytes after two or three rounds of decoding; four rounds of escapes | ` + "`%2F`" + `, ` + "`%25`" + `, double escapes such as ` + "`%252F`" + `, empty segments |
+
+No authorization attribute depends on the tail. An example is ` + "`stats%2Fsummary`" + ` in ` + "`/api/v1/nodes/NAME/proxy/stats%2Fsummary`" + `. It is forwarded
+unchanged to extension servers, kubelets, pods and Services, and to other replicas. If it begins with ` + "`//`" + ` after ` + "`proxy`" + `, the bytes
+` + "``^ ` { | }``" + ` in it are escaped. The deprecated ` + "`/api/v1/watch/...`" + ` and ` + "`/api/v1/proxy/...`" + ` have no tail.
+
+Generated clients escape all slashes of a custom metric: ` + "`/apis/custom.metrics.k8s.io/v1beta1/namespaces/NS/pods%2F%2A%2Fmetric`" + `. Here the
+attributes depend on the escaped slashes. So they become slashes before the request is authorized, audited and routed, and the backend
+receives ` + "`/pods/%2A/metric`" + `, as from kube-apiserver. This applies to the group ` + "`custom.metrics.k8s.io`" + ` alone. The result must pass the rules above.
+
 `
 
 // docs/http-rules.md says what the tables say.

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -264,6 +265,43 @@ func TestK1WhatPassesToAKubelet(t *testing.T) {
 	}
 }
 
+// Generated clients escape the slashes of a proxied path. The path after the subresource is sent unchanged, also if it begins with an empty
+// segment, and never as the URL of another host.
+func TestA17TailsReachAKubeletByteForByte(t *testing.T) {
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			switching(w, r)
+			return
+		}
+		fmt.Fprintf(w, "%s host=%t", r.RequestURI, r.URL.Host != "")
+	})
+	h, ctx := b.proxyToKubelet(t), contextOf("", "nodes", "proxy")
+	for tail, want := range map[string]string{
+		"/stats%2Fsummary": "/stats%2Fsummary", "/stats%2fsummary?x=%2F": "/stats%2fsummary?x=%2F", "/a%252Fb": "/a%252Fb", "/a%2Fb|c": "/a%2Fb|c",
+		"/a//b//": "/a//b//", "//evil.test/a%2Fb": "//evil.test/a%2Fb", "///a?b": "///a?b", "//a%2Fb|c": "//a%2Fb%7Cc",
+	} {
+		if w := serve(h, ctx, http.MethodGet, "/api/v1/nodes/a/proxy"+tail, nil); w.Body.String() != want+" host=false" {
+			t.Errorf("GET .../proxy%s arrived as %q, want %q", tail, w.Body, want)
+		}
+	}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r.WithContext(ctx)) }))
+	defer front.Close()
+	conn, err := net.Dial("tcp", front.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	fmt.Fprint(conn, "GET /api/v1/nodes/a/proxy//x%2Fy HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := resp.Header.Get("X-Asked"), "GET //x%2Fy"; got != want {
+		t.Errorf("an upgrade arrived as %q (%s), want %q", got, resp.Status, want)
+	}
+}
+
 // Redirects stay below the proxied path, or are refused.
 func TestK2RedirectsOfAKubelet(t *testing.T) {
 	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
@@ -289,6 +327,10 @@ func TestK2RedirectsOfAKubelet(t *testing.T) {
 		if code := w.Code; wanted == "" && code != http.StatusBadGateway || wanted != "" && code != http.StatusFound || w.Header().Get("Location") != wanted {
 			t.Errorf("%s: %d %q, want %q", to, code, w.Header().Get("Location"), wanted)
 		}
+	}
+	w := serve(h, ctx, http.MethodGet, "/api/v1/nodes/a/proxy//page?to=x", nil)
+	if got, want := w.Header().Get("Location"), "/api/v1/nodes/a/proxy/x"; got != want {
+		t.Errorf("a relative redirect from //page leads to %q, want %q", got, want)
 	}
 }
 

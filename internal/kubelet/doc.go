@@ -15,8 +15,8 @@
 //
 // Requests carry no credential, no cookie and no identity header of the client. A kubelet knows this server by its client certificate,
 // and authorises that; whether the client may do what it asks was decided before. Paths to kubelets are made of names that were
-// validated. The rest of a proxied path is what the client sent, byte for byte, after request.CheckTarget has refused dot segments,
-// encoded slashes and the like.
+// validated. The rest of a proxied path is the client's, byte for byte, after request.CheckTarget has rejected dot segments and control
+// bytes in any encoding.
 //
 // # What is promised to clients
 //

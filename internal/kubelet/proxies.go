@@ -19,6 +19,7 @@ import (
 
 	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
 
@@ -219,7 +220,7 @@ func (c *Connector) proxied(find func() (*proxy.Target, func(), error)) http.Han
 
 // splitProxyPath splits the path of a request, in the client's spelling, after the subresource.
 func splitProxyPath(r *http.Request) (prefix, rest string, ok bool) {
-	raw := r.URL.EscapedPath()
+	raw := request.RawPath(r.URL)
 	segments := 5 // /api/v1/nodes/NAME/proxy
 	if info, known := apirequest.RequestInfoFrom(r.Context()); known && info.Namespace != "" {
 		segments = 7

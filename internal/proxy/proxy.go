@@ -352,8 +352,7 @@ func (x *exchange) becomeLongRunning() {
 func (x *exchange) setURL() error {
 	u := x.r.URL
 	if t := x.dest.Target; t != nil {
-		x.url = url.URL{Scheme: "https", Host: t.Host, Opaque: t.Path, RawQuery: t.RawQuery}
-		return nil
+		return x.setTargetURL(t)
 	}
 	raw := u.RawPath
 	if raw == "" {

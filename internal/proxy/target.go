@@ -24,7 +24,7 @@ type Target struct {
 	Server Server
 	// Host is its host:port.
 	Host string
-	// Path and RawQuery are what is asked of it, as they are sent. Path begins with one slash.
+	// Path and RawQuery are what is asked of it, as they are sent. Path begins with a slash.
 	Path, RawQuery string
 	// Prefix is the client's path before Path. Redirects to the same server lead below it. Empty: redirects are refused.
 	Prefix string
@@ -54,6 +54,25 @@ var (
 	_ Server = (*transport.Backend)(nil)
 	_ Server = (*transport.Plain)(nil)
 )
+
+// escapeUnwise escapes the bytes that httpmsg.Path allows and net/url does not.
+var escapeUnwise = strings.NewReplacer("^", "%5E", "`", "%60", "{", "%7B", "|", "%7C", "}", "%7D")
+
+// setTargetURL sets the URL of a request to t. (*url.URL).RequestURI would read a path that begins with two slashes in Opaque as a host and
+// a path, and return an absolute URL. So such a path is in RawPath, where net/url would escape all of it anew if it had a byte that is not
+// allowed there.
+func (x *exchange) setTargetURL(t *Target) error {
+	x.url = url.URL{Scheme: "https", Host: t.Host, Opaque: t.Path, RawQuery: t.RawQuery}
+	if !strings.HasPrefix(t.Path, "//") {
+		return nil
+	}
+	path, err := url.PathUnescape(t.Path)
+	if err != nil {
+		return errAmbiguousPath
+	}
+	x.url.Opaque, x.url.Path, x.url.RawPath = "", path, escapeUnwise.Replace(t.Path)
+	return nil
+}
 
 func (x *exchange) server() Server {
 	if t := x.dest.Target; t != nil {
@@ -101,7 +120,7 @@ func (t *Target) rewriteLocation(resp *http.Response) error {
 	}
 	path := u.EscapedPath()
 	if !strings.HasPrefix(path, "/") { // relative to the directory of the request
-		path = t.Path[:strings.LastIndexByte(t.Path, '/')+1] + path
+		path = "/" + strings.TrimLeft(t.Path[:strings.LastIndexByte(t.Path, '/')+1]+path, "/") // two slashes would begin a host
 	}
 	clean, err := url.Parse(path)
 	if err != nil {

@@ -14,13 +14,16 @@ const (
 	MaxQueryParameters = 1000
 )
 
-// CheckTarget reports why a request target is not canonical, or nil when it is.
+// MaxEscapes is how many times the tail of a path may be escaped: %2F is a slash that is escaped once, %252F one that is escaped twice.
+const MaxEscapes = 3
+
+// CheckTarget returns an error for a request target that two parsers may read in two ways, or nil.
 //
-// rawPath and rawQuery are the bytes of the request line, before any decoding. What passes has exactly one reading:
-// the path that is authorised is, byte for byte, the path that a backend receives (CVE-2022-3162 and its family;
-// attack rows A16, A17 and A21). Refused are dot segments and empty segments in any spelling, encoded slashes,
-// backslashes and percent signs, control bytes, path parameters, escapes that are not needed or not in upper case,
-// and queries that parsers are known to disagree on.
+// rawPath and rawQuery are the bytes of the request line, before any decoding. The path that is authorized is, byte for byte, the path
+// that a backend receives (CVE-2022-3162 and its family; attack rows A16, A17 and A21). Dot segments, backslashes, control bytes, path
+// parameters and unneeded escapes are rejected everywhere. Escaped slashes, escaped percent signs and empty segments are accepted in the
+// tail of a path only, which is the part after the subresource. No authorization attribute depends on the tail. Queries that parsers are
+// known to disagree on are rejected.
 func CheckTarget(rawPath, rawQuery string) error {
 	if err := checkPath(rawPath); err != nil {
 		return err
@@ -38,13 +41,34 @@ func checkPath(raw string) error {
 	if ordinary(raw) {
 		return nil
 	}
+	err := checkSegments(raw)
+	if err == nil {
+		return nil
+	}
+	attributes, tail := splitTail(raw)
+	switch {
+	case tail == "":
+		return err
+	case attributes[len(attributes)-1] == '/':
+		return errEmptySegment
+	}
+	if err := checkSegments(attributes); err != nil {
+		return err
+	}
+	return checkTail(tail)
+}
+
+var errEmptySegment = errors.New("the path has an empty segment")
+
+// checkSegments checks a path or the beginning of one that has no tail.
+func checkSegments(raw string) error {
 	// One trailing slash is tolerated: clients use /apis/ and /healthz/, and it names the same thing for every parser.
 	trimmed := strings.TrimSuffix(raw[1:], "/")
 	if trimmed == "" {
 		if raw == "/" {
 			return nil
 		}
-		return errors.New("the path has an empty segment")
+		return errEmptySegment
 	}
 	for segment := range strings.SplitSeq(trimmed, "/") {
 		if err := checkSegment(segment); err != nil {
@@ -80,12 +104,17 @@ func ordinary(raw string) bool {
 func checkSegment(segment string) error {
 	switch {
 	case segment == "":
-		return errors.New("the path has an empty segment")
+		return errEmptySegment
 	case len(segment) > MaxSegmentBytes:
 		return fmt.Errorf("a path segment is longer than %d bytes", MaxSegmentBytes)
 	case segment == "." || segment == "..":
 		return fmt.Errorf("the path has a dot segment %q", segment)
 	}
+	return checkBytes(segment, "")
+}
+
+// checkBytes checks each byte and each escape of a segment. The escapes of the bytes in allowed are accepted.
+func checkBytes(segment, allowed string) error {
 	for i := 0; i < len(segment); i++ {
 		c := segment[i]
 		switch {
@@ -103,8 +132,10 @@ func checkSegment(segment string) error {
 		if err != nil {
 			return err
 		}
-		if err := checkEscaped(decoded); err != nil {
-			return err
+		if strings.IndexByte(allowed, decoded) < 0 {
+			if err := checkEscaped(decoded); err != nil {
+				return err
+			}
 		}
 		i += 2
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -157,6 +158,10 @@ func TestWhatNeverReachesABackend(t *testing.T) {
 			}
 		})
 	}
+		"A16 doubly encoded in a tail":   {"GET " + foo + "/console/%252e%252e/y", nil, 400},
+		"A16 dots between escapes":       {"GET " + foo + "/console/x%2F..%2F..%2Fy", nil, 400},
+		"A17 slash in a subresource":     {"GET " + foo + "/console%2Fx", nil, 400},
+		"A17 slash in a resource":        {"GET /apis/up.example.com/v1/namespaces/n/foos%2Fx%2Fconsole", nil, 400},
 }
 
 var anAddress = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|localhost|\[::`)
@@ -216,6 +221,7 @@ func FuzzA17OneReading(f *testing.F) {
 			t.Errorf("%s %s became %s %s", r.Method, r.RequestURI, got.Method, got.RequestURI)
 		}
 		info, err := request.NewResolver().Info(got)
+		foo + "/console/x%2Fy%252Fz//", foo + "/console/%252e%252e/|", foo + "%2Fconsole/x", "/apis/up.example.com/v1/foos//console/x",
 		if err != nil || len(asked.questions) != 1 || asked.questions[0] != meaning(info) {
 			t.Errorf("authorised %q, the backend reads %q (%v)", asked.questions, meaning(info), err)
 		}
@@ -234,3 +240,90 @@ func (n *recordingAuthorizer) Authorize(_ context.Context, a authorizer.Attribut
 func meaning(i *apirequest.RequestInfo) string {
 	return strings.Join([]string{i.Verb, i.APIGroup, i.APIVersion, i.Namespace, i.Resource, i.Subresource, i.Name, i.Path}, "|")
 }
+		checkSameAttributes(t, got)
+// checkSameAttributes checks that a backend that does not decode the path reads the same authorization attributes in it.
+func checkSameAttributes(t *testing.T, r *http.Request) {
+	t.Helper()
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	raw, err := request.NewResolver().Info(&http.Request{Method: r.Method, URL: &url.URL{Path: path, RawQuery: r.URL.RawQuery}})
+	if err != nil {
+		t.Errorf("%q: %v", path, err)
+		return
+	}
+	decoded, err := request.NewResolver().Info(r)
+	if err != nil {
+		t.Errorf("%q: %v", path, err)
+		return
+	}
+	for _, pair := range [][2]string{
+		{raw.Verb, decoded.Verb}, {raw.APIGroup, decoded.APIGroup}, {raw.APIVersion, decoded.APIVersion}, {raw.Namespace, decoded.Namespace},
+		{raw.Resource, decoded.Resource}, {raw.Subresource, decoded.Subresource}, {raw.Name, decoded.Name},
+	} {
+		if text, err := url.PathUnescape(pair[0]); err != nil || text != pair[1] && pair[0] != pair[1] { // a name from a selector is not escaped
+			t.Errorf("%q has the attribute %q raw and %q decoded", path, pair[0], pair[1])
+		}
+	}
+}
+
+// Escaped slashes, double escapes and empty segments below a subresource reach a backend unchanged. The attributes are those of the path
+// before the tail.
+func TestA17TailsAreForwardedByteForByte(t *testing.T) {
+	b := newBench()
+	asked := &recordingAuthorizer{}
+	b.config.Authorizer = asked
+	arrived := make(chan string, 1)
+	b.remote(t, apiservice.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived <- r.RequestURI }))
+	l := b.listen(t, time.Second)
+	for _, tail := range []string{"/x%2Fy", "/x%2fy", "/x%252Fy", "/100%25", "//x", "/x//y/", "/x%2Fy|z"} {
+		for proto, client := range map[string]*http.Client{"HTTP/1.1": l.client(t, false), "HTTP/2.0": l.client(t, true)} {
+			asked.questions = nil
+			target := foo + "/console" + tail + "?a=%2F"
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.address, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.URL.Opaque, r.URL.RawQuery = foo+"/console"+tail, "a=%2F"
+			r.Header.Set("Test-User", "alice")
+			resp, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusOK || resp.Proto != proto {
+				t.Errorf("GET %s over %s = %s over %s, want 200", target, proto, resp.Status, resp.Proto)
+				continue
+			}
+			if got := <-arrived; got != target {
+				t.Errorf("GET %s over %s arrived as %s", target, proto, got)
+			}
+			if want := "get|up.example.com|v1|n|foos|console|x|"; len(asked.questions) != 1 || !strings.HasPrefix(asked.questions[0], want) {
+				t.Errorf("GET %s over %s was authorized as %q, want %q", target, proto, asked.questions, want)
+			}
+		}
+	}
+}
+
+// A custom metrics path with escaped slashes is authorized, audited and forwarded as the path that it decodes to.
+func TestA17CustomMetricsPathIsCanonicalized(t *testing.T) {
+	b := newBench()
+	asked := &recordingAuthorizer{}
+	b.config.Authorizer = asked
+	var reached *http.Request
+	b.handler = func(_ http.ResponseWriter, r *http.Request) { reached = r }
+	const want = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/ns/pods/%2A/metric"
+	w := b.do(t, http.MethodGet, "/apis/custom.metrics.k8s.io/v1beta1/namespaces/ns/pods%2F%2A%2Fmetric", "Test-User: alice")
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d, want 200: %s", w.Code, w.Body)
+	}
+	if reached.RequestURI != want || reached.URL.RawPath != want && reached.URL.EscapedPath() != want {
+		t.Errorf("the handler got %q and %q, want %q", reached.RequestURI, reached.URL, want)
+	}
+	const attributes = "get|custom.metrics.k8s.io|v1beta1|ns|pods|metric|*|/apis/custom.metrics.k8s.io/v1beta1/namespaces/ns/pods/*/metric"
+	if len(asked.questions) != 1 || asked.questions[0] != attributes {
+		t.Errorf("authorized as %q, want %q", asked.questions, attributes)
+	}
+	if got := b.events[0].RequestURI; got != want {
+		t.Errorf("audited as %q, want %q", got, want)
+	}
+}
+

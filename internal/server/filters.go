@@ -64,7 +64,8 @@ func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 				return
 			}
 			path, query, _ := strings.Cut(target, "?")
-			if err := request.CheckTarget(path, query); err != nil {
+			r, err := request.Canonicalize(r, path, query)
+			if err != nil {
 				refuse(w, r, "path", apierrors.NewBadRequest(err.Error()))
 				return
 			}

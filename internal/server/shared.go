@@ -119,7 +119,7 @@ type sharedKey struct {
 // set makes it the key of a request.
 func (k *sharedKey) set(r *http.Request, route *apiservice.Route, c *routing.Choice) {
 	b := binary.BigEndian.AppendUint64(k.text[:0], uint64(route.Routing.Generation))
-	b = appendTexts(b, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, r.URL.EscapedPath(), r.URL.RawQuery)
+	b = appendTexts(b, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, request.RawPath(r.URL), r.URL.RawQuery)
 	names := k.names[:0]
 	for name := range r.Header {
 		if inKey(name) {

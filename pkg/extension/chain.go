@@ -64,7 +64,8 @@ func NoteFrontProxy(ctx context.Context) { request.NoteCredential(ctx, authn.Kin
 // canonicalPath rejects ambiguous URLs.
 func (h *Host) canonicalPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := request.CheckTarget(r.URL.EscapedPath(), r.URL.RawQuery); err != nil {
+		r, err := request.Canonicalize(r, request.RawPath(r.URL), r.URL.RawQuery)
+		if err != nil {
 			h.metrics.Refused.WithLabelValues("target").Inc()
 			respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
 			return

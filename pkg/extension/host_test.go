@@ -186,6 +186,21 @@ func TestReads(t *testing.T) {
 	}
 }
 
+// A byte such as "|" makes net/url escape a path anew, and an escaped slash in it becomes a slash. The path that the client sent is checked.
+func TestA16EscapedSlashBesideAnotherByte(t *testing.T) {
+	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url, nil)
+	must(t, err)
+	r.Header.Set("X-Test-User", "alice")
+	r.URL.Opaque = "/apis/stats.example.com/v1/namespaces/team-a%2Fqueues|"
+	response, err := s.client.Do(r)
+	must(t, err)
+	must(t, response.Body.Close())
+	if response.StatusCode != http.StatusBadRequest {
+		t.Errorf("GET %s = %s, want 400", r.URL.Opaque, response.Status)
+	}
+}
+
 func TestVerbsThatAreNotServed(t *testing.T) {
 	nowatch := queueDefinition()
 	nowatch.PollInterval = 0
