@@ -248,9 +248,8 @@ a spec wait for five minutes and more; here each has a limit. A run that is cut 
 |---|---|---|---|
 {{range $name, $run := .Runs}}| {{$name}} | {{$run.Server}} | {{$run.Limit}} | {{$run.Date}} |
 {{end}}
-Portico runs seven of the controllers itself, as by default. Three of its flags make it like kube-apiserver: ` + "`--authorization-mode=Node,RBAC`" + `,
-` + "`--enable-admission-plugins=StorageObjectInUseProtection`" + `, which is on by default there, and ` + "`--cors-allowed-origins=^http://localhost$`" + `: a spec opens
-a websocket with this Origin, which Portico refuses to pages of other origins.
+Portico runs seven of the controllers itself, as by default. Two of its flags make it like kube-apiserver: ` + "`--authorization-mode=Node,RBAC`" + ` and
+` + "`--enable-admission-plugins=StorageObjectInUseProtection`" + `, which is on by default there.
 
 All Conformance specs are selected, and these besides:
 

@@ -38,8 +38,7 @@ var (
 	ourFlags    = []string{
 		"--authorization-mode=Node,RBAC", "--service-account-issuer=https://kubernetes.default.svc", "--root-ca-file=ca.crt", "--client-ca-file=ca.crt",
 		"--service-account-key-file=tls.crt", "--service-account-signing-key-file=tls.key",
-		// On by default there. And a spec opens a websocket as a page of http://localhost would.
-		"--enable-admission-plugins=StorageObjectInUseProtection", "--cors-allowed-origins=^http://localhost$",
+		"--enable-admission-plugins=StorageObjectInUseProtection", // on by default there
 	}
 	theirFlags = []string{"--authorization-mode=Node", "--endpoint-reconciler-type=lease"}
 )

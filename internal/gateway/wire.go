@@ -304,7 +304,7 @@ func (g *Gateway) wireFront() error {
 		Static:             server.NewStatic(server.StaticConfig{Health: g.health, Version: version.Get(), Gatherer: g.registry, Aggregation: func() any { return nil }}),
 	}
 	chain, err := server.NewChain(server.ChainConfig{
-		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, RequestTimeout: c.RequestTimeout, EndBeforeClient: true,
+		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, RequestTimeout: c.RequestTimeout, EndBeforeClient: true, AnyOrigin: true,
 		MaxInFlight: c.MaxInFlight, MaxMutatingInFlight: c.MaxMutatingInFlight, GoawayChance: c.GoawayChance, GoawayInterval: goawayInterval,
 		AccessLog: g.accessLog(),
 		Overload:  g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory,

@@ -87,15 +87,22 @@ func TestA30WebsocketsOfOtherOrigins(t *testing.T) {
 	for _, test := range []struct {
 		name, origin string
 		code         int
+		more         string // another Origin field
 	}{
-		{"A30 no browser", "", 101},
-		{"A30 our own page", "https://front.example:6443", 101},
-		{"A30 our own page, spelled by a client of websockets", "wss://FRONT.example:6443", 101},
-		{"A30 an allowed page", "https://ui.example.com", 101},
-		{"A30 another page", "https://evil.example", 403},
-		{"A30 another port", "https://front.example", 403},
-		{"A30 no page at all", "null", 403},
-		{"A30 nonsense", "https://%zz", 403},
+		{"A30 no browser", "", 101, ""},
+		{"A30 our own page", "https://front.example:6443", 101, ""},
+		{"A30 our own page, spelled by a client of websockets", "wss://FRONT.example:6443", 101, ""},
+		{"A30 an allowed page", "https://ui.example.com", 101, ""},
+		{"A30 another page", "https://evil.example", 403, ""},
+		{"A30 another port", "https://front.example", 403, ""},
+		{"A30 no page at all", "null", 403, ""},
+		{"A30 nonsense", "https://%zz", 403, ""},
+		{"A30 a page on a loopback host, through kubectl proxy", "http://localhost:8001", 101, ""},
+		{"A30 a page on a loopback address", "http://[::1]:8001", 101, ""},
+		{"A30 another page, through a proxy that appends a loopback host", "https://console.example", 101, "http://localhost"},
+		{"A30 another page, through a proxy that appends an allowed page", "https://console.example", 101, "https://ui.example.com"},
+		{"A30 a name that begins like a loopback host", "http://localhost.evil.example", 403, ""},
+		{"A30 two other pages", "https://console.example", 403, "https://evil.example"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench("alice *")
@@ -107,11 +114,27 @@ func TestA30WebsocketsOfOtherOrigins(t *testing.T) {
 			if test.origin != "" {
 				lines = append(lines, "Origin: "+test.origin)
 			}
+			if test.more != "" {
+				lines = append(lines, "Origin: "+test.more)
+			}
 			res := l.ask(t, lines...)
 			if res.StatusCode != test.code || (dialled.Load() > 0) != (test.code == 101) {
 				t.Errorf("%s, and the backend was asked %d times", res.Status, dialled.Load())
 			}
 		})
+	}
+}
+
+// A gateway's clients are API servers, which forward the Origin of any page, and check none.
+func TestOriginsAreNotCheckedForAPIServers(t *testing.T) {
+	b := newBench("alice *")
+	b.config.AnyOrigin = true
+	var dialled atomic.Int64
+	b.remote(t, apiservice.Options{}, console(&dialled))
+	l := b.listen(t, time.Second)
+	res := l.ask(t, "GET "+foo+"/console HTTP/1.1", "Host: gateway", "Test-User: alice", "Connection: Upgrade", "Upgrade: websocket", "Origin: https://console.example")
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		t.Errorf("status %s, want 101", res.Status)
 	}
 }
 
@@ -135,6 +158,10 @@ func TestWhatNeverReachesABackend(t *testing.T) {
 		"A16 dot segments":               {"GET /apis/up.example.com/v1/namespaces/../foos", nil, 400},
 		"A16 doubly encoded":             {"GET /apis/up.example.com/v1/foos/%252e%252e", nil, 400},
 		"A16 backslash":                  {"GET /apis/up.example.com/v1/foos/a\\b", nil, 400},
+		"A16 doubly encoded in a tail":   {"GET " + foo + "/console/%252e%252e/y", nil, 400},
+		"A16 dots between escapes":       {"GET " + foo + "/console/x%2F..%2F..%2Fy", nil, 400},
+		"A17 slash in a subresource":     {"GET " + foo + "/console%2Fx", nil, 400},
+		"A17 slash in a resource":        {"GET /apis/up.example.com/v1/namespaces/n/foos%2Fx%2Fconsole", nil, 400},
 		"A16 two slashes":                {"GET /apis//up.example.com/v1/foos", nil, 400},
 		"A18 absolute form":              {"GET https://169.254.169.254" + foo, nil, 400},
 		"A18 TRACE":                      {"TRACE " + foo, nil, 405},
@@ -158,10 +185,6 @@ func TestWhatNeverReachesABackend(t *testing.T) {
 			}
 		})
 	}
-		"A16 doubly encoded in a tail":   {"GET " + foo + "/console/%252e%252e/y", nil, 400},
-		"A16 dots between escapes":       {"GET " + foo + "/console/x%2F..%2F..%2Fy", nil, 400},
-		"A17 slash in a subresource":     {"GET " + foo + "/console%2Fx", nil, 400},
-		"A17 slash in a resource":        {"GET /apis/up.example.com/v1/namespaces/n/foos%2Fx%2Fconsole", nil, 400},
 }
 
 var anAddress = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|localhost|\[::`)
@@ -198,6 +221,7 @@ func FuzzA17OneReading(f *testing.F) {
 	for _, target := range []string{
 		foo, foo + "/status?x=%2f&y", "/apis/up.example.com/v1/namespaces/a/foos/b%2F..%2Fc", "/apis/up.example.com/v1/foos/..;/x",
 		"/apis/up.example.com/v1/watch/foos", "/apis/up.example.com/v1/foos/%e2%80%ae?watch=1&watch=0", "//apis/up.example.com/v1/foos",
+		foo + "/console/x%2Fy%252Fz//", foo + "/console/%252e%252e/|", foo + "%2Fconsole/x", "/apis/up.example.com/v1/foos//console/x",
 		"/apis/up.example.com/v1/foos/a%20b", "/apis/up.example.com/v1/foos/a+b?fieldSelector=metadata.name%3Dx",
 	} {
 		f.Add(http.MethodGet, target)
@@ -221,26 +245,13 @@ func FuzzA17OneReading(f *testing.F) {
 			t.Errorf("%s %s became %s %s", r.Method, r.RequestURI, got.Method, got.RequestURI)
 		}
 		info, err := request.NewResolver().Info(got)
-		foo + "/console/x%2Fy%252Fz//", foo + "/console/%252e%252e/|", foo + "%2Fconsole/x", "/apis/up.example.com/v1/foos//console/x",
 		if err != nil || len(asked.questions) != 1 || asked.questions[0] != meaning(info) {
 			t.Errorf("authorised %q, the backend reads %q (%v)", asked.questions, meaning(info), err)
 		}
+		checkSameAttributes(t, got)
 	})
 }
 
-// recordingAuthorizer allows everything and keeps what it was asked.
-type recordingAuthorizer struct{ questions []string }
-
-func (n *recordingAuthorizer) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	n.questions = append(n.questions, strings.Join([]string{a.GetVerb(), a.GetAPIGroup(), a.GetAPIVersion(), a.GetNamespace(),
-		a.GetResource(), a.GetSubresource(), a.GetName(), a.GetPath()}, "|"))
-	return authorizer.DecisionAllow, "", nil
-}
-
-func meaning(i *apirequest.RequestInfo) string {
-	return strings.Join([]string{i.Verb, i.APIGroup, i.APIVersion, i.Namespace, i.Resource, i.Subresource, i.Name, i.Path}, "|")
-}
-		checkSameAttributes(t, got)
 // checkSameAttributes checks that a backend that does not decode the path reads the same authorization attributes in it.
 func checkSameAttributes(t *testing.T, r *http.Request) {
 	t.Helper()
@@ -327,3 +338,15 @@ func TestA17CustomMetricsPathIsCanonicalized(t *testing.T) {
 	}
 }
 
+// recordingAuthorizer allows everything and keeps what it was asked.
+type recordingAuthorizer struct{ questions []string }
+
+func (n *recordingAuthorizer) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	n.questions = append(n.questions, strings.Join([]string{a.GetVerb(), a.GetAPIGroup(), a.GetAPIVersion(), a.GetNamespace(),
+		a.GetResource(), a.GetSubresource(), a.GetName(), a.GetPath()}, "|"))
+	return authorizer.DecisionAllow, "", nil
+}
+
+func meaning(i *apirequest.RequestInfo) string {
+	return strings.Join([]string{i.Verb, i.APIGroup, i.APIVersion, i.Namespace, i.Resource, i.Subresource, i.Name, i.Path}, "|")
+}

@@ -41,6 +41,8 @@ type ChainConfig struct {
 	UpgradesNeedCreate bool
 	// CORSAllowedOrigins are regular expressions of origins that browsers may call from. Default none.
 	CORSAllowedOrigins []string
+	// AnyOrigin accepts WebSockets whatever their Origin, for a server that only API servers can use: no page has their certificate.
+	AnyOrigin bool
 	// GoawayChance asks this part of the requests over HTTP/2 to come by another connection next time. Default 0.
 	GoawayChance float64
 	// GoawayInterval is the least time between two such requests. Default 0: the chance alone decides.
@@ -71,7 +73,7 @@ type ChainConfig struct {
 
 // chainFilters is the chain in the order a request meets it.
 func chainFilters(c ChainConfig) ([]filters.Filter, error) {
-	cors, err := corsFilter(c.CORSAllowedOrigins)
+	cors, err := corsFilter(c.CORSAllowedOrigins, c.AnyOrigin)
 	if err != nil {
 		return nil, err
 	}

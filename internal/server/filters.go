@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -163,12 +162,9 @@ func requestTimeout(r *http.Request, limit time.Duration) (time.Duration, error)
 	return timeout, nil
 }
 
-// corsFilter answers browsers of the allowed origins. With none allowed, no header is ever added.
-//
-// Browsers ask no server before they open a websocket to another origin, and send a client certificate along. So one
-// from a page that is neither ours nor of an allowed origin is refused (attack row A30). Other clients send no Origin,
-// or ours.
-func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
+// corsFilter answers browsers of the allowed origins. With none allowed, no header is ever added. It rejects WebSockets of pages whose
+// origin filters.MayUpgrade does not trust, unless anyOrigin is true.
+func corsFilter(allowed []string, anyOrigin bool) (func(http.Handler) http.Handler, error) {
 	var patterns []*regexp.Regexp
 	for _, text := range allowed {
 		p, err := regexp.Compile(text)
@@ -177,15 +173,12 @@ func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
 		}
 		patterns = append(patterns, p)
 	}
+	isAllowed := func(origin string) bool {
+		return slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return p.MatchString(origin) })
+	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			origin := firstValue(r.Header, "Origin")
-			known := origin == ""
-			for _, p := range patterns {
-				if origin == "" || !p.MatchString(origin) {
-					continue
-				}
-				known = true
+			if origin := firstValue(r.Header, "Origin"); origin != "" && isAllowed(origin) {
 				h := w.Header()
 				h.Set("Access-Control-Allow-Origin", origin)
 				h.Add("Vary", "Origin")
@@ -197,9 +190,8 @@ func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
 					w.WriteHeader(http.StatusNoContent)
 					return
 				}
-				break
 			}
-			if !known && upgrades(r) && !sameHost(origin, r.Host) {
+			if !anyOrigin && upgrades(r) && !filters.MayUpgrade(r, isAllowed) {
 				respond.Error(w, r, apierrors.NewForbidden(noResource, "",
 					errors.New("pages of this origin must not open websockets here; --cors-allowed-origins lists those that may")))
 				return
@@ -211,12 +203,6 @@ func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
 
 // upgrades reports whether a request asks for another protocol on its connection.
 func upgrades(r *http.Request) bool { return r.ProtoMajor == 1 && len(r.Header["Upgrade"]) > 0 }
-
-// sameHost reports whether a page of origin came from host. The scheme is not compared: some clients spell it wss.
-func sameHost(origin, host string) bool {
-	u, err := url.Parse(origin)
-	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
-}
 
 // authenticationFilter identifies the client. A credential that was presented and failed is 401, never anonymous.
 func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logger) func(http.Handler) http.Handler {

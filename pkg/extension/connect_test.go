@@ -135,6 +135,8 @@ func TestWebSocketsOfOtherSites(t *testing.T) {
 		code      int
 	}{
 		{"another site's script", http.Header{"Origin": {"https://evil.example"}}, http.StatusForbidden},
+		{"a page on a loopback host", http.Header{"Origin": {"http://localhost:8001"}}, http.StatusSwitchingProtocols},
+		{"a proxy that appends a loopback host", http.Header{"Origin": {"https://console.example", "http://localhost"}}, http.StatusSwitchingProtocols},
 		{"an origin that is none", http.Header{"Origin": {"null"}}, http.StatusForbidden},
 		{"another site behind a front door, which judges", http.Header{"Origin": {"https://front.example"}, "X-Forwarded-For": {"10.0.0.1"}}, http.StatusSwitchingProtocols},
 		{"a program", nil, http.StatusSwitchingProtocols},

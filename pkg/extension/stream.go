@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -19,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/respond"
 )
 
@@ -197,7 +196,7 @@ func (s *webSocketWriter) open(string) error {
 	header := http.Header{"Audit-Id": s.w.Header()["Audit-Id"]}
 	writeWarnings(s.r.Context(), header)
 	upgrader := websocket.Upgrader{
-		HandshakeTimeout: writeTimeout, CheckOrigin: sameOrigin,
+		HandshakeTimeout: writeTimeout, CheckOrigin: isTrustedOrigin,
 		Error: func(w http.ResponseWriter, r *http.Request, code int, reason error) {
 			err := apierrors.NewGenericServerResponse(code, "watch", schema.GroupResource{}, "", reason.Error(), 0, false)
 			err.ErrStatus.Message = "websocket: " + reason.Error()
@@ -251,13 +250,8 @@ func (s *webSocketWriter) close() {
 	_ = s.conn.Close()
 }
 
-// sameOrigin keeps another site's script from using the client certificate of a browser that reaches this server
-// directly. What comes through a front door has been judged there: no script can add X-Forwarded-For to a handshake.
-func sameOrigin(r *http.Request) bool {
-	origin := r.Header.Get("Origin")
-	if origin == "" || r.Header.Get("X-Forwarded-For") != "" {
-		return true
-	}
-	u, err := url.Parse(origin)
-	return err == nil && strings.EqualFold(u.Host, r.Host)
+// isTrustedOrigin keeps another site's script from using the client certificate of a browser that reaches this server
+// directly. A front door has checked the Origin of a request that it forwards: no script can add X-Forwarded-For to a handshake.
+func isTrustedOrigin(r *http.Request) bool {
+	return r.Header.Get("X-Forwarded-For") != "" || filters.MayUpgrade(r, nil)
 }
