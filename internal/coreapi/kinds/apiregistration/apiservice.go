@@ -32,11 +32,20 @@ import (
 
 // warnAPIService tells of a registration that takes a group-version away from a definition, or that leads nowhere yet.
 func warnAPIService(ctx context.Context, e *registry.Environment, obj runtime.Object) []string {
-	spec := &obj.(*apiregistrationv1.APIService).Spec
+	service := obj.(*apiregistrationv1.APIService)
+	spec := &service.Spec
 	if spec.Service == nil {
 		return nil
 	}
 	var warnings []string
+	if text, atOnce := warnManaged(e, service); atOnce {
+		return []string{text}
+	} else if text != "" {
+		warnings = append(warnings, text)
+	}
+	if service.Labels[managedLabel] == managedAlways { // warningsOfAPIService does not know whether it is reverted at once
+		warnings = append(warnings, apiServiceWarnings(spec)...)
+	}
 	if crd := definitionOf(e, spec.Group, spec.Version); crd != "" {
 		warnings = append(warnings, fmt.Sprintf("CustomResourceDefinition %s serves %s/%s too: while this APIService exists, "+
 			"requests for its objects go to service %s/%s, and its kinds are not in discovery; register another version, or "+
@@ -269,6 +278,9 @@ const builtInPriority = 17800
 // will happen and what to do instead. Nothing here is ever an error: existing manifests have to keep working.
 
 func warningsOfAPIService(s *apiregistrationv1.APIService) []string {
+	if s.Labels[managedLabel] == managedAlways && s.Spec.Service != nil {
+		return nil // warnAPIService has them, unless it is reverted at once
+	}
 	return apiServiceWarnings(&s.Spec)
 }
 
