@@ -76,6 +76,7 @@ func TestWhichReadsShareAResponse(t *testing.T) {
 		"extra that reads as a group":        {"Same", &user.DefaultInfo{Name: "alice", Groups: []string{"g", "h"}}, &user.DefaultInfo{Name: "alice", Groups: []string{"g"}, Extra: map[string][]string{"h": nil}}, get(path), get(path), false},
 		"another object":                     {"All", alice, alice, get(path + "/a"), get(path + "/b"), false},
 		"another spelling of the path":       {"All", alice, alice, get(path + "/a"), get(path + "/%61"), false},
+		"a slash that is escaped":            {"All", alice, alice, get(path + "/a/b/c%2Fd|"), get(path + "/a/b/c/d|"), false},
 		"another query":                      {"All", alice, alice, get(path + "?limit=1"), get(path + "?limit=2"), false},
 		"parameters in another order":        {"All", alice, alice, get(path + "?limit=1&labelSelector=a"), get(path + "?labelSelector=a&limit=1"), false},
 		"another format":                     {"All", alice, alice, get(path), get(path, "Accept", "application/yaml"), false},
