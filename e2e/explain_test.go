@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -23,10 +22,10 @@ func TestExplainEveryKind(t *testing.T) {
 		if _, err := kubectl("explain", "nodes", "--api-version", "metrics.k8s.io/v1"); err != nil {
 			return err // it is described a moment after it is served
 		}
-		listed, err = kubectl("api-resources", "--no-headers", "--verbs", "get")
-		if strings.Contains(listed, "Warning:") {
-			return errors.New(listed) // discovery does not know every extension server yet
+		if err := programs.CheckDiscovery(kubeconfig); err != nil {
+			return err
 		}
+		listed, err = kubectl("api-resources", "--no-headers", "--verbs", "get")
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -130,7 +130,7 @@ func (h *parts) shown(all []apidiscoveryv2.APIGroupDiscovery) []apidiscoveryv2.A
 	return kept
 }
 
-// staleWarning is what discovery warns of at a path, for OpenAPI: in the same words, which kubectl prints once.
+// staleWarning returns the warning of discovery about the group-version at a path, for its OpenAPI document.
 func (h *parts) staleWarning(path string) *remote.Warning {
 	if s := h.discovery.Current(); s != nil {
 		return s.Warning(path)

@@ -35,9 +35,9 @@ func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s = m.wait(r, s)
 		s.serveBoth(w, r)
 	case "/api/":
-		serve(w, r, s.core.legacy, s.legacyWarnings["/api"])
+		serve(w, r, s.core.legacy, nil)
 	case "/apis/":
-		serve(w, r, s.groups.legacy, s.legacyWarnings["/apis"])
+		serve(w, r, s.groups.legacy, nil)
 	default:
 		if gv, ok := groupVersionIn(path); ok {
 			s.serveVersion(w, r, gv)
@@ -53,10 +53,10 @@ func (s *Snapshot) serveBoth(w http.ResponseWriter, r *http.Request) {
 		// The chain has set no-cache, private, as for every request. Upstream sets public for this document: all authenticated
 		// users may read it, and it is revalidated by its ETag.
 		w.Header().Set("Cache-Control", "public")
-		d.aggregated.serve(w, r, mediaType, s.warnings[r.URL.Path])
+		d.aggregated.serve(w, r, mediaType, nil)
 		return
 	}
-	serve(w, r, d.legacy, s.legacyWarnings[r.URL.Path])
+	serve(w, r, d.legacy, nil)
 }
 
 func (s *Snapshot) pair(path string) pair {
@@ -126,14 +126,14 @@ func (m *Merger) wait(r *http.Request, s *Snapshot) *Snapshot {
 	return s
 }
 
-// holds reports whether the client has this snapshot's document, with the warning of now.
+// holds reports whether the client has this snapshot's document.
 func (s *Snapshot) holds(r *http.Request) bool {
 	d := s.pair(r.URL.Path)
-	wanted, warnings := d.legacy, s.legacyWarnings
+	wanted := d.legacy
 	if _, ok := negotiateAggregated(accept(r)); ok {
-		wanted, warnings = d.aggregated, s.warnings
+		wanted = d.aggregated
 	}
-	return respond.ETagMatches(r, warnings[r.URL.Path].ETag(wanted.etag))
+	return respond.ETagMatches(r, wanted.etag)
 }
 
 // serve serves a document that has only one form.

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"sync"
@@ -93,11 +94,13 @@ func (s *Snapshot) Synced() bool { return s.synced }
 // RESTMapper maps the kinds and resources of this snapshot, including those of dead backends.
 func (s *Snapshot) RESTMapper() meta.RESTMapper { return s.mapper() }
 
-// Warning is about the stale group-versions at or below a path, which clients leave out. The path is "/", "/api", "/apis",
-// "/apis/<group>" or that of a group-version. Nil: nothing is stale there.
+// Warning returns the warning of the document at a path, which is that of a group-version. Nil: it is not stale.
+//
+// The documents at /api, /apis and /openapi have no warning. Every client reads them, and kubectl --warnings-as-errors would fail because
+// of an APIService that its request is not about.
 func (s *Snapshot) Warning(path string) *remote.Warning { return s.warnings[path] }
 
-// newWarnings makes the warnings of every path about the group-versions that clients leave out.
+// newWarnings makes the warnings about the group-versions that clients leave out, by the path of the group-version and of its group.
 func newWarnings(gvs []GroupVersion, leftOut func(GroupVersion) bool) map[string]*remote.Warning {
 	var stale map[string][]remote.StaleAPIService
 	for _, g := range gvs {
@@ -110,7 +113,7 @@ func newWarnings(gvs []GroupVersion, leftOut func(GroupVersion) bool) map[string
 		why := remote.StaleAPIService{Name: g.APIService, Unavailable: g.unavailable, Reason: g.Reason, Since: g.since}
 		at := pathOf(g.GroupVersion)
 		stale[at] = append(stale[at], why)
-		for at != "/" {
+		if g.Group != "" { // the document above a core version is /api
 			at = path.Dir(at)
 			stale[at] = append(stale[at], why)
 		}
@@ -243,14 +246,10 @@ func (s *Snapshot) sameDocuments(other *Snapshot) bool {
 	return other != nil && s.synced == other.synced && s.core == other.core && s.groups == other.groups
 }
 
-// sameWarnings reports whether clients that wait for a change would see the same warnings.
+// sameWarnings reports whether both snapshots have the same warnings.
 func (s *Snapshot) sameWarnings(other *Snapshot) bool {
-	for _, root := range []string{"/api", "/apis"} {
-		if s.warnings[root].Text() != other.warnings[root].Text() || s.legacyWarnings[root].Text() != other.legacyWarnings[root].Text() {
-			return false
-		}
-	}
-	return true
+	same := func(a, b *remote.Warning) bool { return a.Text() == b.Text() }
+	return maps.EqualFunc(s.warnings, other.warnings, same) && maps.EqualFunc(s.legacyWarnings, other.legacyWarnings, same)
 }
 
 func isStale(g GroupVersion) bool { return g.Freshness == apidiscoveryv2.DiscoveryFreshnessStale }

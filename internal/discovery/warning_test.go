@@ -35,10 +35,8 @@ func warnedOf(t *testing.T, response *http.Response) string {
 }
 
 const (
-	widgetsAreDead  = "APIService v1.example.com is unavailable (FailedDiscoveryCheck since 2026-11-23T18:00:00Z): its resources are left out"
-	bothAreDead     = "APIService v1.example.com is unavailable (FailedDiscoveryCheck since 2026-11-23T18:00:00Z); APIService v1beta1.metrics.k8s.io is unavailable (MissingEndpoints since 2026-11-23T18:00:00Z): their resources are left out"
-	metricsAreDead  = "APIService v1beta1.metrics.k8s.io is unavailable (MissingEndpoints since 2026-11-23T18:00:00Z): its resources are left out"
-	newNotAnswering = "APIService v1.example.com is stale (the backend has not answered yet): its resources are left out"
+	widgetsAreDead = "APIService v1.example.com is unavailable (FailedDiscoveryCheck since 2026-11-23T18:00:00Z): its resources are left out"
+	metricsAreDead = "APIService v1beta1.metrics.k8s.io is unavailable (MissingEndpoints since 2026-11-23T18:00:00Z): its resources are left out"
 )
 
 // die makes a route that of a dead backend.
@@ -57,14 +55,15 @@ func deadEnv(t testing.TB) *env {
 	return newEnv(t, keep, routes(gadgets, metrics)...).run(t)
 }
 
-// Aggregated discovery warns of what is Stale; legacy discovery of each group-version whose own list of resources fails.
+// Only the document of a group has a Warning. kubectl reads the merged documents for every command, and --warnings-as-errors would fail
+// because of an unrelated APIService.
 func TestWarningsByDocument(t *testing.T) {
 	h := deadEnv(t)
 	for name, c := range map[string]struct{ path, accept, want string }{
-		"aggregated":                     {"/apis", acceptJSON, widgetsAreDead},
-		"aggregated, protobuf":           {"/apis", acceptProtobuf, widgetsAreDead},
-		"legacy":                         {"/apis", "application/json", bothAreDead},
-		"legacy with a slash":            {"/apis/", acceptJSON + ",*/*", bothAreDead},
+		"aggregated":                     {"/apis", acceptJSON, ""},
+		"aggregated, protobuf":           {"/apis", acceptProtobuf, ""},
+		"legacy":                         {"/apis", "application/json", ""},
+		"legacy with a slash":            {"/apis/", acceptJSON + ",*/*", ""},
 		"core, aggregated":               {"/api", acceptJSON, ""},
 		"core, legacy":                   {"/api", "application/json", ""},
 		"its group":                      {"/apis/example.com", "application/json", widgetsAreDead},
@@ -88,104 +87,85 @@ func TestWarningOfADeadCoreVersion(t *testing.T) {
 	die(&core, "ServiceNotFound")
 	h := newEnv(t, newMemory(), routes(core)...).run(t)
 	want := "APIService v2. is unavailable (ServiceNotFound since 2026-11-23T18:00:00Z): its resources are left out"
-	for _, accept := range []string{acceptJSON, "application/json"} {
-		if got := warnedOf(t, h.get(t, "/api", "Accept", accept)); got != want {
-			t.Errorf("/api warns of %q", got)
-		}
-		if got := warnedOf(t, h.get(t, "/apis", "Accept", accept)); got != "" {
-			t.Errorf("/apis warns of %q", got)
+	for _, path := range []string{"/api", "/apis"} {
+		for _, accept := range []string{acceptJSON, "application/json"} {
+			if got := warnedOf(t, h.get(t, path, "Accept", accept)); got != "" {
+				t.Errorf("%s warns of %q, want no Warning", path, got)
+			}
 		}
 	}
-	if h.Current().Warning("/").Text() != want || h.Current().Warning("/api/v2").Text() != want || h.Current().Warning("/apis") != nil {
-		t.Error("the snapshot warns of something else")
+	for path, want := range map[string]string{"/api/v2": want, "/api": "", "/apis": "", "/": ""} {
+		if got := h.Current().Warning(path).Text(); got != want {
+			t.Errorf("Warning(%q) = %q, want %q", path, got, want)
+		}
 	}
 }
 
-// The documents stay when only the reason changes; the warning does not, nor may a cache keep the old one.
+const widgetsPath = "/apis/example.com"
+
+// The document of a group stays when only the reason changes. Its Warning does not, nor may a cache keep the old one.
 func TestWarningFollowsTheVerdict(t *testing.T) {
-	h := deadEnv(t)
-	for _, accept := range []string{acceptJSON, "application/json"} {
-		first := h.get(t, "/apis", "Accept", accept)
+	synctest.Test(t, func(t *testing.T) {
+		h := deadEnv(t)
+		defer h.stop()
+		synctest.Wait()
+		const accept = "application/json"
+		first := h.get(t, widgetsPath, "Accept", accept)
 		tag, body := first.Header.Get("ETag"), read(t, first)
-		held := h.get(t, "/apis", "Accept", accept, "If-None-Match", tag)
+		held := h.get(t, widgetsPath, "Accept", accept, "If-None-Match", tag)
 		if held.StatusCode != http.StatusNotModified || warnedOf(t, held) != "" {
-			t.Errorf("%s: held, it is answered with %d and %q", accept, held.StatusCode, held.Header["Warning"])
+			t.Errorf("held, it is answered with %d and %q, want 304 without a Warning", held.StatusCode, held.Header["Warning"])
 		}
-		h.change(func(table *remote.Table) {
-			for i := range table.Routes {
-				if table.Routes[i].GroupVersion == gvGadgets {
-					table.Routes[i].Reason, table.Routes[i].Since = "Reason"+tag[1:5], deadSince.Add(time.Hour)
-				}
-			}
-		})
-		untilWarned(t, h, accept, "v1.example.com is unavailable (Reason"+tag[1:5]+" since 2026-11-23T19:00:00Z)")
-		after := h.get(t, "/apis", "Accept", accept, "If-None-Match", tag)
-		if after.StatusCode != http.StatusOK || string(read(t, after)) != string(body) {
-			t.Errorf("%s: the document with the old warning is answered with %d", accept, after.StatusCode)
+		merged := h.get(t, "/apis", "Accept", accept).Header.Get("ETag")
+		changeVerdict(h, func(r *remote.Route) { r.Reason, r.Since = "ServiceNotFound", deadSince.Add(time.Hour) })
+		after := h.get(t, widgetsPath, "Accept", accept, "If-None-Match", tag)
+		const want = "v1.example.com is unavailable (ServiceNotFound since 2026-11-23T19:00:00Z)"
+		if got := warnedOf(t, after); after.StatusCode != http.StatusOK || !strings.Contains(got, want) || string(read(t, after)) != string(body) {
+			t.Errorf("the document with the old Warning is answered with %d and %q, want 200, %q and the same body", after.StatusCode, got, want)
 		}
-	}
-	// It answers probes again, and legacy clients can use it before its documents have been fetched.
+		if got := h.get(t, "/apis", "Accept", accept, "If-None-Match", merged); got.StatusCode != http.StatusNotModified {
+			t.Errorf("the merged document is answered with %d, want 304", got.StatusCode)
+		}
+		changeVerdict(h, func(r *remote.Route) { r.Available, r.Reason, r.Since = true, "", time.Time{} })
+		last := h.get(t, widgetsPath, "Accept", accept)
+		if got, tag := warnedOf(t, last), last.Header.Get("ETag"); got != "" || len(tag) != 130 {
+			t.Errorf("after the outage the Warning is %q and the tag %q, want no Warning and a hash alone", got, tag)
+		}
+	})
+}
+
+// changeVerdict changes the route of the widgets, and waits in a synctest bubble until the documents have been merged.
+func changeVerdict(h *env, change func(*remote.Route)) {
 	h.change(func(table *remote.Table) {
 		for i := range table.Routes {
-			if r := &table.Routes[i]; !r.Local {
-				r.Available, r.Reason, r.Since = true, "", time.Time{}
+			if table.Routes[i].GroupVersion == gvGadgets {
+				change(&table.Routes[i])
 			}
 		}
 	})
-	untilWarned(t, h, acceptJSON, newNotAnswering)
-	if got := warnedOf(t, h.get(t, "/apis", "Accept", "application/json")); got != "" {
-		t.Errorf("legacy discovery still warns of %q", got)
-	}
-	if tag := h.get(t, "/apis", "Accept", "application/json").Header.Get("ETag"); len(tag) != 130 {
-		t.Errorf("without a warning the tag is %s", tag)
-	}
+	time.Sleep(time.Second) // of the bubble's clock: merging pauses between two changes
+	synctest.Wait()
 }
 
-func untilWarned(t *testing.T, h *env, accept, want string) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		replaced := h.Changed()
-		got := warnedOf(t, h.get(t, "/apis", "Accept", accept))
-		if strings.Contains(got, want) {
-			return
-		}
-		select {
-		case <-replaced:
-		case <-time.After(time.Until(deadline)):
-			t.Fatalf("it warns of %q, want %q", got, want)
-		}
-	}
-}
-
-// Somebody who waits for a change learns that the reason has changed.
-func TestWaitForAWarning(t *testing.T) {
+// A client that waits for another document is not woken up by another reason.
+func TestAnotherReasonIsNoOtherDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := deadEnv(t)
+		defer h.stop()
 		synctest.Wait()
 		tag := h.get(t, "/apis", "Accept", acceptJSON).Header.Get("ETag")
-		if unchanged := h.get(t, "/apis?wait=3", "Accept", acceptJSON, "If-None-Match", tag); unchanged.StatusCode != http.StatusNotModified || warnedOf(t, unchanged) != "" {
-			t.Errorf("without a change it is %d, %v", unchanged.StatusCode, unchanged.Header)
-		}
 		answer := make(chan *http.Response)
 		go func() { answer <- h.get(t, "/apis?wait=30", "Accept", acceptJSON, "If-None-Match", tag) }()
 		synctest.Wait()
-		h.change(func(table *remote.Table) {
-			for i := range table.Routes {
-				if table.Routes[i].GroupVersion == gvGadgets {
-					table.Routes[i].Reason = "ServiceNotFound"
-				}
-			}
-		})
-		if got := <-answer; got.StatusCode != http.StatusOK || !strings.Contains(warnedOf(t, got), "ServiceNotFound") {
-			t.Errorf("it is %d with %q", got.StatusCode, got.Header["Warning"])
+		changeVerdict(h, func(r *remote.Route) { r.Reason = "ServiceNotFound" })
+		if got := <-answer; got.StatusCode != http.StatusNotModified {
+			t.Errorf("status %d, want 304", got.StatusCode)
 		}
-		h.stop()
 	})
 }
 
-// client-go hands every warning to its handler, once for each of its two requests that has one.
-func TestClientsAreWarned(t *testing.T) {
+// kubectl and client-go read the merged documents before a request for any resource.
+func TestClientsAreNotWarnedOfOtherGroups(t *testing.T) {
 	h := deadEnv(t)
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
@@ -197,12 +177,8 @@ func TestClientsAreWarned(t *testing.T) {
 			if _, err := client.ServerGroups(); err != nil {
 				t.Fatal(err)
 			}
-			want := widgetsAreDead
-			if legacy {
-				want = bothAreDead
-			}
-			if len(heard.texts) != 1 || heard.texts[0] != want {
-				t.Errorf("it was warned of %q", heard.texts)
+			if len(heard.texts) != 0 {
+				t.Errorf("warned of %q, want no Warning", heard.texts)
 			}
 		})
 	}
@@ -227,17 +203,21 @@ func TestWarningsCostARequestLittle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := newSnapshot(e, nil, cityOf(100, stale), true, "")
+		city := cityOf(100, stale)
+		for i := range stale {
+			city[i].unavailable = true
+		}
+		s, err := newSnapshot(e, nil, city, true, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (s.warnings == nil) != (stale == 0) {
-			t.Fatalf("warnings with %d stale: %v", stale, s.warnings)
+		if (s.legacyWarnings == nil) != (stale == 0) {
+			t.Fatalf("warnings with %d stale: %v", stale, s.legacyWarnings)
 		}
 		m := &Merger{}
 		m.current.Store(s)
-		r := httptest.NewRequest(http.MethodGet, "/apis", nil)
-		r.Header.Set("Accept", acceptJSON)
+		r := httptest.NewRequest(http.MethodGet, "/apis/group-0000.example.com", nil)
+		r.Header.Set("Accept", "application/json")
 		return testing.AllocsPerRun(100, func() { m.ServeHTTP(&nobody{header: http.Header{}}, r) })
 	}
 	none, some := allocations(0), allocations(50)
@@ -282,8 +262,8 @@ func TestControllersWithADeadBackend(t *testing.T) {
 					t.Errorf("%s: the others are %v", controller, names(lists))
 				}
 			}
-			if (len(heard.texts) == 0) != current {
-				t.Errorf("warned of %q", heard.texts)
+			if len(heard.texts) != 0 {
+				t.Errorf("warned of %q, want no Warning", heard.texts)
 			}
 		})
 	}

@@ -48,8 +48,8 @@ type Config struct {
 	// Routes returns the current table, Changed a channel that is closed when there is another one.
 	Routes  func() remote.Table
 	Changed func() <-chan struct{}
-	// Warning returns what clients are warned of with the document of a path, "/apis/example.com/v1" for instance, or with one
-	// about everything, "/". It must not block. Default nil: they are not warned.
+	// Warning returns the warning of the document of a path, such as "/apis/example.com/v1". It must not block. Default nil: no document
+	// has one.
 	Warning func(path string) *remote.Warning
 	// BackendEvents tells of backends that may serve other documents than before. Default nil: nobody tells.
 	BackendEvents *transport.Events

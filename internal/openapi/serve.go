@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/respond"
 )
 
@@ -32,7 +31,7 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == "/openapi/v2" {
-		p.v2.serve(w, r, p.cfg.Warning("/"))
+		p.v2.serve(w, r)
 		return
 	}
 	path := strings.TrimPrefix(r.URL.Path, "/openapi/v3")
@@ -43,7 +42,7 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			respond.Error(w, r, err)
 			return
 		}
-		p.cfg.Warning("/").Serve(w, r, served)
+		served.Serve(w, r)
 	case ok && strings.HasPrefix(path, "/"):
 		p.serve(w, r, d)
 	default:
@@ -64,8 +63,7 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	} else if asked != "" {
-		// The document of a hash never changes, so that clients may cache it. They would keep a warning as long, so it has none;
-		// whoever knows the hash has the index, which has.
+		// The document of a hash never changes, so that clients may cache it. They would keep a warning as long, so it has none.
 		warning = nil
 		served.CacheControl = "public, immutable"
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
@@ -84,7 +82,7 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 }
 
 // serve serves the version 2 document.
-func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request, warning *remote.Warning) {
+func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request) {
 	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobufV2)
 	if !ok {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobufV2))
@@ -99,7 +97,7 @@ func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request, warning *rem
 	if mediaType == mediaProtobufV2 {
 		served.MakeGzip = func() ([]byte, error) { return s.asProtobuf(e) }
 	}
-	warning.Serve(w, r, &served)
+	served.Serve(w, r)
 }
 
 // negotiate returns JSON or protobuf, whichever the clause with the highest weight requests, the first among equals.

@@ -93,11 +93,7 @@ func perform(built, home string) (shown []line, err error) {
 		if _, err := kubectl("top", "nodes"); err != nil {
 			return err
 		}
-		out, err := kubectl("api-resources")
-		if strings.Contains(out, "Warning:") {
-			return errors.New(out) // discovery does not know every extension server yet
-		}
-		return err
+		return programs.CheckDiscovery(kubeconfig)
 	}); err != nil {
 		return nil, err
 	}
