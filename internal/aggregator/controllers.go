@@ -228,7 +228,7 @@ func garbageDiscovery(snapshot *discovery.Snapshot, table *apiservice.Table) *ga
 		keeps := true
 		if route, ok := table.Lookup(gv.GroupVersion); ok && !route.Local {
 			keeps = !route.Options.NonPersistent
-			g.Known = g.Known || !keeps
+			g.Known = g.Known || !keeps || route.HasReadOnlyDefinition()
 			if !route.Reachable() {
 				g.Current, g.Reason = false, route.Condition.Reason
 			}
@@ -316,6 +316,7 @@ func (h *parts) servedByBackends(gv discovery.GroupVersion, route *apiservice.Ro
 			h.addAPIService(&served, part)
 		}
 		served.UID, served.NonPersistent, served.FinalizeAfter = route.UID, route.Options.NonPersistent, route.Options.FinalizeAfter
+		served.Known = served.Known || route.HasReadOnlyDefinition()
 		out = append(out, served)
 	}
 	return out
@@ -325,6 +326,7 @@ func (h *parts) servedByBackends(gv discovery.GroupVersion, route *apiservice.Ro
 // it says so too, takes precedence: it outlives a restart and is the same for all replicas.
 func (h *parts) addAPIService(served *namespaces.GroupVersion, route *apiservice.Route) {
 	served.UID, served.NonPersistent, served.FinalizeAfter = route.UID, route.Options.NonPersistent, route.Options.FinalizeAfter
+	served.Known = served.Known || route.HasReadOnlyDefinition()
 	if s := route.Service; s != nil {
 		served.Service = types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 	}

@@ -30,7 +30,8 @@ const (
 	// ConvertAnnotation lists the conversions that this server does for backends that cannot: table, metadata.
 	ConvertAnnotation = "portico.dev/convert"
 	// NonPersistentAnnotation set to "true" says that the backend stores nothing: it computes what it lists, so that no
-	// namespace deletion has to wait for it.
+	// namespace deletion has to wait for it. Set to "false" it says that metrics.k8s.io, custom.metrics.k8s.io or
+	// external.metrics.k8s.io may store objects at this backend before its resources have been discovered.
 	NonPersistentAnnotation = "portico.dev/non-persistent"
 	// FinalizeAfterAnnotation is how long the deletion of a namespace waits for a dead backend before the namespace is
 	// finalized without it and a cleanup debt is recorded.
@@ -53,6 +54,8 @@ type Options struct {
 	ConvertTable, ConvertMetadata bool
 	// NonPersistent backends store no objects.
 	NonPersistent bool
+	// Persistent backends may store objects until discovery shows their resources, whatever the definition of their API.
+	Persistent bool
 	// FinalizeAfter is how long a namespace waits for the backend. Default 0: as long as it takes.
 	FinalizeAfter time.Duration
 	// CurrentWhenUnavailable keeps the last-known resources Current in discovery while the backend is dead. Default: Stale, if
@@ -116,6 +119,7 @@ func parseOptions(annotations map[string]string) (o Options, wrong []string) {
 			}
 		}
 	}
+	o.Persistent = strings.TrimSpace(annotations[NonPersistentAnnotation]) == "false"
 	if reject {
 		o.InitialEvents = InitialEventsReject
 	}
@@ -158,6 +162,17 @@ func parseOptions(annotations map[string]string) (o Options, wrong []string) {
 		}
 	}
 	return o, wrong
+}
+
+// readOnlyGroups are the API groups whose definitions in k8s.io/metrics have only the verbs get and list. Groups of other
+// projects are not in the list, because their definitions may get more verbs in any release.
+var readOnlyGroups = []string{"metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"}
+
+// HasReadOnlyDefinition reports whether the API definition of the group-version has no resource that can be deleted, and
+// no annotation overrides that. It applies until discovery has shown the resources of the backend: a backend that serves
+// a resource with the verb delete in such a group may store objects.
+func (r *Route) HasReadOnlyDefinition() bool {
+	return !r.Options.Persistent && slices.Contains(readOnlyGroups, r.GroupVersion.Group)
 }
 
 // listOf splits a comma-separated list, sorted and without duplicates.

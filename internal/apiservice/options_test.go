@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestAnnotations(t *testing.T) {
@@ -36,6 +38,7 @@ func TestAnnotations(t *testing.T) {
 		{name: "a wait into the past", annotations: map[string]string{FinalizeAfterAnnotation: "-10m"}, wrong: []string{FinalizeAfterAnnotation}},
 		{name: "a wait of a lifetime", annotations: map[string]string{FinalizeAfterAnnotation: "1000000h"}, wrong: []string{FinalizeAfterAnnotation}},
 		{name: "neither persistent nor not", annotations: map[string]string{NonPersistentAnnotation: "maybe"}, wrong: []string{NonPersistentAnnotation}},
+		{name: "persistent", annotations: map[string]string{NonPersistentAnnotation: " false"}, want: Options{Persistent: true}},
 		{name: "a freshness that there is not", annotations: map[string]string{DiscoveryWhenUnavailableAnnotation: "fresh"}, wrong: []string{DiscoveryWhenUnavailableAnnotation + `: "fresh" is neither current nor stale`}},
 		{name: "switched off", annotations: map[string]string{DiscoveryWhenUnavailableAnnotation: "stale", RejectSendInitialEventsAnnotation: "false", ConvertAnnotation: "", LongRunningAnnotation: " , "}},
 		{name: "initial events are passed on", annotations: map[string]string{InitialEventsAnnotation: "pass"}, want: Options{InitialEvents: InitialEventsPass}},
@@ -84,5 +87,33 @@ func TestAnnotations(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestReadOnlyGroupsStoreNothingByDefinition(t *testing.T) {
+	for _, tt := range []struct {
+		group      string
+		annotation string
+		want       bool
+	}{
+		{group: "metrics.k8s.io", want: true},
+		{group: "custom.metrics.k8s.io", want: true},
+		{group: "external.metrics.k8s.io", want: true},
+		{group: "metrics.k8s.io", annotation: "true", want: true},
+		{group: "metrics.k8s.io", annotation: "maybe", want: true},
+		{group: "metrics.k8s.io", annotation: "false", want: false},
+		{group: "shop.example.com", want: false},
+		{group: "metrics.example.com", want: false},
+		{group: "", want: false},
+	} {
+		annotations := map[string]string{}
+		if tt.annotation != "" {
+			annotations[NonPersistentAnnotation] = tt.annotation
+		}
+		options, _ := parseOptions(annotations)
+		route := &Route{GroupVersion: schema.GroupVersion{Group: tt.group, Version: "v1"}, Options: options}
+		if got := route.HasReadOnlyDefinition(); got != tt.want {
+			t.Errorf("HasReadOnlyDefinition() of group %q with annotation %q = %v, want %v", tt.group, tt.annotation, got, tt.want)
+		}
 	}
 }
