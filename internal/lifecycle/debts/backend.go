@@ -143,6 +143,9 @@ func deleteObjects(ctx context.Context, client metadata.Interface, d Debt, r Res
 	if !r.Served && apierrors.IsNotFound(err) {
 		return nil // neither listed nor served: it is really gone
 	}
+	if apierrors.IsMethodNotSupported(err) {
+		return nil // it cannot be listed, and the deletion of a namespace does not wait for such a resource either
+	}
 	if err == nil {
 		err = errors.Join(failures...)
 	}

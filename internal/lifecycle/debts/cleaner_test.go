@@ -43,6 +43,7 @@ func TestWhatACleanupDeletes(t *testing.T) {
 			b.objects, b.answers = nil, on("/widgets", http.StatusNotFound)
 		}},
 		"a listed resource answers 404":   {object: old, change: fails("/widgets", http.StatusNotFound), trouble: "widgets in namespace gone: list:"},
+		"a listed resource answers 405":   {object: old, change: fails("/widgets", http.StatusMethodNotAllowed)},
 		"lists fail":                      {object: old, change: fails("/widgets", http.StatusInternalServerError), trouble: "list:"},
 		"discovery fails":                 {object: old, change: fails("/apis/shop.example.com/v1", http.StatusForbidden), trouble: "the backend answered 403"},
 		"it deletes and nothing happens":  {object: old, change: fails("/widgets/old", http.StatusOK), trouble: "1 objects are still there after their deletion"},
@@ -104,7 +105,7 @@ func forgets(resource string) func(*backend, *cleanerEnv) {
 func on(suffix string, code int) func(http.ResponseWriter, *http.Request) bool {
 	reasons := map[int]metav1.StatusReason{
 		http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusForbidden: metav1.StatusReasonForbidden,
-		http.StatusInternalServerError: metav1.StatusReasonInternalError,
+		http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusMethodNotAllowed: metav1.StatusReasonMethodNotAllowed,
 	}
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, suffix) {

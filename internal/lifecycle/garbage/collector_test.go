@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -198,6 +199,20 @@ func TestOrphansOfADeadBackendAreWaitedFor(t *testing.T) {
 		}
 		if kept := h.read(widgets, "red", "kept"); kept == nil || len(kept.OwnerReferences) > 0 {
 			t.Errorf("the dependent should be there without an owner: %v", kept)
+		}
+	})
+}
+
+func TestOrphaningDoesNotWaitForAResourceThatCannotBeListed(t *testing.T) {
+	noList := func(_ context.Context, verb string, at schema.GroupVersionResource, _ string) (*metav1.PartialObjectMetadata, error, bool) {
+		return nil, apierrors.NewMethodNotSupported(at.GroupResource(), verb), verb == "list"
+	}
+	withCollector(t, func(h *env) { h.faults = map[schema.GroupVersion]fault{widgets.GroupVersion(): noList} }, func(t *testing.T, h *env) {
+		h.create(configMaps, "red", "owner")
+		h.delete(configMaps, "red", "owner", metav1.DeletePropagationOrphan)
+		after(time.Minute)
+		if h.has(configMaps, "red", "owner") {
+			t.Error("the owner exists after a minute, want it deleted although LIST of widgets is answered 405")
 		}
 	})
 }

@@ -78,6 +78,11 @@ func (m *monitor) run(ctx context.Context) {
 // listAndWatch lists once and watches from there until an error.
 func (m *monitor) listAndWatch(ctx context.Context) error {
 	version, err := m.list(ctx)
+	if apierrors.IsMethodNotSupported(err) {
+		// Discovery lists the verb and the server does not have it. No dependent can be found there, so that deletions do
+		// not wait for a complete list.
+		m.graph.markSynced(m.resource)
+	}
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}

@@ -46,6 +46,9 @@ func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t
 	}
 	client := of.Resource(t.GroupVersionResource).Namespace(namespace)
 	had, err := w.countObjects(ctx, client, t)
+	if cannotList(err, t) {
+		t.List, err = false, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +79,15 @@ func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t
 		f.deleted = map[schema.GroupResource]int{t.GroupResource(): had}
 	}
 	return f, err
+}
+
+// cannotList reports whether a backend answered that a resource in its discovery document cannot be listed. As in
+// kube-controller-manager's namespace controller, nothing can be counted there then, and the namespace does not wait for
+// it. A 404 has to be a Status: any other comes from a proxy, or from a server that has not installed its paths yet. The
+// local groups list every resource that they serve.
+func cannotList(err error, t target) bool {
+	return t.apiService != "" && (apierrors.IsMethodNotSupported(err) ||
+		apierrors.IsNotFound(err) && !t.dropped && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse))
 }
 
 // countObjects counts the objects at a backend before the deletion.
@@ -124,8 +136,9 @@ func deleteEach(ctx context.Context, client metadata.ResourceInterface) error {
 	return errors.Join(failures...)
 }
 
-// countLeft counts what is left. A 404 for a resource in discovery is an error, not an empty list, or the objects of a
-// misbehaving backend would be orphaned. When the resource is really gone, discovery drops it a moment later.
+// countLeft counts what is left. A 404 that is not the answer of the resource's server is an error, not an empty list, or
+// the objects of a misbehaving backend would be orphaned: see cannotList. When the resource is really gone, discovery drops
+// it a moment later.
 func (w *contentDeleter) countLeft(ctx context.Context, client metadata.ResourceInterface, namespace string, t target) (*deletionResult, error) {
 	f := &deletionResult{finalizers: map[string]int{}}
 	held := 0

@@ -48,6 +48,16 @@ func only(verb string, gvr schema.GroupVersionResource, err error) func(context.
 	}
 }
 
+// anyVerb is a fault of all verbs of one resource.
+func anyVerb(gvr schema.GroupVersionResource, err error) func(context.Context, string, schema.GroupVersionResource) error {
+	return func(_ context.Context, _ string, g schema.GroupVersionResource) error {
+		if g == gvr {
+			return err
+		}
+		return nil
+	}
+}
+
 func TestNamespaceIsKept(t *testing.T) {
 	unavailable := apierrors.NewServiceUnavailable("APIService v1.shop.example.com is not available")
 	tests := map[string]struct {
@@ -131,7 +141,7 @@ func TestNamespaceIsKept(t *testing.T) {
 				contentRemaining: "True SomeResourcesRemain: Some resources are remaining: configmaps. has 1 resource instances",
 			},
 		},
-		"a resource that discovery lists answers 404": {
+		"a resource that discovery lists answers 404 without a Status": {
 			prepare: func(w *env) {
 				w.served = append(w.served, shop(nil))
 				gone := apierrors.NewGenericServerResponse(404, "list", widgets.GroupResource(), "", "", 0, true)
@@ -227,6 +237,19 @@ func TestNamespaceIsFinalized(t *testing.T) {
 				}
 				return nil
 			}
+		},
+		"list answers 405": func(w *env) {
+			w.served = append(w.served, shop(nil))
+			w.metadata.put(widgets, "doomed", "a")
+			w.metadata.fault = only("list", widgets, apierrors.NewMethodNotSupported(widgets.GroupResource(), "list"))
+		},
+		"list and deletecollection answer 405": func(w *env) {
+			w.served = append(w.served, shop(nil))
+			w.metadata.fault = anyVerb(widgets, apierrors.NewMethodNotSupported(widgets.GroupResource(), "list"))
+		},
+		"list answers 404 with a Status": func(w *env) {
+			w.served = append(w.served, shop(nil))
+			w.metadata.fault = anyVerb(widgets, apierrors.NewGenericServerResponse(404, "list", widgets.GroupResource(), "", "", 0, false))
 		},
 		"a resource can neither be listed nor deleted as a collection": func(w *env) {
 			w.served = append(w.served, shop(func(gv *GroupVersion) { gv.Resources = []Resource{{Name: "widgets"}} }))
