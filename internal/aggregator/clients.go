@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -17,6 +18,7 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
+	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/clients"
@@ -69,7 +71,7 @@ func (h *parts) requestInformers() {
 	}{
 		shared.Namespaces(), shared.ServiceAccounts(), shared.Pods(), shared.Secrets(), shared.Nodes(), shared.Services(),
 		shared.ResourceQuotas(),
-		shared.EndpointSlices(),
+		shared.EndpointSlices(), shared.Endpoints(),
 		shared.Roles(), shared.RoleBindings(), shared.ClusterRoles(), shared.ClusterRoleBindings(),
 		h.services.Apiregistration().V1().APIServices(),
 	} {
@@ -99,8 +101,11 @@ func trimInformerObjects() cache.TransformFunc {
 		if accessor, err := meta.Accessor(obj); err == nil {
 			accessor.SetManagedFields(nil)
 		}
-		if a, ok := obj.(*apiregistrationv1.APIService); ok {
-			a.Spec.CABundle = bundles.intern(a.Spec.CABundle)
+		switch o := obj.(type) {
+		case *apiregistrationv1.APIService:
+			o.Spec.CABundle = bundles.intern(o.Spec.CABundle)
+		case *corev1.Endpoints:
+			apiservice.TrimEndpoints(o)
 		}
 		return rbac.TransformBinding(obj), nil
 	}

@@ -86,12 +86,12 @@ const webhookConns = 256
 // findWebhook resolves a Service of webhooks in the same way as those of extension servers.
 func (h *parts) findWebhook(namespace, name string, port int32) (*transport.Spec, error) {
 	return apiservice.Services{
-		Services: h.informers.Services().Lister(), EndpointSlices: h.informers.EndpointSlices().Lister(),
+		Services: h.informers.Services().Lister(), EndpointSlices: h.informers.EndpointSlices().Lister(), Endpoints: h.informers.Endpoints().Lister(),
 		EndpointRouting: h.cfg.EnableAggregatorRouting,
 	}.Spec(namespace, name, port)
 }
 
-// followWebhooks tells webhookServices of changes of Services and EndpointSlices. The handlers end with the informers.
+// followWebhooks tells webhookServices of changes of Services, EndpointSlices and Endpoints. The handlers end with the informers.
 func (h *parts) followWebhooks() error {
 	service := func(obj any) {
 		if s, ok := withoutTombstone(obj).(*corev1.Service); ok {
@@ -103,10 +103,15 @@ func (h *parts) followWebhooks() error {
 			h.webhookServices.Refresh(s.Namespace, s.Labels[discoveryv1.LabelServiceName])
 		}
 	}
+	endpoints := func(obj any) {
+		if e, ok := withoutTombstone(obj).(*corev1.Endpoints); ok {
+			h.webhookServices.Refresh(e.Namespace, e.Name)
+		}
+	}
 	for _, follow := range []struct {
 		informer cache.SharedIndexInformer
 		changed  func(any)
-	}{{h.informers.Services().Informer(), service}, {h.informers.EndpointSlices().Informer(), slice}} {
+	}{{h.informers.Services().Informer(), service}, {h.informers.EndpointSlices().Informer(), slice}, {h.informers.Endpoints().Informer(), endpoints}} {
 		_, err := follow.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    follow.changed,
 			UpdateFunc: func(old, now any) { follow.changed(old); follow.changed(now) }, // a slice may move to another Service

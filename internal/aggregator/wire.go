@@ -195,7 +195,7 @@ func (h *parts) wireRoutes() (err error) {
 	h.debts = debts.NewStore(h.store, h.log)
 	h.apiservices = apiservice.New(apiservice.Config{
 		Client: h.aggregator.ApiregistrationV1().APIServices(), APIServices: h.services.Apiregistration().V1().APIServices(),
-		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(),
+		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(), Endpoints: h.informers.Endpoints(),
 		Transport: h.transport, Local: h.visible(), CRDs: h.core.CRDs(), APIRoutes: &h.apiRoutes, EndpointRouting: c.EnableAggregatorRouting,
 		WithoutEtcd: func() bool { _, without := h.withoutEtcd(); return without },
 		Peers:       h.replicas.Section(store.VerdictSection), Hops: h.hops, Replica: h.replicas.Name(), Events: h.clients.CoreV1().Events(metav1.NamespaceDefault),

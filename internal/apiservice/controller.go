@@ -46,6 +46,9 @@ type Config struct {
 	APIServices    Informer[aggregatorlisters.APIServiceLister]
 	Services       Informer[corelisters.ServiceLister]
 	EndpointSlices Informer[discoverylisters.EndpointSliceLister]
+	// Endpoints, if set, are used for Services without selector and EndpointSlices, where no kube-controller-manager mirrors
+	// them. The informer should apply TrimEndpoints. Default nil: EndpointSlices only.
+	Endpoints Informer[corelisters.EndpointsLister]
 	// CRDs, if set, are the definitions whose group-versions this server serves. Default nil: none, and APIServices that
 	// were kept for CRDs are deleted.
 	CRDs Informer[apiextensionslisters.CustomResourceDefinitionLister]
@@ -138,6 +141,11 @@ func New(cfg Config) *Controller {
 	cfg.APIServices.Informer()
 	cfg.Services.Informer()
 	cfg.EndpointSlices.Informer()
+	var endpoints corelisters.EndpointsLister
+	if cfg.Endpoints != nil {
+		cfg.Endpoints.Informer()
+		endpoints = cfg.Endpoints.Lister()
+	}
 	if cfg.BackendEvents == nil {
 		cfg.BackendEvents = new(transport.Events)
 	}
@@ -148,6 +156,7 @@ func New(cfg Config) *Controller {
 		resolver: &resolver{
 			services:        cfg.Services.Lister(),
 			slices:          cfg.EndpointSlices.Lister(),
+			endpoints:       endpoints,
 			endpointRouting: cfg.EndpointRouting,
 		},
 		local:    newLocalAPIServices(cfg.Local, crds),

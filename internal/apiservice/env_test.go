@@ -123,6 +123,7 @@ func (h *env) build(opts ...option) {
 	watched(&wg, &h.api.Fake, h.api.Tracker(), "apiservices")
 	watched(&wg, &h.core.Fake, h.core.Tracker(), "services")
 	watched(&wg, &h.core.Fake, h.core.Tracker(), "endpointslices")
+	watched(&wg, &h.core.Fake, h.core.Tracker(), "endpoints")
 	watched(&wg, &h.crds.Fake, h.crds.Tracker(), "customresourcedefinitions")
 
 	api := aggregatorinformers.NewSharedInformerFactory(h.api, 0)
@@ -134,6 +135,7 @@ func (h *env) build(opts ...option) {
 		APIServices:     api.Apiregistration().V1().APIServices(),
 		Services:        core.Core().V1().Services(),
 		EndpointSlices:  core.Discovery().V1().EndpointSlices(),
+		Endpoints:       core.Core().V1().Endpoints(),
 		CRDs:            crds.Apiextensions().V1().CustomResourceDefinitions(),
 		Local:           []schema.GroupVersion{{Version: "v1"}, {Group: "apps", Version: "v1"}, ownGroupVersion},
 		EndpointRouting: true,

@@ -270,6 +270,9 @@ func (c *Controller) subscribe(ctx context.Context) (stop func(), synced bool, e
 	subscribe(c.cfg.APIServices.Informer(), handler[*apiregistrationv1.APIService]{c.apiServiceEvent})
 	subscribe(c.cfg.Services.Informer(), handler[*corev1.Service]{c.serviceEvent})
 	subscribe(c.cfg.EndpointSlices.Informer(), handler[*discoveryv1.EndpointSlice]{c.endpointSliceEvent})
+	if c.cfg.Endpoints != nil {
+		subscribe(c.cfg.Endpoints.Informer(), handler[*corev1.Endpoints]{c.endpointsEvent})
+	}
 	if c.cfg.APIRoutes != nil {
 		subscribe(c.cfg.APIRoutes.Informer, handler[*v1alpha1.APIRoute]{c.apiRouteEvent})
 	}

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
@@ -25,6 +24,8 @@ const defaultServicePort = 443
 type resolver struct {
 	services corelisters.ServiceLister
 	slices   discoverylisters.EndpointSliceLister
+	// endpoints are read for Services without EndpointSlices; nil: never.
+	endpoints corelisters.EndpointsLister
 	// endpointRouting resolves to endpoints; otherwise to the cluster IP of Services that have one.
 	endpointRouting bool
 }
@@ -103,7 +104,11 @@ func (r *resolver) inCluster(service *corev1.Service, port int32) ([]transport.E
 		return address, nil
 	}
 
-	found, err := r.slices.EndpointSlices(service.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service.Name}))
+	from := *r
+	if !toEndpoints {
+		from.endpoints = nil // kube-proxy, which routes the cluster IP, reads EndpointSlices only
+	}
+	found, err := from.endpointSlices(service, port)
 	if err != nil {
 		return nil, unknownProblem(reasonEndpointsAccessError, "service/%s in %q cannot be checked due to: %v", service.Name, service.Namespace, err)
 	}
@@ -252,6 +257,8 @@ func hostPort(host string, port int32) string {
 type Services struct {
 	Services       corelisters.ServiceLister
 	EndpointSlices discoverylisters.EndpointSliceLister
+	// Endpoints, if set, are used for Services without selector and EndpointSlices. Default nil: they are not.
+	Endpoints corelisters.EndpointsLister
 	// EndpointRouting resolves to endpoints; otherwise to the cluster IP of a Service that has one. Default false.
 	EndpointRouting bool
 }
@@ -259,7 +266,7 @@ type Services struct {
 // Spec returns how a port of a Service is reached, without CABundle. Its endpoints are ready ones, at least one, and terminating
 // ones that still serve. The error has the reason and the message that the condition of an APIService would have.
 func (s Services) Spec(namespace, name string, port int32) (*transport.Spec, error) {
-	r := resolver{services: s.Services, slices: s.EndpointSlices, endpointRouting: s.EndpointRouting}
+	r := resolver{services: s.Services, slices: s.EndpointSlices, endpoints: s.Endpoints, endpointRouting: s.EndpointRouting}
 	found := r.resolve(&apiregistrationv1.APIServiceSpec{
 		Service: &apiregistrationv1.ServiceReference{Namespace: namespace, Name: name, Port: &port},
 	})

@@ -83,6 +83,19 @@ func listers(t *testing.T, s *corev1.Service, found ...*discoveryv1.EndpointSlic
 	}
 }
 
+// withEndpoints has a resolver read Endpoints too.
+func withEndpoints(t *testing.T, r *resolver, endpoints ...*corev1.Endpoints) *resolver {
+	t.Helper()
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	for _, e := range endpoints {
+		if err := indexer.Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.endpoints = corelisters.NewEndpointsLister(indexer)
+	return r
+}
+
 func TestResolve(t *testing.T) {
 	https := corev1.ServicePort{Name: "https", Port: 443}
 	const ipv4, ipv6 = discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6

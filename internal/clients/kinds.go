@@ -39,6 +39,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
+func (i *Informers) Endpoints() corev1.EndpointsInformer {
+	return informerOf(i, coreapi.SchemeGroupVersion, "endpoints", "Endpoints", &coreapi.Endpoints{}, corelisters.NewEndpointsLister)
+}
 func (i *Informers) LimitRanges() corev1.LimitRangeInformer {
 	return informerOf(i, coreapi.SchemeGroupVersion, "limitranges", "LimitRange", &coreapi.LimitRange{}, corelisters.NewLimitRangeLister)
 }

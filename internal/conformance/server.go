@@ -127,6 +127,14 @@ func (e *Examiner) behind(ctx context.Context, object *apiregistrationv1.APIServ
 	for i := range slices.Items {
 		found[i] = &slices.Items[i]
 	}
+	port := int32(443)
+	if ref.Port != nil {
+		port = *ref.Port
+	}
+	var endpoints corev1.Endpoints
+	if apiservice.UsesEndpoints(&service, port, found) && e.front.get(ctx, "/api/v1/namespaces/"+ref.Namespace+"/endpoints/"+ref.Name).into(&endpoints) == nil {
+		found = append(found, apiservice.MirrorEndpoints(&service, &endpoints)...)
+	}
 	spec, problem := apiservice.Resolve(&object.Spec, &service, found, true)
 	if problem != nil {
 		return nil, "the Service leads nowhere: " + problem.Message

@@ -201,6 +201,8 @@ func collectionOf(o metav1.Object) string {
 	switch o.(type) {
 	case *corev1.Service:
 		return core + "/services"
+	case *corev1.Endpoints:
+		return core + "/endpoints"
 	case *corev1.Pod:
 		return core + "/pods"
 	case *corev1.ConfigMap:

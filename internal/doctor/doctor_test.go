@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -60,6 +62,57 @@ func TestNoFalseFaults(t *testing.T) {
 			}
 			if report.stateOf(test.hop) != test.state || !strings.Contains(report.foundAt(test.hop), test.found) {
 				t.Errorf("%s is %s: %s", test.hop, report.stateOf(test.hop), report.foundAt(test.hop))
+			}
+		})
+	}
+}
+
+// moveEndpoints replaces the EndpointSlice by Endpoints that a user wrote for a Service without selector.
+func (w *testCluster) moveEndpoints(port string) {
+	w.service.Spec.Selector = nil
+	w.objects = append(w.objects, &corev1.Endpoints{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders"},
+		Subsets: []corev1.EndpointSubset{{
+			Addresses: []corev1.EndpointAddress{{IP: "127.0.0.1"}}, Ports: []corev1.EndpointPort{{Name: port, Port: *w.slice.Ports[0].Port}},
+		}},
+	})
+	w.slice.Endpoints = nil
+}
+
+func TestEndpointsOfAServiceWithoutSelector(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		change   func(*testCluster)
+		portName string
+		want     State
+		found    string
+	}{
+		{"front door", func(w *testCluster) { w.portico = true }, "https", OK, "1 ready, 0 not ready, 0 terminating in the Endpoints object orders"},
+		{
+			"front door, another port name", func(w *testCluster) { w.portico = true }, "web", Failed,
+			`the Service calls port 443 "https", and its Endpoints have ports ["web"]`,
+		},
+		{
+			"front door, label skip-mirror",
+			func(w *testCluster) {
+				w.portico = true
+				w.objects[len(w.objects)-1].SetLabels(map[string]string{discoveryv1.LabelSkipMirror: "true"})
+			}, "https", Failed, "its Endpoints object orders has no addresses, or a label or annotation that excludes it",
+		},
+		{
+			"kube-apiserver", func(*testCluster) {}, "https", Failed,
+			"no controller has mirrored its Endpoints object orders into EndpointSlices",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newTestCluster(t)
+			w.open()
+			w.moveEndpoints(tt.portName)
+			tt.change(w)
+			report := w.examine()
+			if got, text := report.stateOf(HopEndpoints), report.foundAt(HopEndpoints); got != tt.want || !strings.Contains(text, tt.found) {
+				t.Errorf("hop %s is %s: %s; want %s: %s", HopEndpoints, got, text, tt.want, tt.found)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -15,7 +16,7 @@ import (
 	"portico.dev/internal/apiservice"
 )
 
-// endpoints looks at the EndpointSlices: is there one that takes requests on the port?
+// endpoints looks at the EndpointSlices, or the Endpoints that replace them: is there one that takes requests on the port?
 func (x *exam) endpoints(ctx context.Context) finding {
 	switch {
 	case x.service == nil:
@@ -24,6 +25,9 @@ func (x *exam) endpoints(ctx context.Context) finding {
 		return skipped("an ExternalName has none")
 	}
 	n := count(x.slices)
+	if x.mirrored {
+		n.source = "the Endpoints object " + x.service.Name
+	}
 	if apart := x.says(apiservice.AvailableOnAllReplicas, "SomeReplicas"); x.problem == nil && apart != "" {
 		return flawed(apart, x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+x.service.Name, "-o", "wide"))
 	}
@@ -50,6 +54,8 @@ func (x *exam) says(condition apiregistrationv1.APIServiceConditionType, reason 
 // endpointCount is how many endpoints are in which state, whatever their ports.
 type endpointCount struct {
 	slices, ready, notReady, terminating int
+	// source is what the endpoints are from, if not EndpointSlices only.
+	source string
 }
 
 func count(slices []*discoveryv1.EndpointSlice) endpointCount {
@@ -70,7 +76,7 @@ func count(slices []*discoveryv1.EndpointSlice) endpointCount {
 }
 
 func (n endpointCount) String() string {
-	return fmt.Sprintf("%d ready, %d not ready, %d terminating in %s", n.ready, n.notReady, n.terminating, some(n.slices, "EndpointSlice"))
+	return fmt.Sprintf("%d ready, %d not ready, %d terminating in %s", n.ready, n.notReady, n.terminating, cmp.Or(n.source, some(n.slices, "EndpointSlice")))
 }
 
 func (n endpointCount) none() bool { return n.ready+n.notReady+n.terminating == 0 }
@@ -81,17 +87,32 @@ func (x *exam) whyNone(ctx context.Context, n endpointCount) (string, []string) 
 	switch {
 	case n.ready > 0:
 		return x.wrongPort()
+	case !n.none() && x.mirrored:
+		return fmt.Sprintf("%s: all addresses are in notReadyAddresses", n), []string{x.inNamespace("get", "endpoints", name, "-o", "yaml")}
 	case !n.none():
 		why := fmt.Sprintf("%s: no pod of the Service is ready", n)
 		if pods := x.podsAt(ctx, nil); len(pods) > 0 {
 			return why + ": " + pods[0].says, pods[0].look
 		}
 		return why, []string{x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+name, "-o", "yaml")}
+	case len(x.service.Spec.Selector) == 0 && x.endpointsObject != nil:
+		return x.notMirrored()
 	case len(x.service.Spec.Selector) == 0:
 		return "the Service has no selector, and nobody has written EndpointSlices for it",
 			[]string{"# who runs the extension server outside of the cluster writes them:", x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+name)}
 	}
 	return x.nobodySelected(ctx)
+}
+
+// notMirrored is for a Service without selector whose Endpoints are not used.
+func (x *exam) notMirrored() (string, []string) {
+	show := x.inNamespace("get", "endpoints", x.service.Name, "-o", "yaml")
+	if len(apiservice.MirrorEndpoints(x.service, x.endpointsObject)) > 0 {
+		return fmt.Sprintf("the Service has no selector, and no controller has mirrored its Endpoints object %s into EndpointSlices", x.service.Name),
+			[]string{"# the endpointslice-mirroring-controller of kube-controller-manager does that; is it running?", show}
+	}
+	return fmt.Sprintf("the Service has no selector, and its Endpoints object %s has no addresses, or a label or annotation that excludes it", x.service.Name),
+		[]string{"# no subset may be empty, the label " + discoveryv1.LabelSkipMirror + " must not be true, and it must not be that of a leader election:", show}
 }
 
 // wrongPort is for ready endpoints without the port: slices take the names of ports from the Service, so whoever wrote
@@ -113,6 +134,9 @@ func (x *exam) wrongPort() (string, []string) {
 		}
 	}
 	why := fmt.Sprintf("the Service calls port %d %q, and its EndpointSlices have ports %q", x.port(), wanted, offered)
+	if x.mirrored {
+		why = fmt.Sprintf("the Service calls port %d %q, and its Endpoints have ports %q", x.port(), wanted, offered)
+	}
 	if len(offered) == 0 {
 		return why, []string{x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+x.service.Name, "-o", "yaml")}
 	}

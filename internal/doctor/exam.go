@@ -28,6 +28,10 @@ type exam struct {
 
 	service *corev1.Service
 	slices  []*discoveryv1.EndpointSlice
+	// endpointsObject is the Endpoints of a Service without selector that no EndpointSlice with the port belongs to, nil if
+	// there is none. mirrored is that slices are made of it, because the front door uses it.
+	endpointsObject *corev1.Endpoints
+	mirrored        bool
 	// spec is where the Service leads; nil when that is not known.
 	spec *transport.Spec
 	// problem is why there is nothing to ask, in the words of the condition.

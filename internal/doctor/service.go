@@ -34,6 +34,7 @@ func (x *exam) lookAtService(ctx context.Context) finding {
 	if err := x.readSlices(ctx); err != nil {
 		return unknown("the EndpointSlices cannot be read: " + err.Error())
 	}
+	x.readEndpoints(ctx)
 	x.spec, x.problem = apiservice.Resolve(&x.object.Spec, x.service, x.slices, true)
 	if x.problem != nil && blame(x.problem.Reason, x.problem.Message) == HopService {
 		return broken(x.problem.Message, x.otherPort()...)
@@ -60,6 +61,22 @@ func (x *exam) readSlices(ctx context.Context) error {
 		x.slices = append(x.slices, &list.Items[i])
 	}
 	return nil
+}
+
+// readEndpoints reads the Endpoints of a Service that has no EndpointSlices of its own. A front door uses them as the slices
+// that they would be mirrored into. Another API server has a kube-controller-manager that mirrors them. An error counts as
+// no Endpoints, because most Services have none.
+func (x *exam) readEndpoints(ctx context.Context) {
+	ref := x.object.Spec.Service
+	var endpoints corev1.Endpoints
+	if x.service.Spec.Type == corev1.ServiceTypeExternalName || !apiservice.UsesEndpoints(x.service, x.port(), x.slices) ||
+		x.api.get(ctx, namespacePath(ref.Namespace)+"/endpoints/"+url.PathEscape(ref.Name), &endpoints) != nil {
+		return
+	}
+	x.endpointsObject = &endpoints
+	if made := apiservice.MirrorEndpoints(x.service, &endpoints); x.portico && len(made) > 0 {
+		x.slices, x.mirrored = append(x.slices, made...), true
+	}
 }
 
 // withoutService is what to do about a Service that is not there: name the one that was meant, if there is but one with
