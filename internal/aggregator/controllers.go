@@ -53,9 +53,13 @@ func (h *parts) wireControllers() error {
 	if err != nil {
 		return fmt.Errorf("client of discovery: %w", err)
 	}
+	stored, err := h.storedHere()
+	if err != nil {
+		return err
+	}
 	choice := lifecycle.Choice(h.cfg.Controllers)
 	if choice.Runs(lifecycle.GarbageCollector) {
-		h.collector = h.newCollector(allGroups)
+		h.collector = h.newCollector(allGroups, stored)
 	}
 	quotas, err := h.quotas()
 	if err != nil {
@@ -78,8 +82,8 @@ func (h *parts) wireControllers() error {
 		Election: h.election, Choice: choice,
 		Finalization: namespaces.Config{
 			Delay:    h.cfg.Embedded.NamespaceDeletionDelay,
-			Metadata: allGroups, MetadataAt: at, Served: h.served, Defined: h.core.DefinedResources,
-			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.debts,
+			Metadata: allGroups, MetadataAt: at, Hidden: stored, Served: h.served, Defined: h.core.DefinedResources,
+			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed, h.core.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.debts,
 		},
 		Quotas: quotas, RootCA: h.publishedRootCA,
 		Trust: trust.Config{
@@ -178,12 +182,16 @@ func (h *parts) knownResources(gv schema.GroupVersion) []string {
 }
 
 // newCollector builds the garbage collector. Its client reaches backends too.
-func (h *parts) newCollector(allGroups metadata.Interface) *garbage.Collector {
+func (h *parts) newCollector(allGroups, stored metadata.Interface) *garbage.Collector {
 	return garbage.New(garbage.Config{
-		Client: allGroups,
+		Client: allGroups, Hidden: stored,
 		Discovery: (&collectorView{
 			snapshot: func() *discovery.Snapshot { return h.discovery.Current() },
 			table:    func() *apiservice.Table { return h.apiservices.Table() },
+			local: func() (coreapi.Discovery, <-chan struct{}) {
+				changed := h.core.Changed() // before reading
+				return h.core.Discovery(), changed
+			},
 		}).now,
 		Leads:  h.election,
 		Events: h.clients.CoreV1(), Metrics: h.metrics.Garbage, Logger: h.log,
@@ -195,10 +203,13 @@ func (h *parts) newCollector(allGroups metadata.Interface) *garbage.Collector {
 type collectorView struct {
 	snapshot func() *discovery.Snapshot
 	table    func() *apiservice.Table
+	// local is what this server stores, and a channel that is closed when that changes.
+	local func() (coreapi.Discovery, <-chan struct{})
 
 	mu           sync.Mutex // guards what follows
 	fromSnapshot *discovery.Snapshot
 	fromTable    *apiservice.Table
+	localChanged <-chan struct{}
 	made         *garbage.Discovery
 }
 
@@ -209,8 +220,10 @@ func (v *collectorView) now() *garbage.Discovery {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.made == nil || snapshot != v.fromSnapshot || table != v.fromTable {
-		v.fromSnapshot, v.fromTable, v.made = snapshot, table, garbageDiscovery(snapshot, table)
+	local, changed := v.local()
+	if v.made == nil || snapshot != v.fromSnapshot || table != v.fromTable || changed != v.localChanged {
+		v.fromSnapshot, v.fromTable, v.localChanged, v.made = snapshot, table, changed, garbageDiscovery(snapshot, table)
+		v.made.GroupVersions = append(v.made.GroupVersions, hiddenGarbage(hiddenVersions(table, local))...)
 	}
 	return v.made
 }
@@ -229,22 +242,32 @@ func garbageDiscovery(snapshot *discovery.Snapshot, table *apiservice.Table) *ga
 		if route, ok := table.Lookup(gv.GroupVersion); ok && !route.Local {
 			keeps = !route.Options.NonPersistent
 			g.Known = g.Known || !keeps || route.HasReadOnlyDefinition()
-			if !route.Reachable() {
+			switch {
+			case gv.Local:
+				g.Current, g.Reason = false, "discovery does not show the extension server of its APIService yet"
+			case !route.Reachable():
 				g.Current, g.Reason = false, route.Condition.Reason
 			}
 		} else if !gv.Local {
 			g.Current, g.Reason = false, "its APIService is gone, or has become another"
 		}
-		for _, r := range gv.Resources {
-			if r.ResponseKind == nil || r.ResponseKind.Kind == "" {
-				continue // nothing but a place for subresources
-			}
-			g.Resources = append(g.Resources, garbage.Resource{
-				Name: r.Resource, Kind: r.ResponseKind.Kind, Namespaced: r.Scope == apidiscoveryv2.ScopeNamespace,
-				Collectable: keeps && hasVerbs(r.Verbs, "list", "watch", "delete"),
-			})
-		}
+		g.Resources = garbageResources(gv.Resources, keeps)
 		out.GroupVersions = append(out.GroupVersions, g)
+	}
+	return out
+}
+
+// garbageResources converts resources for the garbage collector. keeps is false if their server stores nothing.
+func garbageResources(resources []apidiscoveryv2.APIResourceDiscovery, keeps bool) []garbage.Resource {
+	var out []garbage.Resource
+	for _, r := range resources {
+		if r.ResponseKind == nil || r.ResponseKind.Kind == "" {
+			continue // nothing but a place for subresources
+		}
+		out = append(out, garbage.Resource{
+			Name: r.Resource, Kind: r.ResponseKind.Kind, Namespaced: r.Scope == apidiscoveryv2.ScopeNamespace,
+			Collectable: keeps && hasVerbs(r.Verbs, "list", "watch", "delete"),
+		})
 	}
 	return out
 }
@@ -293,6 +316,13 @@ func (h *parts) served() []namespaces.GroupVersion {
 		served := namespaces.GroupVersion{GroupVersion: route.GroupVersion, APIService: route.Name, Reason: "NotInDiscovery"}
 		h.addAPIService(&served, route)
 		out = append(out, served)
+	}
+	for _, hidden := range hiddenVersions(table, h.core.Discovery()) {
+		if resources := deletable(hidden.resources); len(resources) > 0 {
+			out = append(out, namespaces.GroupVersion{
+				GroupVersion: hidden.GroupVersion, Resources: resources, Known: true, Current: true, HiddenBy: hidden.apiService,
+			})
+		}
 	}
 	return out
 }

@@ -22,6 +22,8 @@ import (
 type Config struct {
 	// Client reaches every group-version, local or not, as the front door routes it. Its rate limits are the caller's.
 	Client metadata.Interface
+	// Hidden reaches what this server stores of group-versions that extension servers serve.
+	Hidden metadata.Interface
 	// Discovery is what is served now, nil when that is not known yet. It must not block, and must return the same pointer
 	// as long as nothing has changed.
 	Discovery func() *Discovery
@@ -121,7 +123,7 @@ func newTerm(cfg Config, r rules, log *zap.Logger) *term {
 	t := &term{cfg: cfg, rules: r, log: log, goneOwners: newGoneOwners(), events: newEvents(cfg.Events, log)}
 	t.graph = newGraph(t.enqueue, func(uid types.UID) { t.goneOwners.deletedUIDs.Add(uid, struct{}{}) })
 	t.limiter = newLimiter(func(k key) { t.enqueue(k, 0) })
-	t.monitors = newMonitors(cfg.Client, t.graph, cfg.Metrics.SyncErrors.Inc, log)
+	t.monitors = newMonitors(cfg.Client, cfg.Hidden, t.graph, cfg.Metrics.SyncErrors.Inc, log)
 	return t
 }
 
@@ -232,7 +234,7 @@ func (t *term) processRecovered(ctx context.Context, k key) (again time.Duration
 func (t *term) kindOf(at coordinates) schema.GroupVersionKind {
 	kind := at.GroupVersion().WithKind("")
 	if d := t.cfg.Discovery(); d != nil {
-		if r, ok := d.lookup(at.GroupVersion()).resource(at.Resource); ok {
+		if r, ok := d.find(at.GroupVersion(), at.hidden).resource(at.Resource); ok {
 			kind.Kind = r.Kind
 		}
 	}

@@ -21,6 +21,7 @@ type env struct {
 	discovery atomic.Pointer[Discovery]
 	leads     atomic.Bool
 	events    chan *corev1.Event
+	hidden    *model // what an extension server hides
 }
 
 // withCollector runs story beside a collector. Waiting is free: the clock of the bubble moves when everybody waits.
@@ -34,6 +35,9 @@ func withCollector(t *testing.T, furnish func(*env), story func(t *testing.T, h 
 		}
 		cfg := configOver(h.model, h.discovery.Load)
 		cfg.Events = eventRecorder{written: h.events}
+		if h.hidden != nil {
+			cfg.Hidden = h.hidden
+		}
 		cfg.Leads = func() (bool, <-chan struct{}) { return h.leads.Load(), nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

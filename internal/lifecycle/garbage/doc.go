@@ -12,6 +12,8 @@
 //   - discovery is complete, the group-version of the reference is in it, and its backend answers at this moment. A
 //     group-version that is dead, unknown or missing says nothing about its objects (kubernetes/kubernetes#104342, #88097);
 //   - that group-version serves the kind;
+//   - when our own etcd has objects of the kind that an extension server hides, the owner is not among them, by a live GET
+//     and by their watch;
 //   - a live GET, made now, was answered with a Status that says NotFound of this very object, or with an object of
 //     another UID. 503, 403, a 404 from a proxy, and an object that was not requested prove nothing;
 //   - no watch knows an object with the UID of the reference under another name, kind or namespace. Such a reference is

@@ -49,8 +49,8 @@ func (t *term) foreground(ctx context.Context, task task) (again time.Duration, 
 	if blocked {
 		return recheckInterval, nil // their deletion queues the owner; this is for deletions that no watch reported
 	}
-	unseen := t.unseenResource(live.Namespace, func(gr schema.GroupResource) bool {
-		_, since := t.graph.synced(gr)
+	unseen := t.unseenResource(live.Namespace, func(id resourceID) bool {
+		_, since := t.graph.synced(id)
 		return !since.IsZero() && time.Since(since) < foregroundTimeout
 	})
 	if unseen != "" {
@@ -68,7 +68,7 @@ func (t *term) orphan(ctx context.Context, task task) error {
 		return err
 	}
 	var failures []error
-	all := func(schema.GroupResource) bool { return true }
+	all := func(resourceID) bool { return true }
 	// Checked before the dependents are read, because a list may end right after, and again afterwards, because a backend may have
 	// been listed anew, and empty, right before.
 	unseen := t.unseenResource(live.Namespace, all)
@@ -109,22 +109,22 @@ func (t *term) removeOwner(ctx context.Context, at coordinates, owner types.UID)
 
 // unseenResource names a resource that could hold dependents of an owner and has not been listed completely since this
 // replica leads; empty when there is none. namespace is the owner's.
-func (t *term) unseenResource(namespace string, matters func(schema.GroupResource) bool) string {
+func (t *term) unseenResource(namespace string, matters func(resourceID) bool) string {
 	d := t.cfg.Discovery()
 	if d == nil || !d.Synced {
 		return "what is not discovered yet"
 	}
 	for _, gv := range d.GroupVersions {
-		if !gv.Known && !gv.Current && matters(schema.GroupResource{Group: gv.Group}) {
+		if !gv.Known && !gv.Current && matters(gv.resourceID("")) {
 			return fmt.Sprintf("whatever %s serves, which has never been known (APIService %s: %s)", gv.GroupVersion, gv.APIService, gv.Reason)
 		}
 		for _, r := range gv.Resources {
-			gr := schema.GroupResource{Group: gv.Group, Resource: r.Name}
-			if !r.Collectable || ignored[gr] || namespace != "" && !r.Namespaced {
+			id := gv.resourceID(r.Name)
+			if !r.Collectable || ignored[id.GroupResource] || namespace != "" && !r.Namespaced {
 				continue
 			}
-			if synced, _ := t.graph.synced(gr); !synced && matters(gr) {
-				return gr.String()
+			if synced, _ := t.graph.synced(id); !synced && matters(id) {
+				return id.String()
 			}
 		}
 	}

@@ -24,9 +24,16 @@ type key struct {
 	uid      types.UID
 }
 
+// resourceID names a resource. What this server stores of a group-version that an extension server serves is hidden, and
+// has other objects than the resource of the same name at the extension server.
+type resourceID struct {
+	schema.GroupResource
+	hidden bool
+}
+
 // resource is one resource with the objects that its monitor has seen.
 type resource struct {
-	schema.GroupResource
+	resourceID
 	namespaced bool
 	// since is when it was first known.
 	since time.Time
@@ -67,14 +74,14 @@ type graph struct {
 	objectDeleted func(types.UID)
 
 	mu         sync.Mutex // guards what follows, nodes included
-	resources  map[schema.GroupResource]*resource
+	resources  map[resourceID]*resource
 	dependents map[types.UID]map[*node]struct{}
 	names      map[string]string
 }
 
 func newGraph(enqueue func(key, time.Duration), objectDeleted func(types.UID)) *graph {
 	return &graph{
-		enqueue: enqueue, objectDeleted: objectDeleted, resources: map[schema.GroupResource]*resource{},
+		enqueue: enqueue, objectDeleted: objectDeleted, resources: map[resourceID]*resource{},
 		dependents: map[types.UID]map[*node]struct{}{}, names: map[string]string{},
 	}
 }
@@ -112,7 +119,7 @@ func (g *graph) observe(r *resource, o *metav1.PartialObjectMetadata) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.resources[r.GroupResource] != r {
+	if g.resources[r.resourceID] != r {
 		return // from a monitor that was dropped
 	}
 	before := r.nodes[o.UID]
@@ -194,7 +201,7 @@ func (g *graph) enqueueAffected(before, now *node) {
 func (g *graph) forget(r *resource, uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.resources[r.GroupResource] != r {
+	if g.resources[r.resourceID] != r {
 		return
 	}
 	if r.local && uid != "" {
@@ -260,6 +267,7 @@ type coordinates struct {
 	schema.GroupVersionResource
 	namespace, name string
 	uid             types.UID
+	hidden          bool
 }
 
 // task is the state of an object when a worker processes it.
@@ -272,7 +280,7 @@ type task struct {
 }
 
 func (n *node) coordinates() coordinates {
-	return coordinates{n.resource.gvr(), n.namespace, n.name, n.uid}
+	return coordinates{n.resource.gvr(), n.namespace, n.name, n.uid, n.resource.hidden}
 }
 
 func (g *graph) task(k key) (task, bool) {
@@ -317,7 +325,7 @@ func (g *graph) dependentsOf(uid types.UID, namespace string) []dependent {
 }
 
 // synced reports whether a resource has been listed completely, and since when the resource is known.
-func (g *graph) synced(r schema.GroupResource) (synced bool, since time.Time) {
+func (g *graph) synced(r resourceID) (synced bool, since time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known := g.resources[r]; known != nil {
@@ -343,13 +351,13 @@ func (g *graph) size() (objects, synced, unsynced int) {
 
 // adopt adds a resource to the graph, or sets the version through which it is watched. Its objects stay, and it is not
 // synced until the new version has been listed.
-func (g *graph) adopt(gr schema.GroupResource, namespaced, local bool, version string, now time.Time) *resource {
+func (g *graph) adopt(id resourceID, namespaced, local bool, version string, now time.Time) *resource {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	r := g.resources[gr]
+	r := g.resources[id]
 	if r == nil {
-		r = &resource{GroupResource: gr, namespaced: namespaced, since: now, nodes: map[types.UID]*node{}}
-		g.resources[gr] = r
+		r = &resource{resourceID: id, namespaced: namespaced, since: now, nodes: map[types.UID]*node{}}
+		g.resources[id] = r
 	}
 	r.local, r.version, r.synced = local, version, false
 	return r
@@ -363,5 +371,5 @@ func (g *graph) drop(r *resource) {
 	for _, n := range r.nodes {
 		g.remove(n)
 	}
-	delete(g.resources, r.GroupResource)
+	delete(g.resources, r.resourceID)
 }

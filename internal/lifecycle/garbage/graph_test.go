@@ -29,7 +29,7 @@ func pairOf(i int) (owner, dependent *metav1.PartialObjectMetadata) {
 
 func graphOf(pairs int) (*graph, *resource) {
 	g := newGraph(func(key, time.Duration) {}, func(types.UID) {})
-	r := g.adopt(configMaps.GroupResource(), true, true, "v1", time.Now())
+	r := g.adopt(resourceID{GroupResource: configMaps.GroupResource()}, true, true, "v1", time.Now())
 	for i := range pairs {
 		owner, dependent := pairOf(i)
 		g.observe(r, owner)

@@ -21,7 +21,13 @@ type limiter struct {
 	enqueue func(key)
 
 	mu     sync.Mutex // guards what follows
-	queues map[schema.GroupVersion]*versionQueue
+	queues map[queueID]*versionQueue
+}
+
+// queueID names a group-version at one place: what is hidden does not wait for the extension server that hides it.
+type queueID struct {
+	schema.GroupVersion
+	hidden bool
 }
 
 // versionQueue is the objects that wait for one group-version. The graph bounds their number.
@@ -35,7 +41,7 @@ type versionQueue struct {
 }
 
 func newLimiter(enqueue func(key)) *limiter {
-	return &limiter{enqueue: enqueue, queues: map[schema.GroupVersion]*versionQueue{}}
+	return &limiter{enqueue: enqueue, queues: map[queueID]*versionQueue{}}
 }
 
 // busyError: the group-version is at its limit.
@@ -53,11 +59,12 @@ type undecidedError struct {
 
 func (e *undecidedError) Error() string { return fmt.Sprintf("%s: %s", e.gv.GroupVersion, e.why) }
 
-func (t *limiter) queue(gv schema.GroupVersion) *versionQueue {
-	b := t.queues[gv]
+func (t *limiter) queue(gv GroupVersion) *versionQueue {
+	id := queueID{gv.GroupVersion, gv.Hidden}
+	b := t.queues[id]
 	if b == nil {
 		b = &versionQueue{waiting: map[key]struct{}{}, awaitingChange: map[key]struct{}{}}
-		t.queues[gv] = b
+		t.queues[id] = b
 	}
 	return b
 }
@@ -79,7 +86,7 @@ func (b *versionQueue) free(gv GroupVersion, now time.Time) int {
 func (t *limiter) acquire(gv GroupVersion) (done func(answered bool), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := t.queue(gv.GroupVersion)
+	b := t.queue(gv)
 	if b.free(gv, time.Now()) == 0 {
 		return nil, &busyError{gv}
 	}
@@ -90,7 +97,7 @@ func (t *limiter) acquire(gv GroupVersion) (done func(answered bool), err error)
 func (t *limiter) done(gv GroupVersion, answered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b, now := t.queue(gv.GroupVersion), time.Now()
+	b, now := t.queue(gv), time.Now()
 	b.inFlight--
 	switch {
 	case answered:
@@ -119,14 +126,14 @@ func (t *limiter) enqueueWaiting(b *versionQueue, gv GroupVersion, now time.Time
 func (t *limiter) wait(gv GroupVersion, k key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.queue(gv.GroupVersion).waiting[k] = struct{}{}
+	t.queue(gv).waiting[k] = struct{}{}
 }
 
 // waitForChange puts an object aside until the group-version changes in discovery.
 func (t *limiter) waitForChange(gv GroupVersion, k key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := t.queue(gv.GroupVersion)
+	b := t.queue(gv)
 	if len(b.awaitingChange) == 0 || !b.seen.same(gv) {
 		b.seen = gv // objects from before are queued once more
 		t.enqueueChanged(b)
@@ -149,14 +156,14 @@ func (t *limiter) enqueueReady(d *Discovery) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	for name, b := range t.queues {
-		gv := d.lookup(name)
+	for id, b := range t.queues {
+		gv := d.find(id.GroupVersion, id.hidden)
 		if len(b.awaitingChange) > 0 && d.Synced && !b.seen.same(gv) {
 			t.enqueueChanged(b)
 		}
 		t.enqueueWaiting(b, gv, now)
 		if b.inFlight == 0 && b.failures == 0 && len(b.waiting) == 0 && len(b.awaitingChange) == 0 {
-			delete(t.queues, name)
+			delete(t.queues, id)
 		}
 	}
 }

@@ -50,6 +50,9 @@ type monitor struct {
 	done     chan struct{}
 }
 
+// local reports whether the objects are in our own etcd.
+func (m *monitor) local() bool { return m.lists != nil }
+
 // run lists and watches until ctx ends, however often that fails.
 func (m *monitor) run(ctx context.Context) {
 	defer close(m.done)
@@ -215,18 +218,19 @@ var ignored = map[schema.GroupResource]bool{
 // monitors has one monitor for each resource that discovery shows. Only one goroutine uses it.
 type monitors struct {
 	client  metadata.Interface
+	hidden  metadata.Interface
 	graph   *graph
 	failed  func()
 	log     *zap.Logger
-	running map[schema.GroupResource]*monitor
+	running map[resourceID]*monitor
 	lists   chan struct{}
 	joined  sync.WaitGroup
 }
 
-func newMonitors(client metadata.Interface, g *graph, failed func(), log *zap.Logger) *monitors {
+func newMonitors(client, hidden metadata.Interface, g *graph, failed func(), log *zap.Logger) *monitors {
 	return &monitors{
-		client: client, graph: g, failed: failed, log: log,
-		running: map[schema.GroupResource]*monitor{}, lists: make(chan struct{}, localLists),
+		client: client, hidden: hidden, graph: g, failed: failed, log: log,
+		running: map[resourceID]*monitor{}, lists: make(chan struct{}, localLists),
 	}
 }
 
@@ -243,71 +247,75 @@ func (m *monitors) update(ctx context.Context, d *Discovery) {
 		return
 	}
 	wanted := m.choose(d)
-	for gr, running := range m.running {
-		if _, ok := wanted[gr]; !ok {
-			m.stop(gr, running)
+	for id, running := range m.running {
+		if _, ok := wanted[id]; !ok {
+			m.stop(id, running)
 			m.graph.drop(running.resource)
 		}
 	}
-	for gr, c := range wanted {
-		running := m.running[gr]
+	for id, c := range wanted {
+		running := m.running[id]
 		switch {
 		case running == nil:
-			m.start(ctx, gr, c)
-		case running.resource.namespaced != c.resource.Namespaced:
-			// The CRD was deleted and created again: the known objects were of another kind.
-			m.stop(gr, running)
+			m.start(ctx, id, c)
+		case running.resource.namespaced != c.resource.Namespaced, running.local() != c.gv.Local:
+			// The CRD was deleted and created again, or an extension server took over or gave back the group-version: the
+			// known objects were others.
+			m.stop(id, running)
 			m.graph.drop(running.resource)
-			m.start(ctx, gr, c)
+			m.start(ctx, id, c)
 		case running.gvr.Version != c.gv.Version:
-			m.stop(gr, running)
-			m.start(ctx, gr, c)
+			m.stop(id, running)
+			m.start(ctx, id, c)
 		}
 	}
 }
 
 // choose takes the version that is watched now if it is still served, and otherwise the preferred one that answers.
-func (m *monitors) choose(d *Discovery) map[schema.GroupResource]watchedVersion {
-	wanted := map[schema.GroupResource]watchedVersion{}
+func (m *monitors) choose(d *Discovery) map[resourceID]watchedVersion {
+	wanted := map[resourceID]watchedVersion{}
 	for _, gv := range d.GroupVersions {
 		for _, r := range gv.Resources {
-			gr := schema.GroupResource{Group: gv.Group, Resource: r.Name}
-			if !r.Collectable || ignored[gr] {
+			id := gv.resourceID(r.Name)
+			if !r.Collectable || ignored[id.GroupResource] {
 				continue
 			}
-			c, running := watchedVersion{gv, r}, m.running[gr]
-			before, chosen := wanted[gr]
+			c, running := watchedVersion{gv, r}, m.running[id]
+			before, chosen := wanted[id]
 			switch {
 			case !chosen, running != nil && running.gvr.Version == gv.Version:
-				wanted[gr] = c
+				wanted[id] = c
 			case (running == nil || running.gvr.Version != before.gv.Version) && gv.Current && !before.gv.Current:
-				wanted[gr] = c
+				wanted[id] = c
 			}
 		}
 	}
 	return wanted
 }
 
-func (m *monitors) start(ctx context.Context, gr schema.GroupResource, c watchedVersion) {
+func (m *monitors) start(ctx context.Context, id resourceID, c watchedVersion) {
 	ctx, cancel := context.WithCancel(ctx)
-	gvr := gr.WithVersion(c.gv.Version)
+	gvr, client := id.WithVersion(c.gv.Version), m.client
+	if id.hidden {
+		client = m.hidden
+	}
 	started := &monitor{
-		resource: m.graph.adopt(gr, c.resource.Namespaced, c.gv.Local, c.gv.Version, time.Now()),
-		gvr:      gvr, client: m.client.Resource(gvr), graph: m.graph, failed: m.failed, log: m.log,
+		resource: m.graph.adopt(id, c.resource.Namespaced, c.gv.Local, c.gv.Version, time.Now()),
+		gvr:      gvr, client: client.Resource(gvr), graph: m.graph, failed: m.failed, log: m.log,
 		cancel: cancel, done: make(chan struct{}),
 	}
 	if c.gv.Local {
 		started.lists = m.lists
 	}
-	m.running[gr] = started
+	m.running[id] = started
 	m.joined.Go(func() { started.run(ctx) })
 }
 
 // stop waits until the monitor has returned.
-func (m *monitors) stop(gr schema.GroupResource, running *monitor) {
+func (m *monitors) stop(id resourceID, running *monitor) {
 	running.cancel()
 	<-running.done
-	delete(m.running, gr)
+	delete(m.running, id)
 }
 
 func (m *monitors) wait() { m.joined.Wait() }
@@ -325,6 +333,9 @@ type GroupVersion struct {
 	schema.GroupVersion
 	// Local group-versions are stored in our own etcd.
 	Local bool
+	// Hidden is what is stored in our own etcd of a group-version that an extension server serves, which is another entry.
+	// Clients cannot reach it; Config.Hidden does. It is Local and Current.
+	Hidden bool
 	// Current: its server answers now, and Resources is up to date.
 	Current bool
 	// Known is false when its list of resources has never been seen: anything may be stored there.
@@ -344,18 +355,33 @@ type Resource struct {
 }
 
 func (g GroupVersion) same(o GroupVersion) bool {
-	return g.GroupVersion == o.GroupVersion && g.Local == o.Local && g.Current == o.Current && g.Known == o.Known &&
+	return g.GroupVersion == o.GroupVersion && g.Local == o.Local && g.Hidden == o.Hidden && g.Current == o.Current && g.Known == o.Known &&
 		g.APIService == o.APIService && slices.Equal(g.Resources, o.Resources)
 }
 
-// lookup returns a group-version, or an unknown one when it is not served.
-func (d *Discovery) lookup(gv schema.GroupVersion) GroupVersion {
+// resourceID names one of its resources.
+func (g GroupVersion) resourceID(name string) resourceID {
+	return resourceID{schema.GroupResource{Group: g.Group, Resource: name}, g.Hidden}
+}
+
+// lookup returns a group-version as clients see it, or an unknown one when it is not served.
+func (d *Discovery) lookup(gv schema.GroupVersion) GroupVersion { return d.find(gv, false) }
+
+// find is lookup, also for what is hidden.
+func (d *Discovery) find(gv schema.GroupVersion, hidden bool) GroupVersion {
 	for _, g := range d.GroupVersions {
-		if g.GroupVersion == gv {
+		if g.GroupVersion == gv && g.Hidden == hidden {
 			return g
 		}
 	}
-	return GroupVersion{GroupVersion: gv}
+	return GroupVersion{GroupVersion: gv, Hidden: hidden}
+}
+
+// hiddenKind finds the hidden resource of a kind.
+func (d *Discovery) hiddenKind(gvk schema.GroupVersionKind) (GroupVersion, Resource, bool) {
+	g := d.find(gvk.GroupVersion(), true)
+	r, ok := g.kind(gvk.Kind)
+	return g, r, ok
 }
 
 // kind finds the resource of a kind. When its version is not served, another that is Current will do if it is local: all
@@ -366,7 +392,7 @@ func (d *Discovery) kind(gvk schema.GroupVersionKind) (GroupVersion, Resource, b
 		return named, r, true
 	}
 	for _, g := range d.GroupVersions {
-		if g.Group == gvk.Group && g.Local && g.Current {
+		if g.Group == gvk.Group && g.Local && g.Current && !g.Hidden {
 			if r, ok := g.kind(gvk.Kind); ok {
 				return g, r, true
 			}

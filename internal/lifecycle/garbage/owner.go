@@ -53,7 +53,7 @@ func defaultRules() rules {
 		confirmTwice: func(g GroupVersion) bool { return !g.Local },
 		knownObjects: func(g *graph, c ownerRef) []coordinates { return g.locate(c.uid) },
 		watchComplete: func(g *graph, gr schema.GroupResource, r Resource) bool {
-			synced, _ := g.synced(gr)
+			synced, _ := g.synced(resourceID{GroupResource: gr})
 			return synced || !r.Collectable
 		},
 	}
@@ -75,6 +75,9 @@ func (t *term) checkOwner(ctx context.Context, namespace string, ref metav1.Owne
 	if d == nil || !d.Synced {
 		return ownerPresent, &retryLaterError{time.Second, "discovery is not complete yet"}
 	}
+	if state, found, err := t.checkHiddenOwner(ctx, d, gvk, c); found || err != nil {
+		return state, err
+	}
 	gv, resource, served := d.kind(gvk)
 	switch {
 	case !served && t.goneOwners.deletedUIDs.Contains(ref.UID):
@@ -90,7 +93,7 @@ func (t *term) checkOwner(ctx context.Context, namespace string, ref metav1.Owne
 	if len(at) == 0 && t.goneOwners.isConfirmed(c) {
 		return ownerGone, nil
 	}
-	place := coordinates{gv.WithResource(resource.Name), "", ref.Name, ref.UID}
+	place := coordinates{GroupVersionResource: gv.WithResource(resource.Name), name: ref.Name, uid: ref.UID}
 	if resource.Namespaced {
 		place.namespace = namespace
 	}
@@ -105,6 +108,34 @@ func (t *term) checkOwner(ctx context.Context, namespace string, ref metav1.Owne
 	return t.confirmGone(c, gv, resource, place)
 }
 
+// checkHiddenOwner looks for an owner among the objects that an extension server hides: its references were written while
+// clients could reach it. The server may have another object of the name, so that an owner counts as gone only when it is
+// not among the hidden ones and the server says so too. found is false when it is not among them.
+func (t *term) checkHiddenOwner(ctx context.Context, d *Discovery, gvk schema.GroupVersionKind, c ownerRef) (state ownerState, found bool, err error) {
+	gv, resource, ok := d.hiddenKind(gvk)
+	if !ok || resource.Namespaced && c.namespace == "" {
+		return ownerPresent, false, nil
+	}
+	place := coordinates{GroupVersionResource: gv.WithResource(resource.Name), name: c.name, uid: c.uid, hidden: true}
+	if resource.Namespaced {
+		place.namespace = c.namespace
+	}
+	owner, err := t.get(ctx, gv, place)
+	switch {
+	case err == nil && owner.UID == c.uid:
+		return stateOf(owner), true, nil
+	case err != nil && !isNotFound(err, resource, c.name):
+		return ownerPresent, false, err
+	}
+	if synced, _ := t.graph.synced(gv.resourceID(resource.Name)); !synced {
+		return ownerPresent, false, &retryLaterError{2 * time.Second, "not all hidden " + place.GroupResource().String() + " have been seen yet"}
+	}
+	if slices.ContainsFunc(t.graph.locate(c.uid), func(at coordinates) bool { return at == place }) {
+		return ownerPresent, false, &retryLaterError{time.Second, "the watch of hidden " + place.GroupResource().String() + " still shows " + c.name}
+	}
+	return ownerPresent, false, nil
+}
+
 func stateOf(owner *metav1.PartialObjectMetadata) ownerState {
 	if owner.DeletionTimestamp != nil && slices.Contains(owner.Finalizers, metav1.FinalizerDeleteDependents) {
 		return ownerWaiting
@@ -117,7 +148,7 @@ func (t *term) confirmGone(c ownerRef, gv GroupVersion, resource Resource, place
 	gr := place.GroupResource()
 	if known := t.rules.knownObjects(t.graph, c); len(known) > 0 {
 		there := func(at coordinates) bool { // in whichever version it is watched
-			return at.GroupResource() == gr && at.namespace == place.namespace && at.name == place.name
+			return !at.hidden && at.GroupResource() == gr && at.namespace == place.namespace && at.name == place.name
 		}
 		if slices.ContainsFunc(known, there) {
 			return ownerPresent, &retryLaterError{time.Second, "the watch of " + gr.String() + " still shows " + place.name}
@@ -164,7 +195,7 @@ func isGone(err error, gv GroupVersion, at coordinates) bool {
 func (t *term) get(ctx context.Context, gv GroupVersion, at coordinates) (*metav1.PartialObjectMetadata, error) {
 	var object *metav1.PartialObjectMetadata
 	err := t.request(ctx, gv, func(ctx context.Context) (err error) {
-		object, err = t.cfg.Client.Resource(at.GroupVersionResource).Namespace(at.namespace).Get(ctx, at.name, metav1.GetOptions{})
+		object, err = t.objects(at).Get(ctx, at.name, metav1.GetOptions{})
 		return err
 	})
 	if err != nil {

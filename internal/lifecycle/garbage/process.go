@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
 )
 
 // recheckInterval is when an object is checked again whose owner exists, but is in no watch that would report its deletion.
@@ -143,7 +144,7 @@ func (t *term) delete(ctx context.Context, gv GroupVersion, at coordinates, live
 		Preconditions:     &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion},
 	}
 	err := t.write(ctx, gv, func(ctx context.Context) error {
-		return t.cfg.Client.Resource(at.GroupVersionResource).Namespace(at.namespace).Delete(ctx, at.name, options)
+		return t.objects(at).Delete(ctx, at.name, options)
 	})
 	switch {
 	case isGone(err, gv, at):
@@ -155,6 +156,15 @@ func (t *term) delete(ctx context.Context, gv GroupVersion, at coordinates, live
 	t.log.Info("deleted: none of its owners exists any more, or they wait for it", zap.Stringer("resource", at.GroupVersionResource),
 		zap.String("namespace", at.namespace), zap.String("name", at.name), zap.String("policy", string(policy)))
 	return nil
+}
+
+// objects is the client of the objects of a resource in a namespace.
+func (t *term) objects(at coordinates) metadata.ResourceInterface {
+	client := t.cfg.Client
+	if at.hidden {
+		client = t.cfg.Hidden
+	}
+	return client.Resource(at.GroupVersionResource).Namespace(at.namespace)
 }
 
 // requestTimeout bounds every request of a worker.
@@ -210,7 +220,7 @@ func (t *term) servingVersion(at coordinates) (GroupVersion, error) {
 	if d == nil || !d.Synced {
 		return GroupVersion{}, &retryLaterError{time.Second, "discovery is not complete yet"}
 	}
-	gv := d.lookup(at.GroupVersion())
+	gv := d.find(at.GroupVersion(), at.hidden)
 	if _, ok := gv.resource(at.Resource); !ok {
 		return gv, &undecidedError{gv, fmt.Sprintf("does not serve %s", at.Resource)}
 	}
@@ -255,8 +265,7 @@ func (t *term) patch(ctx context.Context, gv GroupVersion, at coordinates, c *ch
 		return fmt.Errorf("encode a patch: %w", err)
 	}
 	err = t.write(ctx, gv, func(ctx context.Context) error {
-		_, err := t.cfg.Client.Resource(at.GroupVersionResource).Namespace(at.namespace).
-			Patch(ctx, at.name, types.MergePatchType, body, metav1.PatchOptions{})
+		_, err := t.objects(at).Patch(ctx, at.name, types.MergePatchType, body, metav1.PatchOptions{})
 		return err
 	})
 	if err != nil && !isGone(err, gv, at) {

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 
 	"portico.dev/internal/lifecycle/debts"
@@ -33,7 +32,7 @@ func (w *contentDeleter) deleteResource(ctx context.Context, namespace string, t
 		return nil, nil // neither in discovery nor served: it is gone
 	}
 	var leftovers *leftoversError
-	if err != nil && (t.apiService != "" || !errors.As(err, &leftovers)) {
+	if err != nil && (t.apiService != "" || t.hiddenBy != "" || !errors.As(err, &leftovers)) {
 		err = t.blame(err)
 	}
 	return left, err
@@ -41,7 +40,10 @@ func (w *contentDeleter) deleteResource(ctx context.Context, namespace string, t
 
 func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t target) (*deletionResult, error) {
 	of := w.metadata
-	if t.backend != "" {
+	switch {
+	case t.hiddenBy != "":
+		of = w.hidden
+	case t.backend != "":
 		of = w.metadataAt(t.backend)
 	}
 	client := of.Resource(t.GroupVersionResource).Namespace(namespace)
@@ -76,7 +78,7 @@ func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t
 		f, err = w.countLeft(ctx, client, namespace, t)
 	}
 	if err == nil && had > 0 && f.total() == 0 {
-		f.deleted = map[schema.GroupResource]int{t.GroupResource(): had}
+		f.deleted = map[content]int{t.content(): had}
 	}
 	return f, err
 }
@@ -143,7 +145,7 @@ func (w *contentDeleter) countLeft(ctx context.Context, client metadata.Resource
 	f := &deletionResult{finalizers: map[string]int{}}
 	held := 0
 	err := debts.EachObject(ctx, client, func(o *metav1.PartialObjectMetadata) error {
-		f.remain(t.GroupResource(), 1)
+		f.remain(t.content(), 1)
 		if len(o.Finalizers) > 0 {
 			held++
 			f.estimate = finalizerEstimate

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Conditions of a namespace that is being deleted have one reason while nothing is wrong, and one while the deletion waits. Types, reasons and fixed messages are kube-controller-manager's.
@@ -97,10 +96,10 @@ func remainingCondition(f *deletionResult) conditionState {
 	return conditionState{kind, true, reasonSomeResourcesRemain, strings.Join(clauses, ". ")}
 }
 
-func counts(resources map[schema.GroupResource]int, verb string) string {
+func counts(resources map[content]int, verb string) string {
 	var parts []string
-	for gr, n := range resources {
-		parts = append(parts, fmt.Sprintf("%s.%s %s %d resource instances", gr.Resource, gr.Group, verb, n))
+	for c, n := range resources {
+		parts = append(parts, fmt.Sprintf("%s %s %d resource instances", c, verb, n))
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ", ")

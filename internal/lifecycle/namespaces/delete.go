@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 
 	"portico.dev/internal/clients"
@@ -36,6 +35,7 @@ type contentDeleter struct {
 	client         clients.Interface
 	metadata       metadata.Interface
 	metadataAt     func(backend string) metadata.Interface
+	hidden         metadata.Interface
 	knownResources *knownResources
 	emptyVersions  *emptyVersions
 }
@@ -44,11 +44,11 @@ type contentDeleter struct {
 type deletionResult struct {
 	aborted    error // the pass was aborted, and the other fields are incomplete
 	errors     []error
-	remaining  map[schema.GroupResource]int
+	remaining  map[content]int
 	finalizers map[string]int // objects by the finalizer that keeps them
 	estimate   time.Duration  // how long what remains may take to go
 	// deleted counts what was deleted at backends. It is checked once more, because objects can reappear.
-	deleted map[schema.GroupResource]int
+	deleted map[content]int
 	// needed is what other namespaces still have to delete at a backend in this one.
 	needed []string
 }
@@ -154,14 +154,14 @@ func (f *deletionResult) add(o *deletionResult) {
 	f.errors = append(f.errors, o.errors...)
 	f.estimate = max(f.estimate, o.estimate)
 	f.needed = append(f.needed, o.needed...)
-	for gr, n := range o.remaining {
-		f.remain(gr, n)
+	for c, n := range o.remaining {
+		f.remain(c, n)
 	}
-	for gr, n := range o.deleted {
+	for c, n := range o.deleted {
 		if f.deleted == nil {
-			f.deleted = map[schema.GroupResource]int{}
+			f.deleted = map[content]int{}
 		}
-		f.deleted[gr] += n
+		f.deleted[c] += n
 	}
 	for name, n := range o.finalizers {
 		if f.finalizers == nil {
@@ -171,11 +171,11 @@ func (f *deletionResult) add(o *deletionResult) {
 	}
 }
 
-func (f *deletionResult) remain(gr schema.GroupResource, n int) {
+func (f *deletionResult) remain(c content, n int) {
 	if f.remaining == nil {
-		f.remaining = map[schema.GroupResource]int{}
+		f.remaining = map[content]int{}
 	}
-	f.remaining[gr] += n
+	f.remaining[c] += n
 }
 
 func (f *deletionResult) total() int {

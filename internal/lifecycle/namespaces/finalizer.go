@@ -62,6 +62,9 @@ type Config struct {
 	Metadata metadata.Interface
 	// MetadataAt is the same for what one of several backends of a group-version has. Default nil: no group-version has several.
 	MetadataAt func(backend string) metadata.Interface
+	// Hidden is the same for what this server stores of group-versions that extension servers serve. Default nil: there is
+	// nothing. Served must not return group-versions with HiddenBy then.
+	Hidden metadata.Interface
 	// Namespaces is shared with the rest of the server, which runs it.
 	Namespaces coreinformers.NamespaceInformer
 	// Served returns the group-versions that are served, alive or dead, in order of preference within a group.
@@ -87,7 +90,7 @@ type Config struct {
 func New(cfg Config) *Finalizer {
 	cfg.CycleGrace = cmp.Or(cfg.CycleGrace, DefaultCycleGrace)
 	f := &Finalizer{Config: cfg}
-	f.deleter = &contentDeleter{client: cfg.Client, metadata: cfg.Metadata, metadataAt: cfg.MetadataAt, knownResources: &f.knownResources, emptyVersions: &f.emptyVersions}
+	f.deleter = &contentDeleter{client: cfg.Client, metadata: cfg.Metadata, metadataAt: cfg.MetadataAt, hidden: cfg.Hidden, knownResources: &f.knownResources, emptyVersions: &f.emptyVersions}
 	return f
 }
 
@@ -125,12 +128,12 @@ func (f *Finalizer) discover(ctx context.Context) ([]GroupVersion, error) {
 	return served, nil
 }
 
-// contains reports whether a resource is served, in any version, or its group-version is an extension server's: local
-// objects of such a group-version cannot be reached.
+// contains reports whether custom resources are served here, in any version, or known to be hidden. A resource of the same
+// name at an extension server has other objects.
 func contains(served []GroupVersion, gvr schema.GroupVersionResource) bool {
 	return slices.ContainsFunc(served, func(gv GroupVersion) bool {
-		return gv.GroupVersion == gvr.GroupVersion() && gv.remoteAPIService() != "" ||
-			gv.Group == gvr.Group && slices.ContainsFunc(gv.Resources, func(r Resource) bool { return r.Name == gvr.Resource })
+		return gv.Group == gvr.Group && gv.remoteAPIService() == "" &&
+			slices.ContainsFunc(gv.Resources, func(r Resource) bool { return r.Name == gvr.Resource })
 	})
 }
 

@@ -478,20 +478,6 @@ func TestANamespaceWaitsForDiscoveryOfWhatIsDefined(t *testing.T) {
 	}
 }
 
-// An APIService that takes a group-version away from a definition puts its objects out of reach. That is no reason to keep
-// the namespace.
-func TestADefinitionBehindAnExtensionServerIsNotWaitedFor(t *testing.T) {
-	w := newEnv(t, terminating("doomed", "1"))
-	w.serve(coreV1(), shop(func(gv *GroupVersion) { gv.Resources = nil }))
-	cfg := w.config()
-	cfg.Defined = func(context.Context) ([]schema.GroupVersionResource, error) {
-		return []schema.GroupVersionResource{widgets}, nil
-	}
-	if _, err := New(cfg).reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
-		t.Fatalf("%v, gone: %t", err, w.gone("doomed"))
-	}
-}
-
 // settled lets d pass and everything that was to happen in it happen.
 func settled(d time.Duration) {
 	<-time.After(d)
@@ -539,4 +525,77 @@ func TestDeletedNamespaceGoes(t *testing.T) {
 			}
 		}()
 	})
+}
+
+// hiddenWidgets is what this server stores of the group-version that the extension server of shop serves.
+func hiddenWidgets() GroupVersion {
+	return GroupVersion{
+		GroupVersion: widgets.GroupVersion(), Known: true, Current: true, Resources: []Resource{everyVerb("widgets")}, HiddenBy: "v1.shop.example.com",
+	}
+}
+
+func TestHiddenObjectsAreDeletedWithTheirNamespace(t *testing.T) {
+	for name, served := range map[string]GroupVersion{
+		"extension server with the same resource": shop(nil),
+		"extension server without resources":      shop(func(gv *GroupVersion) { gv.Resources = nil }),
+		"extension server that stores nothing":    shop(func(gv *GroupVersion) { gv.NonPersistent = true }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newEnv(t, terminating("doomed", "1"))
+			w.served = append(w.served, served, hiddenWidgets())
+			hidden := newFakeMetadata()
+			hidden.put(widgets, "doomed", "a", "example.com/hold")
+			hidden.put(widgets, "doomed", "b")
+			cfg := w.config()
+			cfg.Hidden = hidden
+			cfg.Defined = func(context.Context) ([]schema.GroupVersionResource, error) {
+				return []schema.GroupVersionResource{widgets}, nil
+			}
+			f := New(cfg)
+			if _, err := f.reconcile(t.Context(), "doomed"); err != nil || w.gone("doomed") {
+				t.Fatalf("reconcile: error %v, gone %v; want the namespace kept by a finalizer", err, w.gone("doomed"))
+			}
+			want := "True SomeResourcesRemain: Some resources are remaining: " +
+				"widgets.shop.example.com (stored here and hidden by APIService v1.shop.example.com) has 1 resource instances"
+			if got := w.condition("doomed", contentRemaining); got != want {
+				t.Errorf("condition %s:\n got %s\nwant %s", contentRemaining, got, want)
+			}
+			hidden.release(widgets)
+			if _, err := f.reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
+				t.Errorf("reconcile: error %v, gone %v; want the namespace gone", err, w.gone("doomed"))
+			}
+		})
+	}
+}
+
+// A resource of the same name at an extension server has other objects than the one that is stored here.
+func TestLocalObjectsAreDeletedBesideAnExtensionServerOfAnotherVersion(t *testing.T) {
+	older := schema.GroupVersionResource{Group: widgets.Group, Version: "v1beta1", Resource: "widgets"}
+	w := newEnv(t, terminating("doomed", "1"))
+	w.served = append(w.served, shop(nil), GroupVersion{GroupVersion: older.GroupVersion(), Known: true, Current: true, Resources: []Resource{everyVerb("widgets")}})
+	w.metadata.put(widgets, "doomed", "at-the-server")
+	w.metadata.put(older, "doomed", "stored-here")
+	f := w.finalizer()
+	for range 3 {
+		if _, err := f.reconcile(t.Context(), "doomed"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !w.gone("doomed") || w.metadata.count(older) != 0 || w.metadata.count(widgets) != 0 {
+		t.Errorf("gone = %v, objects = %v; want the namespace gone and no objects", w.gone("doomed"), w.metadata.objects)
+	}
+}
+
+// The namespace waits until it is known that its custom resources are hidden.
+func TestNamespaceWaitsForTheHiddenDefinition(t *testing.T) {
+	w := newEnv(t, terminating("doomed", "1"))
+	w.served = append(w.served, shop(nil))
+	cfg := w.config()
+	cfg.Defined = func(context.Context) ([]schema.GroupVersionResource, error) {
+		return []schema.GroupVersionResource{widgets}, nil
+	}
+	_, err := New(cfg).reconcile(t.Context(), "doomed")
+	if err == nil || !strings.Contains(err.Error(), "widgets.shop.example.com is defined and not in discovery yet") || w.gone("doomed") {
+		t.Errorf("reconcile: error %v, gone %v; want an error that names the definition", err, w.gone("doomed"))
+	}
 }

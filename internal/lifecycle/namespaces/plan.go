@@ -36,6 +36,24 @@ type target struct {
 	backend string
 	// host is the namespace of the backend's Service, empty as well.
 	host string
+	// hiddenBy is the APIService that hides the objects, empty for objects that clients can reach.
+	hiddenBy string
+}
+
+// content is a resource in a condition of a namespace.
+type content struct {
+	schema.GroupResource
+	hiddenBy string
+}
+
+func (t target) content() content { return content{t.GroupResource(), t.hiddenBy} }
+
+func (c content) String() string {
+	text := c.Resource + "." + c.Group
+	if c.hiddenBy != "" {
+		text += " (stored here and hidden by APIService " + c.hiddenBy + ")"
+	}
+	return text
 }
 
 // newPlan chooses one reachable version of every resource. leaving reports whether a namespace is being deleted.
@@ -43,7 +61,12 @@ func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan,
 	s := &plan{}
 	type backendGroup struct{ group, service, backend string }
 	byGroup := map[backendGroup][]target{}
-	seen := map[schema.GroupResource]schema.GroupVersion{}
+	// What is stored here and what an extension server has under the same name are different objects.
+	type collection struct {
+		schema.GroupResource
+		remote bool
+	}
+	seen := map[collection]schema.GroupVersion{}
 	core := false
 	for _, gv := range served {
 		if gv.blocks() {
@@ -61,8 +84,9 @@ func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan,
 		}
 		core = core || gv.GroupVersion == schema.GroupVersion{Version: "v1"}
 		for _, r := range gv.Resources {
-			t := target{gv.WithResource(r.Name), r, gv.remoteAPIService(), gv.backend(), gv.Service.Namespace}
-			in, before := seen[t.GroupResource()]
+			t := target{gv.WithResource(r.Name), r, gv.remoteAPIService(), gv.backend(), gv.Service.Namespace, gv.HiddenBy}
+			place := collection{t.GroupResource(), t.apiService != ""}
+			in, before := seen[place]
 			switch {
 			case before && (in != gv.GroupVersion || t.backend == ""): // each of several backends has objects of its own
 			case gv.Group == "" && r.Name == "pods":
@@ -72,7 +96,7 @@ func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan,
 				byGroup[at] = append(byGroup[at], t)
 			}
 			if !before {
-				seen[t.GroupResource()] = gv.GroupVersion
+				seen[place] = gv.GroupVersion
 			}
 		}
 	}
@@ -96,6 +120,9 @@ func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan,
 
 // blame adds the name of the APIService, if any, to an error.
 func (t target) blame(err error) error {
+	if t.hiddenBy != "" {
+		return fmt.Errorf("%s, stored here and hidden by APIService %s: %w", t.GroupVersionResource.String(), t.hiddenBy, err)
+	}
 	err = fmt.Errorf("%s: %w", t.GroupVersionResource.String(), err)
 	if t.apiService == "" {
 		return err
@@ -134,6 +161,9 @@ type GroupVersion struct {
 	NonPersistent bool
 	// FinalizeAfter is how long a namespace waits for a dead backend. Zero: as long as it takes.
 	FinalizeAfter time.Duration
+	// HiddenBy is the APIService whose extension server serves the group-version, for what this server stores of it. Clients
+	// cannot reach these objects; Config.Hidden does. Empty for what is served.
+	HiddenBy string
 	// UnreachableSince is since when no replica has reached the backend; zero while one does, and while that is not known.
 	UnreachableSince time.Time
 }

@@ -1,0 +1,62 @@
+package aggregator
+
+import (
+	"fmt"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/coreapi"
+	"portico.dev/internal/lifecycle/garbage"
+)
+
+// hiddenVersion is a group-version of which this server stores objects, most often custom resources, while an APIService
+// has an extension server serve it. Clients cannot reach the objects, and they are there again when the APIService is
+// deleted. So the controllers treat them as any other: they go with their namespace and their owners, and count as owners.
+type hiddenVersion struct {
+	schema.GroupVersion
+	apiService string
+	resources  []apidiscoveryv2.APIResourceDiscovery
+}
+
+// hiddenVersions returns the hidden group-versions. Custom resources that are a backend of an APIRoute are not hidden. The
+// core group is left out, because it has no APIService with an extension server.
+func hiddenVersions(table *apiservice.Table, local coreapi.Discovery) []hiddenVersion {
+	var out []hiddenVersion
+	for _, group := range local.Groups {
+		for _, version := range group.Versions {
+			gv := schema.GroupVersion{Group: group.Name, Version: version.Version}
+			route, ok := table.Lookup(gv)
+			if !ok || route.Local || route.Routing != nil && route.Routing.CustomResources() >= 0 {
+				continue
+			}
+			out = append(out, hiddenVersion{gv, route.Name, version.Resources})
+		}
+	}
+	return out
+}
+
+// hiddenGarbage converts hidden group-versions for the garbage collector.
+func hiddenGarbage(versions []hiddenVersion) []garbage.GroupVersion {
+	out := make([]garbage.GroupVersion, 0, len(versions))
+	for _, v := range versions {
+		out = append(out, garbage.GroupVersion{
+			GroupVersion: v.GroupVersion, Local: true, Hidden: true, Current: true, Known: true, APIService: v.apiService,
+			Resources: garbageResources(v.resources, true),
+		})
+	}
+	return out
+}
+
+// storedHere is a metadata client of what this server stores, whatever the APIServices say.
+func (h *parts) storedHere() (metadata.Interface, error) {
+	config := unthrottled(h.core.ClientConfig(self))
+	config.Transport = jsonDeletions(config.Transport)
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of what is stored here: %w", err)
+	}
+	return client, nil
+}
