@@ -104,6 +104,7 @@ func trimInformerObjects() cache.TransformFunc {
 		switch o := obj.(type) {
 		case *apiregistrationv1.APIService:
 			o.Spec.CABundle = bundles.intern(o.Spec.CABundle)
+		//lint:ignore SA1019 deprecated, and still written for Services without selector
 		case *corev1.Endpoints:
 			apiservice.TrimEndpoints(o)
 		}

@@ -104,6 +104,7 @@ func (h *parts) followWebhooks() error {
 		}
 	}
 	endpoints := func(obj any) {
+		//lint:ignore SA1019 deprecated, and still written for Services without selector
 		if e, ok := withoutTombstone(obj).(*corev1.Endpoints); ok {
 			h.webhookServices.Refresh(e.Namespace, e.Name)
 		}

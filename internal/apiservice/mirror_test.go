@@ -1,5 +1,7 @@
 package apiservice
 
+//lint:file-ignore SA1019 Endpoints are deprecated, and users still write them for Services without selector.
+
 import (
 	"fmt"
 	"slices"

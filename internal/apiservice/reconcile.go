@@ -271,6 +271,7 @@ func (c *Controller) subscribe(ctx context.Context) (stop func(), synced bool, e
 	subscribe(c.cfg.Services.Informer(), handler[*corev1.Service]{c.serviceEvent})
 	subscribe(c.cfg.EndpointSlices.Informer(), handler[*discoveryv1.EndpointSlice]{c.endpointSliceEvent})
 	if c.cfg.Endpoints != nil {
+		//lint:ignore SA1019 deprecated, and still written for Services without selector
 		subscribe(c.cfg.Endpoints.Informer(), handler[*corev1.Endpoints]{c.endpointsEvent})
 	}
 	if c.cfg.APIRoutes != nil {

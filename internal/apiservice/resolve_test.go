@@ -84,6 +84,8 @@ func listers(t *testing.T, s *corev1.Service, found ...*discoveryv1.EndpointSlic
 }
 
 // withEndpoints has a resolver read Endpoints too.
+//
+//lint:ignore SA1019 deprecated, and still written for Services without selector
 func withEndpoints(t *testing.T, r *resolver, endpoints ...*corev1.Endpoints) *resolver {
 	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})

@@ -40,6 +40,7 @@ import (
 )
 
 func (i *Informers) Endpoints() corev1.EndpointsInformer {
+	//lint:ignore SA1019 deprecated, and still written for Services without selector
 	return informerOf(i, coreapi.SchemeGroupVersion, "endpoints", "Endpoints", &coreapi.Endpoints{}, corelisters.NewEndpointsLister)
 }
 func (i *Informers) LimitRanges() corev1.LimitRangeInformer {

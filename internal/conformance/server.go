@@ -131,6 +131,7 @@ func (e *Examiner) behind(ctx context.Context, object *apiregistrationv1.APIServ
 	if ref.Port != nil {
 		port = *ref.Port
 	}
+	//lint:ignore SA1019 deprecated, and still written for Services without selector
 	var endpoints corev1.Endpoints
 	if apiservice.UsesEndpoints(&service, port, found) && e.front.get(ctx, "/api/v1/namespaces/"+ref.Namespace+"/endpoints/"+ref.Name).into(&endpoints) == nil {
 		found = append(found, apiservice.MirrorEndpoints(&service, &endpoints)...)

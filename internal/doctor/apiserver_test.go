@@ -201,6 +201,7 @@ func collectionOf(o metav1.Object) string {
 	switch o.(type) {
 	case *corev1.Service:
 		return core + "/services"
+	//lint:ignore SA1019 deprecated, and still written for Services without selector
 	case *corev1.Endpoints:
 		return core + "/endpoints"
 	case *corev1.Pod:

@@ -70,8 +70,10 @@ func TestNoFalseFaults(t *testing.T) {
 // moveEndpoints replaces the EndpointSlice by Endpoints that a user wrote for a Service without selector.
 func (w *testCluster) moveEndpoints(port string) {
 	w.service.Spec.Selector = nil
+	//lint:ignore SA1019 deprecated, and still written for Services without selector
 	w.objects = append(w.objects, &corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders"},
+		//lint:ignore SA1019 deprecated, and still written for Services without selector
 		Subsets: []corev1.EndpointSubset{{
 			Addresses: []corev1.EndpointAddress{{IP: "127.0.0.1"}}, Ports: []corev1.EndpointPort{{Name: port, Port: *w.slice.Ports[0].Port}},
 		}},

@@ -30,6 +30,7 @@ type exam struct {
 	slices  []*discoveryv1.EndpointSlice
 	// endpointsObject is the Endpoints of a Service without selector that no EndpointSlice with the port belongs to, nil if
 	// there is none. mirrored is that slices are made of it, because the front door uses it.
+	//lint:ignore SA1019 deprecated, and still written for Services without selector
 	endpointsObject *corev1.Endpoints
 	mirrored        bool
 	// spec is where the Service leads; nil when that is not known.

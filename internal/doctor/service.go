@@ -68,6 +68,7 @@ func (x *exam) readSlices(ctx context.Context) error {
 // no Endpoints, because most Services have none.
 func (x *exam) readEndpoints(ctx context.Context) {
 	ref := x.object.Spec.Service
+	//lint:ignore SA1019 deprecated, and still written for Services without selector
 	var endpoints corev1.Endpoints
 	if x.service.Spec.Type == corev1.ServiceTypeExternalName || !apiservice.UsesEndpoints(x.service, x.port(), x.slices) ||
 		x.api.get(ctx, namespacePath(ref.Namespace)+"/endpoints/"+url.PathEscape(ref.Name), &endpoints) != nil {
