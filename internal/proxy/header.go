@@ -43,7 +43,7 @@ func (x *exchange) requestHeader() http.Header {
 	injectTrace(x.r.Context(), out)
 	dropBearerProtocol(out)
 	set := func(name, value string) { out[name] = x.values.one(value) }
-	if lists(client["Te"], "trailers") { // we pass them on, and gRPC's servers refuse requests without it
+	if AcceptsTrailers(client) { // we pass them on, and gRPC's servers refuse requests without it
 		set("Te", "trailers")
 	}
 	if _, ok := out["User-Agent"]; !ok {

@@ -462,3 +462,21 @@ func TestACopyThatFailsIsNoRequestThatFailed(t *testing.T) {
 		}
 	}
 }
+
+// A58: a copy is compared with the response to the request that was sent, and that had none of the fields that Connection nominates.
+func TestA58AMirroredReadHasNoNominatedFields(t *testing.T) {
+	first, second := &requests{}, &requests{}
+	router := routerOf(routedTable(t, backendsFor(t), mirroring, map[string]http.Handler{"first": first, "second": second}))
+	sent := mirrorReads(t, router, 1)
+	r := httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil)
+	r.Header = http.Header{"Accept": {"a/b"}, "If-None-Match": {`"x"`}, "X-Tenant": {"t"}, "Connection": {"accept, If-None-Match"}}
+	chainFor(&user.DefaultInfo{Name: "alice"}, router).ServeHTTP(httptest.NewRecorder(), r)
+	sent.are(t, map[string]int{metrics.MirrorSame: 1})
+	for name, backend := range map[string]*requests{"first": first, "second": second} {
+		for _, got := range backend.list() {
+			if got.Header["Accept"] != nil || got.Header["If-None-Match"] != nil || got.Header.Get("X-Tenant") != "t" {
+				t.Errorf("backend %s received the header %v, want no field that Connection nominates", name, got.Header)
+			}
+		}
+	}
+}

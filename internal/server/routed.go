@@ -24,11 +24,8 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apis
 		s.Discovery.ServeHTTP(w, r)
 		return
 	}
-	user := ""
-	if who, ok := requestUser(r.Context()); ok {
-		user = who.GetName()
-	}
-	q := routing.NewRequest(info, user, r.Header)
+	r = proxy.WithoutNominated(r)
+	q := routing.NewRequest(info, userName(r), r.Header)
 	var room [4]routing.Choice
 	choices := route.Routing.Choose(&q, room[:0])
 	chosen, ok := s.chosenBackend(w, r, route)

@@ -263,6 +263,7 @@ func (s *Router) destination(route *apiservice.Route) proxy.Destination {
 // serveRemote hands a request to the proxy.
 func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apiservice.Route, target proxy.Destination) {
 	s.warn(w)
+	r = proxy.WithoutNominated(r)
 	rec := recordFrom(r.Context())
 	info, _ := requestInfo(r.Context())
 	rec.proxied = true

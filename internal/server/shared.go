@@ -16,6 +16,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/sharedreads"
@@ -25,7 +26,7 @@ import (
 func (s *Router) serveShared(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice) {
 	NoteServedBy(r.Context(), route.Parts[c.Backend].Name)
 	key := sharedKeys.Get().(*sharedKey)
-	key.set(r, route, &c)
+	key.set(r, route, &c, s.Proxy)
 	served := s.SharedReads.ServeKept(w, key.text, route.Name, c.Shared.MaxAge)
 	text := ""
 	if !served {
@@ -41,11 +42,20 @@ func (s *Router) serveShared(w http.ResponseWriter, r *http.Request, route *apis
 func (s *Router) sendShared(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice, key string) {
 	rec := recordFrom(r.Context())
 	s.SharedReads.Serve(w, r, sharedreads.Request{
-		Key: key, Of: route.Name,
+		Key: key, User: userName(r), Of: route.Name,
 		Policy:  sharedreads.Policy{MaxAge: c.Shared.MaxAge, StaleIfError: c.Shared.StaleIfError},
+		Unkeyed: isUnkeyed,
 		Waiting: rec.releaseSeat, // what it waits for has a concurrency slot of the backend
 		Send:    func(w http.ResponseWriter) { s.serveChoice(w, r, route, c) },
 	})
+}
+
+// userName returns the name of the user of a request. Shared reads and watches account memory by it.
+func userName(r *http.Request) string {
+	if who, ok := requestUser(r.Context()); ok {
+		return who.GetName()
+	}
+	return ""
 }
 
 // mayShare reports whether a read is one that can share a response. One that is about a moment, or about what its client has already, is
@@ -98,15 +108,16 @@ func plainRead(r *http.Request, info *apirequest.RequestInfo, longRunning []stri
 	return query, version == "" || version == "0"
 }
 
-// inKey reports whether a header is part of the key. Requests that share a response may differ in those by which the client is authenticated
-// or named, and those that are about one request. All others are in it, because a backend may answer otherwise for any of them.
-func inKey(name string) bool {
+// isUnkeyed reports whether a header field is not part of the key although backends receive it. These fields authenticate or describe the
+// client, or describe one request. Every other field that is forwarded is part of the key, because the response may depend on it. A response
+// whose Vary header names an unkeyed field is not shared (RFC 9111, section 4.1).
+func isUnkeyed(name string) bool {
 	switch name {
 	case "Authorization", "User-Agent", "Audit-Id", "X-Request-Id", "Traceparent", "Tracestate", "Kubectl-Command", "Kubectl-Session",
-		"Cache-Control", "Connection":
-		return false
+		"Cache-Control":
+		return true
 	}
-	return !strings.HasPrefix(name, "X-Forwarded-")
+	return strings.HasPrefix(name, "X-Forwarded-")
 }
 
 // sharedKey is equal for requests that may share a response: of the same state of an APIRoute, of one backend, with the same path, query
@@ -116,13 +127,13 @@ type sharedKey struct {
 	names []string // room for those of headers
 }
 
-// set makes it the key of a request.
-func (k *sharedKey) set(r *http.Request, route *apiservice.Route, c *routing.Choice) {
+// set makes it the key of the request that the proxy sends to the backend. The fields that Connection nominates were removed before.
+func (k *sharedKey) set(r *http.Request, route *apiservice.Route, c *routing.Choice, p *proxy.Proxy) {
 	b := binary.BigEndian.AppendUint64(k.text[:0], uint64(route.Routing.Generation))
 	b = appendTexts(b, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, request.RawPath(r.URL), r.URL.RawQuery)
 	names := k.names[:0]
 	for name := range r.Header {
-		if inKey(name) {
+		if !isUnkeyed(name) && p.Forwards(name) {
 			names = append(names, name)
 		}
 	}
@@ -131,6 +142,11 @@ func (k *sharedKey) set(r *http.Request, route *apiservice.Route, c *routing.Cho
 		b = appendTexts(appendTexts(b, name), r.Header[name]...)
 	}
 	clear(names)
+	if proxy.AcceptsTrailers(r.Header) {
+		b = appendTexts(b, "Te", "trailers")
+	} else {
+		b = appendTexts(b)
+	}
 	if who, ok := requestUser(r.Context()); ok && !c.Shared.AllCallers {
 		b = appendTexts(b, who.GetName(), who.GetUID())
 		b = appendTexts(b, slices.Sorted(slices.Values(who.GetGroups()))...)

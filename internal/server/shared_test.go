@@ -81,7 +81,8 @@ func TestWhichReadsShareAResponse(t *testing.T) {
 		"parameters in another order":        {"All", alice, alice, get(path + "?limit=1&labelSelector=a"), get(path + "?labelSelector=a&limit=1"), false},
 		"another format":                     {"All", alice, alice, get(path), get(path, "Accept", "application/yaml"), false},
 		"another encoding":                   {"All", alice, alice, get(path), get(path, "Accept-Encoding", "gzip"), false},
-		"a header that is not known":         {"All", alice, alice, get(path), get(path, "X-Original-Url", "/secret"), false},
+		"a header that is not known":         {"All", alice, alice, get(path), get(path, "X-Tenant", "secret"), false},
+		"a header that is not forwarded":     {"All", alice, alice, get(path), get(path, "X-Original-Url", "/secret"), true},
 		"another host":                       {"All", alice, alice, host(get(path), "a.example"), host(get(path), "b.example"), false},
 		"another backend":                    {"All", alice, alice, get(path), get(path, "X-Canary", "always"), false},
 		"a version of the past":              {"All", alice, alice, get(path), get(path + "?resourceVersion=5"), false},
@@ -152,6 +153,96 @@ func TestTheLastResponseOfABackendThatIsUnavailable(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.path, nil))
 		if warns := strings.Contains(strings.Join(w.Header()["Warning"], ""), "does not answer"); w.Code != c.code || !strings.Contains(w.Body.String(), c.body) || warns != c.warns {
 			t.Errorf("request %d: %d %s, %v", i, w.Code, w.Body, w.Header())
+		}
+	}
+}
+
+// A58: the proxy removes the fields that Connection nominates, so the response does not belong to the request that the client sent.
+func TestA58FieldsThatConnectionNominatesPoisonNoSharedResponse(t *testing.T) {
+	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
+	t.Cleanup(set.Close)
+	const path = "/apis/example.com/v1/namespaces/a/widgets"
+	echo := func(name string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, "%s %q %q %q", name, r.Header["Accept"], r.Header["Te"], r.Header["X-Tenant"])
+		})
+	}
+	normal := http.Header{"Accept": {"application/json"}, "X-Tenant": {"t"}}
+	with := func(name string, values ...string) http.Header {
+		h := normal.Clone()
+		h[name] = values
+		return h
+	}
+	for name, c := range map[string]struct {
+		attack, victim http.Header
+		want           string // for the victim
+	}{
+		"one option":           {with("Connection", "Accept"), normal, `first ["application/json"] [] ["t"]`},
+		"another spelling":     {with("Connection", "aCCept"), normal, `first ["application/json"] [] ["t"]`},
+		"among others":         {with("Connection", "close, ,\tAccept ,"), normal, `first ["application/json"] [] ["t"]`},
+		"in a second field":    {with("Connection", "", "keep-alive", "accept"), normal, `first ["application/json"] [] ["t"]`},
+		"an unknown field":     {with("Connection", "x-tenant"), normal, `first ["application/json"] [] ["t"]`},
+		"several fields":       {with("Connection", "Accept,X-Tenant"), normal, `first ["application/json"] [] ["t"]`},
+		"the other way round":  {normal, with("Connection", "Accept"), `first [] [] ["t"]`},
+		"the field of a rule":  {http.Header{"X-Canary": {"always"}, "Connection": {"X-Canary"}}, http.Header{"X-Canary": {"always"}}, `second [] [] []`},
+		"no field of a rule":   {http.Header{"X-Canary": {"always"}}, http.Header{"X-Canary": {"always"}, "Connection": {"X-Canary"}}, `first [] [] []`},
+		"trailers are taken":   {with("Te", "gzip"), with("Te", "trailers"), `first ["application/json"] ["trailers"] ["t"]`},
+		"a Connection of none": {with("Connection", ""), normal, `first ["application/json"] [] ["t"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			router := routerOf(routedTable(t, set, sharing("All"), map[string]http.Handler{"first": echo("first"), "second": echo("second")}))
+			router.SharedReads = sharedreads.New(sharedreads.Config{})
+			got := ""
+			for _, header := range []http.Header{c.attack, c.victim} {
+				w := httptest.NewRecorder()
+				r := httptest.NewRequest(http.MethodGet, path, nil)
+				r.Header = header.Clone()
+				chainFor(&user.DefaultInfo{Name: "alice"}, router).ServeHTTP(w, r)
+				got = w.Body.String()
+			}
+			if got != c.want {
+				t.Errorf("after a request with %v, a request with %v got %s, want %s", c.attack, c.victim, got, c.want)
+			}
+		})
+	}
+}
+
+// Fields that are not forwarded cannot change the response, so they do not fill the cache either.
+func TestA57FieldsThatAreNotForwardedAreNotInTheKey(t *testing.T) {
+	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
+	t.Cleanup(set.Close)
+	backend := &countingBackend{}
+	router := routerOf(routedTable(t, set, sharing("All"), map[string]http.Handler{"first": backend}))
+	router.SharedReads = sharedreads.New(sharedreads.Config{})
+	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
+	for i := range 10 {
+		r := httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/namespaces/a/widgets", nil)
+		junk := fmt.Sprint("X-Junk-", i)
+		r.Header = http.Header{"Cookie": {fmt.Sprint(i)}, "X-Real-Ip": {fmt.Sprint(i)}, "Te": {fmt.Sprint(i)}, junk: {"x"}, "Connection": {junk}}
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	if got := backend.n.Load(); got != 1 {
+		t.Errorf("the backend received %d equal requests, want 1", got)
+	}
+}
+
+func TestA58AResponseThatVariesByTheClientIsNotShared(t *testing.T) {
+	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
+	t.Cleanup(set.Close)
+	backend := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Accept, User-Agent")
+		_, _ = fmt.Fprint(w, r.UserAgent())
+	})
+	router := routerOf(routedTable(t, set, sharing("All"), map[string]http.Handler{"first": backend}))
+	router.SharedReads = sharedreads.New(sharedreads.Config{})
+	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
+	for _, agent := range []string{"one", "two"} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/namespaces/a/widgets", nil)
+		r.Header.Set("User-Agent", agent)
+		if h.ServeHTTP(w, r); w.Body.String() != agent {
+			t.Errorf("a request with User-Agent %q got the response to %q", agent, w.Body)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package sharedreads
 
 import (
+	"container/list"
 	"hash/maphash"
 	"net/http"
 	"slices"
@@ -17,7 +18,7 @@ import (
 
 // Config is what a Cache needs. The zero value of each limit means its default.
 type Config struct {
-	// MaxBytes bounds the responses that are kept, and those that are being received to be shared, each. Default 64 MiB.
+	// MaxBytes bounds the responses that are kept, and those that are being received to be shared, each. Default MaxBytes.
 	MaxBytes int64
 	// MaxResponse bounds one response. Default 8 MiB.
 	MaxResponse int64
@@ -25,8 +26,10 @@ type Config struct {
 	Metrics *metrics.SharedReads
 }
 
+// MaxBytes is the default of Config.MaxBytes.
+const MaxBytes = 64 << 20
+
 const (
-	defaultMaxBytes    = 64 << 20
 	defaultMaxResponse = 8 << 20
 	// maxKept bounds the number of responses that are kept, whatever their size.
 	maxKept = 65536
@@ -46,9 +49,14 @@ type Policy struct {
 type Request struct {
 	// Key is equal for requests that may share a response: it has all that may be different in others.
 	Key string
+	// User is the name of the user who sends the request. A response that is kept counts for the user whose request received it.
+	User string
 	// Of is the name of the APIRoute or its backend, for metrics.
 	Of     string
 	Policy Policy
+	// Unkeyed reports whether the extension server receives a header field that is not part of Key. A response whose Vary header names one is
+	// not shared. Nil: all fields are part of Key.
+	Unkeyed func(name string) bool
 	// Waiting is called when the request begins to wait for the response to another one.
 	Waiting func()
 	// Send sends the request, and writes the response to w. It may panic with http.ErrAbortHandler.
@@ -63,9 +71,13 @@ type Cache struct {
 	seed      maphash.Seed
 	mu        sync.Mutex                    // guards what follows
 	kept      *simplelru.LRU[uint64, *kept] // by the hash of the key: of two with the same hash the later one is kept
+	users     map[string]*userResponses     // of kept
+	bySize    usersBySize                   // of users
 	bytes     int64                         // of kept
 	flights   map[string]*flight            // by the key
 	receiving int64                         // bytes of responses that are being received
+	// receivingBy is receiving by user.
+	receivingBy map[string]int64
 }
 
 // kept is a response.
@@ -76,6 +88,9 @@ type kept struct {
 	received time.Time
 	until    time.Time // it is forgotten then
 	size     int64
+	user     string              // whose request received it
+	owner    *userResponses      // nil: it is not in the cache
+	element  *list.Element       // of owner.responses
 	age      atomic.Pointer[age] // as it was written last
 }
 
@@ -105,13 +120,13 @@ type flight struct {
 // New returns a Cache. It starts nothing.
 func New(c Config) *Cache {
 	if c.MaxBytes <= 0 {
-		c.MaxBytes = defaultMaxBytes
+		c.MaxBytes = MaxBytes
 	}
 	if c.MaxResponse <= 0 {
 		c.MaxResponse = defaultMaxResponse
 	}
-	cache := &Cache{config: c, now: time.Now, seed: maphash.MakeSeed(), flights: map[string]*flight{}}
-	cache.kept, _ = simplelru.NewLRU(maxKept, func(_ uint64, k *kept) { cache.bytes -= k.size }) // it fails for sizes below 1 only
+	cache := &Cache{config: c, now: time.Now, seed: maphash.MakeSeed(), flights: map[string]*flight{}, users: map[string]*userResponses{}, receivingBy: map[string]int64{}}
+	cache.kept, _ = simplelru.NewLRU(maxKept+1, cache.evicted) // it fails for sizes below 1 only
 	return cache
 }
 
@@ -122,7 +137,7 @@ func (c *Cache) ServeKept(w http.ResponseWriter, key []byte, of string, maxAge t
 	c.mu.Lock()
 	var response *kept
 	var now time.Time
-	if k, ok := c.kept.Get(hash); ok && k.key == string(key) {
+	if k, ok := c.get(hash); ok && k.key == string(key) {
 		response, now = c.youngEnough(k, hash, maxAge)
 	}
 	c.mu.Unlock()
@@ -137,7 +152,7 @@ func (c *Cache) ServeKept(w http.ResponseWriter, key []byte, of string, maxAge t
 // find returns the response that is kept for a key, and the hash of the key. It is called with mu held.
 func (c *Cache) find(key string) (k *kept, hash uint64) {
 	hash = maphash.String(c.seed, key)
-	if k, ok := c.kept.Get(hash); ok && k.key == key {
+	if k, ok := c.get(hash); ok && k.key == key {
 		return k, hash
 	}
 	return nil, hash
@@ -214,7 +229,7 @@ func (c *Cache) join(q *Request) (response *kept, f *flight, leads bool) {
 
 // lead sends the request, and shares the response.
 func (c *Cache) lead(w http.ResponseWriter, r *http.Request, q *Request, f *flight) {
-	rec := &recorder{cache: c, to: w, limit: c.config.MaxResponse}
+	rec := &recorder{cache: c, to: w, user: q.User, limit: c.config.MaxResponse, vary: q.Unkeyed}
 	rec.settle = sync.OnceFunc(func() { c.land(q, f, rec.shared, rec.replaces()) })
 	complete := false
 	defer func() {
@@ -262,14 +277,10 @@ func (c *Cache) land(q *Request, f *flight, response *kept, replaces bool) {
 		c.kept.Remove(hash)
 	}
 	if response != nil && !f.stale && response.until.After(response.received) {
-		response.key = q.Key
+		response.key, response.user = q.Key, q.User
 		response.size = int64(len(q.Key)+len(response.body)) + fieldsSize(response.fields) + overhead
 		c.forgetOld()
-		c.kept.Remove(hash) // of another key, perhaps
-		c.kept.Add(hash, response)
-		for c.bytes += response.size; c.bytes > c.config.MaxBytes; {
-			c.kept.RemoveOldest()
-		}
+		c.keep(hash, response)
 	}
 	c.config.Metrics.Keeps(c.bytes)
 	close(f.done)
@@ -295,23 +306,6 @@ func (c *Cache) stale(q *Request) *kept {
 		return nil
 	}
 	return k
-}
-
-// receive reports whether there is room for n more bytes of responses that are being received.
-func (c *Cache) receive(n int64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.receiving+n > c.config.MaxBytes {
-		return false
-	}
-	c.receiving += n
-	return true
-}
-
-func (c *Cache) received(n int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.receiving -= n
 }
 
 // writeTo answers with a response that was received before.

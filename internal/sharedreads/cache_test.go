@@ -53,7 +53,9 @@ func ask(ctx context.Context, c *Cache, key string, p Policy, send func(http.Res
 			panic(cause)
 		}
 	}()
-	c.Serve(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), Request{Key: key, Policy: p, Send: send})
+	c.Serve(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), Request{
+		Key: key, Policy: p, Send: send, Unkeyed: func(name string) bool { return name == "User-Agent" },
+	})
 	return
 }
 
@@ -104,8 +106,7 @@ func TestKeysWithTheSameHash(t *testing.T) {
 	ask(t.Context(), c, "first", policy, s.send)
 	first, _ := c.find("first")
 	_, hash := c.find("second")
-	c.kept.Add(hash, first) // as if both had it
-	c.bytes += first.size
+	c.keep(hash, &kept{key: first.key, body: first.body, received: first.received, until: first.until, size: first.size})
 	w := httptest.NewRecorder()
 	if c.ServeKept(w, []byte("second"), "", policy.MaxAge) {
 		t.Fatalf("it gets %q", w.Body)
@@ -143,14 +144,16 @@ func TestNothingIsKeptWithoutAnAge(t *testing.T) {
 
 func TestWhatIsNotShared(t *testing.T) {
 	for name, s := range map[string]*server{
-		"not found":      {code: http.StatusNotFound, body: "no such object"},
-		"forbidden":      {code: http.StatusForbidden, body: "for somebody else"},
-		"a failure":      {code: http.StatusServiceUnavailable, body: "overloaded"},
-		"another code":   {code: http.StatusPartialContent, body: "{"},
-		"a cookie":       {code: http.StatusOK, header: http.Header{"Set-Cookie": {"a=b"}}, body: "{}"},
-		"trailers":       {code: http.StatusOK, header: http.Header{"Trailer": {"X-End"}}, body: "{}"},
-		"a large body":   {code: http.StatusOK, body: strings.Repeat("x", 2000)},
-		"one that ended": {code: http.StatusOK, body: "{}", breaks: true},
+		"not found":    {code: http.StatusNotFound, body: "no such object"},
+		"forbidden":    {code: http.StatusForbidden, body: "for somebody else"},
+		"a failure":    {code: http.StatusServiceUnavailable, body: "overloaded"},
+		"another code": {code: http.StatusPartialContent, body: "{"},
+		"a cookie":     {code: http.StatusOK, header: http.Header{"Set-Cookie": {"a=b"}}, body: "{}"},
+		"trailers":     {code: http.StatusOK, header: http.Header{"Trailer": {"X-End"}}, body: "{}"},
+		"a large body": {code: http.StatusOK, body: strings.Repeat("x", 2000)},
+		"varies by a field that is not in the key": {code: http.StatusOK, header: http.Header{"Vary": {"Accept, user-agent"}}, body: "{}"},
+		"varies by everything":                     {code: http.StatusOK, header: http.Header{"Vary": {"*"}}, body: "{}"},
+		"one that ended":                           {code: http.StatusOK, body: "{}", breaks: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -283,4 +286,57 @@ func TestResponsesAreBounded(t *testing.T) {
 			t.Errorf("%d are kept", c.kept.Len())
 		}
 	})
+}
+
+// A57: a user who sends ?junk=1..n fills the cache with responses that nobody asks for again.
+func TestA57OneUserDoesNotEvictTheResponsesOfOthers(t *testing.T) {
+	c := New(Config{MaxBytes: 100 << 10, MaxResponse: 20 << 10})
+	s := &server{code: http.StatusOK, body: strings.Repeat("x", 4<<10)}
+	send := func(w http.ResponseWriter) {
+		s.sent.Add(1)
+		_, _ = w.Write([]byte(s.body))
+	}
+	read := func(user, key string) {
+		c.Serve(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), Request{Key: key, User: user, Policy: Policy{MaxAge: time.Hour}, Send: send})
+	}
+	for i := range 3 {
+		read("victim", fmt.Sprint("list ", i))
+	}
+	for i := range 1000 {
+		read("attacker", fmt.Sprint("list?junk=", i))
+	}
+	before := s.sent.Load()
+	for i := range 3 {
+		read("victim", fmt.Sprint("list ", i))
+	}
+	if got := s.sent.Load() - before; got != 0 {
+		t.Errorf("the server received %d of 3 reads again after another user filled the cache, want 0", got)
+	}
+	if c.bytes > c.config.MaxBytes || c.bytes < c.config.MaxBytes/2 || len(c.users) != 2 {
+		t.Errorf("the cache keeps %d bytes of %d users, want at most %d bytes of 2 users", c.bytes, len(c.users), c.config.MaxBytes)
+	}
+	read("victim", "large") // the least recently used response of the largest user goes
+	before = s.sent.Load()
+	read("attacker", "list?junk=999")
+	if got := s.sent.Load() - before; got != 0 {
+		t.Errorf("the server received the most recent read of the largest user again, want the least recent one evicted")
+	}
+}
+
+func TestA57OneUserReceivesHalfOfTheSharedBytes(t *testing.T) {
+	c := New(Config{MaxBytes: 1000})
+	for _, step := range []struct {
+		user  string
+		bytes int64
+		want  bool
+	}{{"attacker", 500, true}, {"attacker", 1, false}, {"victim", 500, true}, {"third", 1, false}} {
+		if got := c.receive(step.user, step.bytes); got != step.want {
+			t.Errorf("receive(%q, %d) = %t, want %t", step.user, step.bytes, got, step.want)
+		}
+	}
+	c.received("attacker", 500)
+	c.received("victim", 500)
+	if c.receiving != 0 || len(c.receivingBy) != 0 {
+		t.Errorf("%d bytes of %d users are still being received, want 0", c.receiving, len(c.receivingBy))
+	}
 }

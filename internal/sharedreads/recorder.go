@@ -2,6 +2,8 @@ package sharedreads
 
 import (
 	"net/http"
+	"net/textproto"
+	"strings"
 	"time"
 )
 
@@ -9,8 +11,10 @@ import (
 type recorder struct {
 	cache  *Cache
 	to     http.ResponseWriter
+	user   string // Request.User
 	limit  int64
-	settle func() // tells those who wait what becomes of it
+	vary   func(name string) bool // Request.Unkeyed
+	settle func()                 // tells those who wait what becomes of it
 
 	header  http.Header
 	code    int // 0: not yet
@@ -50,7 +54,20 @@ func (w *recorder) mayShare() bool {
 	if w.code != http.StatusOK {
 		return w.failed()
 	}
-	return w.header["Set-Cookie"] == nil && w.header["Trailer"] == nil
+	return w.header["Set-Cookie"] == nil && w.header["Trailer"] == nil && !w.varies()
+}
+
+// varies reports whether the response may differ for requests with the same key (RFC 9111, section 4.1).
+func (w *recorder) varies() bool {
+	for _, value := range w.header["Vary"] {
+		for name := range strings.SplitSeq(value, ",") {
+			name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name))
+			if name == "*" || w.vary != nil && w.vary(name) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // failed reports whether the server did not answer.
@@ -81,7 +98,7 @@ func (w *recorder) Write(p []byte) (int, error) {
 }
 
 func (w *recorder) room(n int) bool {
-	if int64(len(w.body)+n) > w.limit || !w.cache.receive(int64(n)) {
+	if int64(len(w.body)+n) > w.limit || !w.cache.receive(w.user, int64(n)) {
 		return false
 	}
 	w.charged += int64(n)
@@ -130,7 +147,7 @@ func (w *recorder) response(now time.Time, p Policy) *kept {
 // free ends the recording.
 func (w *recorder) free() {
 	if w.charged > 0 {
-		w.cache.received(w.charged)
+		w.cache.received(w.user, w.charged)
 		w.charged = 0
 	}
 }
