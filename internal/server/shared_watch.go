@@ -12,6 +12,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	selectionop "k8s.io/apimachinery/pkg/selection"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/apiservice"
@@ -33,6 +36,7 @@ func (s *Router) serveSharedWatch(w http.ResponseWriter, r *http.Request, info *
 	if !ok {
 		return false
 	}
+	q.User = userName(r)
 	q.Key, q.Of, q.Backend = sharedWatchKey(&q, route, c), route.Name, part.Backend
 	then := route.Routing
 	q.Current = func() bool {
@@ -55,8 +59,12 @@ func (s *Router) serveSharedWatch(w http.ResponseWriter, r *http.Request, info *
 	return true
 }
 
-// notInSharedQuery are the parameters that say where and how a watch begins or ends.
-var notInSharedQuery = []string{"watch", "allowWatchBookmarks", "sendInitialEvents", "resourceVersion", "resourceVersionMatch", "timeoutSeconds", "pretty"}
+// sharedWatchOptions are the parameters that a shared watch may have: the list options of kube-apiserver without those of pages. A watch with
+// another parameter, or with one of these twice, is sent to the backend, which decides about it.
+var sharedWatchOptions = []string{
+	"watch", "labelSelector", "fieldSelector", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "allowWatchBookmarks", "timeoutSeconds",
+	"timeout", "pretty",
+}
 
 // sharedWatchOf is a watch of a collection in plain JSON, without the key and the backend. False: it is another one.
 func sharedWatchOf(r *http.Request, info *apirequest.RequestInfo) (q sharedwatch.Request, ok bool) {
@@ -65,24 +73,72 @@ func sharedWatchOf(r *http.Request, info *apirequest.RequestInfo) (q sharedwatch
 		return q, false
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil || !query.Has("watch") || query.Has("limit") || query.Has("continue") {
+	if err != nil || !query.Has("watch") || r.URL.Path != collectionPath(info) {
 		return q, false
+	}
+	for name, values := range query {
+		if len(values) != 1 || !slices.Contains(sharedWatchOptions, name) {
+			return q, false
+		}
 	}
 	q.InitialEvents = request.IsTrue(query, "sendInitialEvents")
 	if match := query.Get("resourceVersionMatch"); q.InitialEvents != (match == string(metav1.ResourceVersionMatchNotOlderThan)) || !q.InitialEvents && match != "" {
 		return q, false // its server says what is wrong with it
 	}
-	q.Lifetime = lifetimeOf(query.Get("timeoutSeconds"))
-	q.Version, q.Bookmarks, q.Path = query.Get("resourceVersion"), request.IsTrue(query, "allowWatchBookmarks"), r.URL.Path
-	var kept []string
-	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
-		name, _, _ := strings.Cut(part, "=")
-		if name, err = url.QueryUnescape(name); part != "" && !slices.Contains(notInSharedQuery, name) {
-			kept = append(kept, part)
+	if text := query.Get("timeoutSeconds"); text != "" {
+		if _, err := strconv.ParseInt(text, 10, 64); err != nil {
+			return q, false // likewise
 		}
 	}
-	q.Query = strings.Join(kept, "&")
-	return q, true
+	q.Lifetime = lifetimeOf(query.Get("timeoutSeconds"))
+	q.Version, q.Bookmarks, q.Path = query.Get("resourceVersion"), request.IsTrue(query, "allowWatchBookmarks"), r.URL.Path
+	q.Query, err = selection(query.Get("labelSelector"), query.Get("fieldSelector"))
+	return q, err == nil
+}
+
+// collectionPath is the path of the collection that a request is for.
+func collectionPath(info *apirequest.RequestInfo) string {
+	path := "/apis/" + info.APIGroup + "/" + info.APIVersion
+	if info.Namespace != "" {
+		path += "/namespaces/" + info.Namespace
+	}
+	return path + "/" + info.Resource
+}
+
+// selection is the canonical query of two selectors: equal selections have the same query, however a client writes them.
+func selection(labelSelector, fieldSelector string) (query string, err error) {
+	l, err := labels.Parse(labelSelector)
+	if err != nil {
+		return "", err
+	}
+	f, err := fields.ParseSelector(fieldSelector)
+	if err != nil {
+		return "", err
+	}
+	var labelTerms, fieldTerms []string
+	requirements, _ := l.Requirements()
+	for _, r := range requirements {
+		if r.Operator() == selectionop.DoubleEquals {
+			if equal, err := labels.NewRequirement(r.Key(), selectionop.Equals, r.ValuesUnsorted()); err == nil {
+				r = *equal
+			}
+		}
+		labelTerms = append(labelTerms, r.String())
+	}
+	for _, r := range f.Requirements() {
+		term := fields.OneTermEqualSelector(r.Field, r.Value)
+		if r.Operator == selectionop.NotEquals {
+			term = fields.OneTermNotEqualSelector(r.Field, r.Value)
+		}
+		fieldTerms = append(fieldTerms, term.String())
+	}
+	out := url.Values{}
+	for name, terms := range map[string][]string{"labelSelector": labelTerms, "fieldSelector": fieldTerms} {
+		if slices.Sort(terms); len(terms) > 0 {
+			out.Set(name, strings.Join(slices.Compact(terms), ","))
+		}
+	}
+	return out.Encode(), nil
 }
 
 // minWatchLifetime is that of watches that do not say theirs: up to twice as long, so that they do not all end at the same time, as with

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
@@ -45,6 +46,10 @@ type watchedBackend struct {
 
 func (b *watchedBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
+	if !r.URL.Query().Has("watch") && !strings.Contains(r.URL.Path, "/watch/") {
+		_, _ = w.Write([]byte(`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"5"},"items":[]}`))
+		return
+	}
 	events := make(chan string, 100)
 	b.mu.Lock()
 	b.users = append(b.users, r.Header.Get("X-Remote-User"))
@@ -172,6 +177,13 @@ func TestWatchesThatShareOneOfTheBackend(t *testing.T) {
 		"that takes protobuf too":             {plain, plain, []string{"Accept", "application/vnd.kubernetes.protobuf,application/json"}, true, false},
 		"with the same selector":              {plain + "&labelSelector=a", plain + "&labelSelector=a", nil, true, false},
 		"with another selector":               {plain + "&labelSelector=a", plain + "&labelSelector=b", nil, false, false},
+		"with another spelling of a selector": {plain + "&labelSelector=b%3D%3Dc,a&fieldSelector=x%3D1,y!%3D2", "/apis/example.com/v1/namespaces/a/widgets?fieldSelector=y!%3D2,x%3D%3D1&resourceVersion=5&labelSelector=a,%20b=c,a&watch=1", nil, true, false},
+		"with a selector of nothing":          {plain, plain + "&labelSelector=&fieldSelector=", nil, true, false},
+		"with a selector that does not parse": {plain, plain + "&labelSelector=a%3D%3D%3Db", nil, false, false},
+		"with two selectors":                  {plain + "&labelSelector=a", plain + "&labelSelector=a&labelSelector=a", nil, false, false},
+		"from a version of the future":        {plain, path + "?watch=true&resourceVersion=999999999999", nil, false, false},
+		"with a lifetime of no number":        {plain, plain + "&timeoutSeconds=x", nil, false, false},
+		"of another spelling of the path":     {plain, strings.Replace(plain, "/widgets", "/widgets/", 1), nil, false, false},
 		"with a parameter that is not known":  {plain, plain + "&x=y", nil, false, false},
 		"in another namespace":                {plain, strings.Replace(plain, "/a/", "/b/", 1), nil, false, false},
 		"as a Table":                          {plain, plain, []string{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}, false, false},
@@ -286,5 +298,36 @@ func TestInformersOnASharedWatch(t *testing.T) {
 	})
 	if users, _ := backend.seen(); len(users) != 1 || lists.Load() != 1 {
 		t.Errorf("the backend was watched by %v, and listed %d times", users, lists.Load())
+	}
+}
+
+// A57: each parameter that is not known made another key, and so another watch and another list of the backend.
+func TestA57JunkParametersBeginNoSharedWatches(t *testing.T) {
+	info := &apirequest.RequestInfo{Verb: "watch", APIGroup: "example.com", APIVersion: "v1", Namespace: "a", Resource: "widgets"}
+	const path = "/apis/example.com/v1/namespaces/a/widgets?watch=true"
+	keys := map[string]bool{}
+	shared := 0
+	for i := range 100 {
+		for _, query := range []string{
+			"", fmt.Sprintf("&resourceVersion=%d", i), fmt.Sprintf("&timeoutSeconds=%d", i), fmt.Sprintf("&timeout=%ds", i), "&pretty=" + strings.Repeat("x", i),
+			"&labelSelector=" + strings.Repeat("a,", i) + "a", "&fieldSelector=" + strings.Repeat(",", i),
+		} {
+			q, ok := sharedWatchOf(httptest.NewRequest(http.MethodGet, path+query, nil), info)
+			if !ok {
+				t.Fatalf("a watch with %q is not shared", query)
+			}
+			keys[q.Path+"?"+q.Query] = true
+		}
+		for _, query := range []string{
+			fmt.Sprintf("&junk=%d", i), fmt.Sprintf("&j%d", i), fmt.Sprintf("&Watch=%d", i), fmt.Sprintf("&limit=%d", i), fmt.Sprintf("&continue=%d", i),
+			fmt.Sprintf("&watch=%d", i+1), fmt.Sprintf("&labelSelector=a&labelSelector=%d", i),
+		} {
+			if _, ok := sharedWatchOf(httptest.NewRequest(http.MethodGet, path+query, nil), info); ok {
+				shared++
+			}
+		}
+	}
+	if len(keys) != 2 || shared != 0 { // with the label selector, and without
+		t.Errorf("equal selections have %d keys, want 2; %d watches with unknown parameters are shared, want 0", len(keys), shared)
 	}
 }

@@ -8,6 +8,8 @@
 // (KEP-5504). A watch that begins at a version that the stream cannot place is not shared: its server decides what becomes of it.
 //
 //	history.go  the ring, the objects, and where a resource version is in them
+//	list.go     a list of the extension server
+//	budget.go   the memory, the lists and the streams of all users
 //	stream.go   the watch of the extension server
 //	watches.go  all streams, and how a client is served
 package sharedwatch

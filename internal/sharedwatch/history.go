@@ -1,13 +1,10 @@
 package sharedwatch
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -38,6 +35,8 @@ type history struct {
 	first  int64  // the place of that frame
 	frames []frame
 	bytes  int64 // of frames
+	// reached is the newest resource version that a list of the extension server had. Frames may be newer.
+	reached string
 
 	objects    map[objectKey]json.RawMessage // nil: not known
 	version    string                        // of objects
@@ -102,6 +101,16 @@ func parse(line []byte) (*event, error) {
 func (h *history) add(e *event) {
 	h.frames = append(h.frames, e.frame)
 	h.bytes += e.size()
+	h.trim()
+	if h.objects == nil || h.ahead != "" && seen(e.version, h.ahead) {
+		return
+	}
+	h.ahead = ""
+	h.apply(e)
+}
+
+// trim drops the oldest frames, but for the last one, until the bounds hold.
+func (h *history) trim() {
 	for len(h.frames) > 1 && (len(h.frames) > h.maxFrames || h.bytes > h.maxBytes) {
 		h.base = h.frames[0].version
 		h.bytes -= h.frames[0].size()
@@ -109,11 +118,19 @@ func (h *history) add(e *event) {
 		h.frames = h.frames[1:]
 		h.first++
 	}
-	if h.objects == nil || h.ahead != "" && seen(e.version, h.ahead) {
-		return
+}
+
+// reach notes the resource version of a list.
+func (h *history) reach(version string) {
+	if h.reached == "" || !seen(version, h.reached) {
+		h.reached = version
 	}
-	h.ahead = ""
-	h.apply(e)
+}
+
+// hasReached reports whether the extension server is known to have reached a resource version, or the stream cannot place it.
+func (h *history) hasReached(version string) bool {
+	at, err := h.after(version)
+	return err != nil || at.has == "" || seen(version, h.reached)
 }
 
 // apply takes an event over into the objects.
@@ -235,17 +252,17 @@ func (h *history) next(c *cursor, bookmarks bool, lines [][]byte) ([][]byte, err
 	return lines, nil
 }
 
-// initial returns the events by which a client learns of all objects, and where it continues.
-func (h *history) initial(end bool) ([][]byte, cursor) {
-	lines := make([][]byte, 0, len(h.objects)+1)
+// initial returns the objects that a client gets as initial events, the bookmark at their end, and where the client continues. The objects are
+// those of the history, and not copies: a client may read them slowly.
+func (h *history) initial(end bool) (objects []json.RawMessage, bookmark []byte, at cursor) {
+	objects = make([]json.RawMessage, 0, len(h.objects))
 	for _, object := range h.objects {
-		line := make([]byte, 0, len(object)+len(added)+2)
-		lines = append(lines, append(append(append(line, added...), object...), "}\n"...))
+		objects = append(objects, object)
 	}
 	if end {
-		lines = append(lines, h.endBookmark())
+		bookmark = h.endBookmark()
 	}
-	return lines, cursor{place: h.end(), has: h.ahead}
+	return objects, bookmark, cursor{place: h.end(), has: h.ahead}
 }
 
 const added = `{"type":"ADDED","object":`
@@ -282,47 +299,4 @@ func expired(message string) []byte {
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: message,
 		Reason: metav1.StatusReasonExpired, Code: http.StatusGone,
 	})
-}
-
-// list is a whole collection.
-type list struct {
-	version          string
-	kind, apiVersion string // of the objects
-	objects          map[objectKey]json.RawMessage
-}
-
-var errNotAList = errors.New("what the extension server answered is not a list with a resource version")
-
-// parseList reads a list. Its items get the kind and the version that the list says, if they have none, as they do in events.
-func parseList(body []byte) (*list, error) {
-	var l struct {
-		metav1.TypeMeta `json:",inline"`
-		Metadata        metav1.ListMeta   `json:"metadata"`
-		Items           []json.RawMessage `json:"items"`
-	}
-	kind := ""
-	if json.Unmarshal(body, &l) == nil {
-		kind, _ = strings.CutSuffix(l.Kind, "List")
-	}
-	version := l.Metadata.ResourceVersion
-	if kind == "" || kind == l.Kind || l.APIVersion == "" || version == "" || version == "0" || l.Metadata.Continue != "" {
-		return nil, errNotAList
-	}
-	out := &list{version: version, kind: kind, apiVersion: l.APIVersion, objects: make(map[objectKey]json.RawMessage, len(l.Items))}
-	typed := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q`, kind, l.APIVersion)
-	for _, item := range l.Items {
-		var o struct {
-			metav1.TypeMeta `json:",inline"`
-			Metadata        struct{ Namespace, Name string }
-		}
-		if json.Unmarshal(item, &o) != nil || o.Metadata.Name == "" {
-			return nil, errNotAList
-		}
-		if o.Kind == "" && o.APIVersion == "" {
-			rest := bytes.TrimLeft(item, " \t\r\n{")
-			item = slices.Concat(typed, []byte(","), rest)
-		}
-		out.objects[objectKey{o.Metadata.Namespace, o.Metadata.Name}] = item
-	}
-	return out, nil
 }

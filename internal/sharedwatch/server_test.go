@@ -2,6 +2,7 @@ package sharedwatch
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,9 +41,10 @@ type server struct {
 	objects   map[string]change
 	watchers  map[*watcher]bool
 	down      bool
-	requests  map[string]int // by kind
-	refuses   int            // the code with which it answers everything; 0: it does not
-	lists     string         // what it answers in place of a list
+	requests  map[string]int                      // by kind
+	refuses   int                                 // the code with which it answers everything; 0: it does not
+	lists     string                              // what it answers in place of a list
+	body      func(context.Context) io.ReadCloser // likewise, but not when it is asked for its version
 	names     func(int) string
 }
 
@@ -164,8 +166,11 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kind := "list"
-	if q.Has("watch") {
+	switch {
+	case q.Has("watch"):
 		kind = "watch"
+	case q.Get("limit") == "1":
+		kind = "version"
 	}
 	s.requests[kind]++
 	if s.down {
@@ -174,7 +179,10 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.refuses != 0 {
 		return answer(s.refuses, io.NopCloser(bytes.NewReader(nil))), nil
 	}
-	if kind == "list" {
+	if kind == "list" && s.body != nil {
+		return answer(200, s.body(r.Context())), nil
+	}
+	if kind != "watch" {
 		body := s.lists
 		if body == "" {
 			items := []json.RawMessage{}

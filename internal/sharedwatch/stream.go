@@ -48,9 +48,19 @@ type stream struct {
 	// last is sent to clients when the stream has ended. Nil: nothing is.
 	last    []byte
 	listing chan struct{} // closed when the objects are known, or cannot be; nil: nobody has asked for them
+	// asking is closed when the extension server has said which resource version it has reached. Nil: it is not being asked.
+	asking chan struct{}
 
-	clients   int       // guarded by Watches.mu
-	abandoned time.Time // when the last client left; likewise
+	cancel context.CancelCauseFunc
+	number int64 // the larger, the newer
+
+	// What follows is guarded by Watches.mu.
+	clients   int
+	abandoned time.Time // when the last client left
+	owner     string    // the user for whom held counts
+	held      int64     // bytes that are kept
+	reading   int64     // bytes that are being read, for any user
+	evicted   bool      // nothing is kept any more
 }
 
 // change tells everybody who waits. The caller holds mu.
@@ -59,13 +69,15 @@ func (t *stream) change() {
 	t.changed = make(chan struct{})
 }
 
-// run watches from a resource version until nobody needs it any more, or the server ends it. Without a version it lists first.
-func (t *stream) run(ctx context.Context, version string) {
-	ctx, cancel := context.WithCancel(ctx)
+// run watches until no client needs the stream any more, or the server ends it.
+func (t *stream) run(ctx context.Context) {
 	var looking sync.WaitGroup
-	looking.Go(func() { t.cancelWhenUnwanted(ctx, cancel) })
-	err := t.watch(ctx, version)
-	cancel()
+	looking.Go(func() { t.cancelWhenUnwanted(ctx) })
+	err := t.watch(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	t.cancel(nil)
 	looking.Wait()
 	t.mu.Lock()
 	t.ended = true
@@ -82,14 +94,29 @@ func (t *stream) run(ctx context.Context, version string) {
 	}
 }
 
-// cancelWhenUnwanted ends the stream when it has had no client for a while, or the APIRoute does not say any more that it is shared.
-func (t *stream) cancelWhenUnwanted(ctx context.Context, cancel context.CancelFunc) {
+// cancelWhenUnwanted ends the stream when it has had no client for a while, or the APIRoute does not say any more that it is shared. It
+// also drops events that exceed the room, because other streams began.
+func (t *stream) cancelWhenUnwanted(ctx context.Context) {
 	for run.Pause(ctx, checkInterval) {
-		if t.watches.unwanted(t) || !t.of.Current() {
-			cancel()
+		if t.watches.unwanted(t) || !t.of.Current() || t.shrink() != nil {
+			t.cancel(nil)
 			return
 		}
 	}
+}
+
+func (t *stream) shrink() error {
+	room := t.watches.ringSize()
+	t.mu.Lock()
+	before := t.history.bytes
+	t.history.maxBytes = room
+	t.history.trim()
+	changed := before != t.history.bytes
+	t.mu.Unlock()
+	if !changed {
+		return nil
+	}
+	return t.watches.charge(t)
 }
 
 // expiredError is a server that says that its client must list again.
@@ -97,23 +124,34 @@ type expiredError struct{ message string }
 
 func (e *expiredError) Error() string { return e.message }
 
-func (t *stream) watch(ctx context.Context, version string) error {
-	if version == "" {
-		l, err := t.list(ctx)
-		if err != nil {
-			return err
+// start lists, and returns the resource version at which the watch begins. It is never one that a client sent: the list has no objects if the
+// first client does not need them.
+func (t *stream) start(ctx context.Context) (version string, err error) {
+	if t.of.isInitial() {
+		if err = t.listObjects(ctx, t.of.User); err == errTooMuch {
+			t.forgoObjects()
+			err = t.askVersion(ctx, t.of.User)
 		}
-		version = l.version
-		t.mu.Lock()
-		t.history.base = version
-		err = t.history.setObjects(l)
-		t.mu.Unlock()
-		if err == nil {
-			err = t.watches.charge(t)
-		}
-		if err != nil {
-			return err
-		}
+	} else {
+		err = t.askVersion(ctx, t.of.User)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.history.base, err
+}
+
+// forgoObjects notes that the objects cannot be known. Clients that begin after a resource version share the stream all the same.
+func (t *stream) forgoObjects() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.listing = make(chan struct{})
+	close(t.listing)
+}
+
+func (t *stream) watch(ctx context.Context) error {
+	version, err := t.start(ctx)
+	if err != nil {
+		return err
 	}
 	failing, pause := time.Time{}, firstRetry
 	for {
@@ -161,13 +199,15 @@ func (t *stream) watchOnce(ctx context.Context, version string) (more bool, err 
 	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
 	t.mu.Lock()
 	if !t.begun {
-		t.history.base, t.begun = version, true
+		t.begun = true
 		close(t.ready)
 	}
 	t.mu.Unlock()
 	lines := bufio.NewReaderSize(resp.Body, 4<<10)
+	reading := &reservation{stream: t, user: t.of.User, begun: true}
+	defer reading.free()
 	for {
-		line, err := readLine(lines)
+		line, err := readLine(lines, reading)
 		if err == io.EOF {
 			return more, nil
 		}
@@ -177,17 +217,25 @@ func (t *stream) watchOnce(ctx context.Context, version string) (more bool, err 
 		if err := t.take(line); err != nil {
 			return more, err
 		}
+		if reading.bytes > 0 {
+			reading.free()
+		}
 		more = true
 	}
 }
 
-// readLine reads a line of its own memory.
-func readLine(from *bufio.Reader) ([]byte, error) {
+// readLine reads a line of its own memory. A large one is reserved while it is read.
+func readLine(from *bufio.Reader, reading *reservation) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := from.ReadSlice('\n')
 		if len(line)+len(part) > maxLine {
 			return nil, errTooMuch
+		}
+		if len(line)+len(part) > largeLine {
+			if err := reading.add(readFactor * int64(len(part))); err != nil {
+				return nil, err
+			}
 		}
 		line = append(line, part...)
 		switch {
@@ -217,7 +265,9 @@ func (t *stream) take(line []byte) error {
 		}
 		return fmt.Errorf("the extension server ended the watch: %s", e.status.Message)
 	}
+	room := t.watches.ringSize()
 	t.mu.Lock()
+	t.history.maxBytes = room
 	t.history.add(e)
 	t.change()
 	t.mu.Unlock()
@@ -271,41 +321,134 @@ func (c *cancelled) Close() error {
 	return c.ReadCloser.Close()
 }
 
-func (t *stream) list(ctx context.Context) (*list, error) {
+// list reads the collection for a user, or only its resource version.
+func (t *stream) list(ctx context.Context, user string, objects bool, use func(*list) error) error {
+	leave, err := t.watches.enterList(ctx, t.of.Of, user)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	resp, err := t.get(ctx, "")
+	query := ""
+	if !objects {
+		query = "limit=1"
+	}
+	resp, err := t.get(ctx, query)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxList+1))
+	reading := &reservation{stream: t, user: user}
+	defer reading.free()
+	skipped := reading.free // of an item that is not kept
+	if objects {
+		skipped = nil
+	}
+	l, err := readList(&reservingReader{resp.Body, reading, maxList}, skipped)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(body) > maxList {
-		return nil, errTooMuch
-	}
-	return parseList(body)
+	reading.free()
+	return use(l)
 }
 
-// findObjects lists once, so that clients can begin with initial events.
-func (t *stream) findObjects(ctx context.Context) {
-	l, err := t.list(ctx)
+// listObjects lists once, so that clients can begin with initial events.
+func (t *stream) listObjects(ctx context.Context, user string) error {
+	return t.list(ctx, user, true, func(l *list) error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.history.base == "" {
+			t.history.base = l.version
+		}
+		err := t.history.setObjects(l)
+		if err == nil {
+			t.history.reach(l.version)
+			err = t.watches.holdObjects(t, user, t.history.size)
+		}
+		if err != nil {
+			t.history.objects, t.history.size = nil, 0
+		}
+		return err
+	})
+}
+
+// askVersion lists no objects, to learn which resource version the extension server has reached.
+func (t *stream) askVersion(ctx context.Context, user string) error {
+	return t.list(ctx, user, false, func(l *list) error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.history.base == "" {
+			t.history.base = l.version
+		}
+		t.history.reach(l.version)
+		return nil
+	})
+}
+
+// hasReached reports whether the extension server has reached the resource version of a client, or the stream cannot place it. A version of
+// the future is not shared: the server decides about it.
+func (t *stream) hasReached(ctx context.Context, user, version string) bool {
+	for range 2 { // the first answer may be to a question from before the version existed
+		if t.knowsReached(version) {
+			return true
+		}
+		select {
+		case <-t.ask(user):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return t.knowsReached(version)
+}
+
+func (t *stream) knowsReached(version string) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.history.hasReached(version)
+}
+
+// ask asks the extension server for its resource version, unless that is being done, and returns a channel that is closed afterwards.
+func (t *stream) ask(user string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil {
-		_ = t.history.setObjects(l) // or the objects stay unknown
+	asking := t.asking
+	if asking == nil {
+		asking = make(chan struct{})
+		if t.asking = asking; !t.watches.do(func(ctx context.Context) { t.answerVersion(ctx, user) }) {
+			close(asking)
+		}
 	}
+	return asking
+}
+
+// answerVersion asks for the version that the extension server has reached, for the clients that wait for it.
+func (t *stream) answerVersion(ctx context.Context, user string) {
+	_ = t.askVersion(ctx, user) // without a version, the clients are not shared
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(t.asking)
+	t.asking = nil
+}
+
+// findObjects lists once for the clients that wait for initial events. Without objects they are not shared. If only the user lacks the room,
+// or a slot, the next client may have them listed.
+func (t *stream) findObjects(ctx context.Context, user string) {
+	err := t.listObjects(ctx, user)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	close(t.listing)
+	if errors.Is(err, errShare) || errors.Is(err, errListsBusy) {
+		t.listing = nil
+	}
 }
 
 // objectsKnown waits until the objects are known. False: they cannot be.
-func (t *stream) objectsKnown(ctx context.Context) bool {
+func (t *stream) objectsKnown(ctx context.Context, user string) bool {
 	t.mu.Lock()
 	if t.history.objects == nil && t.listing == nil {
 		t.listing = make(chan struct{})
-		if !t.watches.do(t.findObjects) {
+		if !t.watches.do(func(ctx context.Context) { t.findObjects(ctx, user) }) {
 			close(t.listing)
 		}
 	}
@@ -320,9 +463,8 @@ func (t *stream) objectsKnown(ctx context.Context) bool {
 		return false
 	}
 	t.mu.RLock()
-	known = t.history.objects != nil
-	t.mu.RUnlock()
-	return known && t.watches.charge(t) == nil
+	defer t.mu.RUnlock()
+	return t.history.objects != nil
 }
 
 // isInitial reports whether a client begins with the objects that there are.

@@ -2,6 +2,7 @@ package sharedwatch
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -20,9 +21,10 @@ type Watch struct {
 	lifetime  time.Duration
 
 	at      cursor
-	lines   [][]byte        // to be written next
-	changed <-chan struct{} // what it waits for when it has everything
-	ended   string          // why the response ends; empty: it does not
+	initial []json.RawMessage // objects to be sent before the lines
+	lines   [][]byte          // to be written next
+	changed <-chan struct{}   // what it waits for when it has everything
+	ended   string            // why the response ends; empty: it does not
 }
 
 // begin places the client. An error: the stream does not have what it asks for.
@@ -39,7 +41,10 @@ func (c *Watch) begin(q *Request) (err error) {
 	case q.Version != "" && q.Version != "0" && !seen(q.Version, t.history.version):
 		return errNotPlaced // the objects may be older
 	}
-	c.lines, c.at = t.history.initial(q.InitialEvents && q.Bookmarks)
+	var bookmark []byte
+	if c.initial, bookmark, c.at = t.history.initial(q.InitialEvents && q.Bookmarks); bookmark != nil {
+		c.lines = [][]byte{bookmark}
+	}
 	return nil
 }
 
@@ -65,6 +70,7 @@ func (c *Watch) Run() {
 
 // send writes everything that the client has not seen.
 func (c *Watch) send() {
+	c.sendInitial()
 	for c.ended == "" {
 		for _, line := range c.lines {
 			if _, err := c.w.Write(line); err != nil {
@@ -83,6 +89,19 @@ func (c *Watch) send() {
 			return
 		}
 	}
+}
+
+// sendInitial writes the objects that there were when the client began, one at a time.
+func (c *Watch) sendInitial() {
+	var line []byte
+	for _, object := range c.initial {
+		line = append(append(append(line[:0], added...), object...), "}\n"...)
+		if _, err := c.w.Write(line); err != nil {
+			c.ended = metrics.WatchClientLeft
+			break
+		}
+	}
+	c.initial = nil
 }
 
 // next takes the lines that follow, and reports whether there may be more of them.

@@ -19,8 +19,11 @@ type Config struct {
 	// MaxFrames and MaxFrameBytes bound the events that each of them keeps. Default 4096, and 8 MiB.
 	MaxFrames     int
 	MaxFrameBytes int64
-	// MaxObjectBytes bounds the objects of all of them. Default 64 MiB.
-	MaxObjectBytes int64
+	// MaxBytes bounds the objects of all of them, and the bytes that are being read. Their events take half as much beside. Default MaxBytes.
+	MaxBytes int64
+	// MaxLists bounds the lists of an APIRoute's extension server that are in progress. Default 8. Of the streams, the bytes and the lists,
+	// the streams that one user's clients began have at most half.
+	MaxLists int
 	// Metrics counts what is shared. May be nil.
 	Metrics *metrics.SharedWatches
 	// Logger is told why a watch is not shared. May be nil.
@@ -30,13 +33,12 @@ type Config struct {
 // notSharedFor is for how long watches of a collection are not shared after one could not be.
 const notSharedFor = 30 * time.Second
 
-// errTooMuch is a collection, or an event, that is too large to be shared.
-var errTooMuch = errors.New("it is too large to be shared")
-
 // Request is a watch of a client.
 type Request struct {
 	// Key is equal for requests that may share a watch.
 	Key string
+	// User is the name of the client's user. A stream counts for the user whose client began it, or needed its objects.
+	User string
 	// Of is the name of the APIRoute, for metrics and the log.
 	Of string
 	// Backend is the extension server. Path and Query are the collection, and what selects of it; the query has none of the parameters that
@@ -67,23 +69,34 @@ type Watches struct {
 	mu      sync.Mutex      // guards what follows
 	ctx     context.Context // of Run; nil before it, and after it
 	streams map[string]*stream
+	began   int64 // streams so far
 	// refused are the keys whose watches cannot be shared, until when.
-	refused map[string]time.Time
-	objects map[*stream]int64 // bytes
-	bytes   int64             // the sum of these
+	refused map[refusal]time.Time
+	users   map[string]usage
+	bytes   int64 // of all users
 	clients int
+	lists   map[string]*listSlots // by APIRoute
+	// listEnded is closed, and replaced, when a list has ended.
+	listEnded chan struct{}
 }
+
+// refusal is a key that cannot be shared, for one user or, with an empty name, for all.
+type refusal struct{ key, user string }
 
 // New returns Watches. Nothing is shared before Run.
 func New(c Config) *Watches {
 	orDefault(&c.MaxStreams, 256)
 	orDefault(&c.MaxFrames, 4096)
 	orDefault(&c.MaxFrameBytes, 8<<20)
-	orDefault(&c.MaxObjectBytes, 64<<20)
+	orDefault(&c.MaxBytes, MaxBytes)
+	orDefault(&c.MaxLists, maxLists)
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
-	return &Watches{config: c, log: c.Logger, streams: map[string]*stream{}, refused: map[string]time.Time{}, objects: map[*stream]int64{}}
+	return &Watches{
+		config: c, log: c.Logger, streams: map[string]*stream{}, refused: map[refusal]time.Time{}, users: map[string]usage{},
+		lists: map[string]*listSlots{}, listEnded: make(chan struct{}),
+	}
 }
 
 func orDefault[T int | int64](field *T, value T) {
@@ -109,11 +122,6 @@ func (s *Watches) Run(ctx context.Context) error {
 func (s *Watches) do(f func(context.Context)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.begin(f)
-}
-
-// begin is do. The caller holds mu.
-func (s *Watches) begin(f func(context.Context)) bool {
 	ctx := s.ctx
 	if ctx == nil {
 		return false
@@ -139,7 +147,7 @@ func (s *Watches) Serve(ctx context.Context, w http.ResponseWriter, q *Request) 
 	case <-ctx.Done():
 		return nil
 	}
-	if !t.hasBegun() || q.isInitial() && !t.objectsKnown(ctx) {
+	if !t.hasBegun() || q.isInitial() && !t.objectsKnown(ctx, q.User) || !q.isInitial() && !t.hasReached(ctx, q.User, q.Version) {
 		return nil
 	}
 	c := &Watch{stream: t, ctx: ctx, w: w, flush: http.NewResponseController(w), of: q.Of, bookmarks: q.Bookmarks, lifetime: q.Lifetime}
@@ -161,28 +169,36 @@ func (s *Watches) join(q *Request) *stream {
 	defer s.mu.Unlock()
 	t := s.streams[q.Key]
 	if t == nil {
-		if until, ok := s.refused[q.Key]; ok && time.Now().Before(until) || len(s.streams) >= s.config.MaxStreams {
+		if t = s.newStream(q); t == nil {
 			return nil
 		}
-		version := q.Version
-		if q.isInitial() {
-			version = ""
-		}
-		of := *q
-		of.Begin = nil // it is about one client
-		t = &stream{
-			watches: s, of: of, ready: make(chan struct{}), changed: make(chan struct{}),
-			history: history{maxFrames: s.config.MaxFrames, maxBytes: s.config.MaxFrameBytes},
-		}
-		if !s.begin(func(ctx context.Context) { t.run(ctx, version) }) {
-			return nil
-		}
-		s.streams[q.Key] = t
-		s.config.Metrics.Streams(len(s.streams))
 	}
 	t.clients++
 	s.clients++
 	s.config.Metrics.Clients(s.clients)
+	return t
+}
+
+// newStream begins a stream. Nil: it must not. The caller holds mu.
+func (s *Watches) newStream(q *Request) *stream {
+	now := time.Now()
+	if s.ctx == nil || len(s.streams) >= s.config.MaxStreams || now.Before(s.refused[refusal{q.Key, ""}]) || now.Before(s.refused[refusal{q.Key, q.User}]) {
+		return nil
+	}
+	if s.users[q.User].streams >= share(s.config.MaxStreams) {
+		return nil
+	}
+	s.account(q.User, 1, 0)
+	of := *q
+	of.Begin = nil // it is about one client
+	s.began++
+	t := &stream{watches: s, of: of, ready: make(chan struct{}), changed: make(chan struct{}), owner: q.User, number: s.began}
+	s.streams[q.Key] = t
+	t.history = history{maxFrames: s.config.MaxFrames, maxBytes: s.config.MaxFrameBytes}
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	t.cancel = cancel
+	s.running.Go(func() { t.run(ctx) })
+	s.config.Metrics.Streams(len(s.streams))
 	return t
 }
 
@@ -212,8 +228,8 @@ func (s *Watches) remove(t *stream, err error, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.streams, t.of.Key)
-	s.bytes -= s.objects[t]
-	delete(s.objects, t)
+	s.account(t.owner, -1, -t.held)
+	t.held, t.evicted = 0, true
 	s.config.Metrics.Streams(len(s.streams))
 	if s.ctx == nil || errors.Is(err, context.Canceled) {
 		return
@@ -226,22 +242,11 @@ func (s *Watches) remove(t *stream, err error, begun bool) {
 				delete(s.refused, key)
 			}
 		}
-		s.refused[t.of.Key] = now.Add(notSharedFor)
+		of := refusal{key: t.of.Key}
+		if errors.Is(err, errShare) || errors.Is(err, errListsBusy) {
+			of.user = t.of.User
+		}
+		s.refused[of] = now.Add(notSharedFor)
 	}
 	s.log.Info("a shared watch ended", zap.String("apiroute", t.of.Of), zap.String("path", t.of.Path), zap.Bool("begun", begun), zap.Error(err))
-}
-
-// charge counts the objects of a stream. An error: there is no room for them.
-func (s *Watches) charge(t *stream) error {
-	t.mu.RLock()
-	size := t.history.size
-	t.mu.RUnlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bytes += size - s.objects[t]
-	s.objects[t] = size
-	if s.bytes > s.config.MaxObjectBytes && size > 0 {
-		return errTooMuch
-	}
-	return nil
 }

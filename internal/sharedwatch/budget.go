@@ -1,0 +1,254 @@
+package sharedwatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// MaxBytes is the default of Config.MaxBytes.
+const MaxBytes = 128 << 20
+
+const (
+	// maxLists is the default of Config.MaxLists.
+	maxLists = 8
+	// listSlotTimeout bounds the wait for another list to end.
+	listSlotTimeout = 5 * time.Second
+	// readFactor is what a byte of a list or of a large event counts while it is read: it is buffered and copied.
+	readFactor = 2
+	// largeLine is the size from which an event counts while it is read.
+	largeLine = 64 << 10
+)
+
+var (
+	// errTooMuch is a collection, or an event, that is too large to be shared.
+	errTooMuch = errors.New("it is too large to be shared")
+	// errShare is a collection that is too large for what is left of the share of one user.
+	errShare = fmt.Errorf("the user has its share of shared watches: %w", errTooMuch)
+	// errListsBusy is a list that waited too long for others to end.
+	errListsBusy = errors.New("too many lists of the extension server are in progress")
+)
+
+// usage is what one user has: the streams that it owns, and the bytes of these and of the reads for its clients. Guarded by Watches.mu.
+type usage struct {
+	streams int
+	bytes   int64
+}
+
+// share is the part of a bound that one user may have.
+func share[T int | int64](bound T) T { return max(1, bound/2) }
+
+// account adds to what a user has. The caller holds mu.
+func (s *Watches) account(user string, streams int, bytes int64) {
+	u := s.users[user]
+	u.streams += streams
+	u.bytes += bytes
+	s.bytes += bytes
+	if s.users[user] = u; u == (usage{}) {
+		delete(s.users, user)
+	}
+}
+
+// fits returns an error if a user must not have n bytes more. alone is how many of them are for one collection. The caller holds mu.
+func (s *Watches) fits(user string, n, alone int64) error {
+	switch {
+	case alone > share(s.config.MaxBytes), s.bytes+n > s.config.MaxBytes:
+		return errTooMuch
+	case s.users[user].bytes+n > share(s.config.MaxBytes):
+		return errShare
+	}
+	return nil
+}
+
+// reservation is memory that a stream uses while it reads for a user.
+type reservation struct {
+	stream *stream
+	user   string
+	bytes  int64
+	// begun is set for events of a watch that clients follow. They take the room of others if there is none.
+	begun bool
+}
+
+// add reserves n bytes more.
+func (r *reservation) add(n int64) error {
+	s := r.stream.watches
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !r.begun {
+		if err := s.fits(r.user, n, r.bytes+n); err != nil {
+			return err
+		}
+	}
+	s.account(r.user, 0, n)
+	r.bytes += n
+	r.stream.reading += n
+	if r.begun {
+		return s.makeRoom(r.stream)
+	}
+	return nil
+}
+
+func (r *reservation) free() {
+	s := r.stream.watches
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.account(r.user, 0, -r.bytes)
+	r.stream.reading -= r.bytes
+	r.bytes = 0
+}
+
+// reservingReader reserves memory for all that it reads.
+type reservingReader struct {
+	io.Reader
+	reservation *reservation
+	left        int64
+}
+
+func (r *reservingReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if r.left -= int64(n); r.left < 0 {
+		return 0, errTooMuch
+	}
+	if reserveErr := r.reservation.add(readFactor * int64(n)); reserveErr != nil {
+		return 0, reserveErr
+	}
+	return n, err
+}
+
+// holdObjects counts the objects that a stream has just listed for a client. The user of the client owns the stream from then on. An error:
+// there is no room, and they must be dropped.
+func (s *Watches) holdObjects(t *stream, user string, size int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.evicted {
+		return errTooMuch
+	}
+	if err := s.fits(user, size, size); err != nil {
+		return err
+	}
+	s.account(t.owner, -1, -t.held)
+	s.account(user, 1, t.held+size)
+	t.owner = user
+	t.held += size
+	return nil
+}
+
+// charge counts the objects that a stream keeps, and an event that is larger than the room for events. An error: the stream must end.
+func (s *Watches) charge(t *stream) error {
+	t.mu.RLock()
+	size := t.history.size + max(0, t.history.bytes-t.history.maxBytes)
+	t.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.evicted {
+		return errTooMuch
+	}
+	s.account(t.owner, 0, size-t.held)
+	t.held = size
+	return s.makeRoom(t)
+}
+
+// makeRoom ends streams until the bounds hold after stream t has grown. An error: t must end itself. The newest stream goes first: of the
+// owner of t, if that user exceeds its share, otherwise of the user with the most bytes. The caller holds mu.
+func (s *Watches) makeRoom(t *stream) error {
+	for !t.evicted {
+		user := t.owner
+		if s.users[user].bytes <= share(s.config.MaxBytes) {
+			if s.bytes <= s.config.MaxBytes {
+				return nil
+			}
+			user = s.largestUser()
+		}
+		newest := s.newestOf(user)
+		if newest == nil { // its reads are ending
+			return nil
+		}
+		s.evict(newest)
+	}
+	return errTooMuch
+}
+
+// largestUser is called with mu held.
+func (s *Watches) largestUser() (name string) {
+	most := int64(-1)
+	for user, u := range s.users {
+		if u.bytes > most {
+			name, most = user, u.bytes
+		}
+	}
+	return name
+}
+
+// newestOf returns the newest stream of a user that has any bytes. The caller holds mu.
+func (s *Watches) newestOf(user string) (newest *stream) {
+	for _, t := range s.streams {
+		if t.owner == user && !t.evicted && t.held+t.reading > 0 && (newest == nil || t.number > newest.number) {
+			newest = t
+		}
+	}
+	return newest
+}
+
+// evict ends a stream. Its clients watch again. The caller holds mu.
+func (s *Watches) evict(t *stream) {
+	s.account(t.owner, 0, -t.held)
+	t.held = 0
+	t.evicted = true
+	t.cancel(errTooMuch)
+}
+
+// ringSize is how many bytes of events a stream keeps. All streams together keep half of MaxBytes, beside MaxBytes.
+func (s *Watches) ringSize() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(s.config.MaxFrameBytes, s.config.MaxBytes/2/int64(max(1, len(s.streams))))
+}
+
+// listSlots are the lists of one APIRoute that are in progress, by user. Guarded by Watches.mu.
+type listSlots struct {
+	total int
+	users map[string]int
+}
+
+// enterList waits until another list of the APIRoute may begin for a user. One user has at most half of the lists, so that one user or one
+// slow server does not keep others from listing. leave ends the list.
+func (s *Watches) enterList(ctx context.Context, apiRoute, user string) (leave func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listSlotTimeout, errListsBusy)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		slots := s.lists[apiRoute]
+		if slots == nil {
+			slots = &listSlots{users: map[string]int{}}
+			s.lists[apiRoute] = slots
+		}
+		if slots.total < s.config.MaxLists && slots.users[user] < share(s.config.MaxLists) {
+			slots.total++
+			slots.users[user]++
+			s.mu.Unlock()
+			return func() { s.leaveList(slots, apiRoute, user) }, nil
+		}
+		ended := s.listEnded
+		s.mu.Unlock()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (s *Watches) leaveList(slots *listSlots, apiRoute, user string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slots.users[user]--; slots.users[user] == 0 {
+		delete(slots.users, user)
+	}
+	if slots.total--; slots.total == 0 {
+		delete(s.lists, apiRoute)
+	}
+	close(s.listEnded)
+	s.listEnded = make(chan struct{})
+}
