@@ -45,18 +45,20 @@ func (h *parts) wireFront() error {
 		return err
 	}
 	h.mirror = mirror.New(mirror.Config{Metrics: h.metrics.Mirror, Logger: h.log.Named("mirror")})
-	h.sharedWatches = sharedwatch.New(sharedwatch.Config{Metrics: h.metrics.SharedWatches, Logger: h.log.Named("sharedwatch")})
+	h.sharedWatches = sharedwatch.New(sharedwatch.Config{
+		MaxBytes: h.memory.Share(sharedwatch.MaxBytes, 12), Metrics: h.metrics.SharedWatches, Logger: h.log.Named("sharedwatch"),
+	})
 	builtIn := sets.New(h.core.BuiltIn()...)
 	h.router = &server.Router{
 		Routes:             h.apiservices.Table,
 		LocalGroupVersions: h.localGroupVersions,
 		Local:              h.onlyWithEtcd(server.ForLocal(server.NewBodyMemory(h.memory, h.metrics.Overload), h.core.Handler())),
 		Proxy:              h.proxy,
-		SharedReads:        sharedreads.New(sharedreads.Config{Metrics: h.metrics.SharedReads}),
+		SharedReads:        sharedreads.New(sharedreads.Config{MaxBytes: h.memory.Share(sharedreads.MaxBytes, 16), Metrics: h.metrics.SharedReads}),
 		Mirror:             h.mirror,
 		RollBack:           h.apiservices.RollBack,
 		SharedWatches:      h.sharedWatches,
-		Merger:             merge.New(),
+		Merger:             merge.New(h.memory.Share(merge.MaxBytes, 6)),
 		InProcess:          coreapi.InProcess,
 		CustomResource:     func(r schema.GroupVersionResource) bool { return !builtIn.Has(r.GroupVersion()) && h.core.Serves(r) },
 		Authorizer:         h.authz,

@@ -288,12 +288,14 @@ func (g *Gateway) wireFront() error {
 	g.drainer = server.NewDrainer()
 	g.health = server.NewHealth(g.log.Named("health"), g.checks()...)
 	g.mirror = mirror.New(mirror.Config{Metrics: g.metrics.Mirror, Logger: g.log.Named("mirror")})
-	g.watches = sharedwatch.New(sharedwatch.Config{Metrics: g.metrics.SharedWatches, Logger: g.log.Named("sharedwatch")})
+	g.watches = sharedwatch.New(sharedwatch.Config{
+		MaxBytes: g.memory.Share(sharedwatch.MaxBytes, 12), Metrics: g.metrics.SharedWatches, Logger: g.log.Named("sharedwatch"),
+	})
 	g.router = &server.Router{
 		Routes:             g.apiservices.Table,
 		LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return nil },
 		Proxy:              g.proxy,
-		SharedReads:        sharedreads.New(sharedreads.Config{Metrics: g.metrics.SharedReads}),
+		SharedReads:        sharedreads.New(sharedreads.Config{MaxBytes: g.memory.Share(sharedreads.MaxBytes, 16), Metrics: g.metrics.SharedReads}),
 		Mirror:             g.mirror,
 		RollBack:           g.apiservices.RollBack,
 		SharedWatches:      g.watches,

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +35,9 @@ type page struct {
 func (m *Merger) list(w http.ResponseWriter, r *http.Request, c *Collection, q *query) error {
 	ctx, cancel := context.WithTimeout(r.Context(), listTimeout)
 	defer cancel()
-	body, err := m.merged(ctx, c, q)
+	room := m.newRoom(q.user)
+	defer room.free() // when the client has it
+	body, err := m.merged(ctx, c, q, room)
 	if err != nil {
 		return err
 	}
@@ -48,18 +49,19 @@ func (m *Merger) list(w http.ResponseWriter, r *http.Request, c *Collection, q *
 }
 
 // merged is the list as it is written.
-func (m *Merger) merged(ctx context.Context, c *Collection, q *query) ([]byte, error) {
-	leave, err := m.enter(ctx, c.ID)
+func (m *Merger) merged(ctx context.Context, c *Collection, q *query, room *room) ([]byte, error) {
+	leave, err := m.enter(ctx, c.ID, q.user)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	p, err := c.page(ctx, q, q.form)
+	p, err := c.page(ctx, q, q.form, room)
 	if errors.Is(err, errMixed) {
 		if !q.plain {
 			return nil, respond.NotAcceptable(respond.MediaJSON)
 		}
-		p, err = c.page(ctx, q, q.form.objects())
+		room.free()
+		p, err = c.page(ctx, q, q.form.objects(), room)
 	}
 	if err != nil {
 		return nil, err
@@ -68,22 +70,20 @@ func (m *Merger) merged(ctx context.Context, c *Collection, q *query) ([]byte, e
 }
 
 // page lists what the query asks for.
-func (c *Collection) page(ctx context.Context, q *query, f form) (*page, error) {
+func (c *Collection) page(ctx context.Context, q *query, f form, room *room) (*page, error) {
 	if q.limit <= 0 && q.token == "" {
-		return c.whole(ctx, q, f)
+		return c.whole(ctx, q, f, room)
 	}
-	return c.part(ctx, q, f)
+	return c.part(ctx, q, f, room)
 }
 
 // whole lists all sources at once.
-func (c *Collection) whole(ctx context.Context, q *query, f form) (*page, error) {
+func (c *Collection) whole(ctx context.Context, q *query, f form, room *room) (*page, error) {
 	lists, errs := make([]*document, len(c.Sources)), make([]error, len(c.Sources))
-	var room atomic.Int64
-	room.Store(maxBytes)
 	var asking sync.WaitGroup
 	for i := range c.Sources {
 		asking.Go(func() {
-			lists[i], errs[i] = c.Sources[i].list(ctx, q, f, &room, "resourceVersion", q.versionFor(i), "resourceVersionMatch", q.matchFor(i))
+			lists[i], errs[i] = c.Sources[i].list(ctx, q, f, room, "resourceVersion", q.versionFor(i), "resourceVersionMatch", q.matchFor(i))
 		})
 	}
 	asking.Wait()
@@ -116,15 +116,13 @@ func (q *query) matchFor(source int) string {
 }
 
 // part lists a part of the collection, one source after another. The position of the whole is known from its first part on.
-func (c *Collection) part(ctx context.Context, q *query, f form) (*page, error) {
-	var room atomic.Int64
-	room.Store(maxBytes)
+func (c *Collection) part(ctx context.Context, q *query, f form, room *room) (*page, error) {
 	p, at := &page{}, continuation{}
 	var err error
 	if q.token != "" {
 		at, err = c.decodeContinue(q.token)
 	} else {
-		at.Versions, err = c.begin(ctx, q, &room)
+		at.Versions, err = c.begin(ctx, q, room)
 	}
 	if err != nil {
 		return nil, err
@@ -142,7 +140,7 @@ func (c *Collection) part(ctx context.Context, q *query, f form) (*page, error) 
 		if left := q.limit - int64(len(p.items)+len(p.rows)); q.limit > 0 {
 			ask = append(ask, "limit", strconv.FormatInt(left, 10))
 		}
-		list, err := source.list(ctx, q, f, &room, ask...)
+		list, err := source.list(ctx, q, f, room, ask...)
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +161,7 @@ func (c *Collection) part(ctx context.Context, q *query, f form) (*page, error) 
 }
 
 // begin returns the resource versions at which the sources are listed: what the client asks for, or those of now.
-func (c *Collection) begin(ctx context.Context, q *query, room *atomic.Int64) ([]string, error) {
+func (c *Collection) begin(ctx context.Context, q *query, room *room) ([]string, error) {
 	if q.versions != nil && q.match == string(metav1.ResourceVersionMatchExact) {
 		return q.versions, nil
 	}
@@ -180,7 +178,7 @@ func (c *Collection) begin(ctx context.Context, q *query, room *atomic.Int64) ([
 }
 
 // list reads a list of one source.
-func (s *Source) list(ctx context.Context, q *query, f form, room *atomic.Int64, pairs ...string) (*document, error) {
+func (s *Source) list(ctx context.Context, q *query, f form, room *room, pairs ...string) (*document, error) {
 	resp, err := s.get(ctx, false, f.accept, q.with(pairs...))
 	if err != nil {
 		return nil, err
@@ -189,7 +187,9 @@ func (s *Source) list(ctx context.Context, q *query, f form, room *atomic.Int64,
 	body, err := io.ReadAll(&bounded{resp.Body, room})
 	switch {
 	case errors.Is(err, errTooLarge):
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list is larger than %d MiB: list it in parts, with limit", maxBytes>>20))
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list is larger than %d MiB: list it in parts, with limit", room.limit>>20))
+	case apierrors.IsTooManyRequests(err):
+		return nil, err
 	case err != nil:
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("the list of backend %s, which stores some of the objects, broke off: %v", s.Name, err))
 	}
@@ -208,13 +208,13 @@ var errTooLarge = errors.New("too large")
 // bounded reads no more than is left of the room.
 type bounded struct {
 	io.Reader
-	room *atomic.Int64
+	room *room
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	if b.room.Add(-int64(n)) < 0 {
-		return n, errTooLarge
+	if roomErr := b.room.read(int64(n)); roomErr != nil {
+		return n, roomErr
 	}
 	return n, err
 }

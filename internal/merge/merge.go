@@ -14,14 +14,15 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
 
 const (
-	// maxLists bounds the lists of one collection that are merged at once, so that a source that hangs keeps nobody else waiting. maxBytes is
-	// what one of them may take.
+	// maxLists bounds the lists of one collection that are merged at once, so that a source that hangs keeps nobody else waiting. One user has
+	// at most half of them. maxBytes is what one of them may take.
 	maxLists = 16
 	maxBytes = 64 << 20
 	// maxEvent bounds an event.
@@ -58,6 +59,7 @@ var ErrMoved = errors.New("the objects are stored elsewhere now")
 type Merger struct {
 	// initialPart is how many objects are listed at once for a watch that begins with those that there are.
 	initialPart int64
+	budget      budget
 
 	mu    sync.Mutex // guards lists
 	lists map[string]*slots
@@ -69,12 +71,26 @@ type slots struct {
 	users int
 }
 
-// enter waits until another list may be merged, and leave ends it.
-func (m *Merger) enter(ctx context.Context, id string) (leave func(), err error) {
+// enter waits until a user may merge another list of a collection, and leave ends it.
+func (m *Merger) enter(ctx context.Context, id, user string) (leave func(), err error) {
+	leaveUser, err := m.enterOne(ctx, id+"\x00"+user, maxLists/2)
+	if err != nil {
+		return nil, err
+	}
+	leaveAll, err := m.enterOne(ctx, id, maxLists)
+	if err != nil {
+		leaveUser()
+		return nil, err
+	}
+	return func() { leaveAll(); leaveUser() }, nil
+}
+
+// enterOne waits until one of so many slots is free.
+func (m *Merger) enterOne(ctx context.Context, id string, most int) (leave func(), err error) {
 	m.mu.Lock()
 	s := m.lists[id]
 	if s == nil {
-		s = &slots{taken: make(chan struct{}, maxLists)}
+		s = &slots{taken: make(chan struct{}, most)}
 		m.lists[id] = s
 	}
 	s.users++
@@ -91,12 +107,17 @@ func (m *Merger) enter(ctx context.Context, id string) (leave func(), err error)
 		return func() { <-s.taken; forget() }, nil
 	case <-ctx.Done():
 		forget()
-		return nil, apierrors.NewTimeoutError(fmt.Sprintf("%d lists of the same are being merged", maxLists), 1)
+		return nil, apierrors.NewTimeoutError(fmt.Sprintf("%d lists of the same are being merged", most), 1)
 	}
 }
 
-// New returns a Merger.
-func New() *Merger { return &Merger{lists: map[string]*slots{}, initialPart: 500} }
+// New returns a Merger. All that it reads takes at most so many bytes; 0: MaxBytes. Beyond them, lists and watches get 429.
+func New(bound int64) *Merger {
+	if bound <= 0 {
+		bound = MaxBytes
+	}
+	return &Merger{lists: map[string]*slots{}, initialPart: 500, budget: budget{max: bound, users: map[string]int64{}}}
+}
 
 // Serve answers a list or a watch. The request is authorized already; sources may authorize it once more.
 func (m *Merger) Serve(w http.ResponseWriter, r *http.Request, c *Collection, watch bool) {
@@ -144,6 +165,7 @@ type query struct {
 	initial, initialEnd, newest bool
 	bookmarks                   bool
 	lifetime                    time.Duration
+	user                        string
 }
 
 // own are the parameters that say where a list or a watch begins or ends, and how it is written.
@@ -161,6 +183,9 @@ func newQuery(r *http.Request, c *Collection) (*query, error) {
 	q := &query{
 		form: f, token: values.Get("continue"), version: values.Get("resourceVersion"), match: values.Get("resourceVersionMatch"),
 		bookmarks: request.IsTrue(values, "allowWatchBookmarks"), lifetime: c.Lifetime, rest: url.Values{},
+	}
+	if who, ok := apirequest.UserFrom(r.Context()); ok {
+		q.user = who.GetName()
 	}
 	for name, value := range values {
 		q.rest[name] = value

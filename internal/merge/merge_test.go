@@ -35,7 +35,7 @@ type env struct {
 var namespaces = []string{"a", "b", "c"}
 
 func newEnv() *env {
-	merger := New()
+	merger := New(0)
 	merger.initialPart = 3
 	return &env{
 		merger: merger, stores: []*store{newStore(1000), newStore(5)}, owner: map[string]int{"a": 0, "b": 1, "c": 0}, epoch: 1,
@@ -661,7 +661,7 @@ func TestAWatchThatBeginsWhileItsObjectsMove(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() { <-asked; cancel(ErrMoved) }()
 		answer := httptest.NewRecorder()
-		New().Serve(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil), c, true)
+		New(0).Serve(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil), c, true)
 		if answer.Code != http.StatusGone || !strings.Contains(answer.Body.String(), `"reason":"Expired"`) {
 			t.Errorf("%s: %d %s", query, answer.Code, answer.Body)
 		}

@@ -43,6 +43,7 @@ type event struct {
 	version string
 	owned   bool
 	line    []byte
+	taken   int64 // of the room of the stream
 	err     error // the watch of the source is over
 }
 
@@ -50,7 +51,8 @@ type event struct {
 func (m *Merger) watch(w http.ResponseWriter, r *http.Request, c *Collection, q *query) error {
 	ctx, cancel := context.WithTimeout(r.Context(), q.lifetime)
 	defer cancel()
-	s := &stream{writer: w, collection: c, query: q, versions: q.versions}
+	s := &stream{writer: w, collection: c, query: q, versions: q.versions, room: m.newRoom(q.user)}
+	defer s.room.free()
 	if q.initial || q.newest {
 		if err := s.start(ctx, m); err != nil {
 			return err
@@ -65,6 +67,7 @@ type stream struct {
 	collection *Collection
 	query      *query
 	versions   []string
+	room       *room // of a part of the initial list, then of events
 	columns    columns
 	begun      bool
 	out        bytes.Buffer
@@ -81,11 +84,12 @@ func (s *stream) start(ctx context.Context, m *Merger) error {
 	}
 	f := q.form
 	for {
-		leave, err := m.enter(ctx, s.collection.ID)
+		leave, err := m.enter(ctx, s.collection.ID, q.user)
 		if err != nil {
 			return s.fail(ctx, err)
 		}
-		p, err := s.collection.part(ctx, &q, f)
+		s.room.free()
+		p, err := s.collection.part(ctx, &q, f, s.room)
 		leave() // the client may be slow
 		if errors.Is(err, errMixed) && q.plain && !s.begun {
 			f = q.objects()
@@ -97,6 +101,7 @@ func (s *stream) start(ctx context.Context, m *Merger) error {
 		s.versions, s.apiVersion = p.versions, p.first.APIVersion
 		s.kind = strings.TrimSuffix(p.first.Kind, "List")
 		if s.query.newest {
+			s.room.free()
 			return nil
 		}
 		if err := s.sendObjects(ctx, p); err != nil {
@@ -110,6 +115,7 @@ func (s *stream) start(ctx context.Context, m *Merger) error {
 		s.bookmark(s.query.initialEnd)
 	}
 	s.flush()
+	s.room.free()
 	return nil
 }
 
@@ -218,6 +224,7 @@ func (s *stream) takeAll(e event, events <-chan event) bool {
 		s.versions[e.source] = e.version
 		moved = moved || e.owned || e.kind == watch.Bookmark
 		s.take(e)
+		s.room.give(e.taken)
 		if s.out.Len() > maxWrite {
 			break
 		}
@@ -404,7 +411,13 @@ func (s *stream) readOnce(ctx context.Context, source int, version string, resp 
 	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
 	lines := bufio.NewReaderSize(resp.Body, 4<<10)
 	for {
-		line, err := readLine(lines)
+		line, taken, err := s.readLine(lines)
+		if err != nil {
+			s.room.give(taken)
+		}
+		if apierrors.IsTooManyRequests(err) {
+			return version, more, err
+		}
 		if errors.Is(err, errTooLarge) {
 			return version, more, apierrors.NewInternalError(fmt.Errorf("backend %s sent an event of more than %d MiB", s.collection.Sources[source].Name, maxEvent>>20))
 		}
@@ -412,12 +425,15 @@ func (s *stream) readOnce(ctx context.Context, source int, version string, resp 
 			return version, more, nil
 		}
 		if len(bytes.TrimSpace(line)) == 0 {
+			s.room.give(taken)
 			continue
 		}
 		e, err := s.parse(source, line)
 		if err != nil {
+			s.room.give(taken)
 			return version, more, err
 		}
+		e.taken = taken
 		version, more = e.version, true
 		select {
 		case events <- e:
@@ -427,17 +443,23 @@ func (s *stream) readOnce(ctx context.Context, source int, version string, resp 
 	}
 }
 
-// readLine reads a line of its own memory.
-func readLine(from *bufio.Reader) ([]byte, error) {
-	var line []byte
+// readLine reads a line of its own memory. It takes room for a large one until the client has it.
+func (s *stream) readLine(from *bufio.Reader) (line []byte, taken int64, err error) {
 	for {
 		part, err := from.ReadSlice('\n')
 		if len(line)+len(part) > maxEvent {
-			return nil, errTooLarge
+			return nil, taken, errTooLarge
+		}
+		if len(line)+len(part) > largeEvent {
+			n := eventFactor * int64(len(part))
+			if err := s.room.take(n); err != nil {
+				return nil, taken, err
+			}
+			taken += n
 		}
 		line = append(line, part...)
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, err
+			return line, taken, err
 		}
 	}
 }

@@ -117,7 +117,7 @@ func storingRouter(t *testing.T, server http.Handler) (*Router, *apiservice.Tabl
 	route, _ := table.Lookup(schema.GroupVersion{Group: "example.com", Version: "v1"})
 	route.Parts[1].Local, route.Parts[1].Backend = true, nil
 	router := routerOf(table)
-	router.Local, router.Merger = widgetsOf("custom", "7", "moved", "other"), merge.New()
+	router.Local, router.Merger = widgetsOf("custom", "7", "moved", "other"), merge.New(0)
 	router.InProcess = func(h http.Handler) http.RoundTripper { return piped{h} }
 	router.CustomResource = func(r schema.GroupVersionResource) bool { return r.Resource == "widgets" }
 	router.Authorizer = mayMigrate("alice")
@@ -257,5 +257,22 @@ func TestWatchesOfWhatMovesEnd(t *testing.T) {
 	}
 	if left != 1 {
 		t.Errorf("%d watches of what stays, want 1", left)
+	}
+}
+
+// A58: the front door sets Accept for a merged list. Connection nominates the one of the client.
+func TestA58ANominatedFieldDoesNotRemoveThatOfTheFrontDoor(t *testing.T) {
+	objects := widgetsOf("server", "500", "other")
+	router, _ := storingRouter(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header["Accept"]; len(got) != 1 || got[0] != "application/json" {
+			t.Errorf("the backend received Accept %q, want application/json", got)
+		}
+		objects.ServeHTTP(w, r)
+	}))
+	r := httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil)
+	r.Header = http.Header{"Accept": {"application/json"}, "Connection": {"Accept"}}
+	w := httptest.NewRecorder()
+	if chainOf(router, "alice").ServeHTTP(w, r); w.Code != http.StatusOK {
+		t.Errorf("got %d %s, want 200", w.Code, w.Body)
 	}
 }

@@ -1,0 +1,98 @@
+package merge
+
+import (
+	"sync"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const (
+	// MaxBytes is the default bound of New.
+	MaxBytes = 512 << 20
+	// byteFactor is what a byte of a list counts: it is read, copied into items and encoded.
+	byteFactor = 3
+	// eventFactor is what a byte of a large event counts, and largeEvent the size from which it counts.
+	eventFactor = 2
+	largeEvent  = 64 << 10
+)
+
+// budget bounds the memory of all merged lists and of the events that wait for clients. One user may have half of it.
+type budget struct {
+	max int64
+
+	mu    sync.Mutex // guards what follows
+	bytes int64
+	users map[string]int64
+}
+
+// take adds n bytes for a user. False: there is no room.
+func (b *budget) take(user string, n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.bytes+n > b.max || b.users[user]+n > b.max/2 {
+		return false
+	}
+	b.bytes += n
+	b.users[user] += n
+	return true
+}
+
+func (b *budget) give(user string, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes -= n
+	if b.users[user] -= n; b.users[user] <= 0 {
+		delete(b.users, user)
+	}
+}
+
+// errBusy is the response to a list, and the end of a watch, for which there is no room.
+func errBusy() error {
+	return apierrors.NewTooManyRequests("the lists that are being merged take all of the memory that they may have; list in parts, with limit, or try again", 1)
+}
+
+// room is the memory of one list, or of the events of one watch that wait for its client.
+type room struct {
+	budget *budget
+	user   string
+	limit  int64        // of a list
+	left   atomic.Int64 // bytes of it that may be read
+	taken  atomic.Int64
+}
+
+func (m *Merger) newRoom(user string) *room {
+	r := &room{budget: &m.budget, user: user, limit: min(maxBytes, m.budget.max/2/byteFactor)}
+	r.left.Store(r.limit)
+	return r
+}
+
+// read takes n bytes of a list.
+func (r *room) read(n int64) error {
+	if r.left.Add(-n) < 0 {
+		return errTooLarge
+	}
+	return r.take(byteFactor * n)
+}
+
+func (r *room) take(n int64) error {
+	if !r.budget.take(r.user, n) {
+		return errBusy()
+	}
+	r.taken.Add(n)
+	return nil
+}
+
+// give returns n bytes that take has added.
+func (r *room) give(n int64) {
+	if n > 0 {
+		r.taken.Add(-n)
+		r.budget.give(r.user, n)
+	}
+}
+
+// free returns everything, for another attempt or at the end.
+func (r *room) free() {
+	r.give(r.taken.Load())
+	r.left.Store(r.limit)
+}
