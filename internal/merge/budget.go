@@ -10,9 +10,9 @@ import (
 const (
 	// MaxBytes is the default bound of New.
 	MaxBytes = 512 << 20
-	// byteFactor is what a byte of a list counts: it is read, copied into items and encoded.
+	// byteFactor is the number of bytes charged for each byte of a list, because it is read, copied into items and encoded.
 	byteFactor = 3
-	// eventFactor is what a byte of a large event counts, and largeEvent the size from which it counts.
+	// eventFactor is the number of bytes charged for each byte of a large event. largeEvent is the size from which an event is charged.
 	eventFactor = 2
 	largeEvent  = 64 << 10
 )
@@ -21,12 +21,12 @@ const (
 type budget struct {
 	max int64
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards bytes and users
 	bytes int64
 	users map[string]int64
 }
 
-// take adds n bytes for a user. False: there is no room.
+// take charges n bytes to a user. It returns false if that exceeds a bound.
 func (b *budget) take(user string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,6 +38,7 @@ func (b *budget) take(user string, n int64) bool {
 	return true
 }
 
+// give returns n bytes that take has charged.
 func (b *budget) give(user string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +48,7 @@ func (b *budget) give(user string, n int64) {
 	}
 }
 
-// errBusy is the response to a list, and the end of a watch, for which there is no room.
+// errBusy returns the response to a list, and the end of a watch, that exceeds the budget.
 func errBusy() error {
 	return apierrors.NewTooManyRequests("the lists that are being merged take all of the memory that they may have; list in parts, with limit, or try again", 1)
 }

@@ -26,6 +26,9 @@ var defects = []mutants.Mutant{
 	mutants.Of("a resource version of a source counts as a position", "position.go", "\tif !ok || len(digits) != versionDigits*len(c.Sources) || !IsPosition(position) {\n\t\treturn nil, expired", "\tif isNumber(position) {\n\t\treturn []string{position, position}, nil\n\t}\n\tif !ok || len(digits) != versionDigits*len(c.Sources) || !IsPosition(position) {\n\t\treturn nil, expired"),
 	mutants.Of("an error of a source is left out", "watch.go", "\tcase watch.Error:\n\t\treturn e, &refusedError{source: from.Name, contentType: respond.MediaJSON, body: w.Object}\n", "\tcase watch.Error:\n\t\te.kind, e.version = watch.Bookmark, s.versions[source]\n\t\treturn e, nil\n"),
 	mutants.Of("a bookmark of a source is passed on", "watch.go", "\tcase !e.owned:\n\t\treturn\n", "\tcase !e.owned && e.kind != watch.Bookmark:\n\t\treturn\n"),
+	mutants.Of("lists and events have no bound", "budget.go", "b.bytes+n > b.max || b.users[user]+n > b.max/2", "false"),
+	mutants.Of("a list is not charged while it is read", "budget.go", "\treturn r.take(byteFactor * n)\n", "\treturn nil\n"),
+	mutants.Of("one user has all of the lists of a collection", "merge.go", "id+\"\\x00\"+user", "id+\"\\x00\""),
 }
 
 func TestMutants(t *testing.T) { mutants.Test(t, defects) }

@@ -37,7 +37,7 @@ func WithoutNominated(r *http.Request) *http.Request {
 	return out
 }
 
-// nominatesFields reports whether a Connection header names fields that are not hop-by-hop by themselves.
+// nominatesFields reports whether a Connection header names end-to-end fields.
 func nominatesFields(values []string) bool {
 	for _, value := range values {
 		for option := range strings.SplitSeq(value, ",") {

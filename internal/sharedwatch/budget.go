@@ -16,7 +16,7 @@ const (
 	maxLists = 8
 	// listSlotTimeout bounds the wait for another list to end.
 	listSlotTimeout = 5 * time.Second
-	// readFactor is what a byte of a list or of a large event counts while it is read: it is buffered and copied.
+	// readFactor is the number of bytes charged for each byte of a list or of a large event while it is read, because it is buffered and copied.
 	readFactor = 2
 	// largeLine is the size from which an event counts while it is read.
 	largeLine = 64 << 10
@@ -25,7 +25,7 @@ const (
 var (
 	// errTooMuch is a collection, or an event, that is too large to be shared.
 	errTooMuch = errors.New("it is too large to be shared")
-	// errShare is a collection that is too large for what is left of the share of one user.
+	// errShare is a collection that is too large for the remaining share of a user.
 	errShare = fmt.Errorf("the user has its share of shared watches: %w", errTooMuch)
 	// errListsBusy is a list that waited too long for others to end.
 	errListsBusy = errors.New("too many lists of the extension server are in progress")
@@ -40,7 +40,7 @@ type usage struct {
 // share is the part of a bound that one user may have.
 func share[T int | int64](bound T) T { return max(1, bound/2) }
 
-// account adds to what a user has. The caller holds mu.
+// account adds streams and bytes to the usage of a user. The caller holds mu.
 func (s *Watches) account(user string, streams int, bytes int64) {
 	u := s.users[user]
 	u.streams += streams
@@ -67,7 +67,7 @@ type reservation struct {
 	stream *stream
 	user   string
 	bytes  int64
-	// begun is set for events of a watch that clients follow. They take the room of others if there is none.
+	// begun is set for events of a watch that clients follow. They evict other streams if the budget is used up.
 	begun bool
 }
 
@@ -118,7 +118,7 @@ func (r *reservingReader) Read(p []byte) (int, error) {
 }
 
 // holdObjects counts the objects that a stream has just listed for a client. The user of the client owns the stream from then on. An error:
-// there is no room, and they must be dropped.
+// the budget is used up, and the caller drops the objects.
 func (s *Watches) holdObjects(t *stream, user string, size int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *Watches) evict(t *stream) {
 	t.cancel(errTooMuch)
 }
 
-// ringSize is how many bytes of events a stream keeps. All streams together keep half of MaxBytes, beside MaxBytes.
+// ringSize returns how many bytes of events a stream keeps. The events of all streams take half of MaxBytes, in addition to MaxBytes.
 func (s *Watches) ringSize() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

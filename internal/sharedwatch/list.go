@@ -27,8 +27,8 @@ type list struct {
 
 var errNotAList = errors.New("what the extension server answered is not a list with a resource version")
 
-// readList reads a list, one item at a time. Items without a kind and a version get those of the list, as objects of events have them.
-// With skipped, which is called after each item, it keeps only the resource version, and the list may be a part of one.
+// readList reads a list, one item at a time. An item without kind and apiVersion gets them from the list, because objects of events
+// have them. With skipped, which is called after each item, it keeps only the resource version, and the list may be a part of one.
 func readList(from io.Reader, skipped func()) (*list, error) {
 	l := &list{skipped: skipped, objects: map[objectKey]json.RawMessage{}}
 	if err := l.decode(json.NewDecoder(from)); err != nil {
