@@ -23,6 +23,9 @@ type libraryResponse struct {
 	stall   time.Duration // 0: none
 	// class is httpmsg.ClientClass of the connection's last user.
 	class *atomic.Int32
+	// grant is that of the request's header, if it is large, and headerMemory the memory that the header uses.
+	grant        *httpmsg.HeaderGrant
+	headerMemory int64
 
 	bytesWritten atomic.Int64
 	longRunning  atomic.Bool

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -22,26 +21,6 @@ type refusal struct {
 
 // answer sends the response. end is whether the connection ends with it.
 func (f *refusal) answer(w http.ResponseWriter, end bool) {
-	status := struct {
-		Kind       string          `json:"kind"`
-		APIVersion string          `json:"apiVersion"`
-		Metadata   struct{}        `json:"metadata"`
-		Status     string          `json:"status"`
-		Message    string          `json:"message"`
-		Reason     string          `json:"reason,omitempty"`
-		Details    *refusalDetails `json:"details,omitempty"`
-		Code       int             `json:"code"`
-	}{Kind: "Status", APIVersion: "v1", Status: "Failure", Message: f.why, Code: f.code}
-	switch f.code {
-	case http.StatusBadRequest:
-		status.Reason = "BadRequest"
-	case http.StatusServiceUnavailable:
-		status.Reason, status.Details = "ServiceUnavailable", &refusalDetails{RetryAfterSeconds: 1}
-	}
-	b, err := json.Marshal(status)
-	if err != nil {
-		panic(err) // strings and numbers cannot fail
-	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -49,11 +28,7 @@ func (f *refusal) answer(w http.ResponseWriter, end bool) {
 		h.Set("Connection", "close")
 	}
 	w.WriteHeader(f.code)
-	_, _ = w.Write(b) // the client may be gone
-}
-
-type refusalDetails struct {
-	RetryAfterSeconds int `json:"retryAfterSeconds"`
+	_, _ = w.Write(httpmsg.AppendStatus(nil, f.code, f.why)) // the client may be gone
 }
 
 // errLowMemory is the response to a request that is refused before any work is done for it.
@@ -71,13 +46,14 @@ func ruleRefusal(err error) *refusal {
 }
 
 // checkRequest applies the rules of httpmsg, and turns a request into what Portico's own servers would make of it: it must
-// not mean two things depending on a flag. came is net/http's own request, of which r is a copy.
-func (s *libraryServer) checkRequest(c *libraryServerConn, r, came *http.Request) *refusal {
+// not mean two things depending on a flag. came is net/http's own request, of which r is a copy. extra is how many fields
+// were granted beyond httpmsg.MaxFields.
+func (s *libraryServer) checkRequest(c *libraryServerConn, r, came *http.Request, extra int) *refusal {
 	if !c.h2 {
 		if r.Proto != "HTTP/1.1" && r.Proto != "HTTP/1.0" {
 			return &refusal{http.StatusHTTPVersionNotSupported, "the version of HTTP is not supported: " + r.Proto}
 		}
-		if headerBytes(r) > s.c.MaxHeaderBytes {
+		if headerBytes(r) > c.maxHeaderBytes {
 			return &refusal{http.StatusRequestHeaderFieldsTooLarge, "the head of the request is too large"}
 		}
 	}
@@ -96,7 +72,7 @@ func (s *libraryServer) checkRequest(c *libraryServerConn, r, came *http.Request
 	if !c.h2 && r.Host != "" {
 		host = 1
 	}
-	if err := checkFields(r.Header, host); err != nil {
+	if err := checkFields(r.Header, host, extra); err != nil {
 		return ruleRefusal(err)
 	}
 	for name := range r.Trailer { // as declared
@@ -136,8 +112,8 @@ func headerBytes(r *http.Request) int {
 }
 
 // checkFields removes blanks at the ends of values, which net/http keeps over HTTP/2. besides is how many fields were
-// removed before.
-func checkFields(fields http.Header, besides int) error {
+// removed before, and extra how many were granted beyond httpmsg.MaxFields.
+func checkFields(fields http.Header, besides, extra int) error {
 	count := besides
 	for name, values := range fields {
 		count += len(values)
@@ -151,7 +127,7 @@ func checkFields(fields http.Header, besides int) error {
 			}
 		}
 	}
-	return httpmsg.CheckCount(count)
+	return httpmsg.CheckCount(count, extra)
 }
 
 // checkLength is for HTTP/2. Invalid and repeated values could be read differently by a backend.
@@ -186,7 +162,7 @@ func (b *libraryBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
 		b.r.Trailer = b.came.Trailer
-		if wrong := checkFields(b.r.Trailer, 0); wrong != nil {
+		if wrong := checkFields(b.r.Trailer, 0, 0); wrong != nil {
 			return n, wrong
 		}
 	}

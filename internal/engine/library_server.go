@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"portico.dev/internal/httpmsg"
 )
 
@@ -27,7 +25,7 @@ import (
 // docs/http-engines.md lists what net/http cannot do.
 type libraryServer struct {
 	c            ServerConfig
-	http1, http2 *http.Server
+	small, large libraryServers // large is for trusted clients
 
 	mu           sync.Mutex // guards what follows, and the libraryServerConn of each connection
 	conns        map[net.Conn]*libraryServerConn
@@ -46,28 +44,17 @@ const libraryCloseGrace = time.Second
 
 func newLibrary(c ServerConfig) *libraryServer {
 	s := &libraryServer{c: c, conns: map[net.Conn]*libraryServerConn{}, idle: make(chan struct{})}
-	s.http1, s.http2 = s.server(), s.server()
-	s.http1.Protocols = new(http.Protocols)
-	s.http1.Protocols.SetHTTP1(true)
-	s.http1.ReadHeaderTimeout = c.HeaderTimeout
-	s.http2.Protocols = new(http.Protocols)
-	s.http2.Protocols.SetHTTP2(true)
-	s.http2.HTTP2 = &http.HTTP2Config{
-		MaxConcurrentStreams: c.MaxConcurrentStreams, MaxReadFrameSize: libraryMaxFrame,
-		MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 1 << 20,
-		SendPingTimeout: c.PingAfter, PingTimeout: c.PingTimeout, WriteByteTimeout: c.StallTimeout,
-	}
-	//lint:ignore SA1019 http.Server.Protocols chooses the copy within net/http
-	if err := http2.ConfigureServer(s.http2, nil); err != nil {
-		panic(err) // only TLS settings can fail, and there are none
+	s.small = s.newServers(c.MaxHeaderBytes)
+	if c.LargeHeaders != nil {
+		s.large = s.newServers(httpmsg.MaxLargeHeader)
 	}
 	return s
 }
 
-func (s *libraryServer) server() *http.Server {
+func (s *libraryServer) server(maxHeaderBytes int) *http.Server {
 	return &http.Server{
 		Handler: http.HandlerFunc(s.serveRequest), DisableGeneralOptionsHandler: true,
-		MaxHeaderBytes: s.c.MaxHeaderBytes, IdleTimeout: s.c.IdleTimeout,
+		MaxHeaderBytes: maxHeaderBytes, IdleTimeout: s.c.IdleTimeout,
 		ErrorLog:    log.New(logLines(s.c.Logf), "", 0),
 		ConnContext: s.connContext, ConnState: s.connState,
 	}
@@ -87,10 +74,14 @@ func (l logLines) Write(line []byte) (int, error) {
 // libraryServerConn is a connection that net/http serves. The server's mu guards what can change.
 type libraryServerConn struct {
 	net      *tls.Conn
+	served   net.Conn // what net/http gets: net, or a libraryHTTP1
+	servers  libraryServers
 	tls      *tls.ConnectionState
 	h2       bool
 	hijacked func()
 	class    atomic.Int32 // httpmsg.ClientClass
+	// maxHeaderBytes bounds the header of a request.
+	maxHeaderBytes int
 
 	state      http.ConnState
 	handlers   int           // handlers
@@ -109,6 +100,10 @@ func (s *libraryServer) Begin(nc *tls.Conn, hijacked func()) (serve func()) {
 		net: nc, tls: &state, h2: state.NegotiatedProtocol == "h2", hijacked: hijacked,
 		ended: make(chan struct{}), idle: make(chan struct{}),
 	}
+	c.servers, c.maxHeaderBytes = s.serversFor(&state)
+	if c.served = nc; !c.h2 {
+		c.served = &libraryHTTP1{Conn: nc}
+	}
 	if !s.add(c) {
 		return func() { rejectConn(c) }
 	}
@@ -117,11 +112,11 @@ func (s *libraryServer) Begin(nc *tls.Conn, hijacked func()) (serve func()) {
 
 func (s *libraryServer) serve(c *libraryServerConn) {
 	defer s.remove(c)
-	server := s.http1
+	server := c.servers.http1
 	if c.h2 {
-		server = s.http2
+		server = c.servers.http2
 	}
-	l := &oneConn{conn: c.net, closed: make(chan struct{}), ended: c.ended}
+	l := &oneConn{conn: c.served, closed: make(chan struct{}), ended: c.ended}
 	_ = server.Serve(l) // returns when l has no more connections
 	if !l.accepted {    // GoAway was called before
 		rejectConn(c)
@@ -143,7 +138,7 @@ func (s *libraryServer) add(c *libraryServerConn) bool {
 	if s.shuttingDown || c.h2 && s.noNewHTTP2 {
 		return false
 	}
-	s.conns[c.net] = c
+	s.conns[c.served] = c
 	return true
 }
 
@@ -154,10 +149,10 @@ func (s *libraryServer) remove(c *libraryServerConn) {
 }
 
 func (s *libraryServer) removeLocked(c *libraryServerConn) {
-	if _, ok := s.conns[c.net]; !ok {
+	if _, ok := s.conns[c.served]; !ok {
 		return
 	}
-	delete(s.conns, c.net)
+	delete(s.conns, c.served)
 	if s.shuttingDown && len(s.conns) == 0 {
 		close(s.idle)
 	}
@@ -231,6 +226,9 @@ func (s *libraryServer) connState(nc net.Conn, state http.ConnState) {
 	c.state = state
 	switch state {
 	case http.StateHijacked:
+		if h, ok := nc.(*libraryHTTP1); ok {
+			h.hijacked.Store(true)
+		}
 		close(c.ended)
 		s.removeLocked(c) // the handler's side closes it
 		c.hijacked()
@@ -284,9 +282,14 @@ func (s *libraryServer) serveRequest(to http.ResponseWriter, came *http.Request)
 		errLowMemory.answer(w, !c.h2)
 		return
 	}
-	if refused := s.checkRequest(c, r, came); refused != nil {
+	grant, extra := s.grantFields(c, r)
+	defer grant.Release()
+	if refused := s.checkRequest(c, r, came, extra); refused != nil {
 		refused.answer(w, !c.h2)
 		return
+	}
+	if grant != nil {
+		w.grant, w.headerMemory = grant, httpmsg.HeaderMemory(headerBytes(r), httpmsg.MaxFields+extra)
 	}
 	s.c.Handler.ServeHTTP(w, r)
 	w.handlerReturned()
@@ -306,7 +309,10 @@ func (s *libraryServer) GoAway(context.Context) error {
 func (s *libraryServer) sendGoAway() {
 	past, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = s.http2.Shutdown(past) // it returns the context's error
+	_ = s.small.http2.Shutdown(past) // it returns the context's error
+	if s.large.http2 != nil {
+		_ = s.large.http2.Shutdown(past)
+	}
 }
 
 // Shutdown implements Server.
@@ -314,7 +320,10 @@ func (s *libraryServer) Shutdown(ctx context.Context) error {
 	s.beginShutdown()
 	s.wait.Go(func() { // closing a connection may wait for its client
 		s.sendGoAway()
-		s.http1.SetKeepAlivesEnabled(false) // closes idle connections, and the others after their response
+		s.small.http1.SetKeepAlivesEnabled(false) // closes idle connections, and the others after their response
+		if s.large.http1 != nil {
+			s.large.http1.SetKeepAlivesEnabled(false)
+		}
 	})
 	look := time.NewTicker(libraryCloseGrace)
 	defer look.Stop()

@@ -46,6 +46,8 @@ type ServerConfig struct {
 	MaxConcurrentStreams int
 	// MaxHeaderBytes bounds the header of a request. A larger one is answered 431.
 	MaxHeaderBytes int
+	// LargeHeaders grants memory for larger headers. Nil: there are none.
+	LargeHeaders httpmsg.LargeHeaders
 	// HeaderTimeout is how long a header may take, and the preface of HTTP/2.
 	HeaderTimeout time.Duration
 	// IdleTimeout is how long a connection without a request is kept.
@@ -79,11 +81,11 @@ type porticoServer struct {
 func newPortico(c ServerConfig) *porticoServer {
 	return &porticoServer{
 		http1: http1.New(http1.Config{
-			Handler: c.Handler, MaxHeaderBytes: c.MaxHeaderBytes, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
+			Handler: c.Handler, MaxHeaderBytes: c.MaxHeaderBytes, LargeHeaders: c.LargeHeaders, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
 			Refuse: c.Refuse, Logf: c.Logf,
 		}),
 		http2: server.New(server.Config{
-			Handler: c.Handler, MaxConcurrentStreams: c.MaxConcurrentStreams, MaxHeaderBytes: c.MaxHeaderBytes,
+			Handler: c.Handler, MaxConcurrentStreams: c.MaxConcurrentStreams, MaxHeaderBytes: c.MaxHeaderBytes, LargeHeaders: c.LargeHeaders,
 			PrefaceTimeout: c.HeaderTimeout, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
 			PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, StallTimeout: c.StallTimeout, Refuse: c.Refuse, Logf: c.Logf,
 		}),

@@ -866,6 +866,33 @@ func (p *framer) status(id uint32) string {
 	}
 }
 
+// contentType is that of the answer to a stream, "reset", or "closed".
+func (p *framer) contentType(id uint32) string {
+	p.t.Helper()
+	for {
+		f, err := p.ReadFrame()
+		if err != nil {
+			return "closed"
+		}
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			if f.StreamID != id {
+				continue
+			}
+			for _, field := range f.RegularFields() {
+				if field.Name == "content-type" {
+					return field.Value
+				}
+			}
+			return ""
+		case *http2.RSTStreamFrame:
+			if f.StreamID == id {
+				return "reset"
+			}
+		}
+	}
+}
+
 func (p *framer) untilGoAway(code http2.ErrCode) (last uint32) {
 	p.t.Helper()
 	for {

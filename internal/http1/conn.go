@@ -41,6 +41,7 @@ type conn struct {
 	// The reader belongs to run. While a handler runs it belongs to the body, and after the body to readForDisconnect.
 	in       reader
 	lineEnds []int32 // of the present header
+	large    httpmsg.ConnHeaders
 
 	mu           sync.Mutex // guards what follows
 	readDeadline time.Time  // zero: none
@@ -51,8 +52,9 @@ type conn struct {
 func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState, hijacked func()) *conn {
 	c := &conn{
 		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(), onHijack: hijacked,
-		info: httpmsg.ConnInfo{LocalAddr: nc.LocalAddr(), Server: s.c.BaseServer},
-		in:   reader{from: nc, buf: make([]byte, readBufferSize)},
+		info:  httpmsg.ConnInfo{LocalAddr: nc.LocalAddr(), Server: s.c.BaseServer},
+		in:    reader{from: nc, buf: make([]byte, readBufferSize)},
+		large: httpmsg.NewConnHeaders(s.c.LargeHeaders, state, nc.RemoteAddr()),
 	}
 	c.batch, _ = raw.(httpmsg.BatchWriter)
 	c.memory.idleSince.Store(time.Now().UnixNano())
@@ -103,8 +105,22 @@ func (c *conn) serveRequest() bool {
 		c.refuse(err)
 		return false
 	}
+	fields := len(c.lineEnds)
 	c.releaseBuffers()
-	return x.serve()
+	if !c.large.Large() {
+		return x.serve()
+	}
+	return c.serveLarge(x, httpmsg.HeaderMemory(len(head), fields))
+}
+
+// serveLarge serves a request with a large header, which uses n bytes.
+func (c *conn) serveLarge(x *exchange, n int64) bool {
+	c.memory.header.Store(n)
+	c.memory.grant = c.large.Detach()
+	again := x.serve()
+	c.memory.grant.Release()
+	c.memory.grant = nil
+	return again
 }
 
 // releaseBuffers releases memory that only a large header needs.
@@ -117,6 +133,8 @@ func (c *conn) releaseBuffers() {
 
 // close closes the connection, unless it was hijacked.
 func (c *conn) close() {
+	c.large.Detach().Release()
+	c.memory.grant.Release()
 	c.mu.Lock()
 	hijacked := c.hijacked
 	c.mu.Unlock()
@@ -251,9 +269,6 @@ func ruleRefusal(err error) error {
 	return malformed(err.Error())
 }
 
-// statusReasons are reasons of metav1.Status.
-var statusReasons = map[int]string{http.StatusBadRequest: "BadRequest", http.StatusServiceUnavailable: "ServiceUnavailable"}
-
 // refuse answers a request that was not accepted, and lets the client read the response. For errors other than refusals
 // there is no response: the client is gone, or was too slow.
 func (c *conn) refuse(err error) {
@@ -261,16 +276,7 @@ func (c *conn) refuse(err error) {
 	if !errors.As(err, &r) {
 		return
 	}
-	b := make([]byte, 0, 512)
-	b = append(b, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`...)
-	b = strconv.AppendQuote(b, r.why)
-	if reason := statusReasons[r.code]; reason != "" {
-		b = append(append(append(b, `,"reason":"`...), reason...), '"')
-	}
-	if r.code == http.StatusServiceUnavailable {
-		b = append(b, `,"details":{"retryAfterSeconds":1}`...)
-	}
-	b = append(strconv.AppendInt(append(b, `,"code":`...), int64(r.code), 10), '}')
+	b := httpmsg.AppendStatus(make([]byte, 0, 512), r.code, r.why)
 	answer := appendStatusLine(make([]byte, 0, 1024), true, r.code)
 	answer = append(append(answer, "Date: "...), c.server.clock.Date()...)
 	if r.code == http.StatusServiceUnavailable {

@@ -18,6 +18,8 @@ type memoryUse struct {
 	header    atomic.Int64 // bytes of the header of the present request
 	handler   atomic.Int64 // bytes that its handler reported
 	idleSince atomic.Int64 // when the connection became idle; UnixNano
+	// grant is that of the present request's header. The goroutine that serves the connection uses it.
+	grant *httpmsg.HeaderGrant
 }
 
 // Authenticated is called by the handler that authenticated the request.
@@ -26,6 +28,12 @@ func (w *response) Authenticated(privileged bool) {
 	if identity := httpmsg.ClassOf(privileged); s.class.Load() != identity {
 		s.class.Store(identity)
 	}
+}
+
+// LargeHeader is the grant of the request's header, or nil, and the memory that the header uses.
+func (w *response) LargeHeader() (*httpmsg.HeaderGrant, int64) {
+	m := &w.x.conn.memory
+	return m.grant, m.header.Load()
 }
 
 // ChargeMemory is called by a handler that holds n more bytes for the request.

@@ -107,6 +107,7 @@ func (c *conn) readHead() (string, error) {
 	}
 	c.stage.Store(readingHead)
 	c.lineEnds = c.lineEnds[:0]
+	c.large.Detach().Release()
 	slow, blank := false, false
 	for line := 0; ; {
 		n, err := c.scanLines(&line)
@@ -129,7 +130,7 @@ func (c *conn) readHead() (string, error) {
 				continue
 			}
 		}
-		if len(c.in.unused()) == len(c.in.buf) && !c.in.grow(c.server.c.MaxHeaderBytes) {
+		if len(c.in.unused()) == len(c.in.buf) && !c.in.grow(c.maxHeader()) && !(c.large.Grow() && c.in.grow(c.maxHeader())) {
 			return "", &refusal{http.StatusRequestHeaderFieldsTooLarge, "the head of the request is too large"}
 		}
 		if !slow {
@@ -155,7 +156,7 @@ func (c *conn) scanLines(line *int) (int, error) {
 	for {
 		n := bytes.IndexByte(b[*line:], '\n')
 		if n < 0 {
-			if *line >= c.server.c.MaxHeaderBytes {
+			if *line >= c.maxHeader() {
 				return 0, &refusal{http.StatusRequestHeaderFieldsTooLarge, "the head of the request is too large"}
 			}
 			return 0, nil
@@ -164,13 +165,33 @@ func (c *conn) scanLines(line *int) (int, error) {
 		if n == 0 || b[end] != '\r' {
 			return 0, malformed("a line of the request ends without CR")
 		}
-		if end+2 > c.server.c.MaxHeaderBytes {
+		if end+2 > c.maxHeader() {
 			return 0, &refusal{http.StatusRequestHeaderFieldsTooLarge, "the head of the request is too large"}
 		}
 		if n == 1 {
 			return end + 2, nil
 		}
+		if len(c.lineEnds) > httpmsg.MaxFields && !c.mayHaveField() {
+			return 0, tooManyFields(c.large.Extra())
+		}
 		c.lineEnds = append(c.lineEnds, int32(end))
 		*line = end + 2
 	}
+}
+
+// maxHeader bounds the present header, in bytes.
+func (c *conn) maxHeader() int {
+	bytes, _ := c.large.Extra()
+	return c.server.c.MaxHeaderBytes + bytes
+}
+
+// mayHaveField reports whether the present header, which has MaxFields fields or more, may have another.
+func (c *conn) mayHaveField() bool {
+	n := len(c.lineEnds) // with the request line, and without the next field
+	_, extra := c.large.Extra()
+	return n <= httpmsg.MaxFields+extra || c.large.Grow()
+}
+
+func tooManyFields(_, extra int) error {
+	return ruleRefusal(httpmsg.CheckCount(httpmsg.MaxLargeFields+1, extra))
 }

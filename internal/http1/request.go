@@ -78,7 +78,8 @@ const maxHeaderHint = 128
 
 // parseHeader parses the lines after the first one. All values share one slice.
 func (x *exchange) parseHeader(head string, ends []int32, s *requestHeaders) error {
-	if err := httpmsg.CheckCount(len(ends) - 1); err != nil {
+	_, extra := x.conn.large.Extra()
+	if err := httpmsg.CheckCount(len(ends)-1, extra); err != nil {
 		return ruleRefusal(err)
 	}
 	header := make(http.Header, min(len(ends)+9, maxHeaderHint))

@@ -33,6 +33,8 @@ type Config struct {
 	BaseServer *http.Server
 	// MaxHeaderBytes bounds a request's header with its request line. A larger one is answered 431. Default 64 KiB.
 	MaxHeaderBytes int
+	// LargeHeaders grants memory for larger headers. Nil: there are none.
+	LargeHeaders httpmsg.LargeHeaders
 	// HeaderTimeout is how long a header may take once it has begun, the first one from the start of the connection; and
 	// how long the rest of a body may take that no handler read. Default 10 s.
 	HeaderTimeout time.Duration

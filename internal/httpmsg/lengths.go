@@ -20,10 +20,10 @@ const (
 	MaxAuthority = 253 + len(":65535")
 	// MaxFieldName and MaxFieldValue bound one field, in bytes. A value may be nearly as long as a whole header.
 	MaxFieldName, MaxFieldValue = 256, 62 << 10
-	// MaxFields bounds the fields of a received request. Each crumb of a cookie counts as one.
+	// MaxFields bounds the fields of a received request without a grant (LargeHeaders). Each crumb of a cookie counts as one.
 	MaxFields = 500
 	// MaxFieldsSent bounds the fields of a request that is sent: a front proxy adds some, one for each group of the user.
-	MaxFieldsSent = 2 * MaxFields
+	MaxFieldsSent = 2 * MaxLargeFields
 	// MaxTrailers bounds the trailers of a message.
 	MaxTrailers = 64
 )
@@ -44,6 +44,7 @@ var limits = []limit{
 	{FieldName.name, MaxFieldName, "bytes", http.StatusRequestHeaderFieldsTooLarge, "RFC 9110, 5.4; RFC 6585, 5. CVE-2021-40346 was an overflow of a length in one byte"},
 	{FieldValue.name, MaxFieldValue, "bytes", http.StatusRequestHeaderFieldsTooLarge, "RFC 9110, 5.4; RFC 6585, 5"},
 	{"fields of a request that is received", MaxFields, "fields", http.StatusRequestHeaderFieldsTooLarge, "RFC 9110, 5.4; RFC 6585, 5. Over HTTP/2 each Cookie field counts (RFC 9113, 8.2.3)"},
+	{"fields of a request with a large header", MaxLargeFields, "fields", http.StatusRequestHeaderFieldsTooLarge, "RFC 9110, 5.4; RFC 6585, 5. A user may have thousands of groups, each of which is a field. See [large headers](#large-headers)"},
 	{"fields of a request that is sent", MaxFieldsSent, "fields", 0, "RFC 9110, 5.4: includes the fields that a front proxy adds"},
 	{"trailers", MaxTrailers, "fields", 0, "RFC 9110, 6.5; RFC 9112, 7.1.2. With more, the body fails (HTTP/1.1) or the stream is reset (HTTP/2)"},
 }
@@ -66,10 +67,10 @@ func CheckLengths(name, value string) error {
 	return nil
 }
 
-// CheckCount is nil for a number of fields that a received request may have.
-func CheckCount(n int) error {
-	if n > MaxFields {
-		return &RequestError{Element: "fields", Code: http.StatusRequestHeaderFieldsTooLarge, Reason: fmt.Sprintf("the request has more than %d header fields", MaxFields)}
+// CheckCount is nil for a number of fields that a received request may have. extra fields were granted (ConnHeaders.Extra).
+func CheckCount(n, extra int) error {
+	if most := MaxFields + extra; n > most {
+		return &RequestError{Element: "fields", Code: http.StatusRequestHeaderFieldsTooLarge, Reason: fmt.Sprintf("the request has more than %d header fields", most)}
 	}
 	return nil
 }
@@ -152,6 +153,24 @@ func SameAuthority(a, b string) bool {
 	return strings.EqualFold(strings.TrimSuffix(a, ":443"), strings.TrimSuffix(b, ":443"))
 }
 
+// largeHeaderRules explains who may send a large header.
+const largeHeaderRules = `
+### Large headers
+
+A header with more than 65536 bytes or 500 fields is large. kube-apiserver accepts such headers, and a user with thousands of groups
+needs them: front proxies send one X-Remote-Group for each group, and impersonating clients one Impersonate-Group.
+
+| client | may send large headers |
+| --- | --- |
+| front proxy or another replica, by the certificate of its connection | always |
+| any other client, before it is authenticated | while [memory for large headers](overload.md#bounds-that-always-hold) is free. Over HTTP/2, a connection on which no request was authenticated may send 100 at once and ten a second; more close it |
+| authenticated user | while the user's share of that memory is free; beyond it 503 with Retry-After |
+
+Each 64 KiB step of a header is charged before it is read. If there is no memory for it, the limits without a large header hold.
+Identity headers may have 917504 bytes in total, counting 32 bytes more for each field, on the way to a backend. With
+--http-engine=library only front proxies and other replicas may send more than 65536 bytes.
+`
+
 // PrintRules writes the tables that docs/http-rules.md shows.
 func PrintRules(w io.Writer) error {
 	var b strings.Builder
@@ -174,8 +193,10 @@ func PrintRules(w io.Writer) error {
 		}
 		line(r.element, fmt.Sprintf("%d %s", r.max, r.unit), answer, r.source)
 	}
-	line("all headers", "65536 bytes", "431", "RFC 6585, 5; RFC 9113, 6.5.2. Over HTTP/1.1 the request line counts too; over HTTP/2 the size is counted as in that section, and 320 bytes more are allowed. "+
+	line("all headers", fmt.Sprintf("%d bytes", MaxHeader), "431", "RFC 6585, 5; RFC 9113, 6.5.2. Over HTTP/1.1 the request line counts too; over HTTP/2 the size is counted as in that section, and 320 bytes more are allowed. "+
 		"Headers of up to twice this size compressed, or four times decoded, reset the stream. Larger ones, or more than ten such headers at once and one a second, close the connection")
+	line("all headers of a request with a large header", fmt.Sprintf("%d bytes", MaxLargeHeader), "431", "net/http's default limit, which kube-apiserver has; counted as the limit above. See [large headers](#large-headers)")
+	b.WriteString(largeHeaderRules)
 	b.WriteString("\n## Content-Length\n\n")
 	line("rule", "source")
 	line("---", "---")

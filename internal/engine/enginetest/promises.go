@@ -42,10 +42,10 @@ var (
 		"net/http server.go `conn.readRequest`, request.go `readRequest`",
 	}
 	StatusForEveryRefusal = Promise{
-		"Over HTTP/1.1, requests that the server itself refuses are answered with a metav1.Status",
+		"Over HTTP/2, requests whose header is too large are answered with a metav1.Status",
 		"none: kubectl prints the message of the response",
-		"The 400, 431, 501 and 505 responses of net/http itself have a line of plain text. Requests that the rule table refuses get a Status",
-		"net/http server.go `conn.serve`",
+		"The 431 response has a line of HTML",
+		"golang.org/x/net/http2 server.go `handleHeaderListTooLong`",
 	}
 	LengthOverHTTP2 = Promise{
 		"An HTTP/2 body that is shorter than its Content-Length, or an invalid Content-Length, resets the stream",

@@ -21,6 +21,7 @@ type BlockLimits struct {
 // Between two blocks it only keeps the table: 4 KiB of strings, as RFC 7541, 4.1 counts, and 32 bytes for each entry.
 type Decoder struct {
 	limits BlockLimits
+	grow   func() bool
 	emit   func(name, value string) error
 	table  dynamicTable
 	// checksTable is set when an invalid field was added to the table. Until then what is indexed need not be checked again.
@@ -33,6 +34,22 @@ type Decoder struct {
 // NewDecoder decodes blocks within limits.
 func NewDecoder(l BlockLimits) *Decoder {
 	return &Decoder{limits: l, table: dynamicTable{limit: maxTableSize}}
+}
+
+// GrowWith makes Decode call grow for a block beyond its limits. grow raises them with SetLimits, or returns false.
+func (d *Decoder) GrowWith(grow func() bool) { d.grow = grow }
+
+// SetLimits replaces the limits.
+func (d *Decoder) SetLimits(l BlockLimits) { d.limits = l }
+
+// exceedsLimits reports whether the present block is beyond its limits, and they cannot be raised.
+func (d *Decoder) exceedsLimits() bool {
+	for d.bytes > d.limits.MaxBytes || d.fields > d.limits.MaxFields {
+		if d.grow == nil || !d.grow() {
+			return true
+		}
+	}
+	return false
 }
 
 // ErrBlockTooLarge is a header block beyond its limits. It ends the stream, not the connection.
@@ -143,7 +160,7 @@ func (d *Decoder) field(name, value string, wrong error) {
 	d.fields++
 	switch {
 	case d.err != nil:
-	case d.bytes > d.limits.MaxBytes || d.fields > d.limits.MaxFields:
+	case (d.bytes > d.limits.MaxBytes || d.fields > d.limits.MaxFields) && d.exceedsLimits():
 		d.err = ErrBlockTooLarge
 	case wrong != nil:
 		d.err = wrong
@@ -183,6 +200,7 @@ func validName(name string) bool {
 // BlockAssembler joins HEADERS and CONTINUATION frames to a header block.
 type BlockAssembler struct {
 	limit  int // in bytes, compressed
+	grow   func() bool
 	buf    []byte
 	frames int
 	stream uint32
@@ -194,6 +212,22 @@ func maxBlockFrames(limit int) int { return 16 + limit/512 }
 
 // NewBlockAssembler accepts blocks of up to limit bytes.
 func NewBlockAssembler(limit int) *BlockAssembler { return &BlockAssembler{limit: limit} }
+
+// GrowWith makes Add call grow for a block beyond the limit. grow raises it with SetLimit, or returns false.
+func (b *BlockAssembler) GrowWith(grow func() bool) { b.grow = grow }
+
+// SetLimit replaces the limit.
+func (b *BlockAssembler) SetLimit(limit int) { b.limit = limit }
+
+// hasRoom reports whether n bytes may be added, raising the limit if that is possible.
+func (b *BlockAssembler) hasRoom(n int) bool {
+	for len(b.buf)+n > b.limit {
+		if b.grow == nil || !b.grow() {
+			return false
+		}
+	}
+	return true
+}
 
 // CompressedLimit is the limit for a compressed block whose fields may have so many bytes: twice as many, so that a block
 // that is slightly too large ends its stream and not the connection.
@@ -221,7 +255,7 @@ func (b *BlockAssembler) Add(f *Frame) (done []byte, end bool, err error) {
 	}
 	b.frames++
 	forever := len(p) == 0 && f.Type == Continuation && !f.Has(FlagEndHeaders) // without END_HEADERS: a flood of empty frames
-	if forever || len(b.buf)+len(p) > b.limit || b.frames > maxBlockFrames(b.limit) {
+	if forever || !b.hasRoom(len(p)) || b.frames > maxBlockFrames(b.limit) {
 		return nil, false, ErrBlockFlood
 	}
 	b.buf = append(b.buf, p...)

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type conn struct {
 	block        *frame.BlockAssembler
 	decoder      *frame.Decoder
 	head         headerBlock
+	large        httpmsg.ConnHeaders
 	addField     func(name, value string) error // headerBlock.add as a value
 	rate         rateLimits
 	settingsBuf  []frame.Setting // settings of the present frame
@@ -62,19 +64,22 @@ type conn struct {
 const maxResetStreams = 128
 
 func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState) *conn {
-	limit := s.c.MaxHeaderBytes + 320 // as net/http: room for ten fields as RFC 9113 counts them
+	limits := s.headerLimits()
 	c := &conn{
 		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(),
 		info:           httpmsg.ConnInfo{LocalAddr: nc.LocalAddr(), Server: s.c.BaseServer},
 		r:              frame.NewReader(nc),
-		block:          frame.NewBlockAssembler(frame.CompressedLimit(limit)),
-		decoder:        frame.NewDecoder(frame.BlockLimits{MaxBytes: limit, MaxFields: httpmsg.MaxFields + 4}),
+		block:          frame.NewBlockAssembler(frame.CompressedLimit(limits.MaxBytes)),
+		decoder:        frame.NewDecoder(limits),
+		large:          httpmsg.NewConnHeaders(s.c.LargeHeaders, state, nc.RemoteAddr()),
 		rate:           newRateLimits(s.c.MaxConcurrentStreams),
 		streams:        make(map[uint32]*stream),
 		recvWindow:     frame.NewRecvWindow(int64(s.c.ConnWindow)),
 		lastStreamSent: make(chan struct{}), closed: make(chan struct{}),
 	}
 	c.addField = c.head.add
+	c.block.GrowWith(c.growHeader)
+	c.decoder.GrowWith(c.growHeader)
 	c.r.OnPartial = c.onPartialFrame
 	c.w = frame.NewWriter(httpmsg.BatchRecords(nc, raw), 0, func(error) { c.closeNow() })
 	return c
@@ -103,7 +108,7 @@ func (c *conn) handshake() error {
 	err := c.w.WriteSettings(true,
 		frame.Setting{ID: frame.MaxFrameSize, Value: frame.MaxFrame},
 		frame.Setting{ID: frame.MaxConcurrentStreams, Value: uint32(s.MaxConcurrentStreams)},
-		frame.Setting{ID: frame.MaxHeaderListSize, Value: uint32(s.MaxHeaderBytes + 320)},
+		frame.Setting{ID: frame.MaxHeaderListSize, Value: uint32(c.server.maxHeaderList())},
 		frame.Setting{ID: frame.InitialWindowSize, Value: uint32(s.StreamWindow)},
 		frame.Setting{ID: frame.NoPriorities, Value: 1},
 	)
@@ -198,9 +203,10 @@ func (c *conn) close() {
 	parted := c.goaway.stage == goAwayDrained
 	c.goaway.stage = goAwayClosed
 	all := c.streamsLocked()
-	c.queued = nil
+	c.queued = slices.DeleteFunc(c.queued, c.isDroppedLocked) // all were dropped
 	c.mu.Unlock()
 	close(c.closed)
+	c.large.Detach().Release()
 	c.stopTimeouts()
 	for _, st := range all {
 		st.abort(errClientGone)

@@ -283,13 +283,17 @@ func (c *conn) headers(f *frame.Frame) error {
 	if c.partialBlock {
 		c.headerEnded()
 	}
-	defer c.head.reset() // an idle connection keeps nothing of it
+	defer c.endBlock()
 	err = c.decoder.Decode(block, c.addField)
 	if broken, ok := err.(frame.ConnError); ok {
 		return broken
 	}
 	if err == error(frame.ErrBlockTooLarge) {
 		if err := c.rate.takeControl(costOfOversized); err != nil {
+			return err
+		}
+	} else if c.large.Large() {
+		if err := c.takeLarge(); err != nil {
 			return err
 		}
 	}
@@ -361,12 +365,13 @@ func (c *conn) startHandler(st *stream) error {
 	c.mu.Lock()
 	if c.goaway.stage >= goAwayError {
 		c.mu.Unlock()
+		st.memory.grant.Release()
 		return errClientGone
 	}
 	c.streams[st.send.ID] = st
 	c.open++
 	if c.handling >= c.server.c.MaxConcurrentStreams { // by streams that were reset
-		c.queued = append(slices.DeleteFunc(c.queued, func(other *stream) bool { return c.streams[other.send.ID] != other }), st)
+		c.queued = append(slices.DeleteFunc(c.queued, c.isDroppedLocked), st)
 		c.mu.Unlock()
 		return nil
 	}
@@ -376,6 +381,15 @@ func (c *conn) startHandler(st *stream) error {
 	c.w.AddActive(1)
 	c.server.pool.run(st)
 	return nil
+}
+
+// isDroppedLocked reports whether a queued stream was reset, and releases what it holds. The stream is to be removed from the queue.
+func (c *conn) isDroppedLocked(st *stream) bool {
+	if c.streams[st.send.ID] == st {
+		return false
+	}
+	st.memory.grant.Release()
+	return true
 }
 
 func (c *conn) trailers(st *stream, end bool, err error) error {

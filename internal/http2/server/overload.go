@@ -21,8 +21,9 @@ type memoryUse struct {
 // streamMemory is the memory that a stream holds.
 type streamMemory struct {
 	handler    atomic.Int64 // bytes that the handler reported
-	header     int          // bytes of the header
-	privileged bool         // guarded by the connection's mu
+	header     int          // memory of the header
+	grant      *httpmsg.HeaderGrant
+	privileged bool // guarded by the connection's mu
 }
 
 var errLowMemory = errors.New("memory is short, and the connection held much of it")

@@ -78,6 +78,10 @@ func (b *rateLimits) takeStray(breaks int) error {
 // costs as much to decode as a hundred requests, and needs no credential.
 const costOfOversized = 1000
 
+// costOfLarge is for large headers that were granted, until a request of the connection is authenticated. A client may use
+// all its streams before the first response.
+const costOfLarge = 100
+
 func (b *rateLimits) takeControl(cost int) error {
 	if b.control.take(cost) {
 		return nil

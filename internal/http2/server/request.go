@@ -145,6 +145,10 @@ func (c *conn) newRequest(id uint32, end, large bool) (*stream, error) {
 	st := &stream{conn: c, recvWindow: frame.NewRecvWindow(int64(c.server.c.StreamWindow)), contentLength: -1, received: end, counted: true}
 	st.send.ID = id
 	st.memory.header = h.size()
+	grown := c.large.Large()
+	if grown {
+		st.memory.header = int(httpmsg.HeaderMemory(st.memory.header, len(h.fields)))
+	}
 	st.ctx.SetConn(&c.info)
 	st.res.st = st
 	st.req.Method, st.req.Proto, st.req.ProtoMajor = h.method, "HTTP/2.0", 2
@@ -173,6 +177,9 @@ func (c *conn) newRequest(id uint32, end, large bool) (*stream, error) {
 		}
 	}
 	st.req = *st.req.WithContext(&st.ctx)
+	if grown {
+		st.memory.grant = c.detachGrant()
+	}
 	return st, nil
 }
 
@@ -260,32 +267,27 @@ func (st *stream) setContentLength(values []string, end bool) error {
 
 func refuse(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusBadRequest, "text/plain; charset=utf-8", why+"\n")
+		answer(w, http.StatusBadRequest, why)
 	})
 }
 
 // badRequest answers with a Status that says what is wrong.
 func badRequest(why *httpmsg.RequestError) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		reason := ""
-		if why.Status() == http.StatusBadRequest {
-			reason = `,"reason":"BadRequest"`
-		}
-		answer(w, why.Status(), "application/json", `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`+
-			strconv.Quote(why.Reason)+reason+`,"code":`+strconv.Itoa(why.Status())+`}`)
+		answer(w, why.Status(), why.Reason)
 	})
 }
 
 func tooLarge(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusRequestHeaderFieldsTooLarge, "text/html; charset=utf-8", "<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>")
+	answer(w, http.StatusRequestHeaderFieldsTooLarge, "the header of the request is too large, or has too many fields")
 }
 
-// answer answers requests that reach no handler.
-func answer(w http.ResponseWriter, code int, media, text string) {
-	w.Header().Set("Content-Type", media)
+// answer answers requests that reach no handler with a Status.
+func answer(w http.ResponseWriter, code int, why string) {
+	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text)) // the client may be gone
+	_, _ = w.Write(httpmsg.AppendStatus(nil, code, why)) // the client may be gone
 }
 
 // setTarget parses the target. A *httpmsg.RequestError is answered.

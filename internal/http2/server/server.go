@@ -40,6 +40,8 @@ type Config struct {
 	MaxConcurrentStreams int
 	// MaxHeaderBytes bounds the header fields of a request. A larger header is answered 431. Default 64 KiB.
 	MaxHeaderBytes int
+	// LargeHeaders grants memory for larger headers. Nil: there are none.
+	LargeHeaders httpmsg.LargeHeaders
 	// StreamWindow and ConnWindow are how many bytes of bodies a client may send before handlers read them. Unread bodies
 	// that fill ConnWindow block all others of their connection. Default 256 KiB and 1 MiB: three unread bodies do not.
 	StreamWindow, ConnWindow int

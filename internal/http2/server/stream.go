@@ -217,6 +217,7 @@ func (st *stream) finish() {
 // release releases what the stream holds, and gives w the next stream that waits.
 func (st *stream) release(w *worker) {
 	st.deadlines.stop()
+	st.memory.grant.Release()
 	st.res.release()
 	_ = st.body.Close()
 	if f := st.req.MultipartForm; f != nil {
@@ -227,7 +228,7 @@ func (st *stream) release(w *worker) {
 	for len(c.queued) > 0 && w.next == nil {
 		next := c.queued[0]
 		c.queued = c.queued[1:]
-		if c.streams[next.send.ID] == next {
+		if !c.isDroppedLocked(next) {
 			w.next = next
 		}
 	}
