@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"runtime"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/merge"
 	"portico.dev/internal/mirror"
+	"portico.dev/internal/peers"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/server"
@@ -109,6 +111,7 @@ func (h *parts) wireFront() error {
 		GoawayChance:       c.GoawayChance, StrictTransportSecurity: c.StrictTransportSecurity,
 		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory,
 		Metrics: h.metrics.Requests, Logger: h.log.Named("server"), Drainer: h.drainer,
+		LargeHeaders: server.NewHeaderMemory(h.memory, h.mayHaveLargeHeaders),
 	}
 	chain, err := server.NewChain(config, h.router)
 	if err != nil {
@@ -135,10 +138,18 @@ func (h *parts) wireFront() error {
 	}
 	h.server = server.New(server.Config{
 		Listener: h.listener, Hold: c.Embedded.HoldConnections, TLS: offered, Engine: c.HTTPEngine, Handler: chain, Health: h.health, Drainer: h.drainer,
-		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory,
+		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory, LargeHeaders: config.LargeHeaders,
 		Proxy: h.proxy, Logger: h.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
 	})
 	return nil
+}
+
+// mayHaveLargeHeaders reports whether a connection is that of a front proxy or another replica.
+func (h *parts) mayHaveLargeHeaders(s *tls.ConnectionState) bool {
+	if s.ServerName == peers.ServerName {
+		return h.peers != nil && h.peers.IsReplica(s)
+	}
+	return h.authn.IsFrontProxy(s.PeerCertificates)
 }
 
 func (h *parts) accessLog() *zap.Logger {

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -195,6 +196,24 @@ func (p *pairOfReplicas) partition(t *testing.T) {
 		code, metrics := get(t, p.two, "/metrics")
 		return code == http.StatusOK && strings.Contains(metrics, `aggregator_unavailable_apiservice{name="v1.notes.example.com"} 1`)
 	})
+}
+
+func TestUsersWithThousandsOfGroupsAreHandedToAnotherReplica(t *testing.T) {
+	p := openPair(t)
+	p.partition(t)
+	as := rest.CopyConfig(p.two)
+	as.Impersonate = rest.ImpersonationConfig{UserName: "alice", Groups: []string{"system:masters"}}
+	for i := range 5000 {
+		as.Impersonate.Groups = append(as.Impersonate.Groups, fmt.Sprintf("oidc:department-%05d-of-the-company", i))
+	}
+	if code, text := get(t, as, notes+"/a"); code != http.StatusOK {
+		t.Fatalf("get: %d %.300s, want 200", code, text)
+	}
+	got := *p.backend.seen.Load()
+	want := append(slices.Clone(as.Impersonate.Groups), "system:authenticated")
+	if got.Get("X-Remote-User") != "alice" || !slices.Equal(got["X-Remote-Group"], want) {
+		t.Errorf("the backend got user %q with %d groups, want alice with %d", got.Get("X-Remote-User"), len(got["X-Remote-Group"]), len(want))
+	}
 }
 
 // What a replica does not reach is answered by one that does, whatever it is.

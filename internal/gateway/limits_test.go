@@ -20,6 +20,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -60,6 +62,8 @@ func slowServer(t *testing.T, group string) (port string, ca []byte, waiting *at
 			case <-r.Context().Done():
 			}
 			_, _ = io.WriteString(w, "{}")
+		case widgets + "groups":
+			_, _ = fmt.Fprint(w, len(r.Header["X-Remote-Group"]))
 		case widgets + "fast":
 			_, _ = fmt.Fprintf(w, `{"auditID":%q}`, r.Header.Get("Audit-Id"))
 		default:
@@ -160,13 +164,13 @@ func newSlowEnv(t *testing.T, annotations map[string]string) *slowEnv {
 }
 
 // get asks the gateway as an API server does.
-func (e *slowEnv) get(ctx context.Context, user, object string) (int, string, error) {
+func (e *slowEnv) get(ctx context.Context, user, object string, groups ...string) (int, string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/apis/slow.example.com/v1/namespaces/default/widgets/%s", e.gateway.Port, object), nil)
 	if err != nil {
 		return 0, "", err
 	}
 	r.Header.Set("X-Remote-User", user)
-	r.Header.Set("X-Remote-Group", "system:authenticated")
+	r.Header["X-Remote-Group"] = append([]string{"system:authenticated"}, groups...)
 	r.Header.Set("Audit-Id", testAuditID)
 	response, err := e.client.Do(r)
 	if err != nil {
@@ -199,6 +203,33 @@ func TestARequestEndsBeforeTheAPIServersTimeout(t *testing.T) {
 	if code, text, err := e.get(t.Context(), "bob", "fast"); err != nil || code != http.StatusOK || !strings.Contains(text, testAuditID) {
 		t.Errorf("%d: %s, %v", code, text, err)
 	}
+}
+
+// kube-apiserver's header limit is 1 MiB, without a number of fields.
+func TestUsersWithThousandsOfGroupsPassAGateway(t *testing.T) {
+	e := newSlowEnv(t, nil)
+	defer e.release()
+	var groups []string
+	for i := range 5000 {
+		groups = append(groups, fmt.Sprintf("oidc:department-%05d-of-the-company", i))
+	}
+	if code, text, err := e.get(t.Context(), "alice", "groups", groups...); err != nil || code != http.StatusOK || text != "5001" {
+		t.Errorf("as a front proxy: %d %.200s, %v, want 200 5001", code, text, err)
+	}
+	// The whole way: a client, the front door, the gateway, the extension server.
+	client := rest.CopyConfig(e.Config)
+	client.Impersonate = rest.ImpersonationConfig{UserName: "alice", Groups: append(groups, "system:masters")}
+	core, err := kubernetes.NewForConfig(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the front door sends requests to the gateway", func() error {
+		text, err := core.RESTClient().Get().AbsPath("/apis/slow.example.com/v1/namespaces/default/widgets/groups").DoRaw(t.Context())
+		if err == nil && string(text) != "5002" {
+			err = fmt.Errorf("the extension server got %s groups, want 5002", text)
+		}
+		return err
+	})
 }
 
 // The API server passes on who asks, and the gateway gives no user all the places of a server.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -305,7 +306,9 @@ func (g *Gateway) wireFront() error {
 		OpenAPI:            g.openapi,
 		Static:             server.NewStatic(server.StaticConfig{Health: g.health, Version: version.Get(), Gatherer: g.registry, Aggregation: func() any { return nil }}),
 	}
+	largeHeaders := server.NewHeaderMemory(g.memory, func(s *tls.ConnectionState) bool { return g.trust.IsFrontProxy(s.PeerCertificates) })
 	chain, err := server.NewChain(server.ChainConfig{
+		LargeHeaders:  largeHeaders,
 		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, RequestTimeout: c.RequestTimeout, EndBeforeClient: true, AnyOrigin: true,
 		MaxInFlight: c.MaxInFlight, MaxMutatingInFlight: c.MaxMutatingInFlight, GoawayChance: c.GoawayChance, GoawayInterval: goawayInterval,
 		AccessLog: g.accessLog(),
@@ -317,7 +320,7 @@ func (g *Gateway) wireFront() error {
 	}
 	g.server = server.New(server.Config{
 		Listener: g.listener, TLS: pki.ServerConfig(g.keys.serving), Engine: c.HTTPEngine, MaxConcurrentStreams: maxConcurrentStreams,
-		Handler: chain, Health: g.health, Drainer: g.drainer, Overload: g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory,
+		Handler: chain, Health: g.health, Drainer: g.drainer, Overload: g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory, LargeHeaders: largeHeaders,
 		Proxy: g.proxy, Logger: g.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
 	})
 	return nil

@@ -3,11 +3,13 @@ package peers
 import (
 	"context"
 	"crypto/ecdsa"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -16,7 +18,7 @@ import (
 	"portico.dev/internal/request"
 )
 
-// Header carries a Statement from one replica to another. It is never sent to backends.
+// Header carries a Statement from one replica to another, in as many values as it needs. It is never sent to backends.
 const Header = "X-Portico-Peer"
 
 const (
@@ -91,6 +93,15 @@ var (
 	errOtherwise   = errors.New("its statement is about another request")
 )
 
+// IsReplica reports whether a connection for ServerName is another replica's. It decides how large headers may be.
+func (p *Peers) IsReplica(s *tls.ConnectionState) bool {
+	if s.ServerName != ServerName || len(s.PeerCertificates) == 0 {
+		return false
+	}
+	_, ok := p.senderWith(fingerprint(s.PeerCertificates[0]))
+	return ok
+}
+
 // Verify returns the statement about a request that came for ServerName. An error is a request that no replica has handed on that
 // lives, or whose lease ended a few minutes ago.
 func (p *Peers) Verify(r *http.Request) (*Statement, error) {
@@ -103,10 +114,10 @@ func (p *Peers) Verify(r *http.Request) (*Statement, error) {
 		return nil, ErrNoPeer
 	}
 	values := r.Header[Header]
-	if len(values) != 1 {
+	if len(values) == 0 {
 		return nil, errNoStatement
 	}
-	s, err := p.parse(values[0], certificate)
+	s, err := p.parse(strings.Join(values, ""), certificate)
 	if err != nil {
 		return nil, err
 	}

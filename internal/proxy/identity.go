@@ -6,11 +6,13 @@ import (
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/httpmsg"
 )
 
-// maxIdentityBytes bounds all identity headers of a request. Backends stop reading headers at 1 MiB, some far earlier,
-// and what they cut off could be the group that a rule denies.
-const maxIdentityBytes = 64 << 10
+// maxIdentityBytes bounds all identity headers of a request, counted as RFC 9113, 6.5.2. Backends stop reading headers at
+// 1 MiB, as kube-apiserver does. An eighth is left for the other headers.
+const maxIdentityBytes = httpmsg.MaxLargeHeader / 8 * 7
 
 // The headers of the request-header protocol, as published in extension-apiserver-authentication.
 const (
@@ -60,7 +62,7 @@ func (w *identityWriter) set(name string, values []string) {
 		return
 	}
 	for _, v := range values {
-		w.bytes += len(name) + len(v)
+		w.bytes += len(name) + len(v) + 32
 		if w.err == nil && !intact(v) {
 			w.err = &identityError{http.StatusBadRequest,
 				fmt.Sprintf("a value of %s has a control byte, or a blank at its end, and cannot be sent unchanged", name)}

@@ -63,7 +63,7 @@ type Fallback interface {
 
 // Statement is what another replica is told about a request.
 type Statement struct {
-	// Header carries the value that State makes. Empty: the destination is no replica.
+	// Header carries what State returns, in several values if it is long. Empty: the destination is no replica.
 	Header string
 	State  func(r *http.Request, u user.Info) (string, error)
 }
@@ -259,8 +259,26 @@ func (x *exchange) identify(header http.Header, u user.Info) error {
 	if err != nil {
 		return err
 	}
-	header[statement.Header] = x.values.one(text)
+	header[statement.Header] = x.splitStatement(text)
 	return nil
+}
+
+// maxStatementValue bounds a value of the statement's header: httpmsg.MaxFieldValue bounds all values.
+const maxStatementValue = 60 << 10
+
+// splitStatement returns the values of the statement's header, which the other replica joins. A user with thousands of groups
+// has a long statement.
+func (x *exchange) splitStatement(text string) []string {
+	if len(text) <= maxStatementValue {
+		return x.values.one(text)
+	}
+	var parts []string
+	for len(text) > 0 {
+		n := min(len(text), maxStatementValue)
+		parts = append(parts, text[:n])
+		text = text[n:]
+	}
+	return parts
 }
 
 // upstreamRequest is the request to the backend, with the upstreamContext.

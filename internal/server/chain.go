@@ -63,6 +63,8 @@ type ChainConfig struct {
 	OverloadMetrics *metrics.Overload
 	// Memory bounds what is held for slow clients. The zero value is no limit.
 	Memory overload.Limit
+	// LargeHeaders accounts for large headers by their users. It is that of Config. Nil: they are not accounted for.
+	LargeHeaders *HeaderMemory
 	// Metrics counts requests.
 	Metrics *metrics.Requests
 	// Logger gets panics and errors that clients are not told.
@@ -107,6 +109,7 @@ func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 		{Name: "audit", Wrap: auditFilter(c.Audit)},
 		{Name: "userAgent", Wrap: userAgents},
 		{Name: "overload", Wrap: overloadFilter(c.Overload, c.OverloadMetrics)},
+		{Name: "headerMemory", Wrap: headerMemoryFilter(c.LargeHeaders)},
 		{Name: "impersonation", Wrap: impersonationFilter(c.Authorizer)},
 		{Name: "flowControl", Wrap: flowControlFilter(&c)},
 		{Name: "authorization", Wrap: authorizationFilter(c.Authorizer, c.UpgradesNeedCreate, c.Logger)},

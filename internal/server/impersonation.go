@@ -32,8 +32,8 @@ const (
 )
 
 // maxImpersonated bounds the groups and extra values of one request. Each is a question for the authorizer, which may be
-// a webhook; one request must not become a flood of them.
-const maxImpersonated = 1024
+// a webhook, and the first refusal ends the request. The users of an identity provider may have thousands of groups.
+const maxImpersonated = 16 << 10
 
 // impersonationFilter lets a caller act as somebody else when one of the modes of impersonation allows it. The headers
 // end here: a backend that saw them would impersonate a second time.

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico.dev/internal/engine"
+	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
@@ -45,6 +46,8 @@ type Config struct {
 	// OverloadMetrics counts them. Memory is the limit; the zero value is none.
 	OverloadMetrics *metrics.Overload
 	Memory          overload.Limit
+	// LargeHeaders grants memory for headers beyond 64 KiB or httpmsg.MaxFields. Nil: larger ones are refused.
+	LargeHeaders *HeaderMemory
 	// ShutdownDelay keeps serving after readyz has turned false, for load balancers to notice. Default 0.
 	ShutdownDelay time.Duration
 	// ShutdownGrace is how long requests in flight may take to finish. Default 10 s.
@@ -53,7 +56,7 @@ type Config struct {
 
 // Limits on a connection. Attack rows D1 to D3.
 const (
-	maxHeaderBytes       = 64 << 10
+	maxHeaderBytes       = httpmsg.MaxHeader
 	maxConcurrentStreams = 100 // kube-apiserver's; the default of Config.MaxConcurrentStreams
 )
 
@@ -96,14 +99,18 @@ func (s *Server) Accepts() <-chan struct{} { return s.accepts }
 // not ready: until Run, requests are answered by startingHandler. It must begin before Run, and its ctx end after that of Run.
 func (s *Server) Accept(ctx context.Context) error {
 	logf := logging.Limited(s.c.Logger).Sugar().Debugf // what clients do wrong is of interest only when asked for
-	s.clients = engine.NewServer(s.c.Engine, engine.ServerConfig{
+	config := engine.ServerConfig{
 		Handler: s.handler(), MaxConcurrentStreams: cmp.Or(s.c.MaxConcurrentStreams, maxConcurrentStreams), MaxHeaderBytes: maxHeaderBytes,
 		HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,
 		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
 		StallTimeout: s.limits.stall, // for windows; writes that wait for the kernel are stallConn's business
 		Refuse:       s.refuse(),
 		Logf:         logf,
-	})
+	}
+	if s.c.LargeHeaders != nil {
+		config.LargeHeaders = s.c.LargeHeaders
+	}
+	s.clients = engine.NewServer(s.c.Engine, config)
 	s.acceptor = newAcceptor(s.c.Listener, s.c.TLS, s.limits, s.handshakes(), s.clients.Begin)
 	if s.c.Overload != nil {
 		defer s.c.Overload.Register(&connCloser{clients: s.clients, metrics: s.c.OverloadMetrics})()

@@ -20,8 +20,8 @@ import (
 const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 3 * time.Minute
-	// maxHeaderBytes holds the largest identity that a front door forwards (64 KiB) with room for the rest.
-	maxHeaderBytes = 128 << 10
+	// maxHeaderBytes is kube-apiserver's limit. A front door forwards a user with thousands of groups.
+	maxHeaderBytes = 1 << 20
 )
 
 // Ready is closed when the host accepts connections.

@@ -2,6 +2,7 @@ package authn
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -104,6 +105,11 @@ func New(cfg Config) (*Authenticator, error) {
 	a.tokens = append(a.tokens, cfg.Tokens...)
 	a.verifier = a.tokens
 	return a, nil
+}
+
+// IsFrontProxy reports whether a certificate chain is a front proxy's (Trust.IsFrontProxy).
+func (a *Authenticator) IsFrontProxy(chain []*x509.Certificate) bool {
+	return a.trust.IsFrontProxy(chain)
 }
 
 func anonymousRule(cfg Config) func() (said, enabled bool, paths []string) {

@@ -295,6 +295,15 @@ func (t *Trust) certificate(r *http.Request) (certificateIdentity, error) {
 	return certificateIdentity{user: u, any: true, kind: KindCertificate}, err
 }
 
+// IsFrontProxy reports whether a certificate chain is a front proxy's. It decides how large headers may be, and identifies no user.
+func (t *Trust) IsFrontProxy(chain []*x509.Certificate) bool {
+	if len(chain) == 0 || checkChain(chain) != nil {
+		return false
+	}
+	isProxy, _ := t.frontProxy(chain)
+	return isProxy && t.checkApart(chain) == nil
+}
+
 // checkApart refuses a front proxy whose certificate the client CA signed too, unless it is listed by name. Check sees
 // what the bundles have in common; a cross-signature that is in neither bundle shows only in the chain that is
 // presented.

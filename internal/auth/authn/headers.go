@@ -14,8 +14,8 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// maxIdentityBytes bounds the identity headers of one request (attack row A11).
-const maxIdentityBytes = 64 << 10
+// maxIdentityBytes bounds the identity headers of one request (attack row A11). The server bounds all headers before.
+const maxIdentityBytes = httpmsg.MaxLargeHeader
 
 // Headers are the names under which a front proxy states an identity. Names are matched as HTTP does, in any case.
 type Headers struct {

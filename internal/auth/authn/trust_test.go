@@ -125,3 +125,26 @@ func TestTokensThatFail(t *testing.T) {
 		}
 	})
 }
+
+func TestIsFrontProxy(t *testing.T) {
+	clients, proxies := authtest.NewCA(t, "clients"), authtest.NewCA(t, "proxies")
+	trust := &Trust{
+		Clients:    authtest.Bundle(t, clients.Cert),
+		FrontProxy: &FrontProxy{Bundle: authtest.Bundle(t, proxies.Cert), AllowedNames: []string{"front-proxy-client"}},
+	}
+	for situation, test := range map[string]struct {
+		chain []*x509.Certificate
+		want  bool
+	}{
+		"a front proxy":            {[]*x509.Certificate{proxies.Client(t, "front-proxy-client").Leaf}, true},
+		"another name":             {[]*x509.Certificate{proxies.Client(t, "other").Leaf}, false},
+		"a client":                 {[]*x509.Certificate{clients.Client(t, "front-proxy-client").Leaf}, false},
+		"an expired certificate":   {[]*x509.Certificate{proxies.Client(t, "front-proxy-client", authtest.Expired).Leaf}, false},
+		"a certificate of servers": {[]*x509.Certificate{proxies.Client(t, "front-proxy-client", authtest.ServerOnly).Leaf}, false},
+		"no certificate":           {nil, false},
+	} {
+		if got := trust.IsFrontProxy(test.chain); got != test.want {
+			t.Errorf("%s: IsFrontProxy() = %t, want %t", situation, got, test.want)
+		}
+	}
+}

@@ -133,6 +133,12 @@ func (d *Delegated) ClientCAs() *x509.CertPool {
 	return nil
 }
 
+// IsFrontProxy reports whether a certificate chain is a front proxy's (authn.Trust.IsFrontProxy).
+func (d *Delegated) IsFrontProxy(chain []*x509.Certificate) bool {
+	p := d.current.Load()
+	return p != nil && p.trust.IsFrontProxy(chain)
+}
+
 var errNotReady = errors.New("the authentication configuration of the front door has not been read yet")
 
 // AuthenticateRequest returns who sent r, and removes the credentials and every identity header from it. Every error

@@ -1,0 +1,93 @@
+package server
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/overload"
+	"portico.dev/internal/respond"
+	"portico.dev/internal/transport"
+)
+
+// HeaderMemory bounds the memory of large request headers (httpmsg.LargeHeaders): before authentication for each network of
+// clients, and after it for each user. No network and no user can have all of it.
+type HeaderMemory struct {
+	trusted              func(*tls.ConnectionState) bool
+	unknownMax, usersMax int64
+	unknown, users       transport.Shares
+}
+
+const (
+	// maxUnknownHeaders and maxUserHeaders bound the memory on machines with much memory. The minima let a user with
+	// thousands of groups in.
+	maxUnknownHeaders, minUnknownHeaders = 64 << 20, 8 << 20
+	maxUserHeaders, minUserHeaders       = 256 << 20, 16 << 20
+)
+
+// NewHeaderMemory bounds large headers to parts of the memory limit. Connections for which trusted returns true are not
+// bounded; they are those of front proxies and other replicas.
+func NewHeaderMemory(l overload.Limit, trusted func(*tls.ConnectionState) bool) *HeaderMemory {
+	return &HeaderMemory{
+		trusted:    trusted,
+		unknownMax: max(l.Share(maxUnknownHeaders, 32), minUnknownHeaders), usersMax: max(l.Share(maxUserHeaders, 8), minUserHeaders),
+	}
+}
+
+// Trusted implements httpmsg.LargeHeaders.
+func (m *HeaderMemory) Trusted(s *tls.ConnectionState) bool {
+	return len(s.PeerCertificates) > 0 && m.trusted != nil && m.trusted(s)
+}
+
+// Take implements httpmsg.LargeHeaders.
+func (m *HeaderMemory) Take(client net.Addr, n int64) bool {
+	ok, _ := m.unknown.Take(network(client).String(), n, m.unknownMax)
+	return ok
+}
+
+// Give implements httpmsg.LargeHeaders.
+func (m *HeaderMemory) Give(client net.Addr, n int64) { m.unknown.Give(network(client).String(), n) }
+
+// takeForUser makes a user hold the n bytes of a header, in place of the network of its client. It is false if there is no
+// memory for them.
+func (m *HeaderMemory) takeForUser(g *httpmsg.HeaderGrant, n int64, u user.Info) bool {
+	name := u.GetName()
+	switch {
+	case name == user.Anonymous: // stays with its network
+		return true
+	case overload.UserClassOf(u) != overload.Ordinary:
+		g.Release()
+		return true
+	}
+	if ok, _ := m.users.Take(name, n, m.usersMax); !ok {
+		return false
+	}
+	g.Replace(n, func(n int64) { m.users.Give(name, n) })
+	return true
+}
+
+// headerMemoryFilter accounts for large headers by their users. Without a HeaderMemory there are none.
+func headerMemoryFilter(m *HeaderMemory) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		if m == nil {
+			return next
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if c, ok := connectionOf(w).(interface {
+				LargeHeader() (*httpmsg.HeaderGrant, int64)
+			}); ok {
+				if grant, n := c.LargeHeader(); grant != nil && !m.takeForUser(grant, n, recordFrom(r.Context()).user) {
+					refusal := apierrors.NewServiceUnavailable("the large headers of other requests of this user are in memory, and there is no memory for this one; please send it again later")
+					refusal.ErrStatus.Details = retryAfter(1)
+					respond.Error(w, r, refusal)
+					return
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}

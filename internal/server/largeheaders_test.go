@@ -1,0 +1,110 @@
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/overload"
+)
+
+// fillWithHeaders takes memory for headers from one address until there is none, and returns the grants.
+func fillWithHeaders(m *HeaderMemory, address string) (grants []*httpmsg.HeaderGrant) {
+	for {
+		h := httpmsg.NewConnHeaders(m, &tls.ConnectionState{}, &net.TCPAddr{IP: net.ParseIP(address)})
+		if !h.Grow() {
+			return grants
+		}
+		grants = append(grants, h.Detach())
+	}
+}
+
+func TestA39LargeHeadersAreBoundedBeforeAuthentication(t *testing.T) {
+	m := NewHeaderMemory(overload.Limit{}, nil)
+	first := fillWithHeaders(m, "192.0.2.1")
+	held := m.unknown.Total()
+	if held == 0 || held > m.unknownMax*4/5 {
+		t.Errorf("one network holds %d of %d bytes, want at most four fifths", held, m.unknownMax)
+	}
+	second := fillWithHeaders(m, "192.0.2.2")
+	if len(second) == 0 {
+		t.Error("a second network gets no memory")
+	}
+	if total := m.unknown.Total(); total > m.unknownMax {
+		t.Errorf("all networks hold %d bytes, want at most %d", total, m.unknownMax)
+	}
+	for _, g := range append(first, second...) {
+		g.Release()
+		g.Release()
+	}
+	if total := m.unknown.Total(); total != 0 {
+		t.Errorf("%d bytes are held after all requests, want 0", total)
+	}
+}
+
+func TestA39LargeHeadersAreBoundedForEachUser(t *testing.T) {
+	m := NewHeaderMemory(overload.Limit{}, nil)
+	alice, bob := &user.DefaultInfo{Name: "alice"}, &user.DefaultInfo{Name: "bob"}
+	admin := &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
+	grant := func() *httpmsg.HeaderGrant {
+		t.Helper()
+		h := httpmsg.NewConnHeaders(m, &tls.ConnectionState{}, &net.TCPAddr{IP: net.ParseIP("192.0.2.1")})
+		if !h.Grow() {
+			t.Fatal("no memory before authentication")
+		}
+		return h.Detach()
+	}
+	const size = 4 << 20
+	var all []*httpmsg.HeaderGrant
+	for {
+		g := grant()
+		all = append(all, g)
+		if !m.takeForUser(g, size, alice) {
+			break
+		}
+	}
+	if held := m.users.Total(); held == 0 || held > m.usersMax*4/5 {
+		t.Errorf("one user holds %d of %d bytes, want at most four fifths", held, m.usersMax)
+	}
+	before := m.unknown.Total() // of the last header, which was refused
+	for _, u := range []*user.DefaultInfo{bob, admin} {
+		g := grant()
+		all = append(all, g)
+		if !m.takeForUser(g, size, u) {
+			t.Errorf("%s gets no memory beside alice", u.Name)
+		}
+		if now := m.unknown.Total(); now != before {
+			t.Errorf("%s: %d bytes are held before authentication, want %d", u.Name, now, before)
+		}
+	}
+	anonymous := grant()
+	all = append(all, anonymous)
+	if !m.takeForUser(anonymous, size, &user.DefaultInfo{Name: user.Anonymous}) || m.unknown.Total() == before {
+		t.Error("the header of an anonymous request is not counted for its network any more")
+	}
+	for _, g := range all {
+		g.Release()
+	}
+	if users, unknown := m.users.Total(), m.unknown.Total(); users != 0 || unknown != 0 {
+		t.Errorf("%d and %d bytes are held after all requests, want 0", users, unknown)
+	}
+}
+
+func TestLargeHeadersOfTrustedConnectionsNeedNoMemory(t *testing.T) {
+	m := NewHeaderMemory(overload.Limit{}, func(*tls.ConnectionState) bool { return true })
+	fillWithHeaders(m, "192.0.2.1")
+	for certificates, want := range map[int]bool{0: false, 1: true} {
+		state := &tls.ConnectionState{PeerCertificates: make([]*x509.Certificate, certificates)}
+		h := httpmsg.NewConnHeaders(m, state, &net.TCPAddr{IP: net.ParseIP("192.0.2.1")})
+		for h.Grow() { // until it is as large as it may be
+		}
+		bytes, _ := h.Extra()
+		if got := bytes+httpmsg.MaxHeader == httpmsg.MaxLargeHeader && h.Detach() == nil; got != want {
+			t.Errorf("with %d certificates, %d bytes more were granted, want all without memory = %t", certificates, bytes, want)
+		}
+	}
+}
