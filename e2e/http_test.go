@@ -52,7 +52,7 @@ func request(ts *testscript.TestScript, args []string) {
 	if *certFile != "" {
 		pair, err := tls.X509KeyPair([]byte(ts.ReadFile(*certFile)), []byte(ts.ReadFile(*keyFile)))
 		ts.Check(err)
-		config.Certificates = []tls.Certificate{pair}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // as curl: whatever CAs are named
 	}
 	var body io.Reader
 	if *dataFile != "" {

@@ -220,7 +220,9 @@ func nulCertificate(a *attackRun) {
 	}
 	a.again(2, func() error {
 		c, err := a.dialWith("http/1.1", func(c *tls.Config) {
-			c.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
+			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // whatever CAs the server names
+				return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+			}
 		})
 		if err != nil {
 			return err

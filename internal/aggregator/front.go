@@ -3,6 +3,7 @@ package aggregator
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"runtime"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/audit"
+	"portico.dev/internal/cluster"
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/merge"
@@ -137,11 +139,22 @@ func (h *parts) wireFront() error {
 		return err
 	}
 	h.server = server.New(server.Config{
-		Listener: h.listener, Hold: c.Embedded.HoldConnections, TLS: offered, Engine: c.HTTPEngine, Handler: chain, Health: h.health, Drainer: h.drainer,
+		Listener: h.listener, Hold: c.Embedded.HoldConnections, TLS: h.nameClientCAs(offered), Engine: c.HTTPEngine, Handler: chain, Health: h.health, Drainer: h.drainer,
 		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory, LargeHeaders: config.LargeHeaders,
 		Proxy: h.proxy, Logger: h.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
 	})
 	return nil
+}
+
+// nameClientCAs names the authorities of clients and front proxies in the handshake, as kube-apiserver does.
+func (h *parts) nameClientCAs(c *tls.Config) *tls.Config {
+	named := pki.JoinPools(h.clientCA, h.frontProxy)
+	return pki.NameClientCAs(c, func(hello *tls.ClientHelloInfo) *x509.CertPool {
+		if hello.ServerName == peers.ServerName || hello.ServerName == cluster.ServerName {
+			return nil // clients of these names have certificates of no authority
+		}
+		return named()
+	})
 }
 
 // mayHaveLargeHeaders reports whether a connection is that of a front proxy or another replica.

@@ -3,6 +3,7 @@ package extension
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log"
@@ -153,13 +154,7 @@ func (h *Host) tlsConfig() *tls.Config {
 	if h.config.ClientCAs == nil {
 		return base
 	}
-	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		now := base.Clone()
-		now.GetConfigForClient = nil
-		now.ClientCAs = h.config.ClientCAs()
-		return now, nil
-	}
-	return base
+	return pki.NameClientCAs(base, func(*tls.ClientHelloInfo) *x509.CertPool { return h.config.ClientCAs() })
 }
 
 // zapLines takes the lines that net/http logs: handshakes that failed and the like, which anybody can cause.
