@@ -36,8 +36,9 @@ import (
 func (h *parts) wireFront() error {
 	c := h.cfg
 	h.wireProfiling()
+	bodies := server.NewBodyMemory(h.memory, h.metrics.Overload)
 	h.proxy = proxy.New(proxy.Config{
-		Logger: h.log.Named("proxy"), Requests: h.metrics.Requests,
+		Logger: h.log.Named("proxy"), Requests: h.metrics.Requests, Lists: bodies.ForLists(),
 		IdentityHeaders:        slices.Concat(c.RequestHeaderUsernameHeaders, c.RequestHeaderUIDHeaders, c.RequestHeaderGroupHeaders),
 		IdentityHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
 	})
@@ -56,7 +57,7 @@ func (h *parts) wireFront() error {
 	h.router = &server.Router{
 		Routes:             h.apiservices.Table,
 		LocalGroupVersions: h.localGroupVersions,
-		Local:              h.onlyWithEtcd(server.ForLocal(server.NewBodyMemory(h.memory, h.metrics.Overload), h.core.Handler())),
+		Local:              h.onlyWithEtcd(server.ForLocal(bodies, h.core.Handler())),
 		Proxy:              h.proxy,
 		SharedReads:        sharedreads.New(sharedreads.Config{MaxBytes: h.memory.Share(sharedreads.MaxBytes, 16), Metrics: h.metrics.SharedReads}),
 		Mirror:             h.mirror,

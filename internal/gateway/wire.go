@@ -285,7 +285,10 @@ func never() <-chan struct{} { return nil }
 // wireFront builds what serves requests.
 func (g *Gateway) wireFront() error {
 	c := g.cfg
-	g.proxy = proxy.New(proxy.Config{Logger: g.log.Named("proxy"), Requests: g.metrics.Requests, Pseudonym: "portico-gateway", Condition: string(adoption.BackendAvailable)})
+	g.proxy = proxy.New(proxy.Config{
+		Logger: g.log.Named("proxy"), Requests: g.metrics.Requests, Pseudonym: "portico-gateway", Condition: string(adoption.BackendAvailable),
+		Lists: server.NewBodyMemory(g.memory, g.metrics.Overload).ForLists(),
+	})
 	g.drainer = server.NewDrainer()
 	g.health = server.NewHealth(g.log.Named("health"), g.checks()...)
 	g.mirror = mirror.New(mirror.Config{Metrics: g.metrics.Mirror, Logger: g.log.Named("mirror")})

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -206,6 +207,31 @@ type protobufWatch struct {
 	source   io.Reader
 	from, to string
 	pending  []byte
+	charge   *listCharge     // of the event that is read or pending; nil: events are not charged
+	ctx      context.Context // bounds the wait for memory
+}
+
+// chargeEvents charges for the events of a watch that are held as a whole. JSON is rewritten as it streams, and holds none.
+func (x *exchange) chargeEvents(resp *http.Response) {
+	body, ok := resp.Body.(prefixed)
+	if !ok {
+		return
+	}
+	if watch, ok := body.Reader.(*protobufWatch); ok {
+		watch.charge, watch.ctx = x.listCharge(), &x.upstream
+		resp.Body = prefixed{watch, releasingCloser{body.Closer, watch.charge}}
+	}
+}
+
+type releasingCloser struct {
+	io.Closer
+	charge *listCharge
+}
+
+// Close releases the charge.
+func (c releasingCloser) Close() error {
+	c.charge.release()
+	return c.Closer.Close()
 }
 
 func (p *protobufWatch) Read(b []byte) (int, error) {
@@ -228,12 +254,19 @@ func (p *protobufWatch) next() error {
 	if length > maxConverted {
 		return errTooLarge
 	}
-	frame := make([]byte, length)
-	if _, err := io.ReadFull(p.source, frame); err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
+	source := p.source
+	if p.charge != nil {
+		p.charge.release() // the event before was written
+		source = p.charge.reader(p.ctx, source)
+	}
+	frame, err := io.ReadAll(io.LimitReader(source, int64(length)))
+	switch {
+	case apierrors.IsServiceUnavailable(err):
+		return io.EOF // there is no memory for the event: the watch ends between two events
+	case err != nil:
 		return err
+	case len(frame) < int(length):
+		return io.ErrUnexpectedEOF
 	}
 	var e metav1.WatchEvent
 	if err := e.Unmarshal(frame); err != nil {
@@ -249,5 +282,11 @@ func (p *protobufWatch) next() error {
 		return err
 	}
 	p.pending = append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
-	return nil
+	if p.charge == nil {
+		return nil
+	}
+	if err = p.charge.handOver(p.ctx, len(p.pending)); apierrors.IsServiceUnavailable(err) {
+		p.pending, err = nil, io.EOF
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,8 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico.dev/internal/respond"
 )
@@ -78,12 +81,9 @@ func convertible(resp *http.Response) bool {
 	return err == nil && media == "application/json" && resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == ""
 }
 
-const (
-	// maxConverted bounds a list that is converted, or one event of a watch: it has to be held whole.
-	maxConverted = 16 << 20
-	// maxConversions bounds the lists that are held at one time, over all backends.
-	maxConversions = 8
-)
+// maxConverted bounds a list that is converted, or one event of a watch: it has to be held whole. A small memory limit bounds it
+// further (ListMemory).
+const maxConverted = 16 << 20
 
 var (
 	errTooLarge = &responseError{
@@ -103,7 +103,9 @@ func (x *exchange) relayConverted(resp *http.Response, conv *conversion, up *ups
 		x.relayEvents(resp, conv, up)
 		return nil
 	}
-	body, err := x.convertList(resp.Body, conv, up)
+	charge := x.listCharge()
+	defer charge.release()
+	body, err := charge.convertList(up, resp.Body, conv)
 	if err != nil {
 		return up.wrap(err)
 	}
@@ -128,42 +130,34 @@ func (x *exchange) writeConvertedHeader(resp *http.Response) {
 	h.Add("Vary", "Accept")
 }
 
-func (x *exchange) convertList(from io.Reader, conv *conversion, ctx context.Context) ([]byte, error) {
-	select {
-	case x.proxy.conversions <- struct{}{}:
-		defer func() { <-x.proxy.conversions }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	body, err := io.ReadAll(io.LimitReader(from, maxConverted+1))
-	switch {
-	case err != nil:
+// convertList reads a list and converts it. The response is charged to the user.
+func (c *listCharge) convertList(ctx context.Context, from io.Reader, conv *conversion) ([]byte, error) {
+	body, err := io.ReadAll(c.reader(ctx, from))
+	if err != nil {
 		return nil, err
-	case len(body) > maxConverted:
-		return nil, errTooLarge
 	}
-	return conv.convert(body)
+	if body, err = conv.convert(body); err != nil {
+		return nil, err
+	}
+	return body, c.handOver(ctx, len(body))
 }
 
-// relayEvents converts a watch event by event, and flushes each.
+// relayEvents converts a watch event by event, and flushes each. It ends the watch between two events if there is no memory for the
+// next one.
 func (x *exchange) relayEvents(resp *http.Response, conv *conversion, up *upstreamContext) {
 	x.writeConvertedHeader(resp)
 	up.headersWritten(0)
 	x.w.WriteHeader(http.StatusOK)
 	flush := flusher(x.w)
 	flush()
-	limited := &io.LimitedReader{R: resp.Body}
-	in := json.NewDecoder(limited)
+	charge := x.listCharge()
+	defer charge.release()
+	in := eventReader{charge: charge, from: charge.reader(up, resp.Body)}
 	out := json.NewEncoder(x.w)
 	for first := true; ; first = false {
-		limited.N = maxConverted
-		var e event
-		err := in.Decode(&e)
-		if err == io.EOF && limited.N > 0 {
+		e, err := in.next(up, conv, first)
+		if err == io.EOF || apierrors.IsServiceUnavailable(err) {
 			return
-		}
-		if err == nil {
-			e.Object, err = conv.event(e, first)
 		}
 		if err == nil {
 			err = out.Encode(e) // and a line feed
@@ -174,6 +168,37 @@ func (x *exchange) relayEvents(resp *http.Response, conv *conversion, up *upstre
 		}
 		flush()
 	}
+}
+
+// eventReader reads the events of a watch.
+type eventReader struct {
+	charge  *listCharge
+	from    io.Reader
+	decoder *json.Decoder // nil: it is to be made
+}
+
+// next returns the next event, converted and charged to the user. io.EOF is the end of the watch.
+func (r *eventReader) next(ctx context.Context, conv *conversion, first bool) (e event, err error) {
+	r.charge.release() // the event before was written
+	if r.decoder == nil {
+		r.decoder = json.NewDecoder(r.from)
+	}
+	if err := r.decoder.Decode(&e); err != nil {
+		return e, err
+	}
+	if e.Object, err = conv.event(e, first); err != nil {
+		return e, err
+	}
+	if r.charge.charged == 0 {
+		return e, nil
+	}
+	// A decoder keeps a buffer of the size of its largest event.
+	rest, err := io.ReadAll(r.decoder.Buffered())
+	if err != nil {
+		return e, err
+	}
+	r.decoder = json.NewDecoder(io.MultiReader(bytes.NewReader(rest), r.from))
+	return e, r.charge.handOver(ctx, len(e.Object))
 }
 
 // event is one of a watch.

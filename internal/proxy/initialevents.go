@@ -114,11 +114,14 @@ func (x *exchange) makeInitialEvents(header http.Header) error {
 	out, up := x.upstreamRequest(header, x.proxy.config.HeaderTimeout), &x.upstream
 	defer up.release()
 	out.Body, out.ContentLength = nil, 0 // there are several requests
-	events, version, refused, err := x.listEvents(out)
+	charge := x.listCharge()
+	defer charge.release()
+	events, version, refused, err := x.listEvents(out, charge)
 	if err != nil {
 		return up.wrap(err)
 	}
 	if refused != nil {
+		charge.release()
 		defer func() { _ = refused.Body.Close() }() // an error of the body was met while it was read
 		x.becomeLongRunning()
 		x.relay(refused, up)
@@ -129,11 +132,14 @@ func (x *exchange) makeInitialEvents(header http.Header) error {
 		return up.wrap(err)
 	}
 	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	if err := charge.handOver(up, events.Len()); err != nil {
+		return up.wrap(err)
+	}
 	x.becomeLongRunning()
 	if convertible(resp) {
 		delete(resp.Header, "Content-Length")
 		resp.ContentLength = -1
-		resp.Body = prefixed{io.MultiReader(events, resp.Body), resp.Body}
+		resp.Body = prefixed{io.MultiReader(&heldBuffer{events, charge}, resp.Body), resp.Body}
 	} else if resp.StatusCode == http.StatusOK {
 		return errNotAnObject
 	}
@@ -194,15 +200,8 @@ func rewriteQuery(query, add string, leaveOut []string) string {
 
 // listEvents lists and returns the initial events with their bookmark, if the client wants one, and the resource version of
 // the list. refused is a response of the backend that is no list, for the client.
-func (x *exchange) listEvents(out *http.Request) (events *bytes.Buffer, version string, refused *http.Response, err error) {
-	ctx := out.Context()
-	select {
-	case x.proxy.conversions <- struct{}{}:
-		defer func() { <-x.proxy.conversions }()
-	case <-ctx.Done():
-		return nil, "", nil, ctx.Err()
-	}
-	made := eventMaker{left: maxConverted}
+func (x *exchange) listEvents(out *http.Request, charge *listCharge) (events *bytes.Buffer, version string, refused *http.Response, err error) {
+	made := eventMaker{}
 	next := ""
 	for range maxPages {
 		resp, err := x.send(out, rewriteQuery(x.r.URL.RawQuery, next, notForList))
@@ -212,12 +211,13 @@ func (x *exchange) listEvents(out *http.Request) (events *bytes.Buffer, version 
 		if resp.StatusCode != http.StatusOK {
 			return nil, "", resp, nil
 		}
-		token, err := made.addPage(resp)
+		token, err := made.addPage(resp, charge.reader(out.Context(), resp.Body))
 		if err != nil {
 			return nil, "", nil, err
 		}
 		if token == "" {
 			err = made.end(x.r.URL.Query().Get("allowWatchBookmarks"))
+			charge.reduce(int64(made.events.Len()))
 			return &made.events, made.version, nil, err
 		}
 		next = "continue=" + url.QueryEscape(token)
@@ -228,24 +228,20 @@ func (x *exchange) listEvents(out *http.Request) (events *bytes.Buffer, version 
 // eventMaker makes events of the pages of a list.
 type eventMaker struct {
 	events        bytes.Buffer
-	left          int64 // bytes of pages that may still be read
 	kind, version string
 	apiVersion    string
 }
 
-// addPage adds an event for each object of a page, and returns the token of the next page, empty when this is the last. It
-// closes the body.
-func (m *eventMaker) addPage(resp *http.Response) (next string, err error) {
+// addPage adds an event for each object of a page, which it reads from the body of a response, and returns the token of the next page,
+// empty when this is the last. It closes the response.
+func (m *eventMaker) addPage(resp *http.Response, page io.Reader) (next string, err error) {
 	defer func() { _ = resp.Body.Close() }() // nothing was written
 	if !convertible(resp) {
 		return "", errNotAnObject
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, m.left+1))
+	body, err := io.ReadAll(page)
 	if err != nil {
 		return "", err
-	}
-	if m.left -= int64(len(body)); m.left < 0 {
-		return "", errTooLarge
 	}
 	var list struct {
 		metav1.TypeMeta `json:",inline"`

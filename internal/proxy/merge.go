@@ -49,13 +49,21 @@ func (p *Proxy) ServeMerged(w http.ResponseWriter, r *http.Request, m Merged) {
 	if m.Observer == nil {
 		m.Observer = noObserver{}
 	}
-	body, warning, refused, err := p.mergeList(w, r, &m)
+	charge := p.newListCharge(r, m.owner())
+	defer charge.release()
+	body, warning, refused, err := p.mergeList(w, r, &m, charge)
+	if refused != nil {
+		body = refused.body
+	}
+	if err == nil {
+		err = charge.handOver(r.Context(), len(body))
+	}
 	switch {
-	case refused != nil:
+	case err == nil && refused != nil:
 		w.Header().Set("Content-Type", refused.contentType)
-		w.Header().Set("Content-Length", strconv.Itoa(len(refused.body)))
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.WriteHeader(refused.code)
-		_, _ = w.Write(refused.body) // a client that is gone needs no answer
+		_, _ = w.Write(body) // a client that is gone needs no answer
 		return
 	case err != nil:
 		var status *apierrors.StatusError
@@ -78,6 +86,18 @@ func (p *Proxy) ServeMerged(w http.ResponseWriter, r *http.Request, m Merged) {
 	_, _ = w.Write(body) // likewise
 }
 
+// owner is what a merged list is charged to while it is read: all of its backends together. A list that waits for a slow backend
+// uses the share of lists with that backend, and not the shares of the others.
+func (m *Merged) owner() string {
+	var names []string
+	for i := range m.Parts {
+		if part := &m.Parts[i]; part.Missing == "" {
+			names = append(names, part.Destination.APIService, part.Destination.Backend.ServerName())
+		}
+	}
+	return strings.Join(names, "\x00")
+}
+
 // partAnswer is the response of one backend.
 type partAnswer struct {
 	code        int
@@ -88,23 +108,19 @@ type partAnswer struct {
 
 var notForMerge = []string{"limit", "pretty"}
 
-// mergeList returns the list and what is to be warned of. refused is a response of a backend that stands for all.
-func (p *Proxy) mergeList(w http.ResponseWriter, r *http.Request, m *Merged) (body []byte, warning string, refused *partAnswer, err error) {
+// mergeList returns the list and what is to be warned of. refused is a response of a backend that stands for all. Each part has a charge
+// like the one given.
+func (p *Proxy) mergeList(w http.ResponseWriter, r *http.Request, m *Merged, charge *listCharge) (body []byte, warning string, refused *partAnswer, err error) {
 	if !acceptsJSON(r.Header.Values("Accept")) {
 		return nil, "", nil, respond.NotAcceptable(respond.MediaJSON)
 	}
 	if r.URL.Query().Get("continue") != "" {
 		return nil, "", nil, apierrors.NewBadRequest("a list of several backends is not served in parts: leave out continue")
 	}
-	select {
-	case p.conversions <- struct{}{}:
-		defer func() { <-p.conversions }()
-	case <-r.Context().Done():
-		return nil, "", nil, r.Context().Err()
-	}
 	answers := make([]partAnswer, len(m.Parts))
+	charges, errs := make([]listCharge, len(m.Parts)), make([]error, len(m.Parts))
 	var room atomic.Int64
-	room.Store(maxConverted)
+	room.Store(charge.max)
 	var wg sync.WaitGroup
 	for i := range m.Parts {
 		part := &m.Parts[i]
@@ -112,21 +128,28 @@ func (p *Proxy) mergeList(w http.ResponseWriter, r *http.Request, m *Merged) (bo
 			answers[i].missing = part.Missing
 			continue
 		}
+		charges[i] = *charge
+		defer charges[i].release()
 		wg.Go(func() {
 			x := p.exchange(w, r, part.Destination)
-			if err := x.fetchList(&answers[i], &room); err != nil {
-				status := x.statusOf(err)
-				p.log.Warn("a part of a list is missing", append(x.fields(), zap.Error(err))...)
+			if errs[i] = x.fetchList(&answers[i], &charges[i], &room); errs[i] != nil {
+				status := x.statusOf(errs[i])
+				p.log.Warn("a part of a list is missing", append(x.fields(), zap.Error(errs[i]))...)
 				answers[i] = partAnswer{missing: status.ErrStatus.Message}
 			}
 		})
 	}
 	wg.Wait()
+	for _, err := range errs {
+		if apierrors.IsServiceUnavailable(err) { // the list is not incomplete because of its backends
+			return nil, "", nil, err
+		}
+	}
 	return combine(m, answers)
 }
 
 // fetchList reads the whole list of one backend, in JSON.
-func (x *exchange) fetchList(into *partAnswer, room *atomic.Int64) error {
+func (x *exchange) fetchList(into *partAnswer, charge *listCharge, room *atomic.Int64) error {
 	if x.proxy.looped(x.r.Header) {
 		return errLoop
 	}
@@ -180,7 +203,7 @@ func (x *exchange) fetchList(into *partAnswer, room *atomic.Int64) error {
 		}
 	}
 	into.code, into.contentType = resp.StatusCode, resp.Header.Get("Content-Type")
-	into.body, err = io.ReadAll(&shared{resp.Body, room})
+	into.body, err = io.ReadAll(charge.reader(up, &shared{resp.Body, room, charge.max}))
 	if err != nil {
 		return up.wrap(err)
 	}
@@ -191,12 +214,13 @@ func (x *exchange) fetchList(into *partAnswer, room *atomic.Int64) error {
 type shared struct {
 	io.Reader
 	room *atomic.Int64
+	max  int64 // of all
 }
 
 func (s *shared) Read(b []byte) (int, error) {
 	n, err := s.Reader.Read(b)
 	if s.room.Add(-int64(n)) < 0 {
-		return n, errTooLarge
+		return n, tooLargeError(s.max)
 	}
 	return n, err
 }

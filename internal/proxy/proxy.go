@@ -92,6 +92,8 @@ type Config struct {
 	BodyIdle time.Duration
 	// UpgradeTimeout bounds connecting, asking and being answered on an upgrade without a deadline. Default 30 s.
 	UpgradeTimeout time.Duration
+	// Lists is the budget of the lists that are held as a whole. The zero value is a budget of its own.
+	Lists ListMemory
 	// TunnelIdle ends an upgraded connection without a byte in either direction. Default 4 h, as a kubelet does.
 	TunnelIdle time.Duration
 }
@@ -104,8 +106,8 @@ type Proxy struct {
 	via     []string // what is added to Via
 	// unwatched are the requests that nothing watches yet (watchDelay).
 	unwatched run.DelayQueue[*upstreamContext]
-	// conversions has room for the lists that may be held at one time to be converted.
-	conversions chan struct{}
+	// lists is the budget of lists that are held as a whole.
+	lists ListMemory
 }
 
 // New returns a Proxy. It starts nothing.
@@ -123,11 +125,12 @@ func New(c Config) *Proxy {
 	if c.Condition == "" {
 		c.Condition = "Available"
 	}
+	c.Lists.setDefaults()
 	return &Proxy{
 		config: c, log: c.Logger, via: []string{"1.1 " + c.Pseudonym},
-		tunnels:     tunnels{open: make(map[closer]struct{})},
-		unwatched:   run.DelayQueue[*upstreamContext]{Delay: watchDelay - watchSlack, Slack: watchSlack, Expire: (*upstreamContext).watch},
-		conversions: make(chan struct{}, maxConversions),
+		tunnels:   tunnels{open: make(map[closer]struct{})},
+		unwatched: run.DelayQueue[*upstreamContext]{Delay: watchDelay - watchSlack, Slack: watchSlack, Expire: (*upstreamContext).watch},
+		lists:     c.Lists,
 	}
 }
 
@@ -335,6 +338,7 @@ func (x *exchange) roundTrip(header http.Header) error {
 		if err := x.dest.Alias.rewrite(resp, x.info.Verb == "watch"); err != nil {
 			return err
 		}
+		x.chargeEvents(resp)
 	}
 	if x.longRunning {
 		x.becomeLongRunning()

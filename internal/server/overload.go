@@ -11,6 +11,7 @@ import (
 	"portico.dev/internal/engine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
+	"portico.dev/internal/proxy"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/transport"
 )
@@ -144,6 +145,11 @@ const (
 // NewBodyMemory bounds them to a part of the memory limit.
 func NewBodyMemory(l overload.Limit, m *metrics.Overload) *BodyMemory {
 	return &BodyMemory{limit: max(l.Share(maxBodyMemory, 6), minBodyMemory), metrics: m}
+}
+
+// ForLists returns the same budget for the lists that a proxy holds as a whole.
+func (b *BodyMemory) ForLists() proxy.ListMemory {
+	return proxy.ListMemory{Shares: &b.used, Limit: b.limit}
 }
 
 // charge returns what accounts for the body of a request, or nil if it is not counted.

@@ -11,6 +11,7 @@ type Shares struct {
 	mu    sync.Mutex // guards what follows
 	total int64
 	held  map[string]int64 // by user; none is zero
+	freed chan struct{}    // closed by the next Give; nil: nothing waits
 }
 
 const shareFactor = 4
@@ -43,6 +44,21 @@ func (s *Shares) Give(user string, n int64) {
 	if s.held[user] -= n; s.held[user] == 0 {
 		delete(s.held, user)
 	}
+	if s.freed != nil {
+		close(s.freed)
+		s.freed = nil
+	}
+}
+
+// Freed returns a channel that is closed when something is given back. A caller that waits gets it before it calls Take, so that
+// it misses nothing.
+func (s *Shares) Freed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.freed == nil {
+		s.freed = make(chan struct{})
+	}
+	return s.freed
 }
 
 // Total is how much is taken.

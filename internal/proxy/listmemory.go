@@ -1,0 +1,217 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/overload"
+	"portico.dev/internal/transport"
+)
+
+// ListMemory is the budget of the lists and events that a Proxy holds as a whole, to convert or to merge them. Bytes are charged
+// before they are read. A request that waits for a backend's response header holds nothing.
+//
+// While a list is read and converted, it is charged to its backend. A slow backend can therefore use no more than a backend's share,
+// and delays only its own lists. While a response is written, it is charged to the user, so that a client that does not read
+// delays only lists of the same user.
+type ListMemory struct {
+	// Shares divides the budget among backends and users. Nil: the Proxy has a budget of its own.
+	Shares *transport.Shares
+	// Limit is the size of the budget in bytes.
+	Limit int64
+
+	wait time.Duration // bounds the wait for memory that is in use
+}
+
+const (
+	// defaultListMemory is the size of a Proxy's own budget.
+	defaultListMemory = 512 << 20
+	// listFactor is the memory for each byte of a list: the body, the copies of its items and of their metadata, and the response.
+	listFactor = 4
+	// unchargedList is the size up to which lists are not charged. The concurrency slots of backends bound small lists.
+	unchargedList = 64 << 10
+	// listStep is how much is charged at a time.
+	listStep = 64 << 10
+	// maxListWait bounds the wait for memory. It is short, because a list that waits keeps what it has read.
+	maxListWait = 5 * time.Second
+	// unlimitedMemory is the limit for lists of privileged users. They are charged, and never refused.
+	unlimitedMemory = 1 << 50
+)
+
+func (m *ListMemory) setDefaults() {
+	if m.Shares == nil {
+		m.Shares, m.Limit = new(transport.Shares), defaultListMemory
+	}
+	m.wait = maxListWait
+}
+
+// maxList returns the size of the largest list that the share of one backend can hold.
+func (m *ListMemory) maxList() int64 {
+	return min(maxConverted, (m.Limit/5*4-listStep)/listFactor-2*listStep)
+}
+
+// take takes n bytes for owner, and waits for them for a bounded time.
+func (m *ListMemory) take(ctx context.Context, owner string, n, limit int64) error {
+	var timeout <-chan time.Time
+	for {
+		freed := m.Shares.Freed()
+		if ok, _ := m.Shares.Take(owner, n, limit); ok {
+			return nil
+		}
+		if timeout == nil {
+			timer := time.NewTimer(m.wait)
+			defer timer.Stop()
+			timeout = timer.C
+		}
+		select {
+		case <-freed:
+		case <-timeout:
+			return errListMemory()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// errListMemory is returned when other lists use the memory.
+func errListMemory() *apierrors.StatusError {
+	e := apierrors.NewServiceUnavailable("other large lists are being converted or merged, and there is no memory for this one; " +
+		"please try again later, or ask for the list in parts (limit) or as plain JSON")
+	e.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return e
+}
+
+// listCharge is the charge for one list, or for one event of a watch. It is used by one goroutine at a time.
+type listCharge struct {
+	memory  *ListMemory
+	backend string // the owner while the list is read
+	user    string // the owner while the response is written
+	owner   string // of what is charged
+	limit   int64
+	max     int64 // bytes that may be read
+	read    int64
+	charged int64
+}
+
+// listCharge returns the charge of a list of a backend for the client of x. It holds nothing yet.
+func (x *exchange) listCharge() *listCharge {
+	return x.proxy.newListCharge(x.r, x.dest.APIService+"\x00"+x.dest.Backend.ServerName())
+}
+
+func (p *Proxy) newListCharge(r *http.Request, backend string) *listCharge {
+	c := &listCharge{memory: &p.lists, backend: "backend\x00" + backend, limit: p.lists.Limit, max: p.lists.maxList()}
+	who, _ := apirequest.UserFrom(r.Context())
+	if who == nil {
+		who = &user.DefaultInfo{Name: user.Anonymous}
+	}
+	c.user = who.GetName()
+	if overload.UserClassOf(who) != overload.Ordinary {
+		c.limit, c.max = unlimitedMemory, maxConverted
+	}
+	return c
+}
+
+// reserve charges the backend for n bytes beyond those that were read.
+func (c *listCharge) reserve(ctx context.Context, n int64) error {
+	if c.read+n <= unchargedList {
+		return nil
+	}
+	more := listFactor*(c.read+n) - c.charged
+	if more <= 0 {
+		return nil
+	}
+	more += listStep // in advance, so that not every read charges
+	if err := c.memory.take(ctx, c.backend, more, c.limit); err != nil {
+		return err
+	}
+	c.owner = c.backend
+	c.charged += more
+	return nil
+}
+
+// reduce gives back what exceeds n bytes.
+func (c *listCharge) reduce(n int64) {
+	if more := c.charged - n; more > 0 {
+		c.memory.Shares.Give(c.owner, more)
+		c.charged -= more
+	}
+}
+
+// release gives everything back. It may be called again.
+func (c *listCharge) release() {
+	c.reduce(0)
+	c.read = 0
+}
+
+// handOver charges n bytes of a response to the user, in place of what the backend is charged for.
+func (c *listCharge) handOver(ctx context.Context, n int) error {
+	c.release()
+	if n <= unchargedList {
+		return nil
+	}
+	if err := c.memory.take(ctx, c.user, int64(n), c.limit); err != nil {
+		return err
+	}
+	c.owner, c.charged = c.user, int64(n)
+	return nil
+}
+
+// reader returns a reader that charges for what it reads.
+func (c *listCharge) reader(ctx context.Context, from io.Reader) io.Reader {
+	return &chargedReader{ctx: ctx, from: from, charge: c}
+}
+
+type chargedReader struct {
+	ctx    context.Context
+	from   io.Reader
+	charge *listCharge
+}
+
+// Read charges for the bytes before it reads them.
+func (r *chargedReader) Read(b []byte) (int, error) {
+	b = b[:min(len(b), listStep)]
+	if err := r.charge.reserve(r.ctx, int64(len(b))); err != nil {
+		return 0, err
+	}
+	n, err := r.from.Read(b)
+	if r.charge.read += int64(n); r.charge.read > r.charge.max {
+		return n, tooLargeError(r.charge.max)
+	}
+	return n, err
+}
+
+// tooLargeError is the error for a list that cannot be held.
+func tooLargeError(limit int64) error {
+	if limit == maxConverted {
+		return errTooLarge
+	}
+	return &responseError{
+		reason: errTooLarge.reason, code: http.StatusOK,
+		text: fmt.Sprintf("answered with more than %d KiB, which the memory limit of the front door does not allow to convert; "+
+			"ask for it in parts (limit), or as plain JSON", limit>>10),
+	}
+}
+
+// heldBuffer is a part of a response that is charged until it is read.
+type heldBuffer struct {
+	buffer *bytes.Buffer
+	charge *listCharge
+}
+
+// Read releases the charge at the end.
+func (h *heldBuffer) Read(b []byte) (int, error) {
+	n, err := h.buffer.Read(b)
+	if err == io.EOF {
+		h.charge.release()
+	}
+	return n, err
+}
