@@ -218,7 +218,7 @@ func (x *exchange) chargeEvents(resp *http.Response) {
 		return
 	}
 	if watch, ok := body.Reader.(*protobufWatch); ok {
-		watch.charge, watch.ctx = x.listCharge(), &x.upstream
+		watch.charge, watch.ctx = x.eventCharge(), &x.upstream
 		resp.Body = prefixed{watch, releasingCloser{body.Closer, watch.charge}}
 	}
 }

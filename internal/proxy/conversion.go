@@ -150,7 +150,7 @@ func (x *exchange) relayEvents(resp *http.Response, conv *conversion, up *upstre
 	x.w.WriteHeader(http.StatusOK)
 	flush := flusher(x.w)
 	flush()
-	charge := x.listCharge()
+	charge := x.eventCharge()
 	defer charge.release()
 	in := eventReader{charge: charge, from: charge.reader(up, resp.Body)}
 	out := json.NewEncoder(x.w)

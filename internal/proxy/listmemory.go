@@ -24,7 +24,7 @@ import (
 // and delays only its own lists. While a response is written, it is charged to the user, so that a client that does not read
 // delays only lists of the same user.
 type ListMemory struct {
-	// Shares divides the budget among backends and users. Nil: the Proxy has a budget of its own.
+	// Shares divides the budget among backends and users. Nil: the Proxy makes its own budget.
 	Shares *transport.Shares
 	// Limit is the size of the budget in bytes.
 	Limit int64
@@ -41,7 +41,7 @@ const (
 	unchargedList = 64 << 10
 	// listStep is how much is charged at a time.
 	listStep = 64 << 10
-	// maxListWait bounds the wait for memory. It is short, because a list that waits keeps what it has read.
+	// maxListWait bounds the wait for memory. It is short, because a waiting list keeps the bytes it has read.
 	maxListWait = 5 * time.Second
 	// unlimitedMemory is the limit for lists of privileged users. They are charged, and never refused.
 	unlimitedMemory = 1 << 50
@@ -95,16 +95,32 @@ type listCharge struct {
 	memory  *ListMemory
 	backend string // the owner while the list is read
 	user    string // the owner while the response is written
-	owner   string // of what is charged
+	owner   string // of the charged bytes
 	limit   int64
 	max     int64 // bytes that may be read
 	read    int64
 	charged int64
+	// reading, unless nil, is called when the charge of the backend begins and when it ends.
+	reading func(begins bool)
 }
 
 // listCharge returns the charge of a list of a backend for the client of x. It holds nothing yet.
 func (x *exchange) listCharge() *listCharge {
 	return x.proxy.newListCharge(x.r, x.dest.APIService+"\x00"+x.dest.Backend.ServerName())
+}
+
+// eventCharge returns the charge of the events of a watch. A large event has the time of a step of a body to arrive: a watch may be
+// silent between two events only.
+func (x *exchange) eventCharge() *listCharge {
+	c := x.listCharge()
+	c.reading = func(begins bool) {
+		if begins {
+			x.upstream.eventBegun(x.proxy.config.BodyIdle)
+		} else {
+			x.upstream.eventRead()
+		}
+	}
+	return c
 }
 
 func (p *Proxy) newListCharge(r *http.Request, backend string) *listCharge {
@@ -120,7 +136,7 @@ func (p *Proxy) newListCharge(r *http.Request, backend string) *listCharge {
 	return c
 }
 
-// reserve charges the backend for n bytes beyond those that were read.
+// reserve charges the backend for the next n bytes of the list.
 func (c *listCharge) reserve(ctx context.Context, n int64) error {
 	if c.read+n <= unchargedList {
 		return nil
@@ -132,6 +148,9 @@ func (c *listCharge) reserve(ctx context.Context, n int64) error {
 	more += listStep // in advance, so that not every read charges
 	if err := c.memory.take(ctx, c.backend, more, c.limit); err != nil {
 		return err
+	}
+	if c.charged == 0 && c.reading != nil {
+		c.reading(true)
 	}
 	c.owner = c.backend
 	c.charged += more
@@ -148,11 +167,14 @@ func (c *listCharge) reduce(n int64) {
 
 // release gives everything back. It may be called again.
 func (c *listCharge) release() {
+	if c.charged > 0 && c.owner == c.backend && c.reading != nil {
+		c.reading(false)
+	}
 	c.reduce(0)
 	c.read = 0
 }
 
-// handOver charges n bytes of a response to the user, in place of what the backend is charged for.
+// handOver charges n bytes of a response to the user, and gives back the charge of the backend.
 func (c *listCharge) handOver(ctx context.Context, n int) error {
 	c.release()
 	if n <= unchargedList {
@@ -165,7 +187,7 @@ func (c *listCharge) handOver(ctx context.Context, n int) error {
 	return nil
 }
 
-// reader returns a reader that charges for what it reads.
+// reader returns a reader that charges for each byte before it reads it.
 func (c *listCharge) reader(ctx context.Context, from io.Reader) io.Reader {
 	return &chargedReader{ctx: ctx, from: from, charge: c}
 }

@@ -309,3 +309,17 @@ func TestA54AWatchEndsBetweenEventsForLackOfMemory(t *testing.T) {
 		t.Errorf("an event in protobuf without memory: %v, want the end of the watch", err)
 	}
 }
+
+// An event that begins and does not end holds memory of its backend's share. A watch between two events may be silent.
+func TestA54AnEventThatDoesNotEndIsNotHeld(t *testing.T) {
+	w := newTestEnv(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
+	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		writeJSON(rw, `{"type":"ADDED","object":{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"},"spec":"`+strings.Repeat("x", 4*unchargedList))
+		<-r.Context().Done()
+	})))
+	w.configure(func(t *Destination) { t.ConvertMetadata = true })
+	if a := w.accept(watching, asOne); a.err == nil {
+		t.Errorf("the watch ended as if it were complete: %q", a.body)
+	}
+	eventually(t, time.Minute, "the memory is given back", func() bool { return w.proxy.lists.Shares.Total() == 0 })
+}

@@ -207,6 +207,19 @@ func (c *upstreamContext) wrote(limit time.Duration) {
 	}
 }
 
+// eventBegun bounds the rest of an event of a watch, which is held as a whole. eventRead ends the bound.
+func (c *upstreamContext) eventBegun(limit time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.expireAfter(limit, errBodyIdle)
+}
+
+func (c *upstreamContext) eventRead() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.expiry = nil
+}
+
 // progressed grants another idle period.
 func (c *upstreamContext) progressed(idle time.Duration) {
 	c.mu.Lock()
