@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"portico.dev/internal/transport"
 )
 
 // Identity is the user of our requests, in the headers of the front proxy.
@@ -46,14 +48,14 @@ var (
 )
 
 // Fetcher sends requests to backends. The number of bodies that are read concurrently is bounded; the number of requests
-// is not, or a backend that hangs would delay the others.
+// is not, or a backend that hangs would delay the others. A backend whose bodies are slow has a fourth of the turns.
 type Fetcher struct {
-	bodies chan struct{}
+	bodies *transport.Turns
 }
 
 // NewFetcher returns a Fetcher that reads at most that many bodies concurrently.
 func NewFetcher(bodies int) *Fetcher {
-	return &Fetcher{bodies: make(chan struct{}, bodies)}
+	return &Fetcher{bodies: transport.NewTurns(bodies, max(bodies/4, 1))}
 }
 
 // Fetch returns the backend's response, whatever its code, or an error when there was none or its body is unusable.
@@ -80,22 +82,21 @@ func (f *Fetcher) Fetch(ctx context.Context, b Backend, q Request) (*Answer, err
 		_, _ = io.CopyN(io.Discard, response.Body, 4<<10) // so that the connection can be used again
 		return answer, nil
 	}
-	if answer.Body, err = f.read(ctx, response, q.Limit); err != nil {
+	if answer.Body, err = f.read(ctx, b.Name(), response, q.Limit); err != nil {
 		return nil, fmt.Errorf("read %s from %s: %w", q.Path, b.Name(), err)
 	}
 	return answer, nil
 }
 
-func (f *Fetcher) read(ctx context.Context, response *http.Response, limit int64) ([]byte, error) {
+func (f *Fetcher) read(ctx context.Context, backend string, response *http.Response, limit int64) ([]byte, error) {
 	if encoding := response.Header.Get("Content-Encoding"); encoding != "" {
 		return nil, fmt.Errorf("content encoding %q was not asked for", encoding)
 	}
-	select {
-	case f.bodies <- struct{}{}:
-		defer func() { <-f.bodies }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, ctx.Err())
+	release, err := f.bodies.Wait(ctx, backend)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
+	defer release()
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)

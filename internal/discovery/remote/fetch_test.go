@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -117,6 +118,37 @@ func TestFetchWaitsForAPlaceToReadABodyNoLongerThanItsDeadline(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("the stalled body never held the place: %v", err)
+		}
+	}
+}
+
+// One backend with many group-versions whose bodies do not come once used all places for bodies.
+func TestA53SlowBodiesOfABackendDelayNoOther(t *testing.T) {
+	const places = 4
+	begun := make(chan struct{}, places)
+	slow := remotetest.NewTLS(t, "ns/slow:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		begun <- struct{}{}
+		<-r.Context().Done()
+	}))
+	healthy := remotetest.NewTLS(t, "ns/healthy:443", remotetest.Answers(http.StatusOK, "application/json", "{}"))
+	f := remote.NewFetcher(places)
+	ctx, cancel := context.WithCancel(t.Context())
+	var slowFetches sync.WaitGroup
+	defer slowFetches.Wait()
+	defer cancel()
+	q := request()
+	q.Timeout = time.Minute
+	for range places {
+		slowFetches.Go(func() { _, _ = f.Fetch(ctx, slow, q) }) // they end with ctx
+	}
+	for range places {
+		<-begun
+	}
+	for i := range 20 { // some of them may have found a place before the slow bodies had all of theirs
+		if _, err := f.Fetch(t.Context(), healthy, q); err != nil {
+			t.Fatalf("fetch %d from a healthy backend: error %v, want none", i, err)
 		}
 	}
 }

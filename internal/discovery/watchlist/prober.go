@@ -29,8 +29,8 @@ const (
 	// become available, and when its backend may be another program than before.
 	availableGap = time.Second
 	newsGap      = 15 * time.Second
-	// maxProbes bounds the concurrent probes of all resources.
-	maxProbes = 4
+	// maxProbes bounds the concurrent probes of all resources, and maxBackendProbes those at one backend.
+	maxProbes, maxBackendProbes = 16, 4
 	// firstVerdictTime is how long a resource without a verdict is treated as one that ignores initial events, from when its
 	// backend is available. Informers must not hang that begin in this time.
 	firstVerdictTime = 30 * time.Second
@@ -67,7 +67,7 @@ type Config struct {
 type Prober struct {
 	cfg     Config
 	timers  *run.TimerQueue
-	slots   chan struct{}
+	turns   *transport.Turns
 	current atomic.Pointer[snapshot]
 
 	mu        sync.Mutex // protects what follows, and what the resources point to
@@ -128,7 +128,7 @@ type State struct {
 // NewProber returns a Prober that has not probed anything yet.
 func NewProber(cfg Config) *Prober {
 	p := &Prober{
-		cfg: cfg, timers: run.NewTimerQueue(), slots: make(chan struct{}, maxProbes),
+		cfg: cfg, timers: run.NewTimerQueue(), turns: transport.NewTurns(maxProbes, maxBackendProbes),
 		resources: map[schema.GroupVersionResource]*resource{}, versions: map[schema.GroupVersion]version{},
 	}
 	p.current.Store(&snapshot{})
@@ -277,18 +277,17 @@ func (p *Prober) probeSoon(b remote.Backend) {
 
 // probe probes one resource and returns the pause before its next probe.
 func (p *Prober) probe(ctx context.Context, x *resource) time.Duration {
-	select {
-	case p.slots <- struct{}{}:
-		defer func() { <-p.slots }()
-	case <-ctx.Done():
-		return interval
-	}
 	p.mu.Lock()
 	r := x.route
 	p.mu.Unlock()
 	if !r.Available || r.Backend == nil {
 		return interval // it is hastened when that changes
 	}
+	release, err := p.turns.Wait(ctx, r.Backend.Name())
+	if err != nil {
+		return interval
+	}
+	defer release()
 	v, reason := Probe(ctx, r.Backend.Probe(), x.of)
 	if ctx.Err() != nil {
 		return interval

@@ -1,6 +1,7 @@
 package watchlist
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 
 // fakeServer is an extension server that answers watches as it is told to.
 type fakeServer struct {
+	name    string // shop/widgets:443 unless set
 	mu      sync.Mutex
 	code    int    // 200 unless set
 	body    string // then silence
@@ -30,7 +32,7 @@ type fakeServer struct {
 	most    int // concurrent requests
 }
 
-func (f *fakeServer) Name() string             { return "shop/widgets:443" }
+func (f *fakeServer) Name() string             { return cmp.Or(f.name, "shop/widgets:443") }
 func (f *fakeServer) Probe() http.RoundTripper { return f }
 func (f *fakeServer) RenewProbes()             {}
 
@@ -284,13 +286,34 @@ func TestFewProbesAtOnce(t *testing.T) {
 		}
 		b.set(b.route(true, names...))
 		after(firstVerdictTime + time.Second)
-		if b.server.most != maxProbes || b.server.count() < 40 {
+		if b.server.most != maxBackendProbes || b.server.count() < 40 {
 			t.Errorf("%d probes, %d at once", b.server.count(), b.server.most)
 		}
 		for i, s := range b.States() {
 			if s.Verdict != "ignores" || !strings.HasPrefix(s.Resource, names[i]+".v1.shop.example.com") {
 				t.Errorf("%+v", s)
 			}
+		}
+	})
+}
+
+// Probes of one server that does not answer once used all places.
+func TestA53ASlowServerDelaysNoProbeOfAnother(t *testing.T) {
+	inBench(t, func(t *testing.T, b *bench) {
+		var names []string
+		for i := range 40 {
+			names = append(names, fmt.Sprintf("things%02d", i))
+		}
+		slow := b.route(true, names...)
+		b.set(slow)
+		after(availableGap)
+		healthy := b.route(true, "widgets")
+		healthy.GroupVersion.Group, healthy.APIService = "other.example.com", "v1.other.example.com"
+		healthy.Backend = &fakeServer{name: "other/server:443", code: 200, body: bookmark}
+		b.set(slow, healthy)
+		after(availableGap + probeTimeout)
+		if of := healthy.GroupVersion.WithResource("widgets"); b.Rejects(of) {
+			t.Errorf("%s of a healthy server is not probed while another server is slow", of)
 		}
 	})
 }

@@ -1,0 +1,58 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+)
+
+func TestA53ABackendHasAShareOfTheTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := NewTurns(4, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		wait := func(backend string) func() {
+			t.Helper()
+			release, err := turns.Wait(ctx, backend)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return release
+		}
+		first := wait("slow")
+		wait("slow")
+		third := make(chan error, 1)
+		go func() {
+			_, err := turns.Wait(ctx, "slow")
+			third <- err
+		}()
+		synctest.Wait()
+		wait("a")
+		last := wait("b") // they do not wait behind the third turn of the slow backend
+		c := make(chan error, 1)
+		go func() {
+			_, err := turns.Wait(ctx, "c")
+			c <- err
+		}()
+		synctest.Wait()
+		if len(third) != 0 || len(c) != 0 {
+			t.Errorf("%d turns of the slow backend and %d of another began, want to wait", len(third), len(c))
+		}
+		last()
+		if err := <-c; err != nil {
+			t.Errorf("a turn that waited: error %v, want none", err)
+		}
+		if len(third) != 0 {
+			t.Error("a backend has more than its share")
+		}
+		first()
+		if err := <-third; err != nil {
+			t.Errorf("a turn of the slow backend after one has ended: error %v, want none", err)
+		}
+		cancel()
+		if _, err := turns.Wait(ctx, "slow"); !errors.Is(err, context.Canceled) {
+			t.Errorf("a turn after the context ended: error %v, want %v", err, context.Canceled)
+		}
+	})
+}
