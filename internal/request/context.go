@@ -121,6 +121,8 @@ func (c *Context) Value(key any) any {
 		}
 	case credentialKey{}:
 		return &c.Credential
+	case remoteAddrKey{}:
+		return &c.RemoteAddr
 	case clientKey{}:
 		if !c.deadline.IsZero() {
 			return c.Context

@@ -19,6 +19,8 @@ import (
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/ttlcache"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/request"
+	"portico.dev/internal/transport"
 )
 
 const (
@@ -59,6 +61,8 @@ type Webhook struct {
 	seen   *ttlcache.Cache[[sha256.Size]byte, cachedResult]
 	asking singleflight.Group
 	slots  chan struct{}
+	// clients divides the slots, so that unknown tokens of one client do not use all of them.
+	clients transport.Shares
 	// open ends with Run, and with it every review.
 	open  context.Context
 	close context.CancelFunc
@@ -136,6 +140,13 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authent
 }
 
 func (w *Webhook) review(ctx context.Context, sum [sha256.Size]byte, token string) cachedResult {
+	if client := request.ClientNetwork(ctx); client != "" {
+		if ok, _ := w.clients.Take(client, 1, maxAsking); !ok {
+			w.cfg.Metrics.Reviewed("busy")
+			return cachedResult{err: errBusy}
+		}
+		defer w.clients.Give(client, 1)
+	}
 	select {
 	case w.slots <- struct{}{}:
 		defer func() { <-w.slots }()

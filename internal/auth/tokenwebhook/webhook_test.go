@@ -23,6 +23,7 @@ import (
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/authtest"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/request"
 )
 
 // reviewer is a token review server: real TLS, and what it answers is decided by the token.
@@ -262,6 +263,30 @@ func TestAServerThatHangs(t *testing.T) {
 	t.Run("and when it is back it is asked again", func(t *testing.T) {
 		await(t, func() bool { _, ok, _ := w.AuthenticateToken(t.Context(), "known"); return ok })
 	})
+}
+
+// Unknown tokens of one client once used all reviews of a slow server, so that users with good tokens were refused.
+func TestA53OneClientDoesNotUseAllReviews(t *testing.T) {
+	s := serve(t)
+	w := open(t, s)
+	from := func(address string) context.Context {
+		return &request.Context{Context: t.Context(), RemoteAddr: address}
+	}
+	answers := make(chan error, 2*maxAsking)
+	for i := range 2 * maxAsking {
+		go func() {
+			_, _, err := w.AuthenticateToken(from(fmt.Sprintf("192.0.2.1:%d", 1000+i)), fmt.Sprint("hang", i))
+			answers <- err
+		}()
+	}
+	await(t, func() bool { return len(answers)+len(w.slots) == 2*maxAsking })
+	if _, ok, err := w.AuthenticateToken(from("192.0.2.2:1000"), "known"); !ok || err != nil {
+		t.Errorf("a good token of another client: got %t and error %v, want true and none", ok, err)
+	}
+	close(s.hold)
+	for range 2 * maxAsking {
+		<-answers
+	}
 }
 
 func await(t *testing.T, until func() bool) {
