@@ -157,6 +157,13 @@ func (g Service) Fronts(o *apiregistrationv1.APIService) bool {
 	return o.Spec.Service != nil && ServiceOf(o.Spec.Service) == g
 }
 
+// FrontedElsewhere reports whether an APIService that a gateway has adopted leads to another gateway than this one. The server in its
+// annotations is then that gateway's.
+func (g Service) FrontedElsewhere(o *apiregistrationv1.APIService) bool {
+	original, err := g.OriginalOf(o)
+	return err == nil && o.Spec.Service != nil && !g.Fronts(o) && ServiceOf(o.Spec.Service) != original.Service
+}
+
 // rewriters are annotations by which programs write spec.caBundle. They would replace the gateway's authority by the server's.
 var rewriters = []string{"cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret", "cert-manager.io/inject-apiserver-ca", "service.beta.openshift.io/inject-cabundle"}
 

@@ -34,6 +34,9 @@ type APIRoutes struct {
 	Namespaces corelisters.NamespaceLister
 	// Missing is what the status of an APIRoute says while there is no APIService of its name. Default: that there is none.
 	Missing func(apiService string) string
+	// OwnsStatus, if set, reports whether this program writes the status of an APIRoute. Only one program of a cluster may return true
+	// for an APIRoute. Default nil: this program writes the status of all, except those of APIServices that lead to a gateway.
+	OwnsStatus func(apiRoute string) bool
 }
 
 // missing is what is said of an APIRoute without an APIService.

@@ -36,6 +36,7 @@ type apiRoutes struct {
 
 	mu        sync.Mutex
 	stored    map[string]string // resource versions: a status does not bring back what was deleted, nor what was before
+	writes    int               // of the status
 	conflicts int               // so many writes are refused, as if somebody else had written
 }
 
@@ -64,6 +65,7 @@ func withAPIRoutes(t *testing.T, into **apiRoutes) option {
 				_ = json.NewEncoder(w).Encode(apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("apiroutes").GroupResource(), o.Name, errors.New("changed")).ErrStatus)
 				return
 			}
+			r.writes++
 			r.store(o, r.source.Modify) // readers have it from now on
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(o)

@@ -23,6 +23,7 @@ type apiRouteStatusWriter struct {
 	c         *Controller
 	queue     workqueue.TypedRateLimitingInterface[string]
 	debouncer debouncer
+	writes    writeLimits
 }
 
 func (s *apiRouteStatusWriter) prepare() {
@@ -52,6 +53,7 @@ func (s *apiRouteStatusWriter) sync(ctx context.Context, name string) error {
 	}
 	if object == nil {
 		s.debouncer.forget(name)
+		s.writes.forget(name)
 		return nil
 	}
 	wanted, wait := s.desired(object)
@@ -61,9 +63,21 @@ func (s *apiRouteStatusWriter) sync(ctx context.Context, name string) error {
 	if wanted == nil || !s.c.replicas.leads() {
 		return nil
 	}
+	if !s.c.ownsAPIRouteStatus(name) {
+		s.queue.AddAfter(name, ownerInterval)
+		return nil
+	}
 	changed := object.DeepCopy()
 	changed.Status = *wanted
 	if equality.Semantic.DeepEqual(object.Status, changed.Status) {
+		return nil
+	}
+	if delay := s.writes.delay(name); delay > 0 {
+		s.queue.AddAfter(name, delay)
+		s.writes.warned.Do(func() {
+			s.c.log.Warn("the status of an APIRoute changes too often, and the next write is delayed; check that no other front door or gateway writes it",
+				zap.String("apiroute", name), zap.Duration("delay", delay))
+		})
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)

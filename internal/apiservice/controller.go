@@ -78,6 +78,9 @@ type Config struct {
 	// other documents than before: its response to a probe changed, or it is healthy again after a connection was lost or its
 	// endpoints changed. Default nil: nobody tells and nobody listens.
 	BackendEvents *transport.Events
+	// OwnsStatus, if set, reports whether this program writes the status of an APIService. Only one program of a cluster may return
+	// true for an APIService. Default nil: this program writes the status of all.
+	OwnsStatus func(apiService string) bool
 	// WithoutEtcd, if set, reports whether nothing can be written now: registrations are put off then, and Ready does not wait for them.
 	WithoutEtcd func() bool
 	// Debts, if set, tells which backends must be cleaned up before they may be used. Default nil: none.
@@ -181,6 +184,7 @@ func New(cfg Config) *Controller {
 	c.events = newEventRecorder(cfg.Events, cfg.Replica, c.log)
 	c.status = &statusWriter{
 		client: cfg.Client, lister: c.lister, table: c.Table, replicas: c.replicas, events: c.events, log: c.log,
+		owns:           cfg.OwnsStatus,
 		messageWritten: make(map[string]time.Time),
 	}
 	return c

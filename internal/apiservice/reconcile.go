@@ -323,6 +323,8 @@ func (c *Controller) apiServiceEvent(before, after *apiregistrationv1.APIService
 		if !equality.Semantic.DeepEqual(before.Status, after.Status) {
 			// Our own write, which needs nothing, or somebody else's, which the status writer reverts after a delay.
 			c.status.queue.AddAfter(after.Name, repairDelay)
+		} else {
+			c.checkStatusOwner(after.Name)
 		}
 		return
 	case after != nil:

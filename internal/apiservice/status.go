@@ -36,6 +36,7 @@ type statusWriter struct {
 	lister    aggregatorlisters.APIServiceLister
 	table     func() *Table
 	replicas  *replicas
+	owns      func(apiService string) bool // nil: this program writes all
 	events    *eventRecorder
 	log       *zap.Logger
 	queue     workqueue.TypedRateLimitingInterface[string]
@@ -82,6 +83,10 @@ func (s *statusWriter) sync(ctx context.Context, name string) error {
 	// A replica that does not lead goes as far as this too: it needs the start of a debounce when it takes over.
 	ours := s.desiredConditions(name, route, object.Status.Conditions)
 	if !s.replicas.leads() {
+		return nil
+	}
+	if !ownsStatus(s.owns, name) {
+		s.queue.AddAfter(name, ownerInterval)
 		return nil
 	}
 	changed := object.DeepCopy()

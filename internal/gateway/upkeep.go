@@ -273,17 +273,28 @@ func (u *upkeep) keepBundle(ctx context.Context, o *apiregistrationv1.APIService
 	return nil
 }
 
+// notAdopted is the message of reasonNotAdopted. It names the gateway, because others write the same condition.
+func (u *upkeep) notAdopted() string {
+	return "it leads to the gateway " + u.gateway.String() + ", and has no annotation " + adoption.OriginalServiceAnnotation + " that names its extension server"
+}
+
 // keepConditions writes the conditions that the routing table does not write, and removes all of ours where no gateway is asked for.
 func (u *upkeep) keepConditions(ctx context.Context, o *apiregistrationv1.APIService) error {
+	if u.gateway.FrontedElsewhere(o) {
+		return nil
+	}
 	changed := o.DeepCopy()
 	_, invalid := u.gateway.OriginalOf(o)
 	switch {
 	case !adoption.Adopted(o) && !u.gateway.Fronts(o):
+		if c, _ := adoption.Condition(o, adoption.BackendAvailable); c.Reason == reasonNotAdopted && c.Message != u.notAdopted() {
+			return nil // it leads to another gateway, which has written that
+		}
 		adoption.RemoveConditions(changed)
 	case !adoption.Adopted(o):
 		setCondition(changed, apiregistrationv1.APIServiceCondition{
 			Type: adoption.BackendAvailable, Status: apiregistrationv1.ConditionFalse, Reason: reasonNotAdopted,
-			Message: "it leads to the gateway, and has no annotation " + adoption.OriginalServiceAnnotation + " that names its extension server",
+			Message: u.notAdopted(),
 		})
 	case invalid != nil:
 		setCondition(changed, apiregistrationv1.APIServiceCondition{

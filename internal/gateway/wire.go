@@ -248,8 +248,11 @@ func (g *Gateway) wireRoutes() (err error) {
 		MaxReplayTotal: g.memory.Share(transport.MaxReplayTotal, 16),
 		Engine:         c.BackendEngine, Zone: c.Zone, Metrics: g.metrics.Backends, Logger: g.log.Named("transport"),
 	})
+	owner := statusOwner{g.cfg.gateway(), g.registered.Apiregistration().V1().APIServices().Lister()}
+	g.apiRoutes.OwnsStatus = owner.ownsAPIRoute
 	g.apiservices = apiservice.New(apiservice.Config{
-		Client: statusWriter{g.aggregator.ApiregistrationV1().APIServices()}, APIServices: g.view,
+		OwnsStatus: owner.ownsAPIService,
+		Client:     statusWriter{g.aggregator.ApiregistrationV1().APIServices()}, APIServices: g.view,
 		Services: g.informers.Services(), EndpointSlices: g.informers.EndpointSlices(),
 		APIRoutes: &g.apiRoutes, Transport: g.transport, EndpointRouting: c.EndpointRouting, Peers: g.peers, Replica: g.election.identity, Events: g.client.CoreV1().Events(metav1.NamespaceDefault),
 		DocumentProblem: func(apiService string) string { return g.openapi.Problem(apiService) },

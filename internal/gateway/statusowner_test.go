@@ -1,0 +1,116 @@
+package gateway
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
+	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+
+	"portico.dev/internal/adoption"
+	"portico.dev/internal/apiservice"
+)
+
+var otherGateway = adoption.Service{Namespace: "other-gateway", Name: "portico-gateway", Port: 443}
+
+func owner(t *testing.T, gateway adoption.Service, apiServices ...*apiregistrationv1.APIService) statusOwner {
+	t.Helper()
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for _, o := range apiServices {
+		if err := indexer.Add(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return statusOwner{gateway, aggregatorlisters.NewAPIServiceLister(indexer)}
+}
+
+func TestA55OneOwnerOfAStatus(t *testing.T) {
+	ours := adopted(t)
+	released := adopted(t)
+	if _, err := adoption.Release(released); err != nil {
+		t.Fatal(err)
+	}
+	prepared := released.DeepCopy()
+	if err := testGateway.Prepare(prepared); err != nil {
+		t.Fatal(err)
+	}
+	kind := func(label string) *apiregistrationv1.APIService {
+		return &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1alpha1.routing.portico.dev", Labels: map[string]string{automanagedLabel: label}}}
+	}
+	custom, frontDoor := kind("true"), kind(builtIn)
+	for _, test := range []struct {
+		name        string
+		apiService  *apiregistrationv1.APIService // nil: there is none
+		kind        *apiregistrationv1.APIService
+		route       bool // this gateway owns the status of the APIRoute
+		otherRoute  bool // and the other gateway
+		conditions  bool // this gateway writes its conditions of the APIService
+		otherWrites bool
+	}{
+		{"adopted, behind a kube-apiserver", ours, custom, true, false, true, false},
+		{"adopted, behind a front door", ours, frontDoor, true, false, true, false},
+		{"prepared", prepared, frontDoor, false, false, true, true},
+		{"not adopted, behind a front door", released, frontDoor, false, false, true, true},
+		{"no APIService, behind a front door", nil, frontDoor, false, false, true, true},
+		// The status is the same, whoever writes it.
+		{"not adopted, behind a kube-apiserver", released, custom, true, true, true, true},
+		{"no APIService, behind a kube-apiserver", nil, custom, true, true, true, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			all := []*apiregistrationv1.APIService{test.kind}
+			if test.apiService != nil {
+				all = append(all, test.apiService)
+			}
+			here, there := owner(t, testGateway, all...), owner(t, otherGateway, all...)
+			for _, check := range []struct {
+				what      string
+				got, want bool
+			}{
+				{"the gateway owns the status of the APIRoute", here.ownsAPIRoute(ours.Name), test.route},
+				{"another gateway owns the status of the APIRoute", there.ownsAPIRoute(ours.Name), test.otherRoute},
+				{"the gateway writes conditions of the APIService", here.ownsAPIService(ours.Name), test.conditions},
+				{"another gateway writes conditions of the APIService", there.ownsAPIService(ours.Name), test.otherWrites},
+			} {
+				if check.got != check.want {
+					t.Errorf("%s: got %t, want %t", check.what, check.got, check.want)
+				}
+			}
+		})
+	}
+}
+
+// The conditions that the upkeep of one gateway writes are not removed or changed by that of another.
+func TestA55AGatewayLeavesTheConditionsOfAnother(t *testing.T) {
+	unnamed := adopted(t)
+	unnamed.Annotations = nil
+	for name, o := range map[string]*apiregistrationv1.APIService{"adopted": adopted(t), "without an annotation": unnamed} {
+		t.Run(name, func(t *testing.T) {
+			fake := aggregatorfake.NewClientset(o.DeepCopy())
+			write := func(gateway adoption.Service) {
+				u := &upkeep{
+					gateway: gateway, client: fake.ApiregistrationV1().APIServices(), wake: make(chan struct{}, 1),
+					routes: func() *apiservice.Table { return &apiservice.Table{} },
+				}
+				now, err := u.client.Get(t.Context(), o.Name, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				fake.ClearActions()
+				if err := u.keepConditions(t.Context(), now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write(testGateway)
+			write(otherGateway)
+			if actions := fake.Actions(); len(actions) != 0 {
+				t.Errorf("another gateway wrote: %v", actions)
+			}
+			write(testGateway)
+			if actions := fake.Actions(); len(actions) != 0 {
+				t.Errorf("the gateway wrote again: %v", actions)
+			}
+		})
+	}
+}
