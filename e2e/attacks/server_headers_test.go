@@ -91,11 +91,11 @@ func serverHeaders() []*attackRow {
 			do: floods(nil, func(p *peer) {
 				p.opened(true, append(repeat("\x20\x3f\xe1\x1f", 4000), p.encode(request("GET", small)...)...))
 			}), bound: bound{CPU: 30, P99: time.Second, Outcomes: refused + "|answered: .*|let be"}},
-		{class: "hpack", name: "one header that is too large, on a connection that others share", sends: "headers of 70 KB now and then, and other requests on the same connection, which must be answered", quick: true,
+		{class: "hpack", name: "one header that is too large, on a connection that others share", sends: "headers of 1.1 MB now and then, and other requests on the same connection, which must be answered", quick: true,
 			do: sharing, bound: bound{Outcomes: "answered: (200|431)|reset: .*|let be"}, proof: "http2.TestD15HeadersThatAreTooLargeEndTheConnection"},
-		{class: "hpack", name: "headers that are too large, one after the other", sends: "headers of 70 KB",
+		{class: "hpack", name: "headers that are too large, one after the other", sends: "headers of 1.1 MB",
 			do: floods(nil, func(p *peer) {
-				p.long(true, append(p.encode(request("GET", small)...), repeat(string(literal("x-filler", strings.Repeat("y", 1000))), 70)...))
+				p.long(true, append(p.encode(request("GET", small)...), repeat(string(literal("x-filler", strings.Repeat("y", 1000))), 1100)...))
 			}), bound: bound{CPU: 30}, proof: "http2.TestD15HeadersThatAreTooLargeEndTheConnection"},
 
 		{class: "unexpected", name: "frames at random", cves: []string{"CVE-2026-27141"}, sends: "frames of every known and unknown type, with any flags, lengths and streams", quick: true, hand: true,
@@ -175,7 +175,7 @@ func sharing(a *attackRun) {
 		if err != nil {
 			return err
 		}
-		filler := repeat(string(literal("x-filler", strings.Repeat("y", 1000))), 70)
+		filler := repeat(string(literal("x-filler", strings.Repeat("y", 1000))), 1100)
 		for range 3 {
 			p.long(true, append(p.encode(request("GET", things()+"/small")...), filler...))
 			for range 5 {

@@ -1,11 +1,15 @@
 package aggregator
 
 import (
+	"crypto/tls"
 	"net/http"
 	"strings"
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/peers"
+	"portico.dev/internal/pki"
 )
 
 func TestProfilesAreForAdministrators(t *testing.T) {
@@ -18,6 +22,25 @@ func TestProfilesAreForAdministrators(t *testing.T) {
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile?seconds=1"} {
 		if code, body := get(t, ordinary, path); code != http.StatusForbidden {
 			t.Errorf("an ordinary user, %s: %d %s", path, code, body)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Browsers, curl and Java choose a client certificate by the names.
+func TestClientCAsAreNamedInTheHandshake(t *testing.T) {
+	admin, stop := open(t, t.TempDir())
+	for serverName, want := range map[string]int{"localhost": 2, peers.ServerName: 0} {
+		var seen pki.Inspection
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(admin.Host, "https://"), pki.InspectionConfig(serverName, nil, &seen))
+		if err != nil {
+			t.Fatalf("%s: %v", serverName, err)
+		}
+		_ = conn.Close()
+		if !seen.Asked || len(seen.AcceptableCAs) != want {
+			t.Errorf("%s: a client certificate is asked for: %t, of %d CAs, want %d", serverName, seen.Asked, len(seen.AcceptableCAs), want)
 		}
 	}
 	if err := stop(); err != nil {

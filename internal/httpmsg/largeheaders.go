@@ -85,7 +85,7 @@ func NewConnHeaders(large LargeHeaders, state *tls.ConnectionState, client net.A
 	return ConnHeaders{large: large, tls: state, client: client}
 }
 
-// Trusted reports whether the client is trusted (LargeHeaders.Trusted). The first call decides.
+// Trusted reports whether the client is trusted (LargeHeaders.Trusted). The first call for a header decides.
 func (h *ConnHeaders) Trusted() bool {
 	if !h.asked {
 		h.asked, h.trusted = true, h.large != nil && h.tls != nil && h.large.Trusted(h.tls)
@@ -124,7 +124,7 @@ func (h *ConnHeaders) Extra() (bytes, fields int) {
 // Detach ends the present header. The caller gets its grant, which is nil if none was needed.
 func (h *ConnHeaders) Detach() *HeaderGrant {
 	g := h.grant
-	h.grant, h.steps = nil, 0
+	h.grant, h.steps, h.asked = nil, 0, false
 	return g
 }
 

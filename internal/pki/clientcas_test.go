@@ -105,7 +105,7 @@ func TestClientCAsAreNamedInTheHandshake(t *testing.T) {
 			}
 		}
 	}
-	if pool() != pool() {
+	if first, second := pool(), pool(); first != second {
 		t.Error("the pool is made anew for every handshake, want one for each change")
 	}
 }

@@ -172,7 +172,7 @@ func TestTheChainHasEveryFilterInTheDocumentedOrder(t *testing.T) {
 	for _, f := range all {
 		names = append(names, f.Name)
 	}
-	want := "recover canonicalPath requestInfo auditInit accessLog ready drain deadline goaway hsts cors authentication tracing audit userAgent overload impersonation flowControl authorization"
+	want := "recover canonicalPath requestInfo auditInit accessLog ready drain deadline goaway hsts cors authentication tracing audit userAgent overload headerMemory impersonation flowControl authorization"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

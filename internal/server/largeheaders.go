@@ -70,6 +70,15 @@ func (m *HeaderMemory) takeForUser(g *httpmsg.HeaderGrant, n int64, u user.Info)
 	return true
 }
 
+// admit is takeForUser. It also tells the connection of w the class of its user, so that its next large headers are no flood:
+// without a memory limit, overloadFilter does not.
+func (m *HeaderMemory) admit(w http.ResponseWriter, g *httpmsg.HeaderGrant, n int64, u user.Info) bool {
+	if c, ok := connectionOf(w).(interface{ Authenticated(privileged bool) }); ok && u.GetName() != user.Anonymous {
+		c.Authenticated(overload.UserClassOf(u) != overload.Ordinary)
+	}
+	return m.takeForUser(g, n, u)
+}
+
 // headerMemoryFilter accounts for large headers by their users. Without a HeaderMemory there are none.
 func headerMemoryFilter(m *HeaderMemory) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
@@ -80,7 +89,7 @@ func headerMemoryFilter(m *HeaderMemory) func(http.Handler) http.Handler {
 			if c, ok := connectionOf(w).(interface {
 				LargeHeader() (*httpmsg.HeaderGrant, int64)
 			}); ok {
-				if grant, n := c.LargeHeader(); grant != nil && !m.takeForUser(grant, n, recordFrom(r.Context()).user) {
+				if grant, n := c.LargeHeader(); grant != nil && !m.admit(w, grant, n, recordFrom(r.Context()).user) {
 					refusal := apierrors.NewServiceUnavailable("the large headers of other requests of this user are in memory, and there is no memory for this one; please send it again later")
 					refusal.ErrStatus.Details = retryAfter(1)
 					respond.Error(w, r, refusal)

@@ -3,8 +3,12 @@ package server
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net"
+	"net/http"
+	"strconv"
 	"testing"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -106,5 +110,40 @@ func TestLargeHeadersOfTrustedConnectionsNeedNoMemory(t *testing.T) {
 		if got := bytes+httpmsg.MaxHeader == httpmsg.MaxLargeHeader && h.Detach() == nil; got != want {
 			t.Errorf("with %d certificates, %d bytes more were granted, want all without memory = %t", certificates, bytes, want)
 		}
+	}
+}
+
+// Without a memory limit, too.
+func TestLargeHeadersOfAnAuthenticatedUserAreNoFlood(t *testing.T) {
+	b := newBench("alice *")
+	b.config.LargeHeaders = NewHeaderMemory(overload.Limit{}, nil)
+	l := b.listen(t, time.Second, func(s *Server) { s.c.LargeHeaders = b.config.LargeHeaders })
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: l.roots}, ForceAttemptHTTP2: true, MaxConnsPerHost: 1}
+	defer transport.CloseIdleConnections()
+	header := http.Header{"Test-User": {"alice"}}
+	for i := range 600 {
+		header.Add("X-Many", strconv.Itoa(i))
+	}
+	for i := range 300 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.address+"/api", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = header
+		response, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		if response.ProtoMajor != 2 || response.StatusCode != http.StatusOK {
+			t.Fatalf("request %d: %s %s, want HTTP/2 200", i, response.Proto, response.Status)
+		}
+	}
+	if err := l.stop(); err != nil {
+		t.Error(err)
+	}
+	if users, unknown := b.config.LargeHeaders.users.Total(), b.config.LargeHeaders.unknown.Total(); users != 0 || unknown != 0 {
+		t.Errorf("%d and %d bytes are held after all requests, want 0", users, unknown)
 	}
 }
