@@ -246,6 +246,7 @@ func fromV2(body []byte, wanted []schema.GroupVersion) (documents map[schema.Gro
 	if !strings.HasPrefix(whole.Swagger, "2.") || whole.Paths == nil {
 		return nil, fmt.Errorf("the OpenAPI v2 document is of version %q, not 2, or describes no path", whole.Swagger)
 	}
+	normalizeForV3(&whole)
 	documents = map[schema.GroupVersion][]byte{}
 	for _, gv := range wanted {
 		part := aggregator.FilterSpecByPathsWithoutSideEffects(&whole, []string{"/" + indexPath(gv) + "/"})
@@ -256,7 +257,7 @@ func fromV2(body []byte, wanted []schema.GroupVersion) (documents map[schema.Gro
 		if err != nil {
 			return nil, fmt.Errorf("convert the OpenAPI v2 document of %s: %w", gv, err)
 		}
-		documents[gv] = converted
+		documents[gv] = pointToComponents(converted)
 	}
 	return documents, nil
 }
