@@ -3,6 +3,7 @@ package openapi
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -46,15 +47,15 @@ func (p *Publisher) asProtobuf(d Document) ([]byte, error) {
 }
 
 // asProtobuf returns the version 2 document as protobuf, packed.
-func (s *v2Publisher) asProtobuf(e *mergedV2) ([]byte, error) {
+func (s *v2Publisher) asProtobuf(ctx context.Context, e *mergedV2) ([]byte, error) {
 	e.mu.Lock()
 	packed := e.protobuf
 	e.mu.Unlock()
 	if packed != nil {
 		return packed, nil
 	}
-	made, err, _ := s.making.Do("protobuf "+e.Hash, func() (any, error) {
-		packed, err := packProtobuf(e.Document)
+	made, err := s.builds.do(ctx, "protobuf "+e.Hash, func(ctx context.Context) (any, error) {
+		packed, err := packProtobuf(ctx, e.Document)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +72,7 @@ func (s *v2Publisher) asProtobuf(e *mergedV2) ([]byte, error) {
 
 // packProtobuf turns a document into protobuf in pieces: two encoded messages, one behind the other, are the encoding of
 // their merger. In one step the parser of a document of a megabyte takes a hundred.
-func packProtobuf(d Document) ([]byte, error) {
+func packProtobuf(ctx context.Context, d Document) ([]byte, error) {
 	whole, err := d.open()
 	if err != nil {
 		return nil, err
@@ -79,6 +80,9 @@ func packProtobuf(d Document) ([]byte, error) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
 	for _, piece := range whole.pieces() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		var body bytes.Buffer
 		writeSwagger(&body, piece)
 		encoded, err := handler.ToProtoBinary(body.Bytes())

@@ -95,7 +95,7 @@ func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	served := e.as(mediaType)
 	if mediaType == mediaProtobufV2 {
-		served.MakeGzip = func() ([]byte, error) { return s.asProtobuf(e) }
+		served.MakeGzip = func() ([]byte, error) { return s.asProtobuf(r.Context(), e) }
 	}
 	served.Serve(w, r)
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/discovery/remote"
@@ -32,7 +31,7 @@ type v2Publisher struct {
 	log     *zap.Logger
 	metrics *metrics.OpenAPI
 
-	making  singleflight.Group
+	builds  *builds
 	parsers chan struct{}
 	wake    chan struct{}
 
@@ -44,6 +43,7 @@ type v2Publisher struct {
 	fetches  map[remote.Backend]*v2Fetch
 	queued   []*v2Fetch
 	merged   *mergedV2
+	parts    *localParts
 }
 
 // mergedV2 is one state of the merged document.
@@ -66,6 +66,8 @@ func newV2Publisher(local func() []Source, log *zap.Logger, m *metrics.OpenAPI) 
 		wake:    make(chan struct{}, 1),
 		held:    map[string]*record{},
 		fetches: map[remote.Backend]*v2Fetch{},
+		builds:  newBuilds(),
+		parts:   newLocalParts(),
 	}
 }
 
@@ -130,12 +132,12 @@ func (s *v2Publisher) current(ctx context.Context) (*mergedV2, error) {
 	s.mu.Lock()
 	e, revision := s.merged, s.revision
 	s.mu.Unlock()
-	// One merge at a time: a reader that comes meanwhile uses its result, unless the merge began too early.
+	// A reader that comes during a merge uses its result, unless the merge began too early.
 	for range 2 {
 		if e.covers(revision, local) {
 			break
 		}
-		made, err, _ := s.making.Do("merge", func() (any, error) { return s.merge() })
+		made, err := s.builds.do(ctx, "merge", func(ctx context.Context) (any, error) { return s.merge(ctx) })
 		if err != nil {
 			return nil, err
 		}
@@ -175,9 +177,10 @@ func (s *v2Publisher) haveAll(parts []string) bool {
 	return !slices.ContainsFunc(parts, func(name string) bool { return s.held[name] != nil && s.held[name].document == nil })
 }
 
-// merge makes a document and replaces the current one by it.
-func (s *v2Publisher) merge() (*mergedV2, error) {
+// merge makes a document and replaces the current one by it, unless ctx ends before.
+func (s *v2Publisher) merge(ctx context.Context) (*mergedV2, error) {
 	began, local := time.Now(), s.local()
+	s.parts.keep(local)
 	s.mu.Lock()
 	revision, remotePaths := s.revision, map[string]bool{}
 	var remotes []remoteSwagger
@@ -210,7 +213,10 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 
 	m, size := newSwaggerMerger(), 0
 	for _, from := range local {
-		d, err := from.Document()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		d, err := s.parts.document(from)
 		if err == nil {
 			size += d.size()
 			err = m.addLocal(d, func(path string) bool { return !remotePaths[path] || customFirst[path] })
@@ -220,6 +226,9 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 		}
 	}
 	for _, d := range remotes {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if size += d.size(); size > maxMerged {
 			s.log.Warn("the OpenAPI v2 document would be too large; leaving members out", zap.String("from", d.Path))
 			break
@@ -232,13 +241,16 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 		if len(customLast) == 0 {
 			break
 		}
-		d, err := from.Document()
+		d, err := s.parts.document(from)
 		if err == nil {
 			err = m.addLocal(d, func(path string) bool { return customLast[path] })
 		}
 		if err != nil {
 			s.log.Error("leaving custom resources out of the OpenAPI v2 document", zap.Error(err))
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	d, err := m.pack()
 	if err != nil {
@@ -310,8 +322,12 @@ func (m *swaggerMerger) addPacked(d Document) error {
 func (s *v2Publisher) dropIfIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.merged != nil && s.merged.idleSince(time.Now().Add(-idleTimeout)) {
+	since := time.Now().Add(-idleTimeout)
+	if s.merged != nil && s.merged.idleSince(since) {
 		s.merged = nil
 		s.metrics.SwaggerBytes.Set(0)
+	}
+	if s.merged == nil {
+		s.parts.dropIfIdle(since)
 	}
 }

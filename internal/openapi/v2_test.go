@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -334,7 +336,7 @@ func TestAReaderThatLeaves(t *testing.T) {
 // What the program is built with, read by what kubectl reads it with; and in pieces the same as in one.
 func TestTheLocalDocument(t *testing.T) {
 	d := openapidocs.Swagger()
-	packed, err := packProtobuf(Document{Hash: d.Hash, Packed: d.Packed})
+	packed, err := packProtobuf(t.Context(), Document{Hash: d.Hash, Packed: d.Packed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,7 +412,7 @@ func BenchmarkSwagger(b *testing.B) {
 		h.mu.Unlock()
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := h.v2.merge(); err != nil {
+			if _, err := h.v2.merge(b.Context()); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -418,7 +420,7 @@ func BenchmarkSwagger(b *testing.B) {
 	b.Run("protobuf", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := packProtobuf(Document{Hash: d.Hash, Packed: d.Packed}); err != nil {
+			if _, err := packProtobuf(b.Context(), Document{Hash: d.Hash, Packed: d.Packed}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -458,9 +460,164 @@ func FuzzMembers(f *testing.F) {
 			if merged.Hash != result.document.Hash {
 				t.Errorf("%s is not the same alone", gv)
 			}
-			if _, err := packProtobuf(merged); err != nil {
+			if _, err := packProtobuf(t.Context(), merged); err != nil {
 				t.Error(fmt.Errorf("accepted, and cannot be written as protobuf: %w", err))
 			}
+		}
+	})
+}
+
+// countedSources are local sources that count how often they are built.
+type countedSources struct {
+	mu    sync.Mutex
+	built map[string]int
+}
+
+// source returns a source that waits for gate, unless it is nil, after it has closed begun.
+func (c *countedSources) source(hash string, begun, gate chan struct{}) Source {
+	return Source{Hash: hash, Document: func() (Document, error) {
+		c.mu.Lock()
+		c.built[hash]++
+		c.mu.Unlock()
+		if gate != nil {
+			close(begun)
+			<-gate
+		}
+		return NewDocument("", []byte(`{"swagger":"2.0","paths":{"/apis/`+hash+`/v1":{}}}`))
+	}}
+}
+
+func (c *countedSources) expect(t *testing.T, want map[string]int) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !maps.Equal(c.built, want) {
+		t.Errorf("built %v, want %v", c.built, want)
+	}
+}
+
+func TestAChangeOfOneSourceBuildsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil)
+		defer h.stop()
+		c := &countedSources{built: map[string]int{}}
+		serve := func(hashes ...string) {
+			h.mu.Lock()
+			h.localV2 = nil
+			for _, hash := range hashes {
+				h.localV2 = append(h.localV2, c.source(hash, nil, nil))
+			}
+			h.mu.Unlock()
+			if paths := pathsIn(t, h.get("/openapi/v2")); len(paths) != len(hashes) {
+				t.Errorf("the document has paths %v, want those of %v", paths, hashes)
+			}
+		}
+		serve("a", "b1", "c")
+		serve("a", "b2", "c")
+		c.expect(t, map[string]int{"a": 1, "b1": 1, "b2": 1, "c": 1})
+		serve("a", "b1", "c") // b1 was dropped when b2 took its place
+		c.expect(t, map[string]int{"a": 1, "b1": 2, "b2": 1, "c": 1})
+		<-time.After(idleTimeout + idleTimeout/5)
+		serve("a", "b1", "c")
+		c.expect(t, map[string]int{"a": 2, "b1": 3, "b2": 1, "c": 2})
+	})
+}
+
+// readV2 reads the document until the returned function is called. The channel then has the status code.
+func (h *env) readV2(accept string) (leave context.CancelFunc, code chan int) {
+	ctx, leave := context.WithCancel(context.Background())
+	code = make(chan int, 1)
+	go func() {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/openapi/v2", nil).WithContext(ctx)
+		r.Header.Set("Accept", accept)
+		h.ServeHTTP(w, r)
+		code <- w.Code
+	}()
+	return leave, code
+}
+
+func TestAMergeEndsWhenItsLastReaderLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil)
+		defer h.stop()
+		c, begun, gate := &countedSources{built: map[string]int{}}, make(chan struct{}), make(chan struct{})
+		h.mu.Lock()
+		h.localV2 = []Source{c.source("a", begun, gate), c.source("b", nil, nil)}
+		h.mu.Unlock()
+		leave, first := h.readV2("application/json")
+		<-begun
+		leave()
+		synctest.Wait()
+		leaveToo, second := h.readV2("application/json") // comes while the canceled merge still builds a
+		synctest.Wait()
+		leaveToo()
+		if code := <-second; code == http.StatusOK {
+			t.Errorf("a reader that left got %d", code)
+		}
+		close(gate)
+		if code := <-first; code == http.StatusOK {
+			t.Errorf("a reader that left got %d", code)
+		}
+		c.expect(t, map[string]int{"a": 1})
+		if merges := testutil.ToFloat64(h.metrics.SwaggerBytes); merges != 0 {
+			t.Errorf("a document of %v bytes was made, want none", merges)
+		}
+		if paths := pathsIn(t, h.get("/openapi/v2")); len(paths) != 2 {
+			t.Errorf("the document has paths %v, want 2", paths)
+		}
+		c.expect(t, map[string]int{"a": 1, "b": 1}) // the canceled merge left a
+	})
+}
+
+func TestAMergeGoesOnWhileAReaderWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil)
+		defer h.stop()
+		c, begun, gate := &countedSources{built: map[string]int{}}, make(chan struct{}), make(chan struct{})
+		h.mu.Lock()
+		h.localV2 = []Source{c.source("a", begun, gate), c.source("b", nil, nil)}
+		h.mu.Unlock()
+		leave, _ := h.readV2("application/json")
+		<-begun
+		stay, second := h.readV2("application/json")
+		defer stay()
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		close(gate)
+		if code := <-second; code != http.StatusOK {
+			t.Errorf("the second reader got %d, want 200", code)
+		}
+		c.expect(t, map[string]int{"a": 1, "b": 1})
+	})
+}
+
+func TestOneBuildRunsAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBuilds()
+		var running, most atomic.Int32
+		gate := make(chan struct{})
+		var readers sync.WaitGroup
+		for i := range 6 {
+			readers.Go(func() {
+				key := fmt.Sprint("build ", i%3)
+				got, err := b.do(t.Context(), key, func(context.Context) (any, error) {
+					most.Store(max(most.Load(), running.Add(1)))
+					defer running.Add(-1)
+					<-gate
+					return key, nil
+				})
+				if err != nil || got != key {
+					t.Errorf("do(%q) = %v, %v, want its key", key, got, err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(gate)
+		readers.Wait()
+		if got := most.Load(); got != 1 {
+			t.Errorf("%d builds ran at once, want 1", got)
 		}
 	})
 }
