@@ -72,7 +72,7 @@ func (c *Config) validateStateSnapshot(bad func(flag, format string, args ...any
 var (
 	// snapshotObjects are the directories of objects in etcd.
 	snapshotObjects = []string{
-		"namespaces", "serviceaccounts", "resourcequotas", "limitranges", "services/specs", "endpointslices", "servicecidrs",
+		"namespaces", "serviceaccounts", "resourcequotas", "limitranges", "services/specs", "services/endpoints", "endpointslices", "servicecidrs",
 		"roles", "rolebindings", "clusterroles", "clusterrolebindings",
 		"apiregistration.k8s.io/apiservices", "routing.portico.dev/apiroutes", "apiextensions.k8s.io/customresourcedefinitions",
 		"flowschemas", "prioritylevelconfigurations",
