@@ -82,7 +82,7 @@ func install(cfg Config, c *codecs, factory *storageFactory, own definitionsClie
 		codec: c, converter: converter, authorizer: cfg.Authorizer,
 		admission: admit,
 		builtIn:   sets.New(cfg.RuntimeConfig.builtIn()...),
-		container: newContainer(), equivalents: runtime.NewEquivalentResourceRegistry(),
+		container: newContainer(), equivalents: runtime.NewEquivalentResourceRegistryWithIdentity(all.directoryOf),
 	}
 	if err = installer.addAll(all.groups, &built.discovery); err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (i *installer) add(g servedGroup) ([]apidiscoveryv2.APIResourceDiscovery, e
 		ParameterCodec:        i.codec.parameters,
 		Typer:                 i.codec.scheme,
 		Creater:               i.codec.scheme,
-		Convertor:             i.codec.scheme,
+		Convertor:             ownVersionConvertor{i.codec.scheme},
 		ConvertabilityChecker: i.codec.scheme,
 		UnsafeConvertor:       runtime.UnsafeObjectConvertor(i.codec.scheme),
 		Defaulter:             i.codec.scheme,

@@ -96,6 +96,20 @@ func (s *storages) of(version schema.GroupVersion) map[string]rest.Storage {
 	return s.groups[i].storage
 }
 
+// directoryOf returns where the objects of a served resource are stored, empty if it has no storage. Resources with the same directory
+// are equivalent: an admission webhook or policy for one of them applies to requests for the others.
+func (s *storages) directoryOf(resource schema.GroupResource) string {
+	for _, g := range s.groups {
+		if g.version.Group != resource.Group {
+			continue
+		}
+		if stored, ok := g.storage[resource.Resource].(interface{ StorageDirectory() string }); ok {
+			return stored.StorageDirectory()
+		}
+	}
+	return ""
+}
+
 // resources are all that is built in and served.
 func (s *storages) resources() sets.Set[schema.GroupVersionResource] {
 	all := sets.New[schema.GroupVersionResource]()

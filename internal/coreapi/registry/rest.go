@@ -35,6 +35,9 @@ func (s *REST) ShortNames() []string { return s.Resource.ShortNames }
 
 func (s *REST) Categories() []string { return s.Resource.Categories }
 
+// StorageDirectory returns where the objects are stored below the prefix.
+func (s *REST) StorageDirectory() string { return s.Resource.StorageDirectory() }
+
 var (
 	_ rest.StandardStorage    = (*REST)(nil)
 	_ rest.ShortNamesProvider = (*REST)(nil)
