@@ -185,6 +185,10 @@ func (f interningCodec) Decode(data []byte, defaults *schema.GroupVersionKind, i
 		f.share(obj)
 		if into == nil { // an event; what is about to be changed is decoded into an object of the caller's
 			f.shareMaps(obj)
+		} else {
+			// An internal object has no kind. The codec leaves that of the stored version in into, which has the same Go type, and
+			// every item of a list would show it.
+			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		}
 	}
 	return obj, kind, err
