@@ -1,9 +1,11 @@
 package coreapi
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"portico.dev/internal/pki"
 )
@@ -117,4 +120,58 @@ func TestConversionByAWebhook(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	})
+}
+
+// While a conversion webhook is unreachable, the watch cache of a version that needs it cannot be filled. As at kube-apiserver, requests
+// for single objects and pages of lists are answered with 500, and requests that need the cache with 429.
+func TestUnreachableConversionWebhook(t *testing.T) {
+	t.Parallel()
+	s := startCRDServer(t)
+	crd := s.define(t, twoVersions)
+	ctx := within(t)
+	stored := object(t, "apiVersion: light.example.com/v1\nkind: Lamp\nmetadata: {name: desk}\nspec: {watts: 40}")
+	lamps := schema.GroupVersionResource{Group: "light.example.com", Version: "v1", Resource: "lamps"}
+	if _, err := s.dynamic.Resource(lamps).Create(ctx, stored, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// The changed definition gets new storages, whose caches are empty. Nothing listens at the URL.
+	patch := []byte(`{"spec":{"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://127.0.0.1:1/"}}}}}`)
+	if _, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, crd.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "objects are converted by the webhook", func(ctx context.Context) bool {
+		_, err := s.dynamic.Resource(lamps.GroupResource().WithVersion("v1beta1")).Get(ctx, "desk", metav1.GetOptions{})
+		return err != nil
+	})
+	client := &http.Client{Transport: s.ClientConfig(admin).Transport} // which does not retry, as client-go does after a 429
+	for _, c := range []struct {
+		path, message string
+		code          int
+	}{
+		{"v1/lamps/desk", "", http.StatusOK},
+		{"v1/lamps", "", http.StatusOK},
+		{"v1/lamps?watch=true&timeoutSeconds=1", "", http.StatusOK},
+		{"v1beta1/lamps/desk", "conversion webhook for", http.StatusInternalServerError},
+		{"v1beta1/lamps?limit=1", "conversion webhook for", http.StatusInternalServerError},
+		{"v1beta1/lamps", "storage is (re)initializing", http.StatusTooManyRequests},
+		{"v1beta1/lamps?resourceVersion=0", "storage is (re)initializing", http.StatusTooManyRequests},
+		{"v1beta1/lamps?watch=true&timeoutSeconds=1", "storage is (re)initializing", http.StatusTooManyRequests},
+	} {
+		r, err := http.NewRequestWithContext(within(t), http.MethodGet, "http://in-process.invalid/apis/light.example.com/"+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || answer.StatusCode != c.code || !strings.Contains(string(body), c.message) {
+			t.Errorf("GET %s = %d %.300s, %v, want %d with %q", c.path, answer.StatusCode, body, err, c.code, c.message)
+		}
+		if got, want := answer.Header.Get("Retry-After") != "", c.code == http.StatusTooManyRequests; got != want {
+			t.Errorf("GET %s: a Retry-After is sent: %t, want %t", c.path, got, want)
+		}
+	}
 }
