@@ -263,7 +263,7 @@ func (h *parts) localDocuments() []openapi.Document {
 	return out
 }
 
-// localSwagger returns the version 2 documents of the same. That of custom resources is built when it is read.
+// localSwagger returns the version 2 documents of the same. Those of custom resources are built when they are read.
 func (h *parts) localSwagger() []openapi.Source {
 	var sources []openapi.Source
 	if h.cfg.Embedded.Hidden == nil {
@@ -278,16 +278,16 @@ func (h *parts) localSwagger() []openapi.Source {
 	if err != nil {
 		h.log.Error("leaving custom resources out of the OpenAPI v2 document", zap.Error(err))
 	}
-	if custom == nil {
-		return sources
+	for _, c := range custom {
+		sources = append(sources, openapi.Source{Hash: c.Hash, Document: func() (openapi.Document, error) {
+			body, err := c.Build()
+			if err != nil {
+				return openapi.Document{}, err
+			}
+			return openapi.NewDocument("", body)
+		}})
 	}
-	return append(sources, openapi.Source{Hash: custom.Hash, Document: func() (openapi.Document, error) {
-		body, err := custom.Build()
-		if err != nil {
-			return openapi.Document{}, err
-		}
-		return openapi.NewDocument("", body)
-	}})
+	return sources
 }
 
 // issuer signs tokens for the local groups.

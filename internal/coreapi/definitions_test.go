@@ -313,3 +313,39 @@ func TestContentOfATerminatingNamespace(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+func TestAChangeOfOneDefinitionChangesNoOtherSwagger(t *testing.T) {
+	t.Parallel()
+	s := startCRDServer(t)
+	s.define(t, boats)
+	s.define(t, twoVersions)
+	hashes := func() (hashes []string) {
+		all, err := s.Swagger()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range all {
+			hashes = append(hashes, d.Hash)
+		}
+		return hashes
+	}
+	before := hashes()
+	if unique := slices.Compact(slices.Sorted(slices.Values(before))); len(unique) != 3 { // boats have one version, lamps two
+		t.Fatalf("the documents have hashes %v, want 3", before)
+	}
+	all, _ := s.Swagger()
+	for i, want := range []string{"/apis/light.example.com/v1/lamps", "/apis/light.example.com/v1beta1/lamps", "/apis/sea.example.com/v1/boats"} {
+		body, err := all[i].Build()
+		if err != nil || !strings.Contains(string(body), `"`+want+`"`) {
+			t.Errorf("document %d = %.200s, %v, want one with %s", i, body, err, want)
+		}
+	}
+	patch := []byte(`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/anchor","value":{"type":"string"}}]`)
+	if _, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Patch(within(t), "boats.sea.example.com", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "the informer has the change", func(context.Context) bool { return !slices.Equal(hashes(), before) })
+	if after := hashes(); !slices.Equal(after[:2], before[:2]) || after[2] == before[2] {
+		t.Errorf("the hashes are %v, want those of lamps unchanged and another of boats than in %v", after, before)
+	}
+}

@@ -110,18 +110,14 @@ func (s *Server) Documents() []openapidocs.Document {
 	}
 }
 
-// Swagger is the OpenAPI v2 document of custom resources, once Ready, and nil before.
-func (s *Server) Swagger() (*crds.Swagger, error) {
+// Swagger returns the OpenAPI v2 documents of custom resources, once Ready, and none before.
+func (s *Server) Swagger() ([]crds.Swagger, error) {
 	select {
 	case <-s.ready:
+		return s.custom.Swagger()
 	default:
 		return nil, nil
 	}
-	swagger, err := s.custom.Swagger()
-	if err != nil {
-		return nil, err
-	}
-	return &swagger, nil
 }
 
 // Changed is closed when Discovery, GroupVersions or Documents next change. Take it before reading them, or the change

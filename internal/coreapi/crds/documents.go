@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/spec3"
-	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico.dev/internal/coreapi/openapidocs"
 )
@@ -124,49 +123,44 @@ func build(gv schema.GroupVersion, crds []*apiextensionsv1.CustomResourceDefinit
 	return &document, nil
 }
 
-// Swagger is the OpenAPI v2 document of everything that definitions serve at one moment. Few clients read it, and building
-// it costs megabytes and milliseconds for each definition, so that it is built when somebody asks, and kept nowhere here.
+// Swagger is the OpenAPI v2 document of one version of a definition. Few clients read it, and building it costs megabytes and
+// milliseconds. It is built when a client asks, and not kept here.
 type Swagger struct {
 	// Hash changes when the document does.
-	Hash    string
-	defined map[schema.GroupVersion][]*apiextensionsv1.CustomResourceDefinition
-	log     *zap.Logger
+	Hash       string
+	definition *apiextensionsv1.CustomResourceDefinition
+	version    string
 }
 
-// Swagger costs little: nothing is built yet.
-func (d *Definitions) Swagger() (Swagger, error) {
+// Swagger returns the documents of everything that is served, the preferred version of a group first. Nothing is built yet.
+func (d *Definitions) Swagger() ([]Swagger, error) {
 	crds, err := d.established()
 	if err != nil {
-		return Swagger{}, err
+		return nil, err
 	}
+	var all []Swagger
 	defined := byGroupVersion(crds, d.cfg.BuiltIn)
-	sum := sha512.New()
 	for _, gv := range slices.SortedFunc(maps.Keys(defined), byPreference) {
-		_, _ = fmt.Fprintln(sum, gv, sourceOf(defined[gv])) // a hash takes everything
-	}
-	return Swagger{Hash: fmt.Sprintf("%X", sum.Sum(nil)), defined: defined, log: d.log}, nil
-}
-
-// Build makes the document, in JSON. What cannot be described is left out.
-func (s Swagger) Build() ([]byte, error) {
-	merged := &spec.Swagger{}
-	for _, gv := range slices.SortedFunc(maps.Keys(s.defined), byPreference) {
-		for _, crd := range s.defined[gv] {
-			part, err := builder.BuildOpenAPIV2(crd, gv.Version, builder.Options{V2: true, IncludeSelectableFields: true})
-			if err != nil {
-				s.log.Warn("no OpenAPI v2 document for a custom resource", zap.String("definition", crd.Name), zap.String("version", gv.Version), zap.Error(err))
-				continue
-			}
-			// The documents of what is built in have no defaults either; with them the shared definitions would differ.
-			part.Definitions = handler.PruneDefaults(part.Definitions)
-			if merged, err = builder.MergeSpecs(merged, part); err != nil {
-				return nil, fmt.Errorf("merge the OpenAPI v2 document of %s: %w", crd.Name, err)
-			}
+		for _, crd := range defined[gv] {
+			source := fmt.Sprintln(gv, sourceOf([]*apiextensionsv1.CustomResourceDefinition{crd}))
+			all = append(all, Swagger{Hash: fmt.Sprintf("%X", sha512.Sum512([]byte(source))), definition: crd, version: gv.Version})
 		}
 	}
-	body, err := json.Marshal(merged)
+	return all, nil
+}
+
+// Build makes the document, in JSON.
+func (s Swagger) Build() ([]byte, error) {
+	built, err := builder.BuildOpenAPIV2(s.definition, s.version, builder.Options{V2: true, IncludeSelectableFields: true})
 	if err != nil {
-		return nil, fmt.Errorf("encode the OpenAPI v2 document of custom resources: %w", err)
+		return nil, fmt.Errorf("describe version %s of %s: %w", s.version, s.definition.Name, err)
+	}
+	built.Info = nil // the document of everything has its own
+	// The documents of the built-in groups have no defaults either; with them the shared definitions would differ.
+	built.Definitions = handler.PruneDefaults(built.Definitions)
+	body, err := json.Marshal(built)
+	if err != nil {
+		return nil, fmt.Errorf("encode the OpenAPI v2 document of %s: %w", s.definition.Name, err)
 	}
 	return body, nil
 }
