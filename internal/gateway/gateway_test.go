@@ -220,8 +220,15 @@ func TestAdoptAndRelease(t *testing.T) {
 	if o := c.apiService(backend.APIService); !c.gateway.Fronts(o) || o.Spec.InsecureSkipTLSVerify || len(o.Spec.CABundle) == 0 {
 		t.Fatalf("adopted: %+v", o.Spec)
 	}
+	roles, role := c.client.RbacV1().ClusterRoles(), c.gateway.AdoptedRole()
+	if err := roles.Delete(t.Context(), role, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	if changed, err := c.adopter.Adopt(t.Context(), backend.APIService); err != nil || changed {
 		t.Errorf("adopted twice: %t, %v", changed, err)
+	}
+	if got, err := roles.Get(t.Context(), role, metav1.GetOptions{}); err != nil || len(got.Rules) != 2 || got.Rules[0].ResourceNames[0] != backend.APIService {
+		t.Errorf("ClusterRole after it was deleted and the APIService adopted again = %+v, %v, want two rules for %s", got, err, backend.APIService)
 	}
 	if trust := c.trust(); !strings.Contains(trust["requestheader-allowed-names"], c.gateway.FrontProxyName()) || trust["requestheader-client-ca-file"] == trustBefore["requestheader-client-ca-file"] {
 		t.Errorf("what extension servers believe: %q", trust)
