@@ -65,8 +65,11 @@ func kubectlWithTheDead(ctx context.Context, s *Stage) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // it is a temporary directory
 	resource := s.subject.plural() + "." + s.subject.group
+	// With its version, kubectl finds the resource in its cache. Without, it takes the first label of the group for a version, does not find
+	// that, and asks for all groups again.
+	qualified := s.subject.plural() + ".v1." + s.subject.group
 	object := fmt.Sprintf(`{"kind":"Widget","apiVersion":"%s/v1","metadata":{"name":"made","namespace":%q}}`, s.subject.group, s.Namespace)
-	if _, err := s.kubectl(ctx, dir+"/filled", "", "get", resource); err != nil {
+	if _, err := s.kubectl(ctx, dir+"/filled", "", "get", qualified); err != nil {
 		return err
 	}
 	if err := s.breakWith(ctx, faulty.Refuse); err != nil {
@@ -89,8 +92,8 @@ func kubectlWithTheDead(ctx context.Context, s *Stage) error {
 		{"7", "", []string{"explain", resource}, false},
 		{"8", "", []string{"api-resources", "--api-group=" + s.subject.group}, false},
 		{"9", "", []string{"get", "--raw", "/apis/" + s.subject.group}, true},
-		{"filled", "", []string{"get", resource}, true},
-		{"filled", "", []string{"delete", resource, "kept"}, true},
+		{"filled", "", []string{"get", qualified}, true},
+		{"filled", "", []string{"delete", qualified, "kept"}, true},
 	}
 	for _, c := range commands {
 		done, err := s.kubectl(ctx, dir+"/"+c.cache, c.input, c.args...)
