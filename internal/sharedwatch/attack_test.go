@@ -311,6 +311,27 @@ func TestA56ClientsThatDoNotReadHoldNoCopiesOfObjects(t *testing.T) {
 	}
 }
 
+// A57: a client that asks for a version of the future makes the front door ask for the present one. That must not cost a whole list.
+func TestA57AVersionIsReadWithoutTheItems(t *testing.T) {
+	items := &repeat{text: `{"metadata":{"name":"a"}},`}
+	l, err := readList(io.MultiReader(strings.NewReader(`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7"},"items":[`), items), func() {})
+	if err != nil || l.version != "7" || items.n > 64<<10 {
+		t.Errorf("readList() = %v, %v after %d bytes of items, want version 7 after at most 64 KiB", l, err, items.n)
+	}
+}
+
+// repeat is a text without end.
+type repeat struct {
+	text string
+	n    int
+}
+
+func (r *repeat) Read(p []byte) (int, error) {
+	n := copy(p, r.text)
+	r.n += n
+	return n, nil
+}
+
 func TestReadList(t *testing.T) {
 	const version = `"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7"}`
 	for body, want := range map[string]string{

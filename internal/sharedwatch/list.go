@@ -71,6 +71,9 @@ func (l *list) decode(d *json.Decoder) error {
 		case "metadata":
 			err = d.Decode(&l.meta)
 		case "items":
+			if l.skipped != nil && l.listKind != "" && l.apiVersion != "" && l.meta.ResourceVersion != "" {
+				return nil // the rest may be a whole collection, of a server that ignores the limit
+			}
 			err = l.decodeItems(d)
 		default:
 			var skipped json.RawMessage

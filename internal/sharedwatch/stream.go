@@ -24,6 +24,8 @@ const (
 	// maxList bounds a list, and maxLine an event, in bytes.
 	maxList = 64 << 20
 	maxLine = 8 << 20
+	// maxUnread bounds the end of a list that is read only so that the connection can be used again.
+	maxUnread = 64 << 10
 	// firstRetry and maxRetry are the pauses before a watch that broke off is begun again, and giveUp is for how long that is tried.
 	firstRetry = 100 * time.Millisecond
 	maxRetry   = 2 * time.Second
@@ -350,6 +352,9 @@ func (t *stream) list(ctx context.Context, user string, objects bool, use func(*
 		return err
 	}
 	reading.free()
+	if !objects {
+		_, _ = io.CopyN(io.Discard, resp.Body, maxUnread) // without it the connection is closed
+	}
 	return use(l)
 }
 
@@ -435,6 +440,7 @@ func (t *stream) answerVersion(ctx context.Context, user string) {
 // or a slot, the next client may have them listed.
 func (t *stream) findObjects(ctx context.Context, user string) {
 	err := t.listObjects(ctx, user)
+	_ = t.watches.charge(t) // an event may have been charged meanwhile; a stream that must end is canceled
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	close(t.listing)
