@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // secret is what a webhook says and no client may read.
@@ -152,6 +153,42 @@ func TestAHungWebhookCostsOnlyWhatIsAskedOfIt(t *testing.T) {
 	a.current.Current().close()
 	if n := testutil.ToFloat64(c.Metrics.Decisions.WithLabelValues("RBAC", "rbac", "allowed")); n != 1 {
 		t.Errorf("%v decisions of RBAC are counted", n)
+	}
+}
+
+// Requests of one user once used all calls to a slow webhook, so that those of others failed.
+func TestA53OneUserDoesNotUseAllCalls(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request, review *authorizationv1.SubjectAccessReview) {
+		if review.Spec.User == alice.GetName() {
+			neverSays(w, r, review)
+			return
+		}
+		allows(w, r, review)
+	})
+	a := open(t, Config{File: configFile(t, webhookEntry("gate", kubeconfigOf(t, s.URL, s.RootPEM), "30s", "NoOpinion"))})
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	refused := make(chan struct{}, 2*maxCalls)
+	for i := range 2 * maxCalls {
+		waiting.Go(func() {
+			question := getPod(alice)
+			question.Name = fmt.Sprint(i)
+			if _, _, err := a.Authorize(apirequest.WithUser(ctx, alice), question); err != nil && strings.Contains(err.Error(), "too many calls") {
+				refused <- struct{}{}
+			}
+		})
+	}
+	for range maxCalls { // the others are under way
+		select {
+		case <-refused:
+		case <-time.After(time.Minute):
+			t.Fatal("too few calls of one user were refused")
+		}
+	}
+	if got, _, err := a.Authorize(apirequest.WithUser(t.Context(), reader), getPod(reader)); got != allow || err != nil {
+		t.Errorf("a request of another user: got %v and error %v, want %v and none", got, err, allow)
 	}
 }
 

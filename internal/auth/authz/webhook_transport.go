@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"time"
 
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/pki"
+	"portico.dev/internal/transport"
 )
 
 const (
@@ -35,6 +37,7 @@ var errBusy = errors.New("too many calls are under way")
 type webhookTransport struct {
 	transport *http.Transport
 	calls     chan struct{}
+	users     transport.Shares // divides the calls among the users of requests
 }
 
 func newWebhookTransport(config *rest.Config, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*webhookTransport, error) {
@@ -66,15 +69,14 @@ func newWebhookTransport(config *rest.Config, dial func(ctx context.Context, net
 
 // RoundTrip implements [http.RoundTripper]. It returns when the whole answer is there, so that a call counts until then.
 func (t *webhookTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	select {
-	case t.calls <- struct{}{}:
-		defer func() { <-t.calls }()
-	default:
+	end, ok := t.begin(r.Context())
+	if !ok {
 		if r.Body != nil {
 			_ = r.Body.Close() // the caller's, read or not
 		}
 		return nil, errBusy
 	}
+	defer end()
 	resp, err := t.transport.RoundTrip(r)
 	if err != nil {
 		return nil, err
@@ -92,6 +94,25 @@ func (t *webhookTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil
+}
+
+// begin counts a call until end is called. ok is false if too many are under way. The requests of one user do not use all calls.
+func (t *webhookTransport) begin(ctx context.Context) (end func(), ok bool) {
+	give := func() {}
+	if who, known := apirequest.UserFrom(ctx); known {
+		name := who.GetName()
+		if ok, _ := t.users.Take(name, 1, maxCalls); !ok {
+			return nil, false
+		}
+		give = func() { t.users.Give(name, 1) }
+	}
+	select {
+	case t.calls <- struct{}{}:
+		return func() { <-t.calls; give() }, true
+	default:
+		give()
+		return nil, false
+	}
 }
 
 func (t *webhookTransport) close() { t.transport.CloseIdleConnections() }
