@@ -7,7 +7,8 @@
 //
 // Version 2 is one document of everything, which only old clients read. It is merged when a client reads it (v2.go,
 // v2merge.go), from what backends serve then or served last (v2fetch.go, v2document.go), and dropped when it has not been
-// read for a while.
+// read for a while. One build runs at a time and ends when its last reader leaves (builds.go). The parts of local groups are
+// kept until then (parts.go).
 //
 // A backend may only describe its own group-versions: fetch.go checks documents before clients see them.
 package openapi
