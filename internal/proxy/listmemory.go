@@ -217,7 +217,7 @@ func tooLargeError(limit int64) error {
 		return errTooLarge
 	}
 	return &responseError{
-		reason: errTooLarge.reason, code: http.StatusOK,
+		reason: "TooLargeToConvert", code: http.StatusOK,
 		text: fmt.Sprintf("answered with more than %d KiB, which the memory limit of the front door does not allow to convert; "+
 			"ask for it in parts (limit), or as plain JSON", limit>>10),
 	}
