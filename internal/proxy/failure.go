@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -95,7 +96,8 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 	case errors.As(err, &unfit):
 		return apierrors.NewBadRequest(unfit.Reason)
 	case errors.Is(err, errHeaderTimeout), errors.Is(err, transport.ErrHeaderTimeout):
-		return x.status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Timeout", "it did not answer in time", 0)
+		return x.status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Timeout",
+			fmt.Sprintf("it did not answer within %s, the time limit of the request", time.Since(x.upstream.began).Round(100*time.Millisecond)), 0)
 	case errors.As(err, &limit) && limit.Share:
 		return x.status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "ConcurrencyLimit",
 			"you already have as many requests there as one user may; try again", 1)

@@ -133,6 +133,9 @@ func TestFailures(t *testing.T) {
 			if leak := address.FindString(a.body); leak != "" || !strings.Contains(s.Message, apiService) {
 				t.Errorf("message %q", s.Message)
 			}
+			if limit := regexp.MustCompile(`it did not answer within [\d.]+m?s, the time limit of the request`); test.cause == "Timeout" && !limit.MatchString(s.Message) {
+				t.Errorf("message %q, want %s", s.Message, limit)
+			}
 			logged := w.logs.FilterMessage("request not served").All()
 			if len(logged) != 1 || logged[0].ContextMap()["audit-id"] != "audit-1" || logged[0].ContextMap()["apiservice"] != apiService {
 				t.Errorf("logged %v", logged)

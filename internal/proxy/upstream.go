@@ -27,6 +27,7 @@ type upstreamContext struct {
 	exchange        *exchange // which is told of the attempts
 	client          context.Context
 	writer          http.ResponseWriter // the client's
+	began           time.Time
 
 	unwatched run.Delayed[*upstreamContext] // its entry in Proxy.unwatched
 
@@ -66,7 +67,7 @@ func (x *exchange) beginUpstream(patience time.Duration) *upstreamContext {
 	if deadline, ok := ctx.Deadline(); ok && !x.dest.LongRunning {
 		patience = deadline.Sub(now)
 	}
-	c.writer = x.w
+	c.writer, c.began = x.w, now
 	c.client = request.ClientContext(ctx)
 	c.expires = now.Add(patience)
 	if x.proxy == nil || patience <= watchDelay {
