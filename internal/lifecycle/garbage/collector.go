@@ -101,7 +101,7 @@ func (c *Collector) serve(ctx context.Context) {
 const (
 	// workers is how many objects are processed concurrently.
 	workers = 20
-	// An object that failed is tried again after 5 ms, then twice as long each time up to a minute.
+	// An object that failed is tried again after 5 ms, then twice as long each time up to 15 s.
 	firstAttempt, lastAttempt = 5 * time.Millisecond, 15 * time.Second
 )
 
