@@ -25,6 +25,7 @@ type headerBudget struct {
 
 	mu        sync.Mutex // guards what follows
 	used, max int64
+	unused    chan struct{} // closed when used is 0; nil: nothing waits
 }
 
 func (b *headerBudget) Trusted(*tls.ConnectionState) bool { return b.trusts }
@@ -43,7 +44,10 @@ func (b *headerBudget) Take(_ net.Addr, n int64) bool {
 func (b *headerBudget) Give(_ net.Addr, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.used -= n
+	if b.used -= n; b.used == 0 && b.unused != nil {
+		close(b.unused)
+		b.unused = nil
+	}
 }
 
 func (b *headerBudget) now() (used, peak int64) {
@@ -55,14 +59,19 @@ func (b *headerBudget) now() (used, peak int64) {
 // awaitReturned waits until all memory was given back.
 func (b *headerBudget) awaitReturned(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	unused := make(chan struct{})
+	b.mu.Lock()
+	if b.used == 0 {
+		b.mu.Unlock()
+		return
+	}
+	b.unused = unused
+	b.mu.Unlock()
+	select {
+	case <-unused:
+	case <-time.After(time.Minute):
 		used, _ := b.now()
-		if used == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes are still granted, want 0", used)
-		}
+		t.Fatalf("%d bytes are still granted, want 0", used)
 	}
 }
 
