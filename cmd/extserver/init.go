@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/mod/modfile"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"portico.dev/internal/version"
@@ -22,7 +24,11 @@ import (
 var scaffold embed.FS
 
 // newModule is what the files of a new module are about.
-type newModule struct{ dir, module, group, version, kind, plural string }
+type newModule struct {
+	dir, module, group, version, kind, plural string
+	// source is the directory of a checkout of portico.dev. Empty: the release of this program is required.
+	source string
+}
 
 func initCommand() *cobra.Command {
 	var m newModule
@@ -31,7 +37,10 @@ func initCommand() *cobra.Command {
 		Short: "Write a Go module with an extension server for one kind, its manifests and its tests",
 		Long: `Write a Go module into DIR, which must be empty or not exist: a server that serves one kind, a deployment, a Containerfile, and
 tests that run it behind a front door in the process of the test. The module requires portico.dev and nothing else of this
-repository.`,
+repository.
+
+A program of a release requires that release. A program that was built in a checkout replaces portico.dev by the checkout;
+--module-source names another one.`,
 		Example: "  extserver init mailboxes --group mail.example.com --kind Mailbox",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -52,6 +61,7 @@ repository.`,
 	f.StringVar(&m.version, "version", "v1alpha1", "version of the API")
 	f.StringVar(&m.plural, "plural", "", "plural of the kind in URLs (default: made of the kind)")
 	f.StringVar(&m.module, "module", "", "path of the module (default: example.com/ and the name of DIR)")
+	f.StringVar(&m.source, "module-source", "", "checkout of portico.dev that the module uses (default: the checkout in which this program was built, unless it is a release)")
 	return c
 }
 
@@ -81,7 +91,43 @@ func (m *newModule) complete() error {
 	case len(validation.IsDNS1123Label(m.plural)) > 0:
 		return fmt.Errorf("--plural %q: it must be in lower case, such as mailboxes", m.plural)
 	}
+	return m.completeSource()
+}
+
+// completeSource finds the checkout that the module uses.
+func (m *newModule) completeSource() error {
+	isRelease := !strings.HasSuffix(version.Portico, "-dev")
+	switch {
+	case m.source != "":
+		absolute, err := filepath.Abs(m.source)
+		if err != nil {
+			return err
+		}
+		if !isCheckout(absolute) {
+			return fmt.Errorf("--module-source %q: it has no go.mod of the module portico.dev", m.source)
+		}
+		m.source = absolute
+	case !isRelease:
+		if m.source = buildDirectory(); m.source == "" {
+			return errors.New("this program is not a release, and the checkout in which it was built is not there: name one with --module-source DIR")
+		}
+	}
 	return nil
+}
+
+// buildDirectory returns the checkout in which this program was built. It is empty if there is none, or if the program was built with
+// -trimpath.
+func buildDirectory() string {
+	_, file, _, ok := runtime.Caller(0)
+	if dir := filepath.Join(filepath.Dir(file), "..", ".."); ok && filepath.IsAbs(file) && isCheckout(dir) {
+		return dir
+	}
+	return ""
+}
+
+func isCheckout(dir string) bool {
+	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	return err == nil && modfile.ModulePath(text) == "portico.dev"
 }
 
 var (
@@ -126,8 +172,8 @@ func (m *newModule) write() error {
 			return err
 		}
 		content := string(text)
-		if strings.HasSuffix(version.Portico, "-dev") {
-			content = strings.Replace(content, "\nrequire portico.dev PORTICOVERSION\n", "", 1) // no release: go mod tidy finds the newest
+		if m.source != "" {
+			content = strings.Replace(content, "portico.dev PORTICOVERSION\n", "portico.dev v0.0.0\n\nreplace portico.dev => "+modfile.AutoQuote(m.source)+"\n", 1)
 		}
 		to := strings.TrimSuffix(file.Name(), ".txt")
 		if to == "kind.go" {

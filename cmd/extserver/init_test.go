@@ -14,7 +14,7 @@ func TestInit(t *testing.T) {
 		t.Fatalf("%q %v", out, err)
 	}
 	for file, want := range map[string]string{
-		"go.mod": "module example.com/boxes", "mailbox.go": "newMailboxResource", "main.go": `ServiceName: "mailboxes-mail-example-com"`,
+		"go.mod": "module example.com/boxes\n\ngo 1.26.0\n\nrequire portico.dev v0.0.0\n\nreplace portico.dev => " + buildDirectory() + "\n", "mailbox.go": "newMailboxResource", "main.go": `ServiceName: "mailboxes-mail-example-com"`,
 		"main_test.go": `Resources: []string{"mailboxes"}`, "deployment.yaml": "name: mailboxes-mail-example-com", "Containerfile": "COPY mailboxes-mail-example-com",
 		"README.md": "`mailbox.go`",
 	} {
@@ -45,5 +45,33 @@ func TestInitRefuses(t *testing.T) {
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%v: something was written", args)
 		}
+	}
+}
+
+func TestInitWithModuleSourceReplacesTheModule(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "a checkout")
+	if err := os.MkdirAll(source, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "boxes")
+	initModule := func() error {
+		_, err := execute(t, "init", dir, "--group=mail.example.com", "--kind=Mailbox", "--module-source="+source)
+		return err
+	}
+	if err := initModule(); err == nil || !strings.Contains(err.Error(), "--module-source") {
+		t.Errorf("with a directory without go.mod: %v, want an error that names --module-source", err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("%s was written, want nothing", dir)
+	}
+	if err := os.WriteFile(filepath.Join(source, "go.mod"), []byte("module portico.dev\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := initModule(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if want := `replace portico.dev => "` + source + `"`; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("go.mod is %q, %v, want it to contain %q", text, err, want)
 	}
 }
