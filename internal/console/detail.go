@@ -59,11 +59,11 @@ func (c *Console) detail(ctx context.Context, name string) (*detail, bool) {
 		if r.Service == "" {
 			return
 		}
-		d.Backends = s.backendsOf(r.Service, detailPoints)
-		if r.Gateway != "" && isFrontDoor {
-			d.Backends = append(d.Backends, s.backendsOf(r.Gateway, detailPoints)...)
-		}
 		path := "/apis/" + o.Spec.Group + "/" + o.Spec.Version
+		d.Backends = s.backendsOf(poolSelection{r.Service, path}, detailPoints)
+		if r.Gateway != "" && isFrontDoor {
+			d.Backends = append(d.Backends, s.backendsOf(poolSelection{r.Gateway, path}, detailPoints)...)
+		}
 		for id, replica := range s.replicas {
 			for i := range replica.backends {
 				for _, p := range replica.backends[i].Probes {

@@ -180,7 +180,7 @@ func (c *Console) pollFrontDoor(ctx context.Context) error {
 		if failed == nil {
 			c.state.setMetrics(name, counted, now, true)
 		}
-		c.state.backendsOf("", listPoints)
+		c.state.backendsOf(poolSelection{}, listPoints)
 		c.state.publishRoutes()
 		c.state.publish(sectionTick, c.state.charts.sample)
 	})
@@ -256,7 +256,7 @@ func (c *Console) pollGateways(ctx context.Context) error {
 			c.state.setMetrics(pod, all, now, false)
 		}
 		if !isFrontDoor {
-			c.state.backendsOf("", listPoints)
+			c.state.backendsOf(poolSelection{}, listPoints)
 			c.state.publishRoutes()
 			c.state.publish(sectionTick, c.state.charts.sample)
 		}

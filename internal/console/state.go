@@ -308,15 +308,39 @@ func (s *state) setMetrics(replica string, all map[string]*counts, now time.Time
 	}
 }
 
-// backendsOf are the backends of all replicas, or of one Service.
-func (s *state) backendsOf(service string, points int) []backend {
+// poolSelection selects pools of connections to a Service for the APIService of a group-version. The zero value selects all pools.
+type poolSelection struct {
+	service string // namespace/name:port; empty: all
+	path    string // of the group-version, such as "/apis/metrics.k8s.io/v1beta1"
+}
+
+// of returns the selected pools of a replica. APIServices with different CA bundles or server names have a pool each of the same Service.
+// Only the pool that probes the group-version belongs to its APIService. All pools of the Service are returned if none does.
+func (p poolSelection) of(pools []apiservice.BackendState) []*apiservice.BackendState {
+	var all, probing []*apiservice.BackendState
+	for i := range pools {
+		b := &pools[i]
+		if p.service != "" && b.Name != p.service {
+			continue
+		}
+		all = append(all, b)
+		if p.path != "" && slices.ContainsFunc(b.Probes, func(s apiservice.ProbeState) bool { return strings.HasSuffix(s.URL, p.path) }) {
+			probing = append(probing, b)
+		}
+	}
+	if len(probing) > 0 {
+		return probing
+	}
+	return all
+}
+
+// backendsOf are the selected backends of all replicas.
+func (s *state) backendsOf(selected poolSelection, points int) []backend {
 	var out []backend
+	service := selected.service
 	for _, id := range slices.Sorted(maps.Keys(s.replicas)) {
-		for i := range s.replicas[id].backends {
-			b := &s.replicas[id].backends[i]
-			if service == "" || b.Name == service {
-				out = append(out, s.describe(id, b))
-			}
+		for _, b := range selected.of(s.replicas[id].backends) {
+			out = append(out, s.describe(id, b))
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.samples)) {
