@@ -214,7 +214,8 @@ func (s *stream) follow(ctx context.Context) error {
 
 // takeAll sends an event and those that wait behind it, with one bookmark. False: the watch is over.
 func (s *stream) takeAll(e event, events <-chan event) bool {
-	moved := false
+	moved, taken := false, int64(0)
+	defer func() { s.room.give(taken) }() // the client has the events
 	for {
 		if e.err != nil {
 			s.flushWithBookmark(moved)
@@ -224,7 +225,7 @@ func (s *stream) takeAll(e event, events <-chan event) bool {
 		s.versions[e.source] = e.version
 		moved = moved || e.owned || e.kind == watch.Bookmark
 		s.take(e)
-		s.room.give(e.taken)
+		taken += e.taken
 		if s.out.Len() > maxWrite {
 			break
 		}
