@@ -95,9 +95,11 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 		return x.status(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "RequestBody", "the body of the request did not come in time", 0)
 	case errors.As(err, &unfit):
 		return apierrors.NewBadRequest(unfit.Reason)
-	case errors.Is(err, errHeaderTimeout), errors.Is(err, transport.ErrHeaderTimeout):
+	case errors.Is(err, errHeaderTimeout):
 		return x.status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Timeout",
-			fmt.Sprintf("it did not answer within %s, the time limit of the request", time.Since(x.upstream.began).Round(100*time.Millisecond)), 0)
+			fmt.Sprintf("it did not answer within %s, the time limit of the request", x.upstream.limit.Round(100*time.Millisecond)), 0)
+	case errors.Is(err, transport.ErrHeaderTimeout): // the limit of a connection, for requests that may take longer
+		return x.status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Timeout", "it did not answer in time", 0)
 	case errors.As(err, &limit) && limit.Share:
 		return x.status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "ConcurrencyLimit",
 			"you already have as many requests there as one user may; try again", 1)

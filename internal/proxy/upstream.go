@@ -27,7 +27,7 @@ type upstreamContext struct {
 	exchange        *exchange // which is told of the attempts
 	client          context.Context
 	writer          http.ResponseWriter // the client's
-	began           time.Time
+	limit           time.Duration       // of the wait for response headers
 
 	unwatched run.Delayed[*upstreamContext] // its entry in Proxy.unwatched
 
@@ -67,7 +67,7 @@ func (x *exchange) beginUpstream(patience time.Duration) *upstreamContext {
 	if deadline, ok := ctx.Deadline(); ok && !x.dest.LongRunning {
 		patience = deadline.Sub(now)
 	}
-	c.writer, c.began = x.w, now
+	c.writer, c.limit = x.w, patience
 	c.client = request.ClientContext(ctx)
 	c.expires = now.Add(patience)
 	if x.proxy == nil || patience <= watchDelay {
