@@ -1,9 +1,13 @@
 package gateway
 
 import (
+	"errors"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
@@ -76,6 +80,42 @@ func TestA55OneOwnerOfAStatus(t *testing.T) {
 				if check.got != check.want {
 					t.Errorf("%s: got %t, want %t", check.what, check.got, check.want)
 				}
+			}
+		})
+	}
+}
+
+// `aggregator release` removes the conditions and then the gateway's right to write them. The gateway may try it in between.
+func TestReleasedWithoutTheRightToWriteConditions(t *testing.T) {
+	forbidden := func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(apiregistrationv1.Resource("apiservices"), "v1.example.com", errors.New("no rule"))
+	}
+	released := adopted(t)
+	if _, err := adoption.Release(released); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name    string
+		object  *apiregistrationv1.APIService
+		invalid bool // its annotation names no Service
+		fails   bool
+	}{
+		{name: "released", object: released},
+		{name: "adopted, with an invalid annotation", object: adopted(t), invalid: true, fails: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.invalid {
+				test.object.Annotations[adoption.OriginalServiceAnnotation] = "?"
+			}
+			test.object.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: adoption.BackendAvailable, Status: apiregistrationv1.ConditionTrue}}
+			fake := aggregatorfake.NewClientset(test.object.DeepCopy())
+			fake.PrependReactor("update", "apiservices", forbidden)
+			u := &upkeep{gateway: testGateway, client: fake.ApiregistrationV1().APIServices(), wake: make(chan struct{}, 1)}
+			if err := u.keepConditions(t.Context(), test.object); (err != nil) != test.fails {
+				t.Errorf("keepConditions = %v, want an error: %t", err, test.fails)
+			}
+			if len(fake.Actions()) != 1 {
+				t.Errorf("requests: %v, want one", fake.Actions())
 			}
 		})
 	}

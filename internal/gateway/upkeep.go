@@ -315,6 +315,9 @@ func (u *upkeep) keepConditions(ctx context.Context, o *apiregistrationv1.APISer
 		u.Wake()
 		return nil
 	}
+	if apierrors.IsForbidden(err) && !adoption.Adopted(o) && !u.gateway.Fronts(o) {
+		return nil // `aggregator release` removes the conditions itself, and then the gateway's right to write them
+	}
 	if err != nil {
 		return fmt.Errorf("write conditions of APIService %s: %w", o.Name, err)
 	}
