@@ -42,7 +42,9 @@ type recorder struct {
 	serial  atomic.Int64
 	// acknowledged counts writes, and failed those of unknown outcome.
 	acknowledged, failed atomic.Int64
-	versions             versions
+	// seen counts events of watches.
+	seen     atomic.Int64
+	versions versions
 
 	mu  sync.Mutex // guards what follows
 	all history.History
@@ -101,6 +103,18 @@ func (r *recorder) until(writes int64) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.t.Fatalf("%d writes acknowledged, %d were to be: %v", r.acknowledged.Load(), want, r.answers)
+		}
+		pause(context.Background(), lookAgain)
+	}
+}
+
+// untilSeen waits until watches have delivered enough events, in all, for a verdict. A watch that is refused while the front door starts
+// waits for a second before it is tried again, in which many writes succeed.
+func (r *recorder) untilSeen() {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); r.seen.Load() < enough; {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("watches delivered %d events, want %d", r.seen.Load(), enough)
 		}
 		pause(context.Background(), lookAgain)
 	}

@@ -17,9 +17,13 @@ import (
 
 const directory = "/registry/configmaps/" + namespace + "/"
 
+// enough are the changes, and the events of watches, from which a verdict can be given.
+const enough = 50
+
 // verdict ends the recording and judges it by what etcd holds. There must have been something to judge.
 func (r *recorder) verdict(endpoints ...string) {
 	r.t.Helper()
+	r.untilSeen()
 	r.stop()
 	r.judge(stored(r.t, endpoints))
 }
@@ -34,7 +38,7 @@ func (r *recorder) judge(stored []history.Event) {
 	}
 	r.t.Logf("%d requests, %d writes acknowledged, %d of unknown outcome; %d lists; %d watches with %d events; %d changes stored; the slowest answer took %s; errors: %v",
 		len(r.all.Ops), r.acknowledged.Load(), r.failed.Load(), len(r.all.Lists), len(r.all.Watches), events, len(r.all.Stored), r.slowest, r.answers)
-	if len(r.all.Stored) < 50 || events < 50 {
+	if len(r.all.Stored) < enough || events < enough {
 		r.t.Error("too little happened for a verdict")
 	}
 	for i, v := range history.Check(r.all) {

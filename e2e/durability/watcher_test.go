@@ -112,6 +112,7 @@ func (w *watcher) rest(stream watch.Interface) error {
 		w.at = c.ResourceVersion
 		seen.Until = version(c)
 		if e.Type != watch.Bookmark {
+			w.seen.Add(1)
 			seen.Events = append(seen.Events, history.Event{
 				Kind: history.Kind(e.Type), Key: c.Name, Version: version(c), Value: c.Data["value"], After: c.Data["after"], Torn: torn(c),
 			})
