@@ -1,4 +1,5 @@
-// Package kindtest is what tests of kinds share. A test of one kind stands beside the kind, in an external test package.
+// Package kindtest is what the tests of kinds share. They are in package kinds_test, one file for each kind, because linking a
+// test binary for each group costs more than all of them take to run.
 package kindtest
 
 import (

@@ -23,10 +23,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// now is three days after born, when every object of a table was created.
+// Now is three days after Born, when every object of a table was created.
 var (
-	born = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	now  = born.Add(72*time.Hour + 5*time.Minute)
+	Born = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	Now  = Born.Add(72*time.Hour + 5*time.Minute)
 )
 
 // Table prints objects of a kind as `kubectl get -o wide` does, after a line that gives each column's type, format and
@@ -43,16 +43,26 @@ func Table[T any, P interface {
 	}
 	convertor := rest.NewDefaultTableConvertor(schema.GroupResource{Resource: r.Name})
 	if r.Columns != nil {
-		convertor = columns.Convertor(r.Columns(), func() time.Time { return now })
+		convertor = columns.Convertor(r.Columns(), func() time.Time { return Now })
 	}
-	var out bytes.Buffer
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	for i, manifest := range manifests {
+	var objects []runtime.Object
+	for _, manifest := range manifests {
 		object := P(new(T))
 		if err := yaml.UnmarshalStrict([]byte(manifest), object); err != nil {
 			t.Fatalf("%v in\n%s", err, manifest)
 		}
-		any(object).(metav1.Object).SetCreationTimestamp(metav1.NewTime(born))
+		any(object).(metav1.Object).SetCreationTimestamp(metav1.NewTime(Born))
+		objects = append(objects, object)
+	}
+	Golden(t, kind, convertor, objects...)
+}
+
+// Golden prints objects as Table does, with a convertor, and compares the output with testdata/NAME.golden.
+func Golden(t *testing.T, name string, convertor rest.TableConvertor, objects ...runtime.Object) {
+	t.Helper()
+	var out bytes.Buffer
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	for i, object := range objects {
 		table, err := convertor.ConvertToTable(t.Context(), object, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -65,7 +75,7 @@ func Table[T any, P interface {
 			if len(row.Cells) != len(table.ColumnDefinitions) {
 				t.Fatalf("%d cells for %d columns", len(row.Cells), len(table.ColumnDefinitions))
 			}
-			if row.Object.Object != runtime.Object(object) {
+			if row.Object.Object != object {
 				t.Error("a row without its object")
 			}
 			line(w, row.Cells)
@@ -74,7 +84,7 @@ func Table[T any, P interface {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	compare(t, filepath.Join("testdata", kind+".golden"), out.Bytes())
+	compare(t, filepath.Join("testdata", name+".golden"), out.Bytes())
 }
 
 func header(w *tabwriter.Writer, columns []metav1.TableColumnDefinition) {
