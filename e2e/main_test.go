@@ -17,7 +17,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(programs.Main(m, &binaries, "aggregator", "extserver", "kubectl-portico", "kubectl", "mappers"))
+	os.Exit(programs.Main(m, &binaries, programs.Stories...))
 }
 
 // startProcess starts one of our programs. Whoever starts it finishes it.

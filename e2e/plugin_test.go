@@ -1,9 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"compress/gzip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -65,35 +62,9 @@ func TestKubectlPlugin(t *testing.T) {
 	}
 }
 
-// The plugin is what somebody downloads who has a broken cluster: it is small, and has no API server.
-func TestPluginIsSmall(t *testing.T) {
+// The plugin is what somebody downloads who has a broken cluster: it has no API server.
+func TestPluginHasNoServer(t *testing.T) {
 	t.Parallel()
-	const largest, largestPacked = 25_000_000, 9_500_000
-	binary := filepath.Join(t.TempDir(), "kubectl-portico")
-	build := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./cmd/kubectl-portico")
-	build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	program, err := os.ReadFile(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var packed bytes.Buffer
-	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := z.Write(program); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("stripped: %.1f MB, compressed %.1f MB", float64(len(program))/1e6, float64(packed.Len())/1e6)
-	if len(program) >= largest || packed.Len() >= largestPacked {
-		t.Errorf("it has %d bytes, %d compressed; want less than %d, %d", len(program), packed.Len(), largest, largestPacked)
-	}
 	list := exec.Command("go", "list", "-deps", "./cmd/kubectl-portico")
 	list.Dir = ".."
 	deps, err := list.Output()

@@ -26,7 +26,7 @@ func BuildAt(root, commit, to, pkg string) error {
 	if err != nil {
 		return fmt.Errorf("the files of commit %s: %w", commit, err)
 	}
-	return goTool(root, "build", "-buildvcs=false", "-overlay", overlay, "-o", to, pkg)
+	return (&builder{root: root, program: filepath.Base(to)}).build(root, nil, "-overlay", overlay, "-o", to, pkg)
 }
 
 // overlayOf writes the files of a commit that the tree in root has not, or has otherwise, into dir, and returns the go command's description

@@ -3,14 +3,18 @@ package programs
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 )
 
-// recipe is how one program is built into a file.
-type recipe func(root, to string) error
+// recipe is how one program is built into a file. Building what is built already costs a check of the go command.
+type recipe func(b *builder, to string) error
 
 // recipes are all programs by name.
 var recipes = map[string]recipe{
@@ -49,22 +53,73 @@ var recipes = map[string]recipe{
 	"h2spec":              tool("e2e/thirdparty/h2spec", "github.com/summerwind/h2spec/cmd/h2spec"),
 }
 
-// Build builds the named programs into dir, each as a file of its name.
-func Build(dir string, names ...string) error {
+// Stories are the programs that the tests of package e2e run.
+var Stories = []string{"aggregator", "extserver", "kubectl-portico", "kubectl", "mappers"}
+
+// Shared is the directory, below the root of the module, where programs are linked once for each state of the tree.
+const Shared = "bin/programs"
+
+// Build puts the named programs into dir, each as a file of its name. What another package or an earlier run has linked is
+// not linked again. Processes that build at the same time wait for each other.
+func Build(dir string, names ...string) error { return BuildWithProgress(nil, dir, names...) }
+
+// BuildWithProgress is Build with a line for each program that says how many packages have been compiled. Without progress,
+// which is nil, it prints nothing.
+func BuildWithProgress(progress io.Writer, dir string, names ...string) error {
 	root, err := moduleRoot()
 	if err != nil {
 		return err
 	}
+	linked := filepath.Join(root, filepath.FromSlash(Shared))
+	if err := os.MkdirAll(linked, 0o755); err != nil {
+		return err
+	}
+	lock, err := fileutil.LockFile(filepath.Join(linked, ".lock"), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("wait for other builds: %w", err)
+	}
+	defer lock.Close()
 	for _, name := range names {
 		build, ok := recipes[name]
 		if !ok {
 			return fmt.Errorf("build %s: no recipe", name)
 		}
-		if err := build(root, filepath.Join(dir, name)); err != nil {
+		b := &builder{root: root, program: name, progress: progress}
+		err := build(b, filepath.Join(linked, name))
+		b.end(err)
+		if err == nil && linked != dir {
+			err = place(filepath.Join(linked, name), filepath.Join(dir, name))
+		}
+		if err != nil {
 			return fmt.Errorf("build %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// place makes a program available under another name, where it stays what it is when the first is built again.
+func place(program, to string) error {
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if target, err := os.Readlink(program); err == nil {
+		return os.Symlink(target, to)
+	}
+	if os.Link(program, to) == nil {
+		return nil
+	}
+	// The directories are on different file systems.
+	in, err := os.Open(program)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // moduleRoot is the directory of our go.mod, wherever below it a test runs.
@@ -77,30 +132,28 @@ func moduleRoot() (string, error) {
 }
 
 func ours(pkg string) recipe {
-	return func(root, to string) error { return goTool(root, "build", "-buildvcs=false", "-o", to, pkg) }
+	return func(b *builder, to string) error { return b.build(b.root, nil, "-o", to, pkg) }
 }
 
 // static builds a package of ours for containers that have nothing else.
 func static(pkg string) recipe {
-	return func(root, to string) error {
-		return goToolWith([]string{"CGO_ENABLED=0"}, root, "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", to, pkg)
+	return func(b *builder, to string) error {
+		return b.build(b.root, []string{"CGO_ENABLED=0"}, "-ldflags", "-s -w", "-o", to, pkg)
 	}
 }
 
 // nested builds a package of a module below the root, with the versions that its go.mod pins.
 func nested(dir, pkg string) recipe {
-	return func(root, to string) error {
-		return goTool(filepath.Join(root, dir), "build", "-buildvcs=false", "-o", to, pkg)
-	}
+	return func(b *builder, to string) error { return b.build(filepath.Join(b.root, dir), nil, "-o", to, pkg) }
 }
 
-func kubectl(root, to string) error {
-	dir := filepath.Join(root, "e2e", "kubectl")
+func kubectl(b *builder, to string) error {
+	dir := filepath.Join(b.root, "e2e", "kubectl")
 	stamp, err := kubectlStamp(dir)
 	if err != nil {
 		return err
 	}
-	return goTool(dir, "build", "-buildvcs=false", "-ldflags", stamp, "-o", to, ".")
+	return b.build(dir, nil, "-ldflags", stamp, "-o", to, ".")
 }
 
 // kubectlStamp is the linker flags that tell kubectl its version: module v0.37.2 is kubectl v1.37.2. Without them
@@ -134,24 +187,12 @@ func stamp(version, minor string) string {
 	return "-s -w " + strings.Join(flags, " ")
 }
 
-func goTool(dir string, args ...string) error { return goToolWith(nil, dir, args...) }
-
-func goToolWith(env []string, dir string, args ...string) error {
-	cmd := exec.Command("go", args...)
-	cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "GOWORK=off"), env...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return errors.Join(fmt.Errorf("go %s: %w", strings.Join(args, " "), err), errors.New(string(out)))
-	}
-	return nil
-}
-
 // tool is a program that a module below the root pins with a tool directive. The go command keeps such programs linked in its
 // cache, so that building one again costs nothing; `go tool -n` builds it and prints where it is.
 func tool(dir, pkg string) recipe {
-	return func(root, to string) error {
+	return func(b *builder, to string) error {
 		cmd := exec.Command("go", "tool", "-n", pkg)
-		cmd.Dir, cmd.Env = filepath.Join(root, dir), append(os.Environ(), "GOWORK=off")
+		cmd.Dir, cmd.Env = filepath.Join(b.root, dir), append(os.Environ(), "GOWORK=off")
 		var complaints strings.Builder
 		cmd.Stderr = &complaints
 		out, err := cmd.Output()
@@ -161,6 +202,9 @@ func tool(dir, pkg string) recipe {
 		built := strings.TrimSpace(string(out))
 		if info, err := os.Stat(built); err != nil || info.IsDir() {
 			return fmt.Errorf("go tool -n %s said %q, which is no program", pkg, built)
+		}
+		if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 		return os.Symlink(built, to)
 	}

@@ -81,8 +81,8 @@ func kubernetes(name string) recipe { return kubernetesFrom("incumbent", name) }
 
 // kubernetesFrom is kubernetes with the requirements of another module below e2e.
 func kubernetesFrom(module, name string) recipe {
-	return func(root, to string) error {
-		dir := filepath.Join(root, "e2e", module)
+	return func(b *builder, to string) error {
+		dir := filepath.Join(b.root, "e2e", module)
 		list := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
 		list.Dir = dir
 		version, err := list.Output()
@@ -93,11 +93,7 @@ func kubernetesFrom(module, name string) recipe {
 		if len(parts) != 3 || parts[0] != "v1" {
 			return fmt.Errorf("its module has version %q, want v1.x.y", version)
 		}
-		build := exec.Command("go", "build", "-buildvcs=false", "-ldflags", stamp(strings.Join(parts, "."), parts[1]), "-o", to, "k8s.io/kubernetes/cmd/"+name)
-		build.Dir, build.Env = dir, append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0") // as its releases are built
-		if out, err := build.CombinedOutput(); err != nil {
-			return errors.Join(err, errors.New(string(out)))
-		}
-		return nil
+		flags := stamp(strings.Join(parts, "."), parts[1])
+		return b.build(dir, []string{"CGO_ENABLED=0"}, "-ldflags", flags, "-o", to, "k8s.io/kubernetes/cmd/"+name) // as its releases are built
 	}
 }

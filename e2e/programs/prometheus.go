@@ -18,18 +18,12 @@ const (
 // prometheus builds the server in its own module, with the versions and the checksums that its authors released it
 // with. A module of ours that requires it would have to hold the SDKs of thirty clouds for `go mod tidy`: 2 GB. The tag
 // leaves out what discovers targets in those clouds.
-func prometheus(_, to string) error {
+func prometheus(b *builder, to string) error {
 	dir, err := fetchPrometheus()
 	if err != nil {
 		return err
 	}
-	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "remove_all_sd", "-ldflags", "-s -w",
-		"-o", to, "./cmd/prometheus")
-	build.Dir, build.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("build prometheus: %w", err), errors.New(string(out)))
-	}
-	return nil
+	return b.build(dir, []string{"GOFLAGS="}, "-tags", "remove_all_sd", "-ldflags", "-s -w", "-o", to, "./cmd/prometheus")
 }
 
 // fetchPrometheus returns the directory of the module. The checksum database is not asked: the sum is known.
