@@ -4,7 +4,7 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
-.PHONY: all help dev recording quick golden build release test release-checks race lint generate bench bench-incumbent bench-gateway bench-compare bench-nodes microbench ci clean upstream-conformance upstream-specs incumbent first-start-kills record-kinds record-rights mutants fuzz library-engines library-engines-reduced attacks
+.PHONY: all help dev recording quick golden build release test release-checks race lint generate bench bench-incumbent bench-gateway bench-compare bench-nodes microbench ci stress clean upstream-conformance upstream-specs incumbent first-start-kills record-kinds record-rights mutants fuzz library-engines library-engines-reduced attacks
 
 # The same as build.
 all: build
@@ -36,6 +36,7 @@ release:
 
 # Runs the test command of README.md: unit tests, and stories with a real kubectl.
 test:
+	go run ./e2e/programs/build
 	go test -p 3 -timeout 30m ./e2e ./cmd/... ./internal/... ./pkg/...
 
 # Runs what a release must pass besides `make ci`: recorded comparisons, other people's software, fuzzing, the library's HTTP.
@@ -118,6 +119,10 @@ fuzz:
 # Runs what the continuous integration runs.
 ci:
 	.ci/run
+
+# Runs the tests of `make ci` ten times beside four busy loops, and lists what failed: hours on two cores.
+stress:
+	.ci/stress
 
 # Runs Kubernetes' own specs that need no node against the front door (docs/upstream-conformance.md).
 # The first build took nine minutes on two busy cores, so nothing else runs this.

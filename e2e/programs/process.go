@@ -148,18 +148,18 @@ func (p *Process) code() int {
 	return -1
 }
 
-// Poll calls try until it returns nil, at most for Patience. stop, when closed, ends it early.
+// Poll calls try until it returns nil, at most for Patience. stop, when closed, ends it early. Between two calls it waits three
+// times as long as the last one took, so that waiting for one program leaves the processors to others.
 func Poll(stop <-chan struct{}, try func() error) error {
 	deadline := time.After(Patience)
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
 	for {
+		start := time.Now()
 		err := try()
 		if err == nil {
 			return nil
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(max(pollEvery, 3*time.Since(start))):
 		case <-stop:
 			if err := try(); err == nil {
 				return nil

@@ -120,6 +120,7 @@ func (c *cluster) apiRoutes() *routingclient.APIRoutes {
 
 // The gateway routes what it has adopted, by the same APIRoutes as a front door, which leaves them to it.
 func TestAPIRoute(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("routed.example.com")
 	canary, second := c.canary("routed.example.com")
@@ -224,6 +225,7 @@ func (c *cluster) storedDocuments(names ...string) {
 
 // An alias: no server has the version, so that nothing can be adopted, and the adopted APIService is written by hand.
 func TestAlias(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	backend := c.ReadOnlyBackend("aliased.example.com")
 	c.start()
@@ -268,6 +270,7 @@ func TestAlias(t *testing.T) {
 
 // An APIRoute by which the gateway would call itself. What reaches another replica is refused there: TestG1OnlyFrontProxiesAreBelieved.
 func TestG10ABackendThatLeadsBack(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("round.example.com")
 	c.start()
@@ -304,6 +307,7 @@ func TestG10ABackendThatLeadsBack(t *testing.T) {
 // Whoever may write APIRoutes decides where requests go, and not whose requests are let through: the API server has authorized each before
 // any rule is looked at, those that share a response or a watch among them.
 func TestG11AnAPIRouteLetsNobodyIn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("tenants.example.com")
 	_, second := c.canary("tenants.example.com")

@@ -209,6 +209,7 @@ func widget(name string) *unstructured.Unstructured {
 
 // From the installation to the release, with the death of the server in between: what the API server and its clients see.
 func TestAdoptAndRelease(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("adopted.example.com")
 	before, trustBefore := c.apiService(backend.APIService), c.trust()
@@ -342,6 +343,7 @@ func (r *running) scrape(t *testing.T) string {
 
 // A server that the gateway does not reach stays as it is.
 func TestAdoptRefuses(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("refused.example.com")
 	c.start()
@@ -361,6 +363,7 @@ func TestAdoptRefuses(t *testing.T) {
 
 // A restarted gateway knows what a dead server had, and a release needs no gateway.
 func TestRestartAndDeathOfTheGateway(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("restarted.example.com")
 	before := c.apiService(backend.APIService)
@@ -403,6 +406,7 @@ func TestRestartAndDeathOfTheGateway(t *testing.T) {
 
 // An APIService that is written by hand gets the caBundle, and one that leads to nowhere is told so.
 func TestDeclaredAdoption(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("declared.example.com")
 	before := c.apiService(backend.APIService)
@@ -455,6 +459,7 @@ func TestDeclaredAdoption(t *testing.T) {
 
 // An API server with 250 requests at once needs one connection: each further one would be a handshake.
 func TestManyRequestsOnAConnection(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start()
 	conn, err := tls.Dial("tcp", "127.0.0.1:"+strconv.Itoa(int(c.gateway.Port)), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
@@ -487,6 +492,7 @@ func TestManyRequestsOnAConnection(t *testing.T) {
 
 // Whoever reaches the gateway without the API server gets nothing but health.
 func TestG1OnlyTheAPIServerIsServed(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("guarded.example.com")
 	c.start()

@@ -183,6 +183,7 @@ func (e *slowEnv) get(ctx context.Context, user, object string, groups ...string
 
 // An API server ends a request when its timeout is over. By then it has the gateway's response, which says whose fault that is.
 func TestARequestEndsBeforeTheAPIServersTimeout(t *testing.T) {
+	t.Parallel()
 	e := newSlowEnv(t, nil)
 	defer e.release()
 	ask := func() (int, string, error) {
@@ -207,6 +208,7 @@ func TestARequestEndsBeforeTheAPIServersTimeout(t *testing.T) {
 
 // kube-apiserver's header limit is 1 MiB, without a number of fields.
 func TestUsersWithThousandsOfGroupsPassAGateway(t *testing.T) {
+	t.Parallel()
 	e := newSlowEnv(t, nil)
 	defer e.release()
 	var groups []string
@@ -234,6 +236,7 @@ func TestUsersWithThousandsOfGroupsPassAGateway(t *testing.T) {
 
 // The API server passes on who asks, and the gateway gives no user all the places of a server.
 func TestNoUserHasAllPlacesOfAServer(t *testing.T) {
+	t.Parallel()
 	const limit = 10
 	e := newSlowEnv(t, map[string]string{apiservice.MaxInFlightAnnotation: fmt.Sprint(limit)})
 	var asking sync.WaitGroup

@@ -15,6 +15,7 @@ import (
 
 // Replicas know each other's verdicts while they live. One that ends takes its own along, and one that dies is forgotten.
 func TestReplicasExchangeVerdicts(t *testing.T) {
+	t.Parallel()
 	server := fake.NewClientset()
 	leases := server.CoordinationV1()
 	times := peerTimes{renew: 100 * time.Millisecond, gap: 10 * time.Millisecond, dead: time.Second, forget: 2 * time.Second}

@@ -163,6 +163,7 @@ func TestTheProgramOfAnImageRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("images are for Linux")
 	}
+	skipUnlessBuilding(t)
 	r := release{version: "v9.8.7", out: filepath.Join(t.TempDir(), "dist"), dir: clone(t), targets: []target{{"extserver", "linux", runtime.GOARCH}}, say: t.Logf}
 	if err := r.make(t.Context()); err != nil {
 		t.Fatal(err)
