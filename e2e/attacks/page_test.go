@@ -75,7 +75,7 @@ const introduction = `# HTTP attacks and their cost
 
 This page lists every published class of attack on HTTP/1.1 and HTTP/2 servers and clients. Each attack was run against a real front door
 with TLS, a real extension server, RBAC and the audit log. ` + "`make attacks`" + ` writes this page and [attacks.json](attacks.json) beside it. The
-continuous integration runs a reduced set of the same attacks (` + "`go test ./e2e/attacks`" + `), and checks that no row of this page is missing or
+checks of a release run a reduced set of the same attacks (` + "`go test ./e2e/attacks`" + `), and check that no row of this page is missing or
 open.
 
 The front door and the attacker are separate processes. A third party, the bystander, sends normal requests meanwhile: 50 GETs a second of

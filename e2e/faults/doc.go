@@ -5,7 +5,7 @@
 // not retry, so that every failure is seen. Faults of the network are made in network namespaces where the machine lets
 // us (root, and the ip command of iproute2), and otherwise in a TCP hop of our own; never by leaving the test out.
 //
-// How much is done is for continuous integration, with two slow cores in mind. -writes raises it:
+// How much is done is for the checks of a release, with two slow cores in mind. -writes raises it:
 //
 //	go test ./e2e/faults -run GoAway -writes 100000
 package faults

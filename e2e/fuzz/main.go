@@ -2,7 +2,7 @@
 // under testdata/fuzz: from then on it is a test case.
 //
 //	go run ./e2e/fuzz                       # every target for a minute
-//	go run ./e2e/fuzz -time 2000x -cheap    # what continuous integration does
+//	go run ./e2e/fuzz -time 2000x -cheap    # a part, as .ci/release-checks
 //	go run ./e2e/fuzz -run 'Differential'   # those whose package and name match
 //	go run ./e2e/fuzz -list
 //	go run ./e2e/fuzz -record               # records requests of kubectl and curl as seeds (record.go)

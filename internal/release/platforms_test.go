@@ -38,7 +38,7 @@ type listed struct {
 // only declarations are checked.
 func TestTypesOnEveryPlatform(t *testing.T) {
 	if !*checkPlatforms {
-		t.Skip("it takes half a minute, and minutes with the race detector, so that .ci/run has a step of its own for it, with -platforms")
+		t.Skip("it takes half a minute, and minutes with the race detector: only with -platforms, which .ci/release-checks sets")
 	}
 	programs := map[string][]string{} // by platform
 	for _, target := range allTargets() {
