@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"flag"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,13 +16,7 @@ var (
 	ports programs.Ports
 )
 
-// concurrent is how many tests run at once: most of the time they wait for programs.
-const concurrent = "6"
-
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", concurrent); err != nil {
-		panic(err)
-	}
 	os.Exit(programs.Main(m, &binaries, programs.Stories...))
 }
 
