@@ -49,7 +49,6 @@ type garbageEnv struct {
 func openGarbageEnv(t *testing.T, dir string) (e *garbageEnv, stop func() error) {
 	t.Helper()
 	config, stop := open(t, dir)
-	config.QPS = -1
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return &garbageEnv{t, ctx, config, kubernetes.NewForConfigOrDie(config)}, stop

@@ -72,6 +72,7 @@ func openFront(t *testing.T, dir string, change ...func(*Config)) (a *Aggregator
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.QPS = -1 // nothing here waits for a client's own limit of requests
 	return a, config, stop
 }
 
