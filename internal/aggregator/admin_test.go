@@ -82,6 +82,7 @@ func runReady(t *testing.T, c Config) (a *Aggregator, lines *observer.ObservedLo
 }
 
 func TestNoKubeconfigIsWrittenThatTheClientCARefuses(t *testing.T) {
+	t.Parallel()
 	o := newOperator(t)
 	c := Default()
 	c.DataDir = filepath.Join(t.TempDir(), "data")
@@ -135,6 +136,7 @@ func TestNoKubeconfigIsWrittenThatTheClientCARefuses(t *testing.T) {
 }
 
 func TestTheKubeconfigVerifiesTheOperatorsServingCertificate(t *testing.T) {
+	t.Parallel()
 	o := newOperator(t)
 	certPEM, keyPEM := o.issue(t, pki.Leaf{CommonName: "api", DNSNames: []string{"api.example.com"}, Server: true})
 	c := Default()
@@ -215,6 +217,7 @@ func TestGeneratedCredentialsThatFlagsMakeUselessAreLogged(t *testing.T) {
 }
 
 func TestACommandWithAClientCAThatAcceptsNoAdministrator(t *testing.T) {
+	t.Parallel()
 	o := newOperator(t)
 	config := Default()
 	config.SecurePort, config.AccessLog = 0, false

@@ -81,6 +81,7 @@ func TestAuthenticationReviewRights(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	admin, stop := open(t, dir, func(c *Config) {
 		c.TokenAuthFile = filepath.Join(t.TempDir(), "tokens.csv")

@@ -20,6 +20,7 @@ import (
 
 // What --controllers leaves to others is not begun, and what it does not goes on.
 func TestControllersAreLeftToOthers(t *testing.T) {
+	t.Parallel()
 	config, stop := open(t, t.TempDir(), func(c *Config) {
 		c.Controllers = []string{"*", "-serviceaccount-controller"}
 	})
@@ -139,6 +140,7 @@ func TestThePublishedRootCA(t *testing.T) {
 // A kube-controller-manager elects its leader, makes accounts for its controllers and tokens for them, and watches: with
 // what a first start gives it, and nothing else.
 func TestComponentsFindTheirRights(t *testing.T) {
+	t.Parallel()
 	config, stop := open(t, t.TempDir())
 	admin, ctx := kubernetes.NewForConfigOrDie(config), t.Context()
 	as := func(user string) kubernetes.Interface {

@@ -13,6 +13,7 @@ import (
 
 // A pod that no scheduler looks at gets one Event that says why it stays Pending.
 func TestPendingPodsAreTold(t *testing.T) {
+	t.Parallel()
 	admin, stop := open(t, t.TempDir(), func(c *Config) { c.Admission.Disable = []string{"ServiceAccount"} })
 	defer func() {
 		if err := stop(); err != nil {

@@ -25,6 +25,7 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ func TestACommandWithAFrontDoorOfItsOwn(t *testing.T) {
 }
 
 func TestACommandThatCannotRun(t *testing.T) {
+	t.Parallel()
 	config := Default()
 	config.SecurePort, config.AccessLog = 0, false
 	_, err := Ephemeral(t.Context(), config, []string{filepath.Join(t.TempDir(), "missing")}, Stdio{}, nil, zap.NewNop())
@@ -49,6 +50,7 @@ func TestACommandThatCannotRun(t *testing.T) {
 }
 
 func TestAnEphemeralFrontDoorEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	config := Default()
 	config.SecurePort, config.AccessLog = 0, false

@@ -13,6 +13,7 @@ import (
 )
 
 func TestProfilesAreForAdministrators(t *testing.T) {
+	t.Parallel()
 	admin, stop := open(t, t.TempDir())
 	if code, body := get(t, admin, "/debug/pprof/goroutine?debug=1"); code != http.StatusOK || !strings.Contains(body, "goroutine profile") {
 		t.Errorf("system:masters: %d %s", code, body)
@@ -31,6 +32,7 @@ func TestProfilesAreForAdministrators(t *testing.T) {
 
 // Browsers, curl and Java choose a client certificate by the names.
 func TestClientCAsAreNamedInTheHandshake(t *testing.T) {
+	t.Parallel()
 	admin, stop := open(t, t.TempDir())
 	for serverName, want := range map[string]int{"localhost": 2, peers.ServerName: 0} {
 		var seen pki.Inspection
@@ -49,6 +51,7 @@ func TestClientCAsAreNamedInTheHandshake(t *testing.T) {
 }
 
 func TestProfilesAreNotServedWhenTheyAreTurnedOff(t *testing.T) {
+	t.Parallel()
 	admin, stop := open(t, t.TempDir(), func(c *Config) { c.Profiling = false })
 	if code, body := get(t, admin, "/debug/pprof/"); code != http.StatusNotFound {
 		t.Errorf("%d %s", code, body)

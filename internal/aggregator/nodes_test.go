@@ -222,6 +222,7 @@ func servingManager(t *testing.T, client kubernetes.Interface, node string) cert
 // A machine that has nothing but a token becomes a node: it finds the server, gets a client certificate, makes its Node and its
 // lease, and gets a serving certificate when somebody approves it. Then it renews its certificate by itself.
 func TestAMachineBecomesANode(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config, stop := open(t, dir, withNodes(dir))
 	admin := kubernetes.NewForConfigOrDie(config)
@@ -290,6 +291,7 @@ func TestAMachineBecomesANode(t *testing.T) {
 
 // A node reads and writes what belongs to it, and nothing of another node.
 func TestC24ANodeDoesNotTouchWhatIsAnothers(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config, stop := open(t, dir, withNodes(dir))
 	admin, ctx := kubernetes.NewForConfigOrDie(config), t.Context()

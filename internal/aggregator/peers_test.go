@@ -199,6 +199,7 @@ func (p *pairOfReplicas) partition(t *testing.T) {
 }
 
 func TestUsersWithThousandsOfGroupsAreHandedToAnotherReplica(t *testing.T) {
+	t.Parallel()
 	p := openPair(t)
 	p.partition(t)
 	as := rest.CopyConfig(p.two)
@@ -218,6 +219,7 @@ func TestUsersWithThousandsOfGroupsAreHandedToAnotherReplica(t *testing.T) {
 
 // What a replica does not reach is answered by one that does, whatever it is.
 func TestAnotherReplicaAnswersForABackend(t *testing.T) {
+	t.Parallel()
 	p := openPair(t)
 	p.partition(t)
 	client, err := rest.HTTPClientFor(p.two)
@@ -341,6 +343,7 @@ func (p *pairOfReplicas) echo(t *testing.T) {
 
 // The replica that leads deletes what a namespace has at a backend that only another one reaches.
 func TestALeaderThatIsCutOffFinalizesNamespaces(t *testing.T) {
+	t.Parallel()
 	p := openPair(t)
 	p.partition(t)
 	client := kubernetes.NewForConfigOrDie(p.one)
@@ -363,6 +366,7 @@ func TestALeaderThatIsCutOffFinalizesNamespaces(t *testing.T) {
 
 // Whoever asks for the name of replicas and is none is told nothing, whatever certificate it has.
 func TestOnlyReplicasAreTakenForReplicas(t *testing.T) {
+	t.Parallel()
 	p := openPair(t)
 	config, err := rest.TLSConfigFor(p.two)
 	if err != nil {
@@ -386,6 +390,7 @@ func TestOnlyReplicasAreTakenForReplicas(t *testing.T) {
 
 // Without the peer proxy, each replica answers for itself.
 func TestPeerProxyTurnedOff(t *testing.T) {
+	t.Parallel()
 	p := openPair(t, func(c *Config) { c.Peers.Enabled = false })
 	p.partition(t)
 	if code, text := get(t, p.two, notes+"/a"); code != http.StatusServiceUnavailable || !strings.Contains(text, "v1.notes.example.com") {

@@ -24,6 +24,7 @@ import (
 // Two replicas share etcd, and the backend answers only one of them. That one stays ready, the other does not, until neither
 // can do better.
 func TestReadinessFollowsABackend(t *testing.T) {
+	t.Parallel()
 	const name = "v1.notes.example.com"
 	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
 	if err != nil {

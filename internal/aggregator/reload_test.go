@@ -23,6 +23,7 @@ const (
 
 // The audit policy is read again; settings that are wrong change nothing, and a metric says so.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	write := func(file, text string) {
@@ -145,6 +146,7 @@ func TestCopyFlags(t *testing.T) {
 
 // Authorities that are replaced in the directory of a front door that runs are in use at once, and its kubeconfig has them.
 func TestAuthoritiesAreReplacedWhileTheFrontDoorRuns(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	front, _, stop := openFront(t, dir)
 	defer func() {

@@ -64,6 +64,7 @@ func TestTwoReplicasSayTheSame(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)

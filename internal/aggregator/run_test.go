@@ -136,6 +136,7 @@ func TestTwoFrontDoorsInOneProcess(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	one, stopOne := open(t, filepath.Join(t.TempDir(), "one"))
 	two, stopTwo := open(t, filepath.Join(t.TempDir(), "two"))
 	if err := stopOne(); err != nil {
@@ -156,6 +157,7 @@ func TestARestartKeepsDataAndKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	config, stop := open(t, dir)
 	client := kubernetes.NewForConfigOrDie(config)

@@ -226,6 +226,7 @@ func answers(t *testing.T, config *rest.Config, path string, code int, text stri
 // A front door that starts while etcd is away serves backends from its state snapshot, as it was: who is refused stays refused, and local
 // groups are not served. When etcd is back it serves what has changed meanwhile, and no client of a backend notices.
 func TestStartingWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	e := newWithoutEtcd(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -339,6 +340,7 @@ func TestStartingWithoutEtcd(t *testing.T) {
 // An etcd that comes back for moments only, in the middle of the change over to it, costs no request for a backend either. Local groups are served
 // when it stays.
 func TestEtcdComesAndGoes(t *testing.T) {
+	t.Parallel()
 	e := newWithoutEtcd(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -380,6 +382,7 @@ func TestEtcdComesAndGoes(t *testing.T) {
 
 // What a release would write at its start, and cannot without etcd, is no reason not to start.
 func TestANewReleaseStartsWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	e := newWithoutEtcd(t)
 	_, stop := open(t, e.dir, e.change, func(c *Config) {
 		c.RuntimeConfig, c.EnablePriorityAndFairness = cliflag.ConfigurationMap{"policy/v1": "false"}, false

@@ -163,6 +163,7 @@ func verdictOf(ctx context.Context, t *testing.T, core *kubernetes.Clientset, gr
 // Informers of client-go sync at extension servers that honour initial events and at those that ignore them, without an
 // annotation, whether they begin before the server is registered, in the moment that it is, or later.
 func TestInformersSyncWhateverAServerMakesOfInitialEvents(t *testing.T) {
+	t.Parallel()
 	env := apitest.Start(t)
 	core, err := kubernetes.NewForConfig(env.Config)
 	must(t, err)
@@ -209,6 +210,7 @@ func TestInformersSyncWhateverAServerMakesOfInitialEvents(t *testing.T) {
 }
 
 func TestTheAnnotationAboutInitialEvents(t *testing.T) {
+	t.Parallel()
 	env := apitest.Start(t)
 	core, err := kubernetes.NewForConfig(env.Config)
 	must(t, err)
