@@ -301,7 +301,12 @@ func (b *requestBody) read(p []byte) (int, error) {
 	}()
 	select {
 	case got := <-b.came:
-		return copy(p, room[:got.n]), got.err
+		select {
+		case <-b.closed: // the error may be that the source was closed
+			return 0, errUploadOver
+		default:
+			return copy(p, room[:got.n]), got.err
+		}
 	case <-b.closed:
 		return 0, errUploadOver
 	}
