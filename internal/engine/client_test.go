@@ -25,7 +25,7 @@ import (
 
 const (
 	serverName = "metrics.kube-system.svc"
-	patience   = 30 * time.Second
+	patience   = time.Minute
 )
 
 // peer is a server whose frames are written by hand.
@@ -36,8 +36,26 @@ type peer struct {
 	hpack  *hpack.Encoder
 }
 
-// speaks returns the client's side of a connection whose server side follows script after the preface.
+// speaks returns the client's side of a connection over a socket whose server side follows script after the preface.
 func speaks(t *testing.T, script func(*peer)) *tls.Conn {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return speaksOn(t, l, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+	}, script)
+}
+
+// speaksInMemory is speaks over a connection in memory.
+func speaksInMemory(t *testing.T, script func(*peer)) *tls.Conn {
+	t.Helper()
+	l := enginetest.Listen()
+	return speaksOn(t, l, l.Dial, script)
+}
+
+func speaksOn(t *testing.T, l net.Listener, connect func(context.Context) (net.Conn, error), script func(*peer)) *tls.Conn {
 	t.Helper()
 	ca, err := pki.NewAuthority("test")
 	if err != nil {
@@ -53,10 +71,6 @@ func speaks(t *testing.T, script func(*peer)) *tls.Conn {
 	}
 	config := pki.ServerConfig(pair)
 	config.NextProtos = []string{"h2"}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		nc, err := l.Accept()
@@ -80,11 +94,15 @@ func speaks(t *testing.T, script func(*peer)) *tls.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tc, err := tls.Dial("tcp", l.Addr().String(), trust)
+	raw, err := connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tc.NetConn().Close(); _ = l.Close(); wg.Wait() })
+	t.Cleanup(func() { _ = raw.Close(); _ = l.Close(); wg.Wait() })
+	tc := tls.Client(raw, trust)
+	if err := tc.Handshake(); err != nil {
+		t.Fatal(err)
+	}
 	return tc
 }
 
@@ -143,44 +161,54 @@ func config() engine.ClientConfig {
 func onBoth(t *testing.T, script func(*peer), change func(*engine.ClientConfig), test func(*testing.T, engine.Name, engine.ClientConn)) {
 	t.Helper()
 	for _, n := range engine.Names() {
-		t.Run(string(n), func(t *testing.T) {
-			c := config()
-			if change != nil {
-				change(&c)
-			}
-			over := make(chan struct{})
-			c.OnClose = func() { close(over) }
-			conn, err := engine.NewClientConn(t.Context(), n, speaks(t, script), c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			stop := make(chan struct{})
-			var looking sync.WaitGroup
-			looking.Go(func() {
-				tick := time.NewTicker(c.CheckInterval)
-				defer tick.Stop()
-				for {
-					select {
-					case <-tick.C:
-						conn.Check(true)
-					case <-stop:
-						return
-					}
-				}
-			})
-			t.Cleanup(func() {
-				close(stop)
-				looking.Wait()
-				conn.Close()
-				select {
-				case <-over:
-				case <-time.After(patience):
-					t.Error("nobody is told that the connection ended")
-				}
-			})
-			test(t, n, conn)
-		})
+		t.Run(string(n), func(t *testing.T) { test(t, n, begin(t, n, speaks(t, script), change)) })
 	}
+}
+
+// onBothInTime is onBoth in bubbles of their own time, with connections in memory.
+func onBothInTime(t *testing.T, script func(*peer), change func(*engine.ClientConfig), test func(*testing.T, engine.Name, engine.ClientConn)) {
+	t.Helper()
+	inTime(t, func(t *testing.T, n engine.Name) { test(t, n, begin(t, n, speaksInMemory(t, script), change)) })
+}
+
+// begin makes a connection of an engine. It is looked at until the test ends.
+func begin(t *testing.T, n engine.Name, tc *tls.Conn, change func(*engine.ClientConfig)) engine.ClientConn {
+	t.Helper()
+	c := config()
+	if change != nil {
+		change(&c)
+	}
+	over := make(chan struct{})
+	c.OnClose = func() { close(over) }
+	conn, err := engine.NewClientConn(t.Context(), n, tc, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		tick := time.NewTicker(c.CheckInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				conn.Check(true)
+			case <-stop:
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		close(stop)
+		looking.Wait()
+		conn.Close()
+		select {
+		case <-over:
+		case <-time.After(patience):
+			t.Error("nobody is told that the connection ended")
+		}
+	})
+	return conn
 }
 
 func newRequest(t *testing.T, method string, body io.Reader) *http.Request {
@@ -445,7 +473,7 @@ func TestGoAwayEndsAConnectionWithItsLastRequest(t *testing.T) {
 		_ = p.WriteData(first, true, []byte("whole"))
 		p.drain()
 	})
-	onBoth(t, script, func(c *engine.ClientConfig) { c.PingAfter = 100 * time.Millisecond }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+	onBothInTime(t, script, func(c *engine.ClientConfig) { c.PingAfter = 100 * time.Millisecond }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		type result struct {
 			body string
 			err  error
@@ -529,13 +557,13 @@ func TestTheServersLimit(t *testing.T) {
 		_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1 << 31})
 		p.drain()
 	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 7})
-	onBoth(t, script, func(c *engine.ClientConfig) { c.PingAfter = 100 * time.Millisecond }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+	onBothInTime(t, script, func(c *engine.ClientConfig) { c.PingAfter = 100 * time.Millisecond }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if got := c.MaxStreams(); got != 7 {
 			t.Errorf("%d streams", got)
 		}
 		eventually(t, "more are allowed", func() bool { return c.MaxStreams() == 1000 })
 	})
-	onBoth(t, settled((*peer).drain, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+	onBothInTime(t, settled((*peer).drain, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if got := c.MaxStreams(); got != 0 {
 			t.Errorf("%d streams, where none is allowed", got)
 		}
@@ -544,9 +572,6 @@ func TestTheServersLimit(t *testing.T) {
 
 // Who does not speak HTTP/2 gets no request, and has its connection closed.
 func TestServersThatDoNotSpeak(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	for name, test := range map[string]struct {
 		script func(*peer)
 		kind   engine.ErrorKind
@@ -560,13 +585,13 @@ func TestServersThatDoNotSpeak(t *testing.T) {
 		"SETTINGS that do not end":     {func(p *peer) { _, _ = p.nc.Write([]byte{0, 0, 6, 4, 0}); p.drain() }, engine.Canceled},
 		"SETTINGS of no possible size": {func(p *peer) { _ = p.WriteRawFrame(http2.FrameSettings, 0, 0, make([]byte, 5)); p.drain() }, engine.ProtocolViolation},
 	} {
-		for _, n := range engine.Names() {
-			t.Run(name+"/"+string(n), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, func(t *testing.T, n engine.Name) {
 				limit := patience
 				if test.kind == engine.Canceled { // nothing else ends it
-					limit = time.Second
+					limit = patience / 2
 				}
-				tc := speaks(t, test.script)
+				tc := speaksInMemory(t, test.script)
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				c := config()
@@ -583,13 +608,13 @@ func TestServersThatDoNotSpeak(t *testing.T) {
 					t.Errorf("the connection is not closed: %v", err)
 				}
 			})
-		}
+		})
 	}
 }
 
 func TestAServerThatHangs(t *testing.T) {
 	script := settled(func(p *peer) { p.drain() })
-	onBoth(t, script, func(c *engine.ClientConfig) { c.HeaderTimeout = 200 * time.Millisecond }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+	onBothInTime(t, script, func(c *engine.ClientConfig) { c.HeaderTimeout = 20 * time.Second }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.HeaderTimeout {
 			t.Error(err)
 		}
@@ -601,9 +626,6 @@ func TestAServerThatHangs(t *testing.T) {
 
 // Pings that are not answered end the connection after a number of looks. What is read counts as an answer.
 func TestAServerThatFallsSilent(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	silent := settled(func(p *peer) {
 		for {
 			if _, err := p.ReadFrame(); err != nil {
@@ -612,7 +634,7 @@ func TestAServerThatFallsSilent(t *testing.T) {
 		}
 	})
 	quick := func(c *engine.ClientConfig) { c.PingAfter, c.PingTimeout = 100*time.Millisecond, 200*time.Millisecond }
-	onBoth(t, silent, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+	onBothInTime(t, silent, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.PingTimeout {
 			t.Error(err)
 		}
@@ -635,7 +657,7 @@ func TestAServerThatFallsSilent(t *testing.T) {
 		}
 	})
 	// More pings than fit into the time that each has.
-	onBoth(t, answering, func(c *engine.ClientConfig) { c.PingAfter, c.PingTimeout = 100*time.Millisecond, time.Second }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+	onBothInTime(t, answering, func(c *engine.ClientConfig) { c.PingAfter, c.PingTimeout = 100*time.Millisecond, time.Second }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		pings.Store(0)
 		eventually(t, "some pings", func() bool { return pings.Load() > 12 })
 		if c.Closed() {
@@ -702,7 +724,7 @@ func TestWhatTheProtocolAsksOfAServer(t *testing.T) {
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBoth(t, script, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+			onBothInTime(t, script, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 				enginetest.NotOnLibrary(t, n, "deadlines for what the protocol asks of the server")
 				if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.ProtocolViolation {
 					t.Error(err)
@@ -759,7 +781,7 @@ func TestMistakesOfTheSender(t *testing.T) {
 		}, kind: engine.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+			onBothInTime(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 				body := &brokenBody{Reader: test.body, closed: make(chan struct{})}
 				if body.Reader == nil {
 					body.Reader, test.length = strings.NewReader("x"), 1
@@ -826,7 +848,7 @@ func TestBodiesAndTheirReaders(t *testing.T) {
 
 // A window that a server does not open counts as closed, so that other uploads go elsewhere.
 func TestAWindowThatIsUsedUp(t *testing.T) {
-	onBoth(t, settled((*peer).drain), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+	onBothInTime(t, settled((*peer).drain), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if now, most := c.Window(); now < most/2 {
 			t.Errorf("%d of %d before anything was sent", now, most)
 		}

@@ -21,7 +21,7 @@ func TestA40MemoryOfIdleConnections(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	const connections, bound = 150, 64 << 10
+	const connections, bound = 60, 64 << 10
 	large := strings.Repeat("x", 1000)
 	for name, test := range map[string]struct {
 		proto string

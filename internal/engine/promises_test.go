@@ -20,9 +20,6 @@ import (
 
 // What docs/http-engines.md says that the library does instead, it does. When it learns better, its row goes.
 func TestWhatTheLibraryCannotPromise(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	const host = "Host: a\r\n"
 	// answers are the statuses of what is answered over HTTP/1.1, and "probe" for a request that comes after it.
 	raw := func(text string) func(*testing.T, *serving) string {
@@ -151,17 +148,18 @@ func TestWhatTheLibraryCannotPromise(t *testing.T) {
 	} {
 		tried[test.promise] = true
 		t.Run(test.name, func(t *testing.T) {
-			onBothServers(t, test.config, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/wait" {
-					<-r.Context().Done()
-					return
-				}
-				if _, err := io.Copy(io.Discard, r.Body); err != nil {
-					http.Error(w, "the body is bad", http.StatusInternalServerError)
-					return
-				}
-				_, _ = io.WriteString(w, r.URL.Path)
-			}, func(t *testing.T, s *serving) {
+			inTime(t, func(t *testing.T, n engine.Name) {
+				s := serveInMemory(t, n, test.config, func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/wait" {
+						<-r.Context().Done()
+						return
+					}
+					if _, err := io.Copy(io.Discard, r.Body); err != nil {
+						http.Error(w, "the body is bad", http.StatusInternalServerError)
+						return
+					}
+					_, _ = io.WriteString(w, r.URL.Path)
+				})
 				got := test.do(t, s)
 				if before, _, found := strings.Cut(got, `400 {"kind":"Status"`); found {
 					got = before + badRequest

@@ -12,11 +12,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -24,19 +24,21 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"portico.dev/internal/engine"
+	"portico.dev/internal/engine/enginetest"
 )
 
 // No handler, connection or timer of either implementation outlives its server.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // never is how long anything may take before it counts as never.
-const never = 30 * time.Second
+const never = time.Minute
 
 // serving is a server of one of the implementations behind real TLS.
 type serving struct {
 	engine.Server
 	name     engine.Name
 	address  string
+	connect  func(context.Context) (net.Conn, error)
 	config   *tls.Config // a client's
 	hijacked atomic.Int32
 	ended    chan struct{} // one for each connection whose Serve has returned
@@ -86,20 +88,49 @@ func onBothServers(t *testing.T, c engine.ServerConfig, h http.HandlerFunc, test
 	}
 }
 
+// inTime runs a test with both implementations, each in a bubble of its own time. Its connections are to be in memory.
+func inTime(t *testing.T, test func(t *testing.T, n engine.Name)) {
+	t.Helper()
+	for _, n := range engine.Names() {
+		t.Run(string(n), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, n) }) })
+	}
+}
+
+// serve starts a server on a socket.
 func serve(t *testing.T, name engine.Name, c engine.ServerConfig, h http.Handler) *serving {
 	t.Helper()
-	issuer := httptest.NewUnstartedServer(nil)
-	issuer.StartTLS()
-	roots := x509.NewCertPool()
-	roots.AddCert(issuer.Certificate())
-	config := &tls.Config{Certificates: issuer.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
-	issuer.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveOn(t, l, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+	}, name, c, h)
+}
+
+// serveInMemory starts a server whose connections are in memory.
+func serveInMemory(t *testing.T, name engine.Name, c engine.ServerConfig, h http.HandlerFunc) *serving {
+	t.Helper()
+	l := enginetest.Listen()
+	return serveOn(t, l, l.Dial, name, c, h)
+}
+
+// credentials are a server's certificate, which is valid at the time of a bubble too, and the roots of its clients.
+var credentials = sync.OnceValues(func() ([]tls.Certificate, *x509.CertPool) {
+	issuer := httptest.NewUnstartedServer(nil)
+	issuer.StartTLS()
+	defer issuer.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(issuer.Certificate())
+	return issuer.TLS.Certificates, roots
+})
+
+func serveOn(t *testing.T, l net.Listener, connect func(context.Context) (net.Conn, error), name engine.Name, c engine.ServerConfig, h http.Handler) *serving {
+	t.Helper()
+	certificates, roots := credentials()
+	config := &tls.Config{Certificates: certificates, NextProtos: []string{"h2", "http/1.1"}}
 	s := &serving{
-		name: name, address: l.Addr().String(), ended: make(chan struct{}, 1000),
+		name: name, address: l.Addr().String(), connect: connect, ended: make(chan struct{}, 1000),
 		config: &tls.Config{RootCAs: roots, ServerName: "example.com"},
 	}
 	c.Handler, c.Logf = h, s.said.logf
@@ -146,11 +177,15 @@ func (s *serving) dial(t *testing.T, proto string) *tls.Conn {
 	t.Helper()
 	config := s.config.Clone()
 	config.NextProtos = []string{proto}
-	c, err := tls.Dial("tcp", s.address, config)
+	raw, err := s.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.NetConn().Close() })
+	t.Cleanup(func() { _ = raw.Close() })
+	c := tls.Client(raw, config)
+	if err := c.Handshake(); err != nil {
+		t.Fatal(err)
+	}
 	_ = c.SetDeadline(time.Now().Add(never))
 	return c
 }
@@ -158,7 +193,10 @@ func (s *serving) dial(t *testing.T, proto string) *tls.Conn {
 // client is the library's, over one version of HTTP.
 func (s *serving) client(t *testing.T, h2 bool) *http.Client {
 	t.Helper()
-	tr := &http.Transport{TLSClientConfig: s.config.Clone(), ForceAttemptHTTP2: h2, DisableCompression: true, ExpectContinueTimeout: never}
+	tr := &http.Transport{
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return s.connect(ctx) },
+		TLSClientConfig: s.config.Clone(), ForceAttemptHTTP2: h2, DisableCompression: true, ExpectContinueTimeout: never,
+	}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: never}
 }
@@ -450,20 +488,17 @@ func TestHijack(t *testing.T) {
 
 // A request in hand is finished, idle connections are closed, and nothing new is served.
 func TestShutdown(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	for _, h2 := range []bool{false, true} {
-		entered, finish := make(chan struct{}, 10), make(chan struct{})
-		var once sync.Once
-		onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/slow" {
-				entered <- struct{}{}
-				<-finish
-			}
-			_, _ = io.WriteString(w, "done")
-		}, func(t *testing.T, s *serving) {
-			finish, once = make(chan struct{}), sync.Once{}
+		inTime(t, func(t *testing.T, n engine.Name) {
+			entered, finish := make(chan struct{}, 10), make(chan struct{})
+			s := serveInMemory(t, n, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/slow" {
+					entered <- struct{}{}
+					<-finish
+				}
+				_, _ = io.WriteString(w, "done")
+			})
+			var once sync.Once
 			defer once.Do(func() { close(finish) })
 			idle, silent := s.dial(t, "http/1.1"), s.dial(t, "http/1.1")
 			_, _ = io.WriteString(idle, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -566,36 +601,41 @@ func TestClose(t *testing.T) {
 }
 
 func TestIdleConnectionsEnd(t *testing.T) {
-	onBothServers(t, engine.ServerConfig{IdleTimeout: 200 * time.Millisecond}, func(http.ResponseWriter, *http.Request) {}, func(t *testing.T, s *serving) {
+	inTime(t, func(t *testing.T, n engine.Name) {
+		s := serveInMemory(t, n, engine.ServerConfig{IdleTimeout: time.Minute}, func(http.ResponseWriter, *http.Request) {})
 		for range 2 {
 			c := s.dial(t, "http/1.1")
+			_ = c.SetDeadline(time.Now().Add(time.Hour))
 			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-			if got, err := io.ReadAll(c); err != nil || !bytes.HasPrefix(got, []byte("HTTP/1.1 200")) {
-				t.Errorf("%q, %v", got, err)
+			began := time.Now()
+			got, err := io.ReadAll(c)
+			if took := time.Since(began); err != nil || !bytes.HasPrefix(got, []byte("HTTP/1.1 200")) || took != time.Minute {
+				t.Errorf("HTTP/1.1: %q, %v after %v, want the end after a minute", got, err, took)
 			}
 		}
-	})
-	// A connection of HTTP/2 is idle from its beginning: there must be time to greet.
-	onBothServers(t, engine.ServerConfig{IdleTimeout: time.Second}, func(http.ResponseWriter, *http.Request) {}, func(t *testing.T, s *serving) {
 		p := greet(t, s)
+		_ = p.conn.SetDeadline(time.Now().Add(time.Hour))
+		began := time.Now()
 		p.untilGoAway(http2.ErrCodeNo)
+		if took := time.Since(began); took > time.Minute || took < 50*time.Second {
+			t.Errorf("HTTP/2: GOAWAY after %v, want a minute", took)
+		}
 	})
 }
 
 // CloseIdle ends connections without a request, and no others.
 func TestCloseIdle(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	entered, finish := make(chan struct{}, 2), make(chan struct{})
-	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" {
-			entered <- struct{}{}
-			<-finish
-		}
-		_, _ = io.WriteString(w, "done")
-	}, func(t *testing.T, s *serving) {
-		finish = make(chan struct{})
+	inTime(t, func(t *testing.T, n engine.Name) {
+		entered, finish := make(chan struct{}, 2), make(chan struct{})
+		s := serveInMemory(t, n, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				entered <- struct{}{}
+				<-finish
+			}
+			_, _ = io.WriteString(w, "done")
+		})
+		finishAll := sync.OnceFunc(func() { close(finish) })
+		defer finishAll()
 		busy := s.dial(t, "http/1.1")
 		_, _ = io.WriteString(busy, "GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 		busyToo := greet(t, s)
@@ -616,12 +656,11 @@ func TestCloseIdle(t *testing.T) {
 		if got := idleToo.status(1); got != "200" {
 			t.Fatal(got)
 		}
-		ended := 0
-		for deadline := time.Now().Add(never); ended < 2; ended += s.CloseIdle(1) { // a connection is idle a little after its answer
-			if time.Now().After(deadline) {
-				t.Fatalf("%d were ended", ended)
+		time.Sleep(10 * time.Second) // a connection is idle a while after its answer
+		for range 2 {
+			if n := s.CloseIdle(1); n != 1 {
+				t.Fatalf("%d connections were ended, want one", n)
 			}
-			runtime.Gosched()
 		}
 		if n := s.CloseIdle(10); n != 0 {
 			t.Errorf("%d connections with requests in hand were ended", n)
@@ -633,7 +672,7 @@ func TestCloseIdle(t *testing.T) {
 		for range 2 {
 			receive(t, s.ended, "Serve returns for those")
 		}
-		close(finish)
+		finishAll()
 		if got, err := io.ReadAll(busy); err != nil || !bytes.HasSuffix(got, []byte("done")) {
 			t.Errorf("%q, %v", got, err)
 		}
@@ -644,12 +683,16 @@ func TestCloseIdle(t *testing.T) {
 }
 
 func TestHeadsThatDoNotCome(t *testing.T) {
-	onBothServers(t, engine.ServerConfig{HeaderTimeout: time.Second}, func(http.ResponseWriter, *http.Request) {}, func(t *testing.T, s *serving) {
+	inTime(t, func(t *testing.T, n engine.Name) {
+		s := serveInMemory(t, n, engine.ServerConfig{HeaderTimeout: 30 * time.Second}, func(http.ResponseWriter, *http.Request) {})
 		for _, begun := range []string{"", "GET / HTTP/1.1\r\nHost: a\r\n"} {
 			c := s.dial(t, "http/1.1")
+			_ = c.SetDeadline(time.Now().Add(time.Hour))
 			_, _ = io.WriteString(c, begun)
-			if got, err := io.ReadAll(c); len(got) > 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("after %q: %q, %v", begun, got, err)
+			began := time.Now()
+			got, err := io.ReadAll(c)
+			if took := time.Since(began); len(got) > 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) || took != 30*time.Second {
+				t.Errorf("after %q: %q, %v after %v, want the end after 30 s", begun, got, err, took)
 			}
 		}
 	})
@@ -657,11 +700,12 @@ func TestHeadsThatDoNotCome(t *testing.T) {
 
 // A client that does not answer pings is gone.
 func TestPings(t *testing.T) {
-	entered := make(chan struct{}, 1)
-	onBothServers(t, engine.ServerConfig{PingAfter: 200 * time.Millisecond, PingTimeout: time.Second}, func(_ http.ResponseWriter, r *http.Request) {
-		entered <- struct{}{}
-		<-r.Context().Done()
-	}, func(t *testing.T, s *serving) {
+	inTime(t, func(t *testing.T, n engine.Name) {
+		entered := make(chan struct{}, 1)
+		s := serveInMemory(t, n, engine.ServerConfig{PingAfter: 10 * time.Second, PingTimeout: 20 * time.Second}, func(_ http.ResponseWriter, r *http.Request) {
+			entered <- struct{}{}
+			<-r.Context().Done()
+		})
 		p := greet(t, s)
 		p.request(1, true)
 		receive(t, entered, "the request is in hand")
@@ -671,14 +715,15 @@ func TestPings(t *testing.T) {
 
 // A client of HTTP/2 that does not open its window loses the stream and not the connection, unless it watches.
 func TestAnswersThatAreNotTaken(t *testing.T) {
-	ended := make(chan error, 2)
-	onBothServers(t, engine.ServerConfig{StallTimeout: 300 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/watch" {
-			w.(interface{ LongRunning() }).LongRunning()
-		}
-		_, err := w.Write(make([]byte, 1<<20))
-		ended <- err
-	}, func(t *testing.T, s *serving) {
+	inTime(t, func(t *testing.T, n engine.Name) {
+		ended := make(chan error, 2)
+		s := serveInMemory(t, n, engine.ServerConfig{StallTimeout: 30 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/watch" {
+				w.(interface{ LongRunning() }).LongRunning()
+			}
+			_, err := w.Write(make([]byte, 1<<20))
+			ended <- err
+		})
 		p := greet(t, s)
 		p.get(1, "/watch")
 		p.get(3, "/")
