@@ -25,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes"
 
 	auditlog "portico.dev/internal/audit"
 	"portico.dev/internal/metrics"
@@ -105,6 +106,7 @@ type bench struct {
 	config  ChainConfig
 	handler http.HandlerFunc
 	policy  func(authorizer.Attributes) audit.RequestAuditConfig // nil: Metadata when a request is over
+	objects kubernetes.Interface                                 // of the local groups; set by useFairness
 
 	mu      sync.Mutex // protects the rest
 	events  events
