@@ -107,6 +107,7 @@ type bench struct {
 	handler http.HandlerFunc
 	policy  func(authorizer.Attributes) audit.RequestAuditConfig // nil: Metadata when a request is over
 	objects kubernetes.Interface                                 // of the local groups; set by useFairness
+	memory  bool                                                 // connections of listen are in memory
 
 	mu      sync.Mutex // protects the rest
 	events  events

@@ -268,6 +268,7 @@ func (s *sendingHTTP2) send(t *testing.T, method, target, host, name, value stri
 // A16, A18, A19: each byte in each element, from either version of HTTP to a backend that speaks the other. What the tables do
 // not have is refused and reaches no backend; what they have arrives byte for byte, as one request.
 func TestA19EachByteInEachElement(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -67,6 +67,7 @@ func (e *endedWatch) sample(t *testing.T, name, label string) (sum float64) {
 // However a watch of an extension server ends, everything that the filters do at the end of a request is done once: not when its handler returns, which is long
 // before over HTTP/2, but when the response is over.
 func TestTheEndOfAWatch(t *testing.T) {
+	t.Parallel()
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	const path = "/apis/example.com/v1/namespaces/a/widgets?watch=true&resourceVersion=5"

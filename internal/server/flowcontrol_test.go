@@ -182,6 +182,7 @@ func send(ctx context.Context, chain http.Handler, target string) (*httptest.Res
 // A backend hangs. Many more requests come for it than there are seats, and all reach it, since each gives its seat back
 // while it waits. At the backend's limit they are refused at once; who asks for something else does not notice.
 func TestHangingBackendKeepsNoSeat(t *testing.T) {
+	t.Parallel()
 	b := newBench("jane *")
 	var hung atomic.Int64
 	const seats, many = 12, 40
@@ -272,6 +273,7 @@ func TestWatchesKeepNoSeat(t *testing.T) {
 }
 
 func TestFlowHeadersOfResponses(t *testing.T) {
+	t.Parallel()
 	b := newBench("jane get pods p", "jane create pods p")
 	b.useFairness(t, 12, nil)
 	for situation, test := range map[string]struct {

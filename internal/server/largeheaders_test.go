@@ -115,6 +115,7 @@ func TestLargeHeadersOfTrustedConnectionsNeedNoMemory(t *testing.T) {
 
 // Without a memory limit, too.
 func TestLargeHeadersOfAnAuthenticatedUserAreNoFlood(t *testing.T) {
+	t.Parallel()
 	b := newBench("alice *")
 	b.config.LargeHeaders = NewHeaderMemory(overload.Limit{}, nil)
 	l := b.listen(t, time.Second, func(s *Server) { s.c.LargeHeaders = b.config.LargeHeaders })

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -32,105 +33,81 @@ func short(s *Server) {
 
 // Clients that take their time. Each hundred of them is gone soon, and while they are there another client is served.
 func TestD5SlowClients(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	const many = 100
-	plain := func(t *testing.T, l *listening) net.Conn {
-		c, err := net.Dial("tcp", l.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	secure := func(t *testing.T, l *listening, proto string) *tls.Conn {
-		c := tls.Client(plain(t, l), &tls.Config{RootCAs: l.roots, ServerName: "127.0.0.1", NextProtos: []string{proto}})
-		if err := c.Handshake(); err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
 	for _, test := range []struct {
 		name string
 		slow func(*testing.T, *listening) net.Conn
 	}{
-		{"D5 no ClientHello", plain},
+		{"D5 no ClientHello", func(t *testing.T, l *listening) net.Conn { return l.dial(t) }},
 		{"D5 half a ClientHello", func(t *testing.T, l *listening) net.Conn {
-			c := plain(t, l)
+			c := l.dial(t)
 			_, _ = c.Write([]byte{22, 3, 1, 2, 0, 1, 0})
 			return c
 		}},
 		{"D5 half a header", func(t *testing.T, l *listening) net.Conn {
-			c := secure(t, l, "http/1.1")
+			c := l.secure(t, "http/1.1")
 			_, _ = io.WriteString(c, "GET /api HTTP/1.1\r\nHost: a\r\nX-Slow: ")
 			return c
 		}},
-		{"D5 no HTTP/2 preface", func(t *testing.T, l *listening) net.Conn { return secure(t, l, "h2") }},
+		{"D5 no HTTP/2 preface", func(t *testing.T, l *listening) net.Conn { return l.secure(t, "h2") }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBench("alice *")
-			l := b.listen(t, time.Second, short)
-			var slow []net.Conn
-			for range many {
-				c := test.slow(t, l)
-				defer func() { _ = c.Close() }()
-				slow = append(slow, c)
-			}
-			start := time.Now()
-			answered(t, l)
-			if took := time.Since(start); took > 10*time.Second {
-				t.Errorf("another client waited %s", took)
-			}
-			for i, c := range slow {
-				_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
-				if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Fatalf("slow client %d is still there", i)
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench("alice *")
+				b.memory = true
+				l := b.listen(t, time.Second, short)
+				var slow []net.Conn
+				for range many {
+					slow = append(slow, test.slow(t, l))
 				}
-			}
+				start := time.Now()
+				answered(t, l)
+				if took := time.Since(start); took > time.Second {
+					t.Errorf("another client waited %s", took)
+				}
+				for i, c := range slow {
+					_ = c.SetReadDeadline(start.Add(4 * time.Second))
+					if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Fatalf("slow client %d is still there", i)
+					}
+				}
+			})
 		})
 	}
 }
 
 // A reader that takes nothing does not hold a handler for ever.
 func TestD5AReaderThatTakesNothing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	for _, proto := range []string{"http/1.1", "h2"} {
 		t.Run("D5 "+proto, func(t *testing.T) {
-			b := newBench("alice *")
-			done := make(chan struct{})
-			b.handler = func(w http.ResponseWriter, _ *http.Request) {
-				defer close(done)
-				chunk := make([]byte, 256<<10)
-				for {
-					if _, err := w.Write(chunk); err != nil {
-						return
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench("alice *")
+				b.memory = true
+				done := make(chan struct{})
+				b.handler = func(w http.ResponseWriter, _ *http.Request) {
+					defer close(done)
+					chunk := make([]byte, 256<<10)
+					for {
+						if _, err := w.Write(chunk); err != nil {
+							return
+						}
 					}
 				}
-			}
-			l := b.listen(t, time.Second, short)
-			var c net.Conn
-			if proto == "h2" {
-				a := l.attack(t)
-				_ = a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
-				_ = a.WriteWindowUpdate(0, 1<<30)
-				_, _ = a.open("alice")
-				c = a.conn
-			} else {
-				conn, err := tls.Dial("tcp", l.address, &tls.Config{RootCAs: l.roots, NextProtos: []string{proto}})
-				if err != nil {
-					t.Fatal(err)
+				l := b.listen(t, time.Second, short)
+				if proto == "h2" {
+					a := l.attack(t)
+					_ = a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+					_ = a.WriteWindowUpdate(0, 1<<30)
+					_, _ = a.open("alice")
+				} else {
+					_, _ = io.WriteString(l.secure(t, proto), "GET /api HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\n\r\n")
 				}
-				c = conn
-				_, _ = io.WriteString(c, "GET /api HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\n\r\n")
-			}
-			defer c.Close()
-			select {
-			case <-done:
-			case <-time.After(30 * time.Second):
-				t.Error("the handler still writes")
-			}
+				select {
+				case <-done:
+				case <-time.After(10 * time.Second):
+					t.Error("the handler still writes")
+				}
+			})
 		})
 	}
 }

@@ -25,6 +25,7 @@ import (
 
 type listening struct {
 	address string
+	connect func(context.Context) (net.Conn, error)
 	roots   *x509.CertPool
 	stop    func() error
 
@@ -47,9 +48,18 @@ func (b *bench) listen(t testing.TB, grace time.Duration, change ...func(*Server
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var listener net.Listener
+	address := "127.0.0.1:443"
+	var connect func(context.Context) (net.Conn, error)
+	if b.memory {
+		l := enginetest.Listen()
+		listener, connect = l, l.Dial
+	} else {
+		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		address = listener.Addr().String()
+		connect = func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", address) }
 	}
 	s := New(Config{
 		Listener: listener, TLS: pki.ServerConfig(pair), Engine: enginetest.HTTP(t), Handler: b.chain(t), Health: NewHealth(zap.NewNop()),
@@ -67,7 +77,7 @@ func (b *bench) listen(t testing.TB, grace time.Duration, change ...func(*Server
 	<-s.Ready()
 	pool := x509.NewCertPool()
 	pool.AddCert(authority.Certificate)
-	l := &listening{address: listener.Addr().String(), roots: pool, authority: authority, pair: pair}
+	l := &listening{address: address, connect: connect, roots: pool, authority: authority, pair: pair}
 	var result error
 	stopped := false
 	l.stop = func() error {
@@ -82,9 +92,32 @@ func (b *bench) listen(t testing.TB, grace time.Duration, change ...func(*Server
 	return l
 }
 
+// dial makes a connection, and secure one that speaks a protocol over TLS.
+func (l *listening) dial(t testing.TB) net.Conn {
+	t.Helper()
+	c, err := l.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (l *listening) secure(t testing.TB, proto string) *tls.Conn {
+	t.Helper()
+	c := tls.Client(l.dial(t), &tls.Config{RootCAs: l.roots, ServerName: "127.0.0.1", NextProtos: []string{proto}})
+	if err := c.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func (l *listening) client(t *testing.T, h2 bool) *http.Client {
 	t.Helper()
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: l.roots}, ForceAttemptHTTP2: h2}
+	transport := &http.Transport{
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return l.connect(ctx) },
+		TLSClientConfig: &tls.Config{RootCAs: l.roots}, ForceAttemptHTTP2: h2,
+	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: time.Minute}
 }

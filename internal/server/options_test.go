@@ -127,6 +127,7 @@ func TestWhatBecomesOfInitialEventsByAnnotation(t *testing.T) {
 // A subresource that its APIService says is long-running holds no seat once it answers, outlives the deadline, is
 // counted as long-running, and ends when the server drains.
 func TestLongRunningByAnnotation(t *testing.T) {
+	t.Parallel()
 	b := newBench("alice *")
 	b.config.MaxInFlight, b.config.RequestTimeout = 1, time.Second
 	gone := make(chan struct{})

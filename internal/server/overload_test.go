@@ -17,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -104,108 +105,110 @@ var callers = map[string][]string{ // user and groups
 }
 
 func TestD18WhoIsRefusedFirst(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	s := newMemoryEnv(t)
-	allowed := []string{}
-	for name := range callers {
-		allowed = append(allowed, name+" *")
-	}
-	b := newBench(allowed...)
-	s.chain(b)
-	read := false
-	b.handler = func(w http.ResponseWriter, r *http.Request) {
-		_, err := io.ReadAll(r.Body)
-		read = err == nil
-	}
-	chain := b.chain(t)
-	s.run(t)
-	ask := func(user, method, path string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest(method, path, strings.NewReader("{}"))
-		r.Header.Set("Test-User", user)
-		for _, g := range callers[user] {
-			r.Header.Add("Test-Group", g)
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemoryEnv(t)
+		allowed := []string{}
+		for name := range callers {
+			allowed = append(allowed, name+" *")
 		}
-		w := httptest.NewRecorder()
-		read = false
-		chain.ServeHTTP(w, r)
-		return w
-	}
-	const pods = "/api/v1/namespaces/n/pods"
-	for _, c := range []struct {
-		level   overload.Level
-		refused []string
-	}{
-		{overload.Normal, nil},
-		{overload.Shedding, []string{"alice"}},
-		{overload.Critical, []string{"alice"}},
-		{overload.Exhausted, []string{"alice", "system:node:n1", "system:kube-controller-manager", "system:serviceaccount:kube-system:job-controller"}},
-	} {
-		s.at(t, c.level)
-		for user := range callers {
-			w := ask(user, http.MethodPost, pods)
-			refused := false
-			for _, name := range c.refused {
-				refused = refused || name == user
+		b := newBench(allowed...)
+		s.chain(b)
+		read := false
+		b.handler = func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadAll(r.Body)
+			read = err == nil
+		}
+		chain := b.chain(t)
+		s.run(t)
+		ask := func(user, method, path string) *httptest.ResponseRecorder {
+			r := httptest.NewRequest(method, path, strings.NewReader("{}"))
+			r.Header.Set("Test-User", user)
+			for _, g := range callers[user] {
+				r.Header.Add("Test-Group", g)
 			}
-			if !refused {
-				if w.Code != http.StatusOK || !read {
-					t.Errorf("%s: %s is answered %d %s", c.level, user, w.Code, w.Body)
+			w := httptest.NewRecorder()
+			read = false
+			chain.ServeHTTP(w, r)
+			return w
+		}
+		const pods = "/api/v1/namespaces/n/pods"
+		for _, c := range []struct {
+			level   overload.Level
+			refused []string
+		}{
+			{overload.Normal, nil},
+			{overload.Shedding, []string{"alice"}},
+			{overload.Critical, []string{"alice"}},
+			{overload.Exhausted, []string{"alice", "system:node:n1", "system:kube-controller-manager", "system:serviceaccount:kube-system:job-controller"}},
+		} {
+			s.at(t, c.level)
+			for user := range callers {
+				w := ask(user, http.MethodPost, pods)
+				refused := false
+				for _, name := range c.refused {
+					refused = refused || name == user
 				}
-				continue
+				if !refused {
+					if w.Code != http.StatusOK || !read {
+						t.Errorf("%s: %s is answered %d %s", c.level, user, w.Code, w.Body)
+					}
+					continue
+				}
+				var status metav1.Status
+				if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil {
+					t.Fatal(err)
+				}
+				after := w.Header().Get("Retry-After")
+				if w.Code != http.StatusServiceUnavailable || read || status.Reason != metav1.StatusReasonServiceUnavailable ||
+					after != "1" && after != "5" || !strings.Contains(status.Message, "short of memory") {
+					t.Errorf("%s: %s is answered %d, Retry-After %q, body read %t: %s", c.level, user, w.Code, after, read, w.Body)
+				}
 			}
-			var status metav1.Status
-			if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil {
-				t.Fatal(err)
+			for _, path := range []string{"/livez", "/readyz/etcd", "/healthz", "/metrics"} {
+				if w := ask("alice", http.MethodGet, path); w.Code != http.StatusOK {
+					t.Errorf("%s: %s is answered %d", c.level, path, w.Code)
+				}
 			}
-			after := w.Header().Get("Retry-After")
-			if w.Code != http.StatusServiceUnavailable || read || status.Reason != metav1.StatusReasonServiceUnavailable ||
-				after != "1" && after != "5" || !strings.Contains(status.Message, "short of memory") {
-				t.Errorf("%s: %s is answered %d, Retry-After %q, body read %t: %s", c.level, user, w.Code, after, read, w.Body)
+			if w := ask("alice", http.MethodGet, "/livezz"); (w.Code == http.StatusOK) != (c.level == overload.Normal) {
+				t.Errorf("%s: what begins like a health check is answered %d", c.level, w.Code)
 			}
 		}
-		for _, path := range []string{"/livez", "/readyz/etcd", "/healthz", "/metrics"} {
-			if w := ask("alice", http.MethodGet, path); w.Code != http.StatusOK {
-				t.Errorf("%s: %s is answered %d", c.level, path, w.Code)
-			}
+		if n := testutil.ToFloat64(s.metrics.Shed.WithLabelValues("memory")); n != 9 {
+			t.Errorf("%v requests are counted", n)
 		}
-		if w := ask("alice", http.MethodGet, "/livezz"); (w.Code == http.StatusOK) != (c.level == overload.Normal) {
-			t.Errorf("%s: what begins like a health check is answered %d", c.level, w.Code)
+		s.at(t, overload.Normal)
+		if w := ask("alice", http.MethodPost, pods); w.Code != http.StatusOK {
+			t.Errorf("afterwards: %d %s", w.Code, w.Body)
 		}
-	}
-	if n := testutil.ToFloat64(s.metrics.Shed.WithLabelValues("memory")); n != 9 {
-		t.Errorf("%v requests are counted", n)
-	}
-	s.at(t, overload.Normal)
-	if w := ask("alice", http.MethodPost, pods); w.Code != http.StatusOK {
-		t.Errorf("afterwards: %d %s", w.Code, w.Body)
-	}
+	})
 }
 
 // Whoever acts for somebody else is served as who they are.
 func TestD18AnAdministratorWhoImpersonatesIsServed(t *testing.T) {
-	s := newMemoryEnv(t)
-	b := newBench("admin *", "alice *")
-	s.chain(b)
-	chain := b.chain(t)
-	s.run(t)
-	s.at(t, overload.Shedding)
-	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-	r.Header.Set("Test-User", "admin")
-	r.Header.Set("Test-Group", "system:masters")
-	r.Header.Set("Impersonate-User", "alice")
-	w := httptest.NewRecorder()
-	chain.ServeHTTP(w, r)
-	if w.Code != http.StatusOK {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemoryEnv(t)
+		b := newBench("admin *", "alice *")
+		s.chain(b)
+		chain := b.chain(t)
+		s.run(t)
+		s.at(t, overload.Shedding)
+		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+		r.Header.Set("Test-User", "admin")
+		r.Header.Set("Test-Group", "system:masters")
+		r.Header.Set("Impersonate-User", "alice")
+		w := httptest.NewRecorder()
+		chain.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
 }
 
-// listenShort is a listening server over a shortage.
+// listenShort is a listening server over a shortage, in a bubble.
 func listenShort(t *testing.T, handler http.HandlerFunc) (*memoryEnv, *listening) {
 	s := newMemoryEnv(t)
 	b := newBench("alice *", "admin *")
+	b.memory = true
 	s.chain(b)
 	b.handler = handler
 	l := b.listen(t, time.Second, func(srv *Server) { srv.c.Overload, srv.c.OverloadMetrics = s.monitor, s.metrics })
@@ -233,210 +236,204 @@ func (l *listening) post(ctx context.Context, c *http.Client, user string, body 
 
 // Idle connections are closed, over both protocols, but for those of the privileged.
 func TestD18IdleConnectionsAreClosed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	s, l := listenShort(t, func(http.ResponseWriter, *http.Request) {})
-	for _, h2 := range []bool{true, false} {
-		conns := map[string]*tls.Conn{}
-		clients := map[string]*http.Client{}
-		for _, user := range []string{"alice", "admin"} {
-			c := l.client(t, h2)
-			c.Transport.(*http.Transport).DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-				d := tls.Dialer{Config: &tls.Config{RootCAs: l.roots, NextProtos: []string{map[bool]string{true: "h2", false: "http/1.1"}[h2]}}}
-				conn, err := d.DialContext(ctx, network, address)
-				if err == nil {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := listenShort(t, func(http.ResponseWriter, *http.Request) {})
+		for _, h2 := range []bool{true, false} {
+			conns := map[string]*tls.Conn{}
+			clients := map[string]*http.Client{}
+			for _, user := range []string{"alice", "admin"} {
+				c := l.client(t, h2)
+				c.Transport.(*http.Transport).DialTLSContext = func(context.Context, string, string) (net.Conn, error) {
 					if conns[user] != nil {
 						t.Errorf("HTTP/2 %t: %s dials again", h2, user)
 					}
-					conns[user] = conn.(*tls.Conn)
+					conns[user] = l.secure(t, map[bool]string{true: "h2", false: "http/1.1"}[h2])
+					return conns[user], nil
 				}
-				return conn, err
+				clients[user] = c
+				if code, err := l.post(t.Context(), c, user, nil); code != http.StatusOK {
+					t.Fatal(code, err)
+				}
 			}
-			clients[user] = c
-			if code, err := l.post(t.Context(), c, user, nil); code != http.StatusOK {
-				t.Fatal(code, err)
+			before := testutil.ToFloat64(s.metrics.Closed.WithLabelValues("idle"))
+			s.at(t, overload.Shedding)
+			soon(t, "a closed connection", func() bool { return testutil.ToFloat64(s.metrics.Closed.WithLabelValues("idle")) == before+1 })
+			if code, err := l.post(t.Context(), clients["admin"], "admin", nil); code != http.StatusOK {
+				t.Errorf("HTTP/2 %t: an administrator on their connection: %d %v", h2, code, err)
 			}
+			s.at(t, overload.Normal)
 		}
-		before := testutil.ToFloat64(s.metrics.Closed.WithLabelValues("idle"))
-		s.at(t, overload.Shedding)
-		soon(t, "a closed connection", func() bool { return testutil.ToFloat64(s.metrics.Closed.WithLabelValues("idle")) == before+1 })
-		if code, err := l.post(t.Context(), clients["admin"], "admin", nil); code != http.StatusOK {
-			t.Errorf("HTTP/2 %t: an administrator on their connection: %d %v", h2, code, err)
-		}
-		s.at(t, overload.Normal)
-	}
+	})
 }
 
 // At the critical level, streams of an ordinary user's connection are refused before anything is done, and requests of HTTP/1.1 with
 // a whole answer; on a new connection one may show whose it is.
 func TestD18CriticalRefusesBeforeTheHandler(t *testing.T) {
-	enginetest.Needs(t, enginetest.ShortOfMemory)
-	started := make(chan struct{}, 8)
-	s, l := listenShort(t, func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/api" { // that of the connections that are looked at, which stay busy
-			started <- struct{}{}
-			<-r.Context().Done()
+	synctest.Test(t, func(t *testing.T) {
+		enginetest.Needs(t, enginetest.ShortOfMemory)
+		started := make(chan struct{}, 8)
+		s, l := listenShort(t, func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/api" { // that of the connections that are looked at, which stay busy
+				started <- struct{}{}
+				<-r.Context().Done()
+			}
+		})
+		two := l.attack(t) // by frames, since the library repeats what was refused
+		if _, err := two.open("alice"); err != nil {
+			t.Fatal(err)
 		}
-	})
-	two := l.attack(t) // by frames, since the library repeats what was refused
-	if _, err := two.open("alice"); err != nil {
-		t.Fatal(err)
-	}
-	<-started
-	one, err := tls.Dial("tcp", l.address, &tls.Config{RootCAs: l.roots, NextProtos: []string{"http/1.1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
-	_ = one.SetDeadline(time.Now().Add(20 * time.Second))
-	const request = "GET /version HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\n\r\n"
-	_, _ = io.WriteString(one, request)
-	answers := bufio.NewReader(one)
-	res, err := http.ReadResponse(answers, nil)
-	if err != nil || res.StatusCode != http.StatusOK {
-		t.Fatal(res, err)
-	}
-	_, _ = io.Copy(io.Discard, res.Body)
-	_, _ = io.WriteString(one, request[:20]) // so that it is not idle
+		<-started
+		one := l.secure(t, "http/1.1")
+		_ = one.SetDeadline(time.Now().Add(20 * time.Second))
+		const request = "GET /version HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\n\r\n"
+		_, _ = io.WriteString(one, request)
+		answers := bufio.NewReader(one)
+		res, err := http.ReadResponse(answers, nil)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatal(res, err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_, _ = io.WriteString(one, request[:20]) // so that it is not idle
 
-	s.at(t, overload.Critical)
-	id, err := two.open("alice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		f, err := two.ReadFrame()
+		s.at(t, overload.Critical)
+		id, err := two.open("alice")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.Header().StreamID != id {
-			continue
+		for {
+			f, err := two.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Header().StreamID != id {
+				continue
+			}
+			if reset, ok := f.(*http2.RSTStreamFrame); !ok || reset.ErrCode != http2.ErrCodeRefusedStream {
+				t.Errorf("a stream at the critical level is answered %v", f)
+			}
+			break
 		}
-		if reset, ok := f.(*http2.RSTStreamFrame); !ok || reset.ErrCode != http2.ErrCodeRefusedStream {
-			t.Errorf("a stream at the critical level is answered %v", f)
+		_, _ = io.WriteString(one, request[20:])
+		res, err = http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		break
-	}
-	_, _ = io.WriteString(one, request[20:])
-	res, err = http.ReadResponse(answers, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, _ := io.ReadAll(res.Body)
-	var status metav1.Status
-	if err := json.Unmarshal(text, &status); err != nil || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" ||
-		status.Reason != metav1.StatusReasonServiceUnavailable || status.Details == nil || status.Details.RetryAfterSeconds != 1 {
-		t.Errorf("HTTP/1.1: %s %q %s %v", res.Status, res.Header, text, err)
-	}
-	if n := testutil.ToFloat64(s.metrics.Shed.WithLabelValues("refused")); n != 2 {
-		t.Errorf("%v refusals are counted", n)
-	}
-	for _, h2 := range []bool{true, false} {
-		if code, err := l.post(t.Context(), l.client(t, h2), "alice", nil); code != http.StatusServiceUnavailable {
-			t.Errorf("HTTP/2 %t: a new connection: %d %v", h2, code, err)
+		text, _ := io.ReadAll(res.Body)
+		var status metav1.Status
+		if err := json.Unmarshal(text, &status); err != nil || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" ||
+			status.Reason != metav1.StatusReasonServiceUnavailable || status.Details == nil || status.Details.RetryAfterSeconds != 1 {
+			t.Errorf("HTTP/1.1: %s %q %s %v", res.Status, res.Header, text, err)
 		}
-		if code, err := l.post(t.Context(), l.client(t, h2), "admin", nil); code != http.StatusOK {
-			t.Errorf("HTTP/2 %t: a new connection of an administrator: %d %v", h2, code, err)
+		if n := testutil.ToFloat64(s.metrics.Shed.WithLabelValues("refused")); n != 2 {
+			t.Errorf("%v refusals are counted", n)
 		}
-	}
+		for _, h2 := range []bool{true, false} {
+			if code, err := l.post(t.Context(), l.client(t, h2), "alice", nil); code != http.StatusServiceUnavailable {
+				t.Errorf("HTTP/2 %t: a new connection: %d %v", h2, code, err)
+			}
+			if code, err := l.post(t.Context(), l.client(t, h2), "admin", nil); code != http.StatusOK {
+				t.Errorf("HTTP/2 %t: a new connection of an administrator: %d %v", h2, code, err)
+			}
+		}
+	})
 }
 
 // The connection that holds most is cut, and its handler hears of it; others go on.
 func TestD18TheLargestHolderIsCut(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	enginetest.Needs(t, enginetest.ShortOfMemory)
-	for _, h2 := range []bool{true, false} {
-		started, ended := make(chan string, 8), make(chan string, 8)
-		s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
-			user := r.Header.Get("Test-Size")
-			if h, ok := connectionOf(w).(interface{ ChargeMemory(n int64) }); ok && user == "large" {
-				h.ChargeMemory(1 << 20)
+	synctest.Test(t, func(t *testing.T) {
+		enginetest.Needs(t, enginetest.ShortOfMemory)
+		for _, h2 := range []bool{true, false} {
+			started, ended := make(chan string, 8), make(chan string, 8)
+			s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
+				user := r.Header.Get("Test-Size")
+				if h, ok := connectionOf(w).(interface{ ChargeMemory(n int64) }); ok && user == "large" {
+					h.ChargeMemory(1 << 20)
+				}
+				w.(http.Flusher).Flush()
+				started <- user
+				<-r.Context().Done()
+				ended <- user
+			})
+			for _, size := range []string{"small", "large"} {
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.address+"/api/v1/pods?watch=true", nil)
+				r.Header.Set("Test-User", "alice")
+				r.Header.Set("Test-Size", size)
+				res, err := l.client(t, h2).Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer res.Body.Close()
+				<-started
 			}
-			w.(http.Flusher).Flush()
-			started <- user
-			<-r.Context().Done()
-			ended <- user
-		})
-		for _, size := range []string{"small", "large"} {
-			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.address+"/api/v1/pods?watch=true", nil)
-			r.Header.Set("Test-User", "alice")
-			r.Header.Set("Test-Size", size)
-			res, err := l.client(t, h2).Do(r)
-			if err != nil {
-				t.Fatal(err)
+			s.at(t, overload.Critical)
+			select {
+			case size := <-ended:
+				if size != "large" {
+					t.Errorf("HTTP/2 %t: the %s one is cut first", h2, size)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("HTTP/2 %t: nobody is cut", h2)
 			}
-			defer res.Body.Close()
-			<-started
-		}
-		s.at(t, overload.Critical)
-		select {
-		case size := <-ended:
-			if size != "large" {
-				t.Errorf("HTTP/2 %t: the %s one is cut first", h2, size)
+			s.used(usedAt[overload.Normal]) // that was enough: more would be cut after a second
+			soon(t, "the count", func() bool { return testutil.ToFloat64(s.metrics.Closed.WithLabelValues("largest")) == 1 })
+			s.at(t, overload.Normal)
+			select {
+			case size := <-ended:
+				t.Errorf("HTTP/2 %t: the %s one is cut too", h2, size)
+			default:
 			}
-		case <-time.After(20 * time.Second):
-			t.Fatalf("HTTP/2 %t: nobody is cut", h2)
 		}
-		s.used(usedAt[overload.Normal]) // that was enough: more would be cut after a second
-		soon(t, "the count", func() bool { return testutil.ToFloat64(s.metrics.Closed.WithLabelValues("largest")) == 1 })
-		s.at(t, overload.Normal)
-		select {
-		case size := <-ended:
-			t.Errorf("HTTP/2 %t: the %s one is cut too", h2, size)
-		default:
-		}
-	}
+	})
 }
 
 // A connection that a privileged user shares with others, as behind a proxy, loses the others' streams and nothing else.
 func TestD18StreamsOfThePrivilegedAreSpared(t *testing.T) {
-	enginetest.Needs(t, enginetest.ShortOfMemory)
-	started, ended := make(chan string, 8), make(chan string, 8)
-	s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
-		user := r.Header.Get("Test-User")
-		if h, ok := connectionOf(w).(interface{ ChargeMemory(n int64) }); ok {
-			h.ChargeMemory(1 << 20)
-		}
-		started <- user
-		<-r.Context().Done()
-		ended <- user
-	})
-	a := l.attack(t)
-	admin, _ := a.open("admin", "test-group", "system:masters")
-	<-started
-	alice, _ := a.open("alice")
-	<-started
-	s.at(t, overload.Critical)
-	for {
-		f, err := a.ReadFrame()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if g, ok := f.(*http2.GoAwayFrame); ok {
-			t.Errorf("%v", g)
-		}
-		if f.Header().StreamID == admin {
-			t.Errorf("the administrator's stream: %v", f)
-		}
-		if f.Header().StreamID == alice {
-			if reset, ok := f.(*http2.RSTStreamFrame); !ok || reset.ErrCode != http2.ErrCodeEnhanceYourCalm {
-				t.Errorf("the other stream: %v", f)
+	synctest.Test(t, func(t *testing.T) {
+		enginetest.Needs(t, enginetest.ShortOfMemory)
+		started, ended := make(chan string, 8), make(chan string, 8)
+		s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
+			user := r.Header.Get("Test-User")
+			if h, ok := connectionOf(w).(interface{ ChargeMemory(n int64) }); ok {
+				h.ChargeMemory(1 << 20)
 			}
-			break
+			started <- user
+			<-r.Context().Done()
+			ended <- user
+		})
+		a := l.attack(t)
+		admin, _ := a.open("admin", "test-group", "system:masters")
+		<-started
+		alice, _ := a.open("alice")
+		<-started
+		s.at(t, overload.Critical)
+		for {
+			f, err := a.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g, ok := f.(*http2.GoAwayFrame); ok {
+				t.Errorf("%v", g)
+			}
+			if f.Header().StreamID == admin {
+				t.Errorf("the administrator's stream: %v", f)
+			}
+			if f.Header().StreamID == alice {
+				if reset, ok := f.(*http2.RSTStreamFrame); !ok || reset.ErrCode != http2.ErrCodeEnhanceYourCalm {
+					t.Errorf("the other stream: %v", f)
+				}
+				break
+			}
 		}
-	}
-	if user := <-ended; user != "alice" {
-		t.Errorf("the handler for %s has ended", user)
-	}
-	soon(t, "the count", func() bool { return testutil.ToFloat64(s.metrics.Closed.WithLabelValues("largest")) == 1 })
-	select {
-	case user := <-ended:
-		t.Errorf("the handler for %s has ended too", user)
-	default:
-	}
+		if user := <-ended; user != "alice" {
+			t.Errorf("the handler for %s has ended", user)
+		}
+		soon(t, "the count", func() bool { return testutil.ToFloat64(s.metrics.Closed.WithLabelValues("largest")) == 1 })
+		select {
+		case user := <-ended:
+			t.Errorf("the handler for %s has ended too", user)
+		default:
+		}
+	})
 }
 
 // Bodies that are read whole are bounded over all requests, and what was held is given back.

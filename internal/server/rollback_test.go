@@ -134,6 +134,7 @@ func TestAClientThatDoesNotReadFailsNoBackend(t *testing.T) {
 
 // A client that leaves in the middle of a response says nothing about the backend, and what it got is compared with nothing.
 func TestAClientThatLeavesFailsNoBackend(t *testing.T) {
+	t.Parallel()
 	set := backendsFor(t)
 	half := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "100000")

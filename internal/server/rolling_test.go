@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -36,8 +38,8 @@ func (b *loadBalancer) remove(l *listening) {
 }
 
 // dial connects to a server and verifies its certificate, by the authority of that server.
-func (b *loadBalancer) dial(h2 bool) func(ctx context.Context, network, _ string) (net.Conn, error) {
-	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+func (b *loadBalancer) dial(h2 bool) func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		b.mu.Lock()
 		b.next++
 		l := b.servers[b.next%len(b.servers)]
@@ -48,63 +50,71 @@ func (b *loadBalancer) dial(h2 bool) func(ctx context.Context, network, _ string
 		}
 		pool := x509.NewCertPool()
 		pool.AddCert(l.authority.Certificate)
-		d := tls.Dialer{Config: &tls.Config{RootCAs: pool, NextProtos: protocols, ServerName: "127.0.0.1"}}
-		return d.DialContext(ctx, network, l.address)
+		raw, err := l.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c := tls.Client(raw, &tls.Config{RootCAs: pool, NextProtos: protocols, ServerName: "127.0.0.1"})
+		if err := c.HandshakeContext(ctx); err != nil {
+			return nil, errors.Join(err, raw.Close())
+		}
+		return c, nil
 	}
 }
 
 // Servers are replaced one after the other under clients that keep their connections, by both versions of HTTP. Not one request
 // fails: neither one that was on its way when its connection was to end, nor a write, which no client sends twice.
 func TestARollingRestartFailsNoRequest(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	// Each client must come by within the delay, to hear that its connection ends: one that a busy machine keeps from it for as long
-	// writes into a connection that is being closed.
-	const rounds, delay, noticed = 12, time.Second, 50 * time.Millisecond
-	start := func() *listening {
-		b := newBench("alice *")
-		b.handler = func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }
-		return b.listen(t, 5*time.Second, func(s *Server) { s.c.ShutdownDelay = delay })
-	}
-	balancer := &loadBalancer{}
-	servers := []*listening{start(), start(), start()}
-	for _, l := range servers {
-		balancer.add(l)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var clients sync.WaitGroup
-	var served, failed atomic.Int64
-	for i := range 12 {
-		h2, method := i%2 == 0, []string{http.MethodGet, http.MethodPost, http.MethodPut}[i%3]
-		transport := &http.Transport{DialTLSContext: balancer.dial(h2), ForceAttemptHTTP2: h2}
-		client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
-		clients.Go(func() {
-			defer transport.CloseIdleConnections()
-			for n := 0; ctx.Err() == nil; n++ {
-				if err := exchange(client, method, fmt.Sprint("body ", n)); err != nil {
-					failed.Add(1)
-					t.Errorf("%s over HTTP/2 (%t): %v", method, h2, err)
-				}
-				served.Add(1)
-			}
-		})
-	}
-	for round := range rounds {
-		old := servers[0]
-		servers = append(servers[1:], start())
-		balancer.add(servers[2])
-		stopped := make(chan error, 1)
-		go func() { stopped <- old.stop() }()
-		time.AfterFunc(noticed, func() { balancer.remove(old) }) // when its health check fails
-		if err := <-stopped; err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		// Each client must come by within the delay, to hear that its connection ends: one that stays away for as long writes into a
+		// connection that is being closed.
+		const rounds, delay, noticed, pause = 12, time.Second, 50 * time.Millisecond, 7 * time.Millisecond
+		start := func() *listening {
+			b := newBench("alice *")
+			b.memory = true
+			b.handler = func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }
+			return b.listen(t, 5*time.Second, func(s *Server) { s.c.ShutdownDelay = delay })
 		}
-		soon(t, "a hundred requests to each round", func() bool { return served.Load() >= 100*int64(round+1) })
-	}
-	cancel()
-	clients.Wait()
-	t.Logf("%d requests, %d failed", served.Load(), failed.Load())
+		balancer := &loadBalancer{}
+		servers := []*listening{start(), start(), start()}
+		for _, l := range servers {
+			balancer.add(l)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var clients sync.WaitGroup
+		var served, failed atomic.Int64
+		for i := range 12 {
+			h2, method := i%2 == 0, []string{http.MethodGet, http.MethodPost, http.MethodPut}[i%3]
+			transport := &http.Transport{DialTLSContext: balancer.dial(h2), ForceAttemptHTTP2: h2}
+			client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+			clients.Go(func() {
+				defer transport.CloseIdleConnections()
+				for n := 0; ctx.Err() == nil; n++ {
+					if err := exchange(client, method, fmt.Sprint("body ", n)); err != nil {
+						failed.Add(1)
+						t.Errorf("%s over HTTP/2 (%t): %v", method, h2, err)
+					}
+					served.Add(1)
+					time.Sleep(pause)
+				}
+			})
+		}
+		for round := range rounds {
+			old := servers[0]
+			servers = append(servers[1:], start())
+			balancer.add(servers[2])
+			stopped := make(chan error, 1)
+			go func() { stopped <- old.stop() }()
+			time.AfterFunc(noticed, func() { balancer.remove(old) }) // when its health check fails
+			if err := <-stopped; err != nil {
+				t.Error(err)
+			}
+			soon(t, "a hundred requests to each round", func() bool { return served.Load() >= 100*int64(round+1) })
+		}
+		cancel()
+		clients.Wait()
+		t.Logf("%d requests, %d failed", served.Load(), failed.Load())
+	})
 }
 
 // exchange sends a request whose answer is its body.

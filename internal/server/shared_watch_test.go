@@ -159,6 +159,7 @@ func asUser(router *Router) http.Handler {
 }
 
 func TestWatchesThatShareOneOfTheBackend(t *testing.T) {
+	t.Parallel()
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	const path = "/apis/example.com/v1/namespaces/a/widgets"
@@ -195,6 +196,7 @@ func TestWatchesThatShareOneOfTheBackend(t *testing.T) {
 		"from no number":                      {plain, path + "?watch=true&resourceVersion=x", nil, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			first, second := &watchedBackend{}, &watchedBackend{}
 			router := routerOf(routedTable(t, set, sharingWatches, map[string]http.Handler{"first": first, "second": second}))
 			router.SharedWatches = runSharedWatches(t, sharedwatch.Config{})

@@ -3,15 +3,14 @@ package server
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -73,16 +72,8 @@ func (a *attacker) openPath(name, path string) error {
 // stallHTTP1 asks for path on connections that are never read.
 func (l *listening) stallHTTP1(t *testing.T, name, path string, conns int) {
 	t.Helper()
-	dialer := &tls.Dialer{
-		NetDialer: &net.Dialer{Timeout: 10 * time.Second},
-		Config:    &tls.Config{RootCAs: l.roots, NextProtos: []string{"http/1.1"}},
-	}
 	for range conns {
-		c, err := dialer.DialContext(t.Context(), "tcp", l.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.(*tls.Conn).NetConn().Close() })
+		c := l.secure(t, "http/1.1")
 		if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\nTest-User: %s\r\nTest-Group: %s\r\n\r\n", path, name, user.AllAuthenticated); err != nil {
 			t.Fatal(err)
 		}
@@ -118,6 +109,7 @@ func (l *listening) bystander(t *testing.T, path string) (code int, took time.Du
 // One user leaves as many answers as they can get untaken. Others of the same priority level, or of the same bound on
 // requests in flight, and others of the same backend, are served all the same.
 func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -184,71 +176,77 @@ func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
 // The whole of an answer that is made here has the request's deadline, however its client drips: a window of a few bytes now
 // and then, or none.
 func TestD14AnAnswerThatDripsEndsWithTheRequestsDeadline(t *testing.T) {
-	b := newBench("mallory *")
-	b.config.RequestTimeout = time.Second
-	ended := make(chan error, 1)
-	b.handler = func(w http.ResponseWriter, _ *http.Request) {
-		var err error
-		for err == nil {
-			_, err = w.Write(largerThanSocketBuffers[:8<<10])
-		}
-		ended <- err
-	}
-	l := b.listen(t, time.Second, func(s *Server) { s.limits.stall = 2 * time.Second })
-	a := l.attack(t)
-	_ = a.conn.SetDeadline(time.Now().Add(time.Minute))
-	if err := a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
-		t.Fatal(err)
-	}
-	over := a.drain()
-	t.Cleanup(func() { _ = a.conn.NetConn().Close(); <-over })
-	if err := a.openPath("mallory", "/api/v1/configmaps"); err != nil {
-		t.Fatal(err)
-	}
-	drip := time.NewTicker(20 * time.Millisecond)
-	defer drip.Stop()
-	limit := time.After(50 * time.Second)
-	for {
-		select {
-		case err := <-ended:
-			if err == nil {
-				t.Error("it ended by itself")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench("mallory *")
+		b.memory = true
+		b.config.RequestTimeout = time.Second
+		ended := make(chan error, 1)
+		b.handler = func(w http.ResponseWriter, _ *http.Request) {
+			var err error
+			for err == nil {
+				_, err = w.Write(largerThanSocketBuffers[:8<<10])
 			}
-			return
-		case <-limit:
-			t.Fatal("the answer is still being written")
-		case <-drip.C:
-			_ = a.WriteWindowUpdate(0, 1000)
-			_ = a.WriteWindowUpdate(1, 1000)
+			ended <- err
 		}
-	}
+		l := b.listen(t, time.Second, func(s *Server) { s.limits.stall = 2 * time.Second })
+		a := l.attack(t)
+		_ = a.conn.SetDeadline(time.Now().Add(time.Minute))
+		if err := a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+			t.Fatal(err)
+		}
+		over := a.drain()
+		t.Cleanup(func() { _ = a.conn.NetConn().Close(); <-over })
+		if err := a.openPath("mallory", "/api/v1/configmaps"); err != nil {
+			t.Fatal(err)
+		}
+		drip := time.NewTicker(20 * time.Millisecond)
+		defer drip.Stop()
+		limit := time.After(50 * time.Second)
+		for {
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("it ended by itself")
+				}
+				return
+			case <-limit:
+				t.Fatal("the answer is still being written")
+			case <-drip.C:
+				_ = a.WriteWindowUpdate(0, 1000)
+				_ = a.WriteWindowUpdate(1, 1000)
+			}
+		}
+	})
 }
 
 // What a handler leaves to the server to send does not wait for ever either, and a watch may.
 func TestD14AnAnswerWhoseHandlerHasReturnedIsGivenUp(t *testing.T) {
-	b := newBench("mallory *")
-	l := b.listen(t, time.Second, func(s *Server) { s.limits.stall = time.Second })
-	a := l.attack(t)
-	_ = a.conn.SetDeadline(time.Now().Add(time.Minute))
-	if err := a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.openPath("mallory", "/api/v1/configmaps?watch=1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.openPath("mallory", "/api/v1/configmaps"); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		f, err := a.ReadFrame()
-		if err != nil {
-			t.Fatalf("the answer was never given up: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench("mallory *")
+		b.memory = true
+		l := b.listen(t, time.Second, func(s *Server) { s.limits.stall = time.Second })
+		a := l.attack(t)
+		_ = a.conn.SetDeadline(time.Now().Add(time.Minute))
+		if err := a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+			t.Fatal(err)
 		}
-		if f, ok := f.(*http2.RSTStreamFrame); ok {
-			if f.StreamID != 3 {
-				t.Errorf("stream %d was reset", f.StreamID)
+		if err := a.openPath("mallory", "/api/v1/configmaps?watch=1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.openPath("mallory", "/api/v1/configmaps"); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			f, err := a.ReadFrame()
+			if err != nil {
+				t.Fatalf("the answer was never given up: %v", err)
 			}
-			return
+			if f, ok := f.(*http2.RSTStreamFrame); ok {
+				if f.StreamID != 3 {
+					t.Errorf("stream %d was reset", f.StreamID)
+				}
+				return
+			}
 		}
-	}
+	})
 }

@@ -158,6 +158,7 @@ func TestD12OversizedTraceContextIsNotRead(t *testing.T) {
 
 // A collector that is away costs spans and nothing else.
 func TestACollectorThatIsAway(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -75,6 +75,7 @@ type memoryStream struct {
 	data    []byte // written and not read
 	ended   bool   // the sender has closed its side
 	refused bool   // the receiver has closed its side
+	reset   bool   // the sender has closed its side without reading everything
 	read    memoryDeadline
 	write   memoryDeadline
 }
@@ -123,6 +124,12 @@ func (s *memoryStream) close(side *bool, d *memoryDeadline) {
 	s.changed.Broadcast()
 }
 
+func (s *memoryStream) unread() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.data) > 0
+}
+
 // memoryConn is a net.Conn.
 type memoryConn struct {
 	in, out       *memoryStream
@@ -140,6 +147,8 @@ func (c *memoryConn) Read(p []byte) (int, error) {
 			return 0, net.ErrClosed
 		case s.read.passed():
 			return 0, os.ErrDeadlineExceeded
+		case s.reset:
+			return 0, syscall.ECONNRESET
 		case len(s.data) > 0:
 			n := copy(p, s.data)
 			if s.data = s.data[n:]; len(s.data) == 0 {
@@ -181,9 +190,13 @@ func (c *memoryConn) Write(p []byte) (written int, err error) {
 	}
 }
 
-// Close implements net.Conn. The other side reads what was written before.
+// Close implements net.Conn. The other side reads what was written before, unless this side has not read everything: then the connection
+// is reset, as one of TCP is, and what was on its way is lost.
 func (c *memoryConn) Close() error {
 	c.in.close(&c.in.refused, &c.in.read)
+	if c.in.unread() {
+		c.out.close(&c.out.reset, &c.out.write)
+	}
 	c.out.close(&c.out.ended, &c.out.write)
 	return nil
 }
