@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/http2/client"
 )
 
@@ -25,14 +27,24 @@ type backend struct {
 	saw []string   // what the client did, in words
 }
 
-// listenByHand has script serve one connection, and returns its address, and what tells what the client did, after closing it.
-func listenByHand(t *testing.T, script func(*backend)) (address string, saw func(rt http.RoundTripper, atLeast int) []string) {
+// listenByHand has script serve one connection, and returns what makes it, and what tells what the client did, after closing it.
+func listenByHand(t *testing.T, script func(*backend)) (address connector, saw func(rt http.RoundTripper, atLeast int) []string) {
+	t.Helper()
+	l, connect := listenTCP(t)
+	return connect, serveByHand(t, l, script)
+}
+
+// listenByHandInMemory is listenByHand for a connection in memory.
+func listenByHandInMemory(t *testing.T, script func(*backend)) (address connector, saw func(rt http.RoundTripper, atLeast int) []string) {
+	t.Helper()
+	l := enginetest.Listen()
+	return l.Dial, serveByHand(t, l, script)
+}
+
+func serveByHand(t *testing.T, raw net.Listener, script func(*backend)) (saw func(rt http.RoundTripper, atLeast int) []string) {
 	t.Helper()
 	cert, _ := certificate()
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := tls.NewListener(raw, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}})
 	b := &backend{}
 	done := make(chan struct{})
 	go func() {
@@ -49,7 +61,7 @@ func listenByHand(t *testing.T, script func(*backend)) (address string, saw func
 		b.rest()
 	}()
 	t.Cleanup(func() { _ = l.Close(); <-done })
-	return l.Addr().String(), func(rt http.RoundTripper, atLeast int) []string {
+	return func(rt http.RoundTripper, atLeast int) []string {
 		for b.said() < atLeast { // to close would keep it from what waits to be sent
 			select {
 			case <-done:
@@ -139,23 +151,24 @@ func (b *backend) answer(id uint32, end bool, more ...string) {
 // caller is a client under test, with the one connection that it has.
 type caller struct {
 	name string
-	dial func(t *testing.T, address string) http.RoundTripper
+	dial func(t *testing.T, address connector) http.RoundTripper
 	late int64 // how much it may send by the window of before, once it has acknowledged a smaller one
 }
 
 // The library cuts a frame off first, and then waits to send it, maybe until after the acknowledgement.
 var callers = []caller{{library, dialLibrary, 16 << 10}, {ours, dialOurs, 0}}
 
-func dialLibrary(t *testing.T, address string) http.RoundTripper {
+func dialLibrary(t *testing.T, address connector) http.RoundTripper {
 	_, roots := certificate()
 	tr := &http.Transport{
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return address(ctx) },
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"}, ForceAttemptHTTP2: true, DisableCompression: true,
 		MaxResponseHeaderBytes: 64 << 10, ResponseHeaderTimeout: 2 * time.Second,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: time.Second, PingTimeout: time.Second},
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := tr.NewClientConn(ctx, "https", address)
+	c, err := tr.NewClientConn(ctx, "https", "example.com:443")
 	if err != nil {
 		return broken{err}
 	}
@@ -163,13 +176,17 @@ func dialLibrary(t *testing.T, address string) http.RoundTripper {
 	return c
 }
 
-func dialOurs(t *testing.T, address string) http.RoundTripper {
+func dialOurs(t *testing.T, address connector) http.RoundTripper {
 	_, roots := certificate()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	nc, err := (&tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: "example.com", NextProtos: []string{"h2"}}}).DialContext(ctx, "tcp", address)
+	raw, err := address(ctx)
 	if err != nil {
 		return broken{err}
+	}
+	nc := tls.Client(raw, &tls.Config{RootCAs: roots, ServerName: "example.com", NextProtos: []string{"h2"}})
+	if err := nc.HandshakeContext(ctx); err != nil {
+		return broken{errors.Join(err, raw.Close())}
 	}
 	const every = 50 * time.Millisecond
 	c, err := client.New(ctx, nc, client.Config{

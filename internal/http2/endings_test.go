@@ -178,16 +178,14 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 
 // A client that is told to go elsewhere finds what it began before served, and what it begins after the last call is not.
 func TestGoAwayByHand(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	release := make(chan struct{})
+	var release chan struct{}
 	handler := func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
 			<-release
 		}
 	}
-	onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, side string) {
+	onBothInTime(t, options{}, handler, func(t *testing.T, s *testServer, side string) {
+		release = make(chan struct{})
 		p := s.greet(t)
 		id := p.get("/wait")
 		p.verdict()
@@ -226,15 +224,11 @@ func TestGoAwayByHand(t *testing.T) {
 		if err := <-over; err != nil {
 			t.Error(err)
 		}
-		release = make(chan struct{})
 	})
 }
 
 func TestIdleConnectionsEnd(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	onBothSides(t, options{idle: time.Second}, waits, func(t *testing.T, s *testServer, _ string) {
+	onBothInTime(t, options{idle: 20 * time.Second}, waits, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		if got := p.verdict(); got != "served" {
 			t.Fatal(got)
@@ -257,7 +251,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 		}
 		busy := s.greet(t)
 		busy.get("/wait")
-		_ = busy.conn.SetReadDeadline(time.Now().Add(1500 * time.Millisecond)) // for longer than a connection may be idle
+		_ = busy.conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // for longer than a connection may be idle
 		for {
 			f, err := busy.event()
 			if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -69,9 +70,6 @@ func heap() int64 {
 
 // However one client floods, what it makes the server keep is bounded, and another is served at once.
 func TestFloods(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	const calm = "ENHANCE_YOUR_CALM"
 	fixed := func(kind http2.FrameType, flags http2.Flags, stream uint32, payload string) func(*peer, *bytes.Buffer) {
 		var b bytes.Buffer
@@ -151,44 +149,46 @@ func TestFloods(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for _, side := range sides {
 				t.Run(side.name, func(t *testing.T) {
-					c := &handlerCounter{}
-					s := side.start(t, options{}, c)
-					other := s.greet(t) // is there before
-					before := heap()
-					p := s.greet(t)
-					_ = p.conn.SetDeadline(time.Now().Add(patience))
-					if test.begin != nil {
-						test.begin(p)
-					}
-					var said <-chan string
-					if !test.deaf {
-						said = p.listen()
-					}
-					sent := p.flood(test.each, test.times)
-					if grown := heap() - before; grown > 24<<20 {
-						t.Errorf("%d MiB more are in use", grown>>20)
-					}
-					if got := other.verdict(); got != "served" {
-						t.Errorf("another connection is %s", got)
-					}
-					if got := s.greet(t).verdict(); got != "served" {
-						t.Errorf("a new connection is %s", got)
-					}
-					if most := c.most.Load(); most > 100 {
-						t.Errorf("%d handlers ran at one time", most)
-					}
-					if said == nil {
-						_ = p.conn.NetConn().Close()
-						return
-					}
-					if test.ends == "" || side.name != ours {
-						_ = p.conn.NetConn().Close()
-						<-said
-						return
-					}
-					if code := <-said; code != test.ends && code != "nothing" { // who goes on flooding may not get to read it
-						t.Errorf("after %d, GOAWAY said %s", sent, code)
-					}
+					synctest.Test(t, func(t *testing.T) {
+						c := &handlerCounter{}
+						s := side.startInMemory(t, options{}, c)
+						other := s.greet(t) // is there before
+						before := heap()
+						p := s.greet(t)
+						_ = p.conn.SetDeadline(time.Now().Add(patience))
+						if test.begin != nil {
+							test.begin(p)
+						}
+						var said <-chan string
+						if !test.deaf {
+							said = p.listen()
+						}
+						sent := p.flood(test.each, test.times)
+						if grown := heap() - before; grown > 24<<20 {
+							t.Errorf("%d MiB more are in use", grown>>20)
+						}
+						if got := other.verdict(); got != "served" {
+							t.Errorf("another connection is %s", got)
+						}
+						if got := s.greet(t).verdict(); got != "served" {
+							t.Errorf("a new connection is %s", got)
+						}
+						if most := c.most.Load(); most > 100 {
+							t.Errorf("%d handlers ran at one time", most)
+						}
+						if said == nil {
+							_ = p.conn.NetConn().Close()
+							return
+						}
+						if test.ends == "" || side.name != ours {
+							_ = p.conn.NetConn().Close()
+							<-said
+							return
+						}
+						if code := <-said; code != test.ends && code != "nothing" { // who goes on flooding may not get to read it
+							t.Errorf("after %d, GOAWAY said %s", sent, code)
+						}
+					})
 				})
 			}
 		})
@@ -256,18 +256,20 @@ func TestSlowClientsDoNotStay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSlow(t, http.NotFoundHandler(), 200*time.Millisecond)
-			p := s.dial(t)
-			_, _ = p.conn.Write(say(p, p.conn))
-			began := time.Now()
-			for {
-				if _, err := p.ReadFrame(); err != nil {
-					break
+			synctest.Test(t, func(t *testing.T) {
+				s := startSlow(t, http.NotFoundHandler(), time.Second)
+				p := s.dial(t)
+				_, _ = p.conn.Write(say(p, p.conn))
+				began := time.Now()
+				for {
+					if _, err := p.ReadFrame(); err != nil {
+						break
+					}
 				}
-			}
-			if took := time.Since(began); took > 20*time.Second {
-				t.Errorf("it stayed for %v", took)
-			}
+				if took := time.Since(began); took > 2*time.Second {
+					t.Errorf("it stayed for %v", took)
+				}
+			})
 		})
 	}
 }
@@ -276,27 +278,29 @@ func hello() []byte { return append([]byte(http2.ClientPreface), 0, 0, 0, 4, 0, 
 
 // A client that lets answers come, and neither reads them nor says anything, is cut off, and its handlers are set free.
 func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
-	const streams = 5
-	done := make(chan error, streams)
-	s := startSlow(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		var err error
-		for err == nil {
-			_, err = w.Write(megabyte)
+	synctest.Test(t, func(t *testing.T) {
+		const streams = 5
+		done := make(chan error, streams)
+		s := startSlow(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			var err error
+			for err == nil {
+				_, err = w.Write(megabyte)
+			}
+			done <- err
+		}), time.Second) // in which all requests must have come
+		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+		p.tell(p.WriteWindowUpdate(0, 1<<30))
+		for range streams {
+			p.get("/")
 		}
-		done <- err
-	}), time.Second) // in which all requests must have come
-	p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
-	p.tell(p.WriteWindowUpdate(0, 1<<30))
-	for range streams {
-		p.get("/")
-	}
-	for range streams {
-		select {
-		case <-done:
-		case <-time.After(patience):
-			t.Fatal("a handler is still writing")
+		for range streams {
+			select {
+			case <-done:
+			case <-time.After(patience):
+				t.Fatal("a handler is still writing")
+			}
 		}
-	}
+	})
 }
 
 // A header that is too large is answered 431, and nothing else happens. Whoever sends them one after the other has the

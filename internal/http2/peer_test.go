@@ -48,11 +48,15 @@ func (p *peer) WriteDataPadded(id uint32, end bool, data, pad []byte) error {
 // dial connects, and says nothing.
 func (s *testServer) dial(t *testing.T) *peer {
 	t.Helper()
-	conn, err := tls.Dial("tcp", s.address, s.tls)
+	raw, err := s.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.NetConn().Close() })
+	t.Cleanup(func() { _ = raw.Close() })
+	conn := tls.Client(raw, s.tls)
+	if err := conn.Handshake(); err != nil {
+		t.Fatal(err)
+	}
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	p := &peer{Framer: http2.NewFramer(conn, conn), t: t, conn: conn, next: 1}
 	p.AllowIllegalWrites = true

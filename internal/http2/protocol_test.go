@@ -26,9 +26,6 @@ func waits(w http.ResponseWriter, r *http.Request) {
 // What RFC 9113 says that a server must do about what a client must not. Where both an error of the stream and one of the
 // connection is allowed (5.4: a stream error may be treated as a connection error), both are listed.
 func TestRulesOfTheProtocol(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	const (
 		served       = "served"
 		wrong        = "GOAWAY PROTOCOL_ERROR"
@@ -241,8 +238,7 @@ func TestRulesOfTheProtocol(t *testing.T) {
 		}, []string{served}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			onBothSides(t, options{}, waits, func(t *testing.T, s *testServer, side string) {
+			onBothInTime(t, options{}, waits, func(t *testing.T, s *testServer, side string) {
 				var p *peer
 				if test.do == nil {
 					p = s.dial(t)

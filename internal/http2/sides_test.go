@@ -9,11 +9,13 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"portico.dev/internal/engine"
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/http2/server"
 )
 
@@ -26,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long anything may take before it counts as never.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // options are those of a server under test. Zero is 100 streams, 64 KiB of headers, windows of 1 MiB, and a minute for anything.
 type options struct {
@@ -52,9 +54,13 @@ func (o options) filled() options {
 // testServer is the server under test.
 type testServer struct {
 	address  string
+	connect  connector
 	tls      *tls.Config // a client's
 	shutdown func(context.Context) error
 }
+
+// connector makes a connection to a server.
+type connector func(context.Context) (net.Conn, error)
 
 // side is one of the two servers that are held to the same cases.
 type side struct {
@@ -82,7 +88,17 @@ func onBothSides(t *testing.T, o options, h http.HandlerFunc, test func(t *testi
 	}
 }
 
-// certificate is for example.com, and made once.
+// onBothInTime is onBothSides in bubbles of their own time, with connections in memory.
+func onBothInTime(t *testing.T, o options, h http.HandlerFunc, test func(t *testing.T, s *testServer, side string)) {
+	t.Helper()
+	for _, side := range sides {
+		t.Run(side.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, side.startInMemory(t, o, h), side.name) })
+		})
+	}
+}
+
+// certificate is for example.com, valid in a bubble too, and made once.
 var certificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 	s := httptest.NewUnstartedServer(nil)
 	s.StartTLS()
@@ -94,14 +110,35 @@ var certificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 
 func (s side) start(t *testing.T, o options, h http.Handler) *testServer {
 	t.Helper()
-	cert, roots := certificate()
+	l, connect := listenTCP(t)
+	return s.startOn(t, l, connect, o, h)
+}
+
+func (s side) startInMemory(t *testing.T, o options, h http.Handler) *testServer {
+	t.Helper()
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // the library's server ends a connection a second after its error
+	l := enginetest.Listen()
+	return s.startOn(t, l, l.Dial, o, h)
+}
+
+func listenTCP(t *testing.T) (net.Listener, connector) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+	}
+}
+
+func (s side) startOn(t *testing.T, l net.Listener, connect connector, o options, h http.Handler) *testServer {
+	t.Helper()
+	cert, roots := certificate()
 	config := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}}
 	return &testServer{
 		address:  l.Addr().String(),
+		connect:  connect,
 		tls:      &tls.Config{RootCAs: roots, ServerName: "example.com", NextProtos: []string{"h2"}},
 		shutdown: s.run(t, l, config, h, o.filled()),
 	}
@@ -186,7 +223,7 @@ func (s *testServer) client(t *testing.T) *http.Client {
 	}
 }
 
-// startSlow is our server that gives clients little time, for each of what it waits for.
+// startSlow is our server, in memory, that gives clients little time, for each of what it waits for.
 func startSlow(t *testing.T, h http.Handler, little time.Duration) *testServer {
 	t.Helper()
 	slow := side{ours, func(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, _ options) func(context.Context) error {
@@ -194,5 +231,5 @@ func startSlow(t *testing.T, h http.Handler, little time.Duration) *testServer {
 			Handler: h, PrefaceTimeout: little, HeaderTimeout: little, IdleTimeout: time.Minute, PingAfter: little, PingTimeout: little,
 		}))
 	}}
-	return slow.start(t, options{}, h)
+	return slow.startInMemory(t, options{}, h)
 }

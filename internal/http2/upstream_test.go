@@ -53,11 +53,8 @@ func TestWhatWasWrittenIsTheHandlersAgain(t *testing.T) {
 
 // A block that is wrong in its first frame is read to its end, since it changes the table: TestServerContinuationAfterInvalidHeader.
 func TestABlockThatIsWrongFromItsFirstFrame(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	handler := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("X-Late")) }
-	onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, side string) {
+	onBothInTime(t, options{}, handler, func(t *testing.T, s *testServer, side string) {
 		p := s.greet(t)
 		id := p.id()
 		first := append(p.encode(":method", "GET", ":scheme", "https", ":path", "/"), 0, 3, 'B', 'A', 'D', 0) // a name in capitals

@@ -147,8 +147,6 @@ func (c *memoryConn) Read(p []byte) (int, error) {
 			return 0, net.ErrClosed
 		case s.read.passed():
 			return 0, os.ErrDeadlineExceeded
-		case s.reset:
-			return 0, syscall.ECONNRESET
 		case len(s.data) > 0:
 			n := copy(p, s.data)
 			if s.data = s.data[n:]; len(s.data) == 0 {
@@ -156,6 +154,8 @@ func (c *memoryConn) Read(p []byte) (int, error) {
 			}
 			s.changed.Broadcast()
 			return n, nil
+		case s.reset:
+			return 0, syscall.ECONNRESET
 		case s.ended:
 			return 0, io.EOF
 		}
@@ -190,8 +190,8 @@ func (c *memoryConn) Write(p []byte) (written int, err error) {
 	}
 }
 
-// Close implements net.Conn. The other side reads what was written before, unless this side has not read everything: then the connection
-// is reset, as one of TCP is, and what was on its way is lost.
+// Close implements net.Conn. The other side reads what was written before, and then the end, or that the connection was reset if this
+// side has not read everything, as with TCP.
 func (c *memoryConn) Close() error {
 	c.in.close(&c.in.refused, &c.in.read)
 	if c.in.unread() {
