@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -22,9 +23,6 @@ import (
 // Whatever a backend does to a request, clients are told the same with either engine, and no address; it counts against the
 // endpoint in the same way, and is asked for as often.
 func TestA42EnginesFailInTheSameWay(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	block := func(fields ...string) []byte {
 		var b bytes.Buffer
 		e := hpack.NewEncoder(&b)
@@ -40,7 +38,7 @@ func TestA42EnginesFailInTheSameWay(t *testing.T) {
 		name string
 		say  func(f *http2.Framer, c *tls.Conn, id uint32)
 	}
-	const hangs = "the server hangs"
+	const hangs, isReset = "the server hangs", "the connection is reset before the head"
 	situations := []situation{
 		{"GOAWAY that leaves the stream out", func(f *http2.Framer, c *tls.Conn, _ uint32) {
 			_ = f.WriteGoAway(0, http2.ErrCodeNo, []byte(c.LocalAddr().String()))
@@ -51,7 +49,7 @@ func TestA42EnginesFailInTheSameWay(t *testing.T) {
 			_ = c.Close()
 		}},
 		{"the connection closes before the head", func(_ *http2.Framer, c *tls.Conn, _ uint32) { _ = c.Close() }},
-		{"the connection is reset before the head", func(_ *http2.Framer, c *tls.Conn, _ uint32) {
+		{isReset, func(_ *http2.Framer, c *tls.Conn, _ uint32) {
 			_ = c.NetConn().(*net.TCPConn).SetLinger(0)
 			_ = c.NetConn().Close()
 		}},
@@ -94,56 +92,62 @@ func TestA42EnginesFailInTheSameWay(t *testing.T) {
 	for _, s := range situations {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			t.Run(s.name+" "+method, func(t *testing.T) {
-				t.Parallel()
-				var outcomes []string
-				var failed []func() bool
-				options := transport.Options{MaxHeaderBytes: 8 << 10}
-				if s.name == hangs {
-					options.HeaderTimeout = 300 * time.Millisecond // no other is late, however busy the machine
-				}
-				for _, n := range engine.Names() {
-					options.Engine = n
-					w := newTestEnv(t, Config{}, options)
-					var asked atomic.Int64
-					address := w.raw("h2", func(c *tls.Conn) {
-						if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
-							return
-						}
-						f := http2.NewFramer(c, c)
-						f.AllowIllegalWrites = true
-						_ = f.WriteSettings()
-						_ = f.WriteSettingsAck()
-						for {
-							frame, err := f.ReadFrame()
-							if err != nil {
+				check := func(t *testing.T, env func(*testing.T, Config, transport.Options) *testEnv) {
+					var outcomes []string
+					var failed []func() bool
+					options := transport.Options{MaxHeaderBytes: 8 << 10}
+					if s.name == hangs {
+						options.HeaderTimeout = 3 * time.Second
+					}
+					for _, n := range engine.Names() {
+						options.Engine = n
+						w := env(t, Config{}, options)
+						var asked atomic.Int64
+						address := w.raw("h2", func(c *tls.Conn) {
+							if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
 								return
 							}
-							switch fr := frame.(type) {
-							case *http2.PingFrame:
-								if !fr.IsAck() {
-									_ = f.WritePing(true, fr.Data)
+							f := http2.NewFramer(c, c)
+							f.AllowIllegalWrites = true
+							_ = f.WriteSettings()
+							_ = f.WriteSettingsAck()
+							for {
+								frame, err := f.ReadFrame()
+								if err != nil {
+									return
 								}
-							case *http2.HeadersFrame:
-								asked.Add(1)
-								s.say(f, c, fr.StreamID)
+								switch fr := frame.(type) {
+								case *http2.PingFrame:
+									if !fr.IsAck() {
+										_ = f.WritePing(true, fr.Data)
+									}
+								case *http2.HeadersFrame:
+									asked.Add(1)
+									s.say(f, c, fr.StreamID)
+								}
 							}
+						})
+						b := w.backend(address)
+						a := w.do(w.client(), w.request(method, resource, strings.NewReader("{}")))
+						host, port, _ := net.SplitHostPort(address)
+						if strings.Contains(a.body, host) || strings.Contains(a.body, port) || strings.Contains(a.body, "http2:") {
+							t.Errorf("%s tells clients: %s", n, a.body)
 						}
-					})
-					b := w.backend(address)
-					a := w.do(w.client(), w.request(method, resource, strings.NewReader("{}")))
-					host, port, _ := net.SplitHostPort(address)
-					if strings.Contains(a.body, host) || strings.Contains(a.body, port) || strings.Contains(a.body, "http2:") {
-						t.Errorf("%s tells clients: %s", n, a.body)
+						failed = append(failed, func() bool { return b.Report().Endpoints[0].LastFailure != "" })
+						status := a.status(t)
+						outcomes = append(outcomes, fmt.Sprintf("%d %s %s, asked %d times", a.StatusCode, status.Reason, status.Message, asked.Load()))
 					}
-					failed = append(failed, func() bool { return b.Report().Endpoints[0].LastFailure != "" })
-					status := a.status(t)
-					outcomes = append(outcomes, fmt.Sprintf("%d %s %s, asked %d times", a.StatusCode, status.Reason, status.Message, asked.Load()))
+					// That the connection ended may be told after the request.
+					eventually(t, 30*time.Second, "it is a failure of the endpoint with both engines, or with none", func() bool { return failed[0]() == failed[1]() })
+					if outcomes[0] != outcomes[1] {
+						t.Errorf("portico: %s\nlibrary: %s", outcomes[0], outcomes[1])
+					}
 				}
-				// That the connection ended may be told after the request.
-				eventually(t, 30*time.Second, "it is a failure of the endpoint with both engines, or with none", func() bool { return failed[0]() == failed[1]() })
-				if outcomes[0] != outcomes[1] {
-					t.Errorf("portico: %s\nlibrary: %s", outcomes[0], outcomes[1])
+				if s.name == isReset {
+					check(t, newTestEnv)
+					return
 				}
+				synctest.Test(t, func(t *testing.T) { check(t, newMemoryEnv) })
 			})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -44,6 +45,7 @@ type testEnv struct {
 	logs   *observer.ObservedLogs
 	front  string
 	target Destination
+	memory map[string]*enginetest.Listener // by address; nil: sockets. Complete before the first connection
 
 	mu       sync.Mutex // guards what follows
 	user     user.Info
@@ -54,11 +56,54 @@ type testEnv struct {
 // newTestEnv starts a front door before a backend at the addresses.
 func newTestEnv(t *testing.T, config Config, options transport.Options) *testEnv {
 	t.Helper()
+	return startEnv(&testEnv{t: t}, config, options)
+}
+
+// newMemoryEnv is newTestEnv with all connections in memory, for a bubble.
+func newMemoryEnv(t *testing.T, config Config, options transport.Options) *testEnv {
+	t.Helper()
+	w := &testEnv{t: t, memory: map[string]*enginetest.Listener{}}
+	options.Tunnel = &transport.Tunnel{Network: "memory", Received: time.Now, Dial: w.connect}
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // net/http ends a connection a second after an error
+	return startEnv(w, config, options)
+}
+
+// connect connects to an address of the environment.
+func (w *testEnv) connect(ctx context.Context, address string) (net.Conn, error) {
+	if w.memory != nil {
+		return w.memory[address].Dial(ctx)
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", address)
+}
+
+// listen returns a listener and its address.
+func (w *testEnv) listen() (net.Listener, string) {
+	w.t.Helper()
+	if w.memory != nil {
+		l, address := enginetest.Listen(), fmt.Sprintf("10.0.0.%d:443", len(w.memory)+1)
+		w.memory[address] = l
+		return l, address
+	}
+	return listenTCP(w.t)
+}
+
+func listenTCP(t testing.TB) (net.Listener, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, l.Addr().String()
+}
+
+func startEnv(w *testEnv, config Config, options transport.Options) *testEnv {
+	t := w.t
+	t.Helper()
 	ca, err := pki.NewAuthority("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &testEnv{t: t, ca: ca, user: alice}
+	w.ca, w.user = ca, alice
 	core, logs := observer.New(zapcore.DebugLevel)
 	w.logs = logs
 	config.Logger = zap.New(core)
@@ -156,25 +201,26 @@ func (w *testEnv) serveProtos(h http.Handler, protos ...string) string {
 	w.t.Helper()
 	config := pki.ServerConfig(w.serving())
 	config.NextProtos = protos
-	address, stop := serveTLS(w.t, config, h)
-	w.t.Cleanup(stop)
+	l, address := w.listen()
+	w.t.Cleanup(serveTLSOn(l, config, h))
 	return address
 }
 
 // serveTLS serves until stop is called, which waits.
 func serveTLS(t testing.TB, config *tls.Config, h http.Handler) (address string, stop func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, address := listenTCP(t)
+	return address, serveTLSOn(l, config, h)
+}
+
+func serveTLSOn(l net.Listener, config *tls.Config, h http.Handler) (stop func()) {
 	p := new(http.Protocols)
 	p.SetHTTP1(true)
 	p.SetHTTP2(config.NextProtos[0] == "h2")
 	s := &http.Server{Handler: h, TLSConfig: config, Protocols: p, ErrorLog: log.New(io.Discard, "", 0)}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.ServeTLS(l, "", "") })
-	return l.Addr().String(), func() { _ = s.Close(); wg.Wait() }
+	return func() { _ = s.Close(); wg.Wait() }
 }
 
 // raw is a TLS server whose connections are handled by hand, and closed when handle returns or the test ends.
@@ -182,10 +228,7 @@ func (w *testEnv) raw(proto string, handle func(*tls.Conn)) string {
 	w.t.Helper()
 	config := pki.ServerConfig(w.serving())
 	config.NextProtos = []string{proto}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	l, address := w.listen()
 	var wg sync.WaitGroup
 	stop, cancel := context.WithCancel(context.Background())
 	wg.Go(func() {
@@ -205,7 +248,7 @@ func (w *testEnv) raw(proto string, handle func(*tls.Conn)) string {
 		}
 	})
 	w.t.Cleanup(func() { _ = l.Close(); cancel(); wg.Wait() })
-	return l.Addr().String()
+	return address
 }
 
 // client is a client of the front door.
@@ -215,7 +258,8 @@ func (w *testEnv) client(protos ...string) *http.Client {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	t := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: len(protos) == 0, DisableCompression: true}
+	dial := func(ctx context.Context, _, address string) (net.Conn, error) { return w.connect(ctx, address) }
+	t := &http.Transport{DialContext: dial, TLSClientConfig: config, ForceAttemptHTTP2: len(protos) == 0, DisableCompression: true}
 	w.t.Cleanup(t.CloseIdleConnections)
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
