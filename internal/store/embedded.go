@@ -327,6 +327,9 @@ func (m *runningMember) hasFailed() bool {
 // startMember returns when a member has been elected, has failed, or ctx has ended, within startTimeout. It logs its
 // progress. The member is nil when there is nothing to stop.
 func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
+	if err := repairLog(filepath.Join(s.cfg.DataDir, memberDir, "wal"), s.log); err != nil {
+		return nil, err
+	}
 	m := &runningMember{failure: newFailure()}
 	config := embeddedConfig(s.cfg)
 	config.Logger = m.failure.logger(config.Logger)
