@@ -40,10 +40,10 @@ func leaveKey(t *testing.T, s *Store, name string) {
 
 // A dead replica is replaced before its lease ends, whether it led or not; one that answers, or cannot be asked, is not.
 func TestDeadReplicasAreRemoved(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	s, _ := run(t, Config{DataDir: t.TempDir()})
+	inBubble(t, testDeadReplicasAreRemoved)
+}
+
+func testDeadReplicasAreRemoved(t *testing.T, s *Store) {
 	p := &presences{of: map[string]Presence{"leader": Present, "renews": Gone}}
 	leaveKey(t, s, "leader")
 	join := func(name string) *Replicas {

@@ -104,6 +104,7 @@ func eventually(t *testing.T, what string, try func() error) {
 // A disk that fills up is seen before etcd meets it: what would fill it further is refused, what is read or makes room is
 // not, and writes go on when there is room again.
 func TestWritesAreRefusedWhileTheDiskIsFull(t *testing.T) {
+	t.Parallel()
 	var free atomic.Int64
 	free.Store(10 * diskResume)
 	s, err := New(Config{DataDir: t.TempDir()})
@@ -187,6 +188,7 @@ func TestWritesAreRefusedWhileTheDiskIsFull(t *testing.T) {
 // The disk fills up faster than anybody can see: etcd cannot write and calls that the end of its process. It is restarted
 // inside of ours, nothing that was acknowledged is lost, and watches miss nothing.
 func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -324,6 +326,7 @@ func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 
 // A start needs room of its own; on a disk that is full or nearly so it ends all the same, with what is stored in reach.
 func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -386,6 +389,7 @@ func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
 // A write that failed on a full disk leaves an incomplete record at the end of the log. The next start removes it, although the
 // disk has no room for the copy that etcd's own repair makes first.
 func TestIncompleteRecordIsRemovedOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

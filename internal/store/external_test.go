@@ -81,6 +81,7 @@ func freeAddress(t *testing.T) string {
 }
 
 func TestAnExternalEtcd(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -112,14 +113,25 @@ func TestAnExternalEtcd(t *testing.T) {
 		}
 	})
 	t.Run("does not let a stranger in", func(t *testing.T) {
-		s, err := New(otherCA)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		var dialled atomic.Int32
+		through := otherCA
+		through.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			if dialled.Add(1) == 3 { // so that those before were refused
+				cancel()
+			}
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+		s, err := New(through)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		defer cancel()
 		if err := s.Run(ctx); err != nil {
 			t.Fatal(err)
+		}
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			t.Errorf("dialled %d times in a minute, want 3", dialled.Load())
 		}
 		select {
 		case <-s.Ready():

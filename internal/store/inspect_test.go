@@ -100,6 +100,7 @@ func (f files) copyTo(t *testing.T, to files, names ...func(files) string) {
 // A directory that etcd cannot start from is a line that says which file is wrong and what to do; etcd itself panics, or
 // waits for ever.
 func TestDamagedFilesAreNamed(t *testing.T) {
+	t.Parallel()
 	truncate := func(name func(files) string, size int64) func(*testing.T, files) {
 		return func(t *testing.T, f files) {
 			if err := os.Truncate(name(f), size); err != nil {
@@ -241,6 +242,7 @@ func listing(t *testing.T, f files) string {
 
 // What a write that was cut short left at the end of the log was not acknowledged, and does not hold up a start.
 func TestATornEndOfTheLogIsCutOff(t *testing.T) {
+	t.Parallel()
 	f := used(t, "value of one", "value of two")
 	data, err := os.ReadFile(f.segment())
 	at := strings.LastIndex(string(data), "value of two")
@@ -294,6 +296,7 @@ func TestADamagedSnapshotFileIsNotRead(t *testing.T) {
 
 // An election that nobody can win ends the start, whatever the reason.
 func TestAStartEndsWhenNobodyIsElected(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -334,6 +337,7 @@ func writeNewLog(t *testing.T, f files, entries ...*raftpb.Entry) {
 
 // A first start that was cut short, by this version or by one before, is begun anew.
 func TestAHalfMadeMemberIsBegunAnew(t *testing.T) {
+	t.Parallel()
 	write := func(t *testing.T, name string, data []byte) {
 		t.Helper()
 		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, data, 0o600)); err != nil {

@@ -39,6 +39,7 @@ func asFlagsMakeIt(cfg Config) *embed.Config {
 
 // What is not ours to decide is what etcd's own program would do: its defaults are read from a server that it started.
 func TestAMemberIsAsEtcdWouldMakeIt(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -92,6 +93,7 @@ func compare(t *testing.T, state string, ours, theirs config.ServerConfig) {
 
 // A directory goes back and forth between etcd's own program and us.
 func TestADirectoryThatEtcdMade(t *testing.T) {
+	t.Parallel()
 	cfg := Config{DataDir: t.TempDir()}
 	for _, value := range []string{"one", "two"} {
 		server, err := embed.StartEtcd(asFlagsMakeIt(Config{DataDir: cfg.DataDir, QuotaBytes: DefaultQuotaBytes, Logger: zap.NewNop()}))
@@ -150,6 +152,7 @@ func TestASocketIsPrivateFromTheStart(t *testing.T) {
 
 // A watch of somebody at the socket does not hold us up.
 func TestAWatchAtTheSocketEnds(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

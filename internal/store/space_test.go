@@ -38,6 +38,7 @@ func compact(t *testing.T, s *Store) {
 }
 
 func TestAFullStore(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	const quota = 8 << 20
 	s, stop := run(t, Config{DataDir: dir, QuotaBytes: 32 * quota})

@@ -126,6 +126,7 @@ func (s *snapshotted) await(what string, is func() bool) {
 
 // A store that starts without etcd answers from the snapshot what is in it, and goes over to etcd when that is back.
 func TestStartingFromASnapshot(t *testing.T) {
+	t.Parallel()
 	s := newSnapshotted(t)
 	s.save(map[string]string{
 		aRole: "role", "/registry/services/specs/default/notes": "service", "/registry/services/endpoints/default/notes": "not in it",
@@ -347,6 +348,7 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 
 // A start that has no snapshot, or refuses the one it has, waits for etcd.
 func TestAStartThatRefusesItsSnapshot(t *testing.T) {
+	t.Parallel()
 	s := newSnapshotted(t)
 	s.save(map[string]string{aRole: "role"})
 	s.stopEtcd()

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -19,6 +20,10 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv(smallDisk) != "" {
 		os.Exit(m.Run()) // what a member leaves that failed is not to be called a leak
+	}
+	// The parallel tests wait for members of etcd more than they compute. The command line overrides this.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
