@@ -181,6 +181,7 @@ func (s *crdServer) defineAnother(t *testing.T, n int) time.Duration {
 }
 
 func TestCustomResources(t *testing.T) {
+	t.Parallel()
 	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
 	begun := time.Now()

@@ -260,6 +260,7 @@ func TestABuiltInGroupVersionIsNotGivenAway(t *testing.T) {
 }
 
 func TestDefinitionsAreServedAgainAfterARestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	t.Run("first life", func(t *testing.T) {
 		s := crdServerOver(t, startIn(t, dir))

@@ -140,6 +140,7 @@ func manyOfEach(t *testing.T, s *crdServer, n int) {
 
 // Whatever form and part of a list is asked for, and however often, it is byte for byte the library's.
 func TestListsAreThoseOfTheLibrary(t *testing.T) {
+	t.Parallel()
 	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
 	s.define(t, withSecondVersion(t))
@@ -215,6 +216,7 @@ func TestListsAreThoseOfTheLibrary(t *testing.T) {
 
 // What is kept of an object is not used for what replaced it.
 func TestAListHasWhatWasWrittenLast(t *testing.T) {
+	t.Parallel()
 	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
 	s.define(t, boats)
@@ -257,6 +259,7 @@ func (s *auditSink) ProcessEvents(events ...*auditinternal.Event) bool {
 
 // The audit log gets the whole answer where the policy says so.
 func TestTheAuditLogHasWholeLists(t *testing.T) {
+	t.Parallel()
 	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
 	s.define(t, boats)
@@ -281,6 +284,7 @@ func TestTheAuditLogHasWholeLists(t *testing.T) {
 
 // A definition that changes changes what its objects look like, although nobody wrote them.
 func TestAListFollowsTheDefinition(t *testing.T) {
+	t.Parallel()
 	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
 	crd := s.define(t, boats)

@@ -551,6 +551,7 @@ func (s stamp) Admit(ctx context.Context, a library.Attributes, _ library.Object
 // it goes and comes. Nothing is ever there while the namespace is not, and nothing that was let in before a namespace was
 // made is ever in it.
 func TestWritersNeverReachTheNextNamespace(t *testing.T) {
+	t.Parallel()
 	clock := &ticks{next: make(chan struct{})}
 	held := gated(stamp{clock, func() int64 { return rand.Int64N(7) }})
 	one := start(t, held)
@@ -689,6 +690,7 @@ func stampIn(value []byte) (int64, error) {
 
 // Somebody changes the labels of a namespace all the time, as fast as they can: creates in it succeed.
 func TestCreatesInANamespaceThatChangesAllTheTime(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
@@ -816,6 +818,7 @@ func (k *busyKV) Txn(ctx context.Context) clientv3.Txn {
 
 // A create does not try for ever, and says truly that nothing was stored.
 func TestACreateWhoseNamespaceIsWrittenEachTime(t *testing.T) {
+	t.Parallel()
 	kv := &busyKV{}
 	h := start(t, func(c *Config) {
 		client := c.Store.Client()

@@ -104,6 +104,7 @@ func (h *host) putAll(t *testing.T, text string) {
 }
 
 func TestPolicies(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -179,6 +180,7 @@ spec: {policyName: every-subresource, validationActions: [Deny]}
 
 // C3: what a policy forbids cannot be done by way of a subresource that writes the same object.
 func TestC3PoliciesSeeEverySubresource(t *testing.T) {
+	t.Parallel()
 	h := startHost(t)
 	ctx := within(t)
 	h.put(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: ns, name: one}}")
@@ -261,6 +263,7 @@ spec: {policyName: audited, validationActions: [Audit]}
 
 // What policies, webhooks and the security of pods have to say is in the audit event of the request.
 func TestAuditAnnotations(t *testing.T) {
+	t.Parallel()
 	h := startHost(t)
 	h.putAll(t, auditedPolicies)
 	h.put(t, hook(mutating, "audit", fmt.Sprintf(byURL, "/label")))

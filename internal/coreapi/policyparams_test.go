@@ -159,6 +159,7 @@ func bindingResource(kind string) schema.GroupVersionResource {
 
 // C3: whoever may write policies and nothing else would read every Secret, were he not asked for the right to.
 func TestC3PolicyAuthorsNeedTheRightToReadParams(t *testing.T) {
+	t.Parallel()
 	h := startPolicyHost(t, roleTable{
 		cluster: map[string][]rbacv1.PolicyRule{
 			"author": rights("get", "", "configmaps"), "reader": rights("get", "", "secrets"), "lister": rights("list", "", "secrets"),
@@ -285,6 +286,7 @@ func TestC3PolicyAuthorsNeedTheRightToReadParams(t *testing.T) {
 }
 
 func TestC3BindingAuthorsNeedTheRightToReadParams(t *testing.T) {
+	t.Parallel()
 	h := startPolicyHost(t, roleTable{
 		cluster: map[string][]rbacv1.PolicyRule{
 			"author": rights("get", "", "configmaps"), "reader": rights("get", "", "secrets"), "lister": rights("list", "", "secrets"),

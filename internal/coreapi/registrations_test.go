@@ -35,6 +35,7 @@ func (r registrars) ConditionsAwareAuthorize(ctx context.Context, a authorizer.A
 }
 
 func TestABackendForWhatIsServedHereTakesARightOfItsOwn(t *testing.T) {
+	t.Parallel()
 	s := crdServerOver(t, start(t, func(c *Config) { c.Authorizer = registrars{} }))
 	s.define(t, boats)
 	as := func(u user.Info) typedregistration.APIServiceInterface {

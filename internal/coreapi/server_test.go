@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -34,6 +35,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// The parallel tests wait for servers more than they compute. The command line overrides this.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m,
 		// A read that waits for a version leaves a timer behind, for three seconds.
 		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),

@@ -116,6 +116,7 @@ func held(s *corev1.Service) []string {
 // clients that leave early. No two ever have the same thing, and when all is quiet what is claimed is what there is, but
 // for what early leavers have left, which repair takes away.
 func TestTwoServersNeverGiveOneAddressTwice(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -105,6 +105,7 @@ func (h *holdingWebhook) create(t *testing.T, client kubernetes.Interface, s *co
 // A replica that ends, or seems to, after it claimed an address and a port and before it stored the Service: both are free
 // for others after one look, and its own write fails if it goes on after all. What a living replica has claimed stays.
 func TestAReplicaThatEndsBeforeItsServiceIsStored(t *testing.T) {
+	t.Parallel()
 	one := start(t, narrow, everyPlugin, func(c *Config) { c.Replica = "one" })
 	two := one.second(t, func(c *Config) { c.Replica = "two" })
 	client := two.typed(t, admin)

@@ -130,6 +130,7 @@ func TestWatchFromAVersionMissesNothing(t *testing.T) {
 }
 
 func TestWatchEndsWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	w, err := h.typed(t, admin).CoreV1().ConfigMaps("").Watch(within(t), metav1.ListOptions{TimeoutSeconds: new(int64(1))})
 	if err != nil {
@@ -143,6 +144,7 @@ func TestWatchEndsWhenItsTimeIsOver(t *testing.T) {
 }
 
 func TestInformersSync(t *testing.T) {
+	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")

@@ -25,31 +25,34 @@ func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
 			continue
 		}
 		seen[reflect.TypeOf(kind)] = true
-		filler := randfill.NewWithSeed(7).NilChance(0.4).NumElements(0, 3).MaxDepth(12).Funcs(
-			func(tm *metav1.Time, c randfill.Continue) { *tm = metav1.Unix(c.Int63n(1<<32), 0) },
-			func(tm *metav1.MicroTime, c randfill.Continue) {
-				*tm = metav1.NewMicroTime(metav1.Unix(c.Int63n(1<<32), 0).Time)
-			},
-			func(q *resource.Quantity, c randfill.Continue) {
-				*q = *resource.NewMilliQuantity(c.Int63n(1<<32), resource.DecimalSI)
-			},
-			func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawBytes([]byte("{}")) },
-			func(raw *runtime.RawExtension, _ randfill.Continue) { raw.Raw = []byte("{}") },
-		)
-		for range 60 {
-			obj, old := kind.DeepCopyObject(), kind.DeepCopyObject()
-			filler.Fill(obj)
-			filler.Fill(old)
-			for _, defaulted := range []bool{false, true} {
-				if defaulted {
-					scheme.Default(obj)
-					scheme.Default(old)
+		t.Run(reflect.TypeOf(kind).String(), func(t *testing.T) {
+			t.Parallel()
+			filler := randfill.NewWithSeed(7).NilChance(0.4).NumElements(0, 3).MaxDepth(12).Funcs(
+				func(tm *metav1.Time, c randfill.Continue) { *tm = metav1.Unix(c.Int63n(1<<32), 0) },
+				func(tm *metav1.MicroTime, c randfill.Continue) {
+					*tm = metav1.NewMicroTime(metav1.Unix(c.Int63n(1<<32), 0).Time)
+				},
+				func(q *resource.Quantity, c randfill.Continue) {
+					*q = *resource.NewMilliQuantity(c.Int63n(1<<32), resource.DecimalSI)
+				},
+				func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawBytes([]byte("{}")) },
+				func(raw *runtime.RawExtension, _ randfill.Continue) { raw.Raw = []byte("{}") },
+			)
+			for range 60 {
+				obj, old := kind.DeepCopyObject(), kind.DeepCopyObject()
+				filler.Fill(obj)
+				filler.Fill(old)
+				for _, defaulted := range []bool{false, true} {
+					if defaulted {
+						scheme.Default(obj)
+						scheme.Default(old)
+					}
+					kindtest.CreateErrors(obj)
+					kindtest.UpdateErrors(obj, old)
+					kindtest.StatusErrors(obj, old)
+					kindtest.Warnings(obj)
 				}
-				kindtest.CreateErrors(obj)
-				kindtest.UpdateErrors(obj, old)
-				kindtest.StatusErrors(obj, old)
-				kindtest.Warnings(obj)
 			}
-		}
+		})
 	}
 }

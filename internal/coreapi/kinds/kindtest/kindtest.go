@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -92,9 +93,12 @@ func Changes[T runtime.Object](t *testing.T, stored T, cases map[string]Change[T
 	}
 }
 
+// groups are all groups, which take longer to make than most objects to judge.
+var groups = sync.OnceValue(cluster.All)
+
 // resourceOf finds the descriptor of the kind of obj.
 func resourceOf(obj runtime.Object) (registry.Resource, bool) {
-	for _, g := range cluster.All() {
+	for _, g := range groups() {
 		for _, r := range g.Resources {
 			if reflect.TypeOf(r.Object) == reflect.TypeOf(obj) {
 				return r, true
@@ -139,7 +143,7 @@ func StrategyOf(t *testing.T, obj runtime.Object) registry.Strategy {
 
 // RegisterDefaults gives scheme the defaults of every kind, and of what a group-version adds to the scheme on its own.
 func RegisterDefaults(scheme *runtime.Scheme) {
-	for _, g := range cluster.All() {
+	for _, g := range groups() {
 		if g.Version == autoscalingv1.SchemeGroupVersion {
 			if err := g.Register(scheme); err != nil {
 				panic(err)
