@@ -138,6 +138,7 @@ func TestAWatchThatIsOfferedAndNotThere(t *testing.T) {
 }
 
 func TestSlowDiscoveryIsNotANetworkFault(t *testing.T) {
+	t.Parallel()
 	w := newTestCluster(t)
 	discovery := w.server.discovery
 	w.server.discovery = func(out http.ResponseWriter, r *http.Request) {

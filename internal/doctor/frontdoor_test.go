@@ -139,6 +139,7 @@ func TestNothingToExamine(t *testing.T) {
 
 // Where the API server stands closer to the pods, what it was refused counts, not that packets from here are dropped.
 func TestRefusedAsTheAPIServerSeesIt(t *testing.T) {
+	t.Parallel()
 	w := newTestCluster(t)
 	w.slice.Ports[0].Port = new(fullPort(t))
 	w.cfg.DialTimeout = 300 * time.Millisecond
