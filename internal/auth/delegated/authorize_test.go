@@ -155,6 +155,7 @@ func TestRequestsThatNeedTheSameAnswerAskOnce(t *testing.T) {
 }
 
 func TestFrontDoorThatCannotAnswer(t *testing.T) {
+	t.Parallel()
 	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "get", Resource: "foos"}
 	tests := []struct {
 		name     string
@@ -169,6 +170,7 @@ func TestFrontDoorThatCannotAnswer(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			f := openFrontDoor(t, newAuthorities(t).published())
 			f.access = func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
 				return authorizationv1.SubjectAccessReviewStatus{Allowed: true}

@@ -13,6 +13,7 @@ import (
 )
 
 func TestStart(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -53,6 +54,7 @@ func TestStart(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			f := openFrontDoor(t, tt.data)
 			f.refuse = func(*http.Request) int { return tt.code }
 			if tt.wantErr == "" {
@@ -79,6 +81,7 @@ func TestStart(t *testing.T) {
 
 // What a front door said is told, and not that the time was over when it was asked once more.
 func TestLastAnswerIsReported(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -100,6 +103,7 @@ func TestLastAnswerIsReported(t *testing.T) {
 }
 
 func TestFrontDoorThatIsStillStarting(t *testing.T) {
+	t.Parallel()
 	f := openFrontDoor(t, nil)
 	published := make(chan struct{})
 	go func() {
@@ -158,6 +162,7 @@ func TestChangesAreFollowed(t *testing.T) {
 }
 
 func TestWithoutTheRightToWatch(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

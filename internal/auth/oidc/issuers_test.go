@@ -166,6 +166,7 @@ func TestIssuersInTrouble(t *testing.T) {
 }
 
 func TestConfigurationIsFollowed(t *testing.T) {
+	t.Parallel()
 	first, second := serve(t, alive), serve(t, alive)
 	file := filepath.Join(t.TempDir(), "authentication.yaml")
 	write(t, file, configuration(first))
