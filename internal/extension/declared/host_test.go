@@ -171,6 +171,7 @@ const (
 )
 
 func TestAnUnchangedInformerSyncsAndSeesChanges(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -224,6 +225,7 @@ func TestAnUnchangedInformerSyncsAndSeesChanges(t *testing.T) {
 }
 
 func TestFormsOfADeclaredResource(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, `[{"id": "a", "team": "x", "depth": 1}, {"id": "b", "team": "y", "depth": 5}]`)
 	file := filepath.Join(t.TempDir(), "queues.yaml")
 	write(t, file, b.definition(""))
@@ -268,6 +270,7 @@ func TestFormsOfADeclaredResource(t *testing.T) {
 }
 
 func TestTheLastGoodAnswerIsServedWithItsAge(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -325,6 +328,7 @@ func TestASourceThatHasNeverAnswered(t *testing.T) {
 }
 
 func TestFilesAreFollowed(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t, `[{"id": "a", "depth": 1}]`)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "queues.yaml")

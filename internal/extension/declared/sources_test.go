@@ -194,6 +194,7 @@ func TestExec(t *testing.T) {
 }
 
 func TestExecKillsTheWholeGroup(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
 	e := script(t, "sleep 1000 & echo $! > "+file+"; wait")
 	e.Timeout = 3 * time.Second // in which a busy machine starts a shell

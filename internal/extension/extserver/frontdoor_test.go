@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -26,7 +27,13 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The parallel tests wait more than they compute. The command line overrides this.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // frontDoor is a small real front door: TLS, the trust ConfigMap, reviews, a Node, and objects that are applied to it.
 type frontDoor struct {

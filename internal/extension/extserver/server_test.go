@@ -53,6 +53,7 @@ func (s *running) awaitMetrics(c *http.Client) {
 }
 
 func TestNodeMetrics(t *testing.T) {
+	t.Parallel()
 	f := newFrontDoor(t)
 	var s *running
 	var proxy *http.Client
@@ -111,6 +112,7 @@ func TestNodeMetrics(t *testing.T) {
 
 // TestProtobuf reads both versions with the generated code of the real types, as kubectl top does.
 func TestProtobuf(t *testing.T) {
+	t.Parallel()
 	f := newFrontDoor(t)
 	s := f.start(nil)
 	proxy := s.client(f.frontProxies, frontProxyLeaf)
@@ -138,6 +140,7 @@ func TestProtobuf(t *testing.T) {
 }
 
 func TestTableIsMetricsServers(t *testing.T) {
+	t.Parallel()
 	f := newFrontDoor(t)
 	s := f.start(nil)
 	proxy := s.client(f.frontProxies, frontProxyLeaf)
@@ -292,6 +295,7 @@ func TestRegistration(t *testing.T) {
 }
 
 func TestStartsThatCannotWork(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -311,6 +315,7 @@ func TestStartsThatCannotWork(t *testing.T) {
 		{"loopback address to advertise", func(_ *frontDoor, o *Options) { o.AdvertiseAddresses = []string{"127.0.0.1"} }, "loopback"},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
+			t.Parallel()
 			f := newFrontDoor(t)
 			client, err := LoadClient(f.kubeconfig())
 			must(t, err)

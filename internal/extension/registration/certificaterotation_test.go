@@ -128,6 +128,7 @@ func due(t *testing.T) state {
 // Real sockets, real time: clients that know only the published bundle ask all the while, on new and on kept
 // connections, and hear of new bundles late.
 func TestClientsSeeNoFailureWhileTheAuthorityIsReplaced(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

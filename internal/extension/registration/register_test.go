@@ -3,6 +3,7 @@ package registration
 import (
 	"context"
 	"errors"
+	"flag"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -23,7 +24,13 @@ import (
 	"portico.dev/internal/apiclient"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The parallel tests wait more than they compute. The command line overrides this.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func registration() Registration {
 	return Registration{Namespace: "kube-system", Service: "metrics", ExternalName: "localhost", Port: 4443, CABundle: []byte("PEM"),
@@ -86,6 +93,7 @@ func TestValidate(t *testing.T) {
 }
 
 func TestFrontDoorThatIsAwayIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
