@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -31,6 +32,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	// The parallel tests wait more than they compute. The command line overrides this.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -132,8 +137,10 @@ func TestRefusedConnectionsAndTheSamePortAfterwards(t *testing.T) {
 }
 
 func TestSilence(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]Fault{"blackhole": Blackhole, "hang": Hang} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			f := start(t, true)
 			f.get(widgets)
 			f.runFault(fault)
@@ -184,6 +191,7 @@ func TestAProcessOfItsOwn(t *testing.T) {
 
 // A partition is between the server and one of its clients, on connections of before as on new ones.
 func TestAPartition(t *testing.T) {
+	t.Parallel()
 	f := start(t, true)
 	authority, err := pki.NewAuthority("front proxies")
 	if err != nil {
@@ -235,6 +243,7 @@ func TestABlackholeLetsConnectionsBeMade(t *testing.T) {
 }
 
 func TestASlowDripStartsAndDoesNotEnd(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -366,6 +375,7 @@ func TestStorage(t *testing.T) {
 
 // Informers of today begin with a watch that asks for what there is, and wait for the bookmark behind it.
 func TestAWatchWithInitialEvents(t *testing.T) {
+	t.Parallel()
 	f := start(t, true)
 	if _, err := f.server.store.create(object{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}}); err != nil {
 		t.Fatal(err)
