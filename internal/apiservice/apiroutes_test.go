@@ -189,6 +189,7 @@ spec:
 `
 
 func TestEachBackendOfAnAPIRouteHasAVerdictOfItsOwn(t *testing.T) {
+	t.Parallel()
 	var routes *apiRoutes
 	h := open(t, nil, withAPIRoutes(t, &routes))
 	own, other := h.serve("own"), h.serve("other")
@@ -231,6 +232,7 @@ func TestEachBackendOfAnAPIRouteHasAVerdictOfItsOwn(t *testing.T) {
 }
 
 func TestAnAPIRouteIsNoOutageOfItsAPIService(t *testing.T) {
+	t.Parallel()
 	var routes *apiRoutes
 	h := open(t, nil, withAPIRoutes(t, &routes))
 	own := h.serve("own")

@@ -150,6 +150,7 @@ func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
 }
 
 func TestAHungBackendDelaysNobody(t *testing.T) {
+	t.Parallel()
 	for try := 1; ; try++ { // on a busy machine anything takes long now and then, and what waits for others does so each time
 		others, ready := besideAHungBackend(t)
 		if others <= probeTimeout && ready <= firstProbeTime+probeTimeout {
@@ -218,6 +219,7 @@ func TestGroupVersionsOfOneBackendShareItsMonitor(t *testing.T) {
 }
 
 func TestEndpointsComeAndGo(t *testing.T) {
+	t.Parallel()
 	h := newEnv(t, nil)
 	b := h.serve("server")
 	s := service(corev1.ServiceTypeClusterIP, "10.0.0.1", corev1.ServicePort{Name: "https", Port: 443})
@@ -390,6 +392,7 @@ func TestAUsersOwnAPIServiceForALocalGroupVersionStands(t *testing.T) {
 // However a backend took a local group-version over, and however it gives it back: the registration is as it was, at once, and
 // is so at another front door that starts after it.
 func TestALocalGroupVersionIsRestoredAfterABackend(t *testing.T) {
+	t.Parallel()
 	crd := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
@@ -521,6 +524,7 @@ func TestAConflictIsTriedAgain(t *testing.T) {
 }
 
 func TestAForeignStatusIsReverted(t *testing.T) {
+	t.Parallel()
 	h := open(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))

@@ -152,6 +152,7 @@ func TestADebtThatChangesDuringTheVerdict(t *testing.T) {
 
 // Somebody who waits for a backend does not wait until its turn in the rounds comes.
 func TestProbeSoon(t *testing.T) {
+	t.Parallel()
 	h := newEnv(t, []runtime.Object{external("server")})
 	b := h.serve("server")
 	h.add(h.remote("example.com", "v1", "server", b.port()))

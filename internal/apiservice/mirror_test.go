@@ -186,6 +186,7 @@ func (h *env) resolved() []transport.Endpoint {
 }
 
 func TestHandWrittenEndpointsComeAndGo(t *testing.T) {
+	t.Parallel()
 	h := open(t, nil)
 	b := h.serve("server")
 	h.addServiceWithEndpoints(b.port(), "127.0.0.1")
@@ -231,6 +232,7 @@ func TestDeletedEndpointsAreNotUsed(t *testing.T) {
 
 // Users who may edit a namespace may write Endpoints, so that the addresses in them are not trusted (CVE-2021-25740).
 func TestAForbiddenAddressOfEndpointsIsReported(t *testing.T) {
+	t.Parallel()
 	for _, address := range []string{"169.254.169.254", "127.0.0.1", "::1"} {
 		t.Run(address, func(t *testing.T) {
 			h := open(t, nil, func(_ *env, _ *Config, o *transport.Options) { o.AllowLoopback = false })

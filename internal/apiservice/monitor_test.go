@@ -395,6 +395,7 @@ func connected(h *env, _ *Config, o *transport.Options) {
 }
 
 func TestAnIdleBackendThatGoesIsNoticedWithoutARequest(t *testing.T) {
+	t.Parallel()
 	h := open(t, nil, connected)
 	b := h.serve("server")
 	h.add(external("server"))

@@ -107,6 +107,7 @@ func TestProbeReadsLittleAndLeavesTheConnectionUsable(t *testing.T) {
 }
 
 func TestProbeDoesNotWaitForABodyThatNeverEnds(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	rt := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)

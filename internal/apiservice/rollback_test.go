@@ -48,6 +48,7 @@ func (r *apiRoutes) rolledBack(name string) *metav1.Condition {
 }
 
 func TestARollbackHoldsUntilTheSpecChanges(t *testing.T) {
+	t.Parallel()
 	var routes *apiRoutes
 	h := open(t, nil, withAPIRoutes(t, &routes), func(h *env, cfg *Config, _ *transport.Options) {
 		cfg.Events = h.core.CoreV1().Events(metav1.NamespaceDefault)
