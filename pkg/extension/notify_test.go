@@ -31,6 +31,7 @@ func tellingDefinition() extension.Definition[Queue] {
 }
 
 func TestWatchesOfANotifierAreImmediate(t *testing.T) {
+	t.Parallel()
 	q := &tellingQueues{}
 	q.set(queue("team-a", "orders", 3))
 	s := start(t, nil, extension.Of(tellingDefinition(), q))
@@ -47,6 +48,7 @@ func TestWatchesOfANotifierAreImmediate(t *testing.T) {
 }
 
 func TestANotifierIsWatchableWithoutAPollInterval(t *testing.T) {
+	t.Parallel()
 	d := tellingDefinition()
 	d.PollInterval = 0
 	q := &tellingQueues{}
@@ -58,6 +60,7 @@ func TestANotifierIsWatchableWithoutAPollInterval(t *testing.T) {
 }
 
 func TestWatchersShareTheListAfterANotice(t *testing.T) {
+	t.Parallel()
 	q := &tellingQueues{}
 	s := start(t, nil, extension.Of(tellingDefinition(), q))
 	var all []*watching
@@ -78,6 +81,7 @@ func TestWatchersShareTheListAfterANotice(t *testing.T) {
 
 // A change in the middle of a list is not lost, and a source that fails after it has told of a change is asked again.
 func TestNothingThatANotifierTellsIsLost(t *testing.T) {
+	t.Parallel()
 	q := &tellingQueues{}
 	s := start(t, nil, extension.Of(tellingDefinition(), q))
 	w := s.watch(streaming)
@@ -113,6 +117,7 @@ func TestNothingThatANotifierTellsIsLost(t *testing.T) {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	store := extension.NewStore[Queue]()
 	store.Set(queue("team-a", "orders", 3))
 	d := queueDefinition()

@@ -86,6 +86,7 @@ func TestAPageIsForWhomItWasMade(t *testing.T) {
 }
 
 func TestAWatchTellsOnlyWhatItsCallerMaySee(t *testing.T) {
+	t.Parallel()
 	p := inProjects(3)
 	s := start(t, nil, extension.Of(projectDefinition(), p))
 	const streamed = projectsPath + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"

@@ -98,6 +98,7 @@ func version(t *testing.T, text string) uint64 {
 const streaming = queuesPath + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 
 func TestWatchList(t *testing.T) {
+	t.Parallel()
 	q := twoQueues()
 	s := start(t, nil, extension.Of(queueDefinition(), q))
 	w := s.watch(streaming)
@@ -131,6 +132,7 @@ func TestWatchList(t *testing.T) {
 }
 
 func TestWatchSelectsAndTranslatesTransitions(t *testing.T) {
+	t.Parallel()
 	q := twoQueues()
 	s := start(t, nil, extension.Of(queueDefinition(), q))
 	w := s.watch(streaming + "&labelSelector=tier%3Dfast")
@@ -188,6 +190,7 @@ func TestWatchRefusals(t *testing.T) {
 }
 
 func TestWatchAsTable(t *testing.T) {
+	t.Parallel()
 	q := twoQueues()
 	s := start(t, nil, extension.Of(queueDefinition(), q))
 	w := s.watch(streaming, tableAccept)
@@ -204,6 +207,7 @@ func TestWatchAsTable(t *testing.T) {
 }
 
 func TestWatchOfMetadataInProtobuf(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 	w := s.watch(streaming, "Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	frames := bufio.NewReader(w.response.Body)
@@ -220,6 +224,7 @@ func TestWatchOfMetadataInProtobuf(t *testing.T) {
 }
 
 func TestWatchersShareOnePoll(t *testing.T) {
+	t.Parallel()
 	q := twoQueues()
 	definition := queueDefinition()
 	definition.PollInterval = 200 * time.Millisecond
@@ -243,6 +248,7 @@ func TestWatchersShareOnePoll(t *testing.T) {
 }
 
 func TestWatchSurvivesAFailingSource(t *testing.T) {
+	t.Parallel()
 	q := twoQueues()
 	s := start(t, nil, extension.Of(queueDefinition(), q))
 	w := s.watch(streaming)
@@ -276,6 +282,7 @@ func (personal) List(_ context.Context, q extension.Query) ([]Queue, error) {
 }
 
 func TestViewsOfCallersAreNeverShared(t *testing.T) {
+	t.Parallel()
 	definition := queueDefinition()
 	definition.PerCaller = true
 	s := start(t, nil, extension.Of(definition, personal{}))
@@ -308,6 +315,7 @@ func TestProvidersOfSharedViewsAreNotToldWhoAsks(t *testing.T) {
 
 // TestInformer runs an unchanged client-go informer against a hosted resource.
 func TestInformer(t *testing.T) {
+	t.Parallel()
 	q := twoQueues()
 	s := start(t, nil, extension.Of(queueDefinition(), q))
 	client, err := dynamic.NewForConfigAndClient(&rest.Config{Host: s.url}, &http.Client{Transport: asAlice{s.client.Transport}})

@@ -218,6 +218,7 @@ func TestCreate(t *testing.T) {
 }
 
 func TestWhatIsCreatedIsWatched(t *testing.T) {
+	t.Parallel()
 	p := newQueueStore()
 	d := writable()
 	d.PollInterval = time.Hour // nothing but the write itself can tell
