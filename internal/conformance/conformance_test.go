@@ -62,6 +62,7 @@ func full(t *testing.T, cards []*conformance.Report) {
 }
 
 func TestOursAskedDirectlyHasFullMarks(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -75,6 +76,7 @@ func TestOursAskedDirectlyHasFullMarks(t *testing.T) {
 }
 
 func TestOursThroughAFrontDoorHasFullMarks(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

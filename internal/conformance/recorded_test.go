@@ -14,6 +14,7 @@ import (
 // TestRecordsHaveEveryCheck: cards of others' servers are recorded by hand, because building them takes minutes. When a
 // check comes, goes or is renamed, they have to be recorded again.
 func TestRecordsHaveEveryCheck(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

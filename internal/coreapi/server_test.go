@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
+	debug.SetGCPercent(400) // a quarter of the time would be that of collections of a small heap
 	goleak.VerifyTestMain(m,
 		// A read that waits for a version leaves a timer behind, for three seconds.
 		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),
@@ -64,7 +66,7 @@ func start(t testing.TB, change ...func(*Config)) *testServer {
 
 func startIn(t testing.TB, dir string, change ...func(*Config)) *testServer {
 	t.Helper()
-	s, err := store.New(store.Config{DataDir: dir, Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))})
+	s, err := store.New(store.Config{DataDir: dir, Volatile: true, Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))})
 	if err != nil {
 		t.Fatal(err)
 	}
