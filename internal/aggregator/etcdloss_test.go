@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +24,8 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/run"
 )
 
 // relay passes connections to a unix socket on until it is cut.
@@ -189,20 +193,27 @@ func TestWhoHasLostEtcd(t *testing.T) {
 	now("reads from a cache", two, maps+"?resourceVersion=0", http.StatusOK, "ConfigMapList")
 	now("metrics", two, "/metrics", http.StatusOK, "portico_etcd_available 0")
 	// Whatever it is asked for, its clients get from the other one, also when its lease has ended.
-	leaseEnds := time.After(7 * time.Second)
-	for i, over := 0, false; !over; i++ {
-		select {
-		case <-leaseEnds:
-			over = true
-		default:
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	for i, since := 0, 0; since < 20; i++ { // requests after its lease has ended
+		alive, err := etcd.Get(ctx, "/portico/live/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case alive.Count == 1:
+			since++
 		}
 		name := fmt.Sprintf("handed-%d", i)
-		if _, err := client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := client.CoreV1().ConfigMaps("default").Create(ctx, configMap(name), metav1.CreateOptions{}); err != nil {
 			t.Fatalf("a write: %v", err)
 		}
 		if _, err := client.CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
 			t.Fatalf("a consistent read: %v", err)
 		}
+		run.Pause(ctx, 20*time.Millisecond)
 	}
 	elsewhere, err := client.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {

@@ -68,7 +68,8 @@ func TestStartingWhileEtcdIsAway(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+	core := kubernetes.NewForConfigOrDie(config).CoreV1().RESTClient()
+	err = core.Get().AbsPath("/api/v1/namespaces/default").MaxRetries(0).Do(t.Context()).Error()
 	if seconds, again := apierrors.SuggestsClientDelay(err); !apierrors.IsServiceUnavailable(err) || !again || seconds != 1 {
 		t.Errorf("a client is told %v", err)
 	}

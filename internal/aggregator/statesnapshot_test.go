@@ -262,7 +262,8 @@ func TestStartingWithoutEtcd(t *testing.T) {
 	for _, path := range []string{"/api/v1/namespaces", "/api/v1/pods?resourceVersion=0", "/api/v1/namespaces/default/secrets/safe", "/apis/shop.example.com/v1/widgets"} {
 		now("a local group", admin, path, http.StatusServiceUnavailable, "no member of etcd has answered since")
 	}
-	_, err := kubernetes.NewForConfigOrDie(admin).CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "never"}}, metav1.CreateOptions{})
+	core := kubernetes.NewForConfigOrDie(admin).CoreV1().RESTClient()
+	err := core.Post().AbsPath("/api/v1/namespaces/default/configmaps").MaxRetries(0).Body(configMap("never")).Do(ctx).Error()
 	if seconds, again := apierrors.SuggestsClientDelay(err); !apierrors.IsServiceUnavailable(err) || !again || seconds != 1 {
 		t.Errorf("a write: %v", err)
 	}
@@ -353,7 +354,7 @@ func TestEtcdComesAndGoes(t *testing.T) {
 	admin, stop = open(t, e.dir, e.change)
 	alice := tokenOf(admin, "canary-alice")
 	traffic := e.keepAsking(ctx, alice)
-	for range 3 {
+	for range 2 {
 		e.relay.set(false)
 		eventually(t, "that etcd answers", func() error { return answers(t, admin, "/readyz/etcd", http.StatusOK, "ok") })
 		e.relay.set(true)
@@ -503,7 +504,7 @@ func (e *withoutEtcd) keepAsking(ctx context.Context, config *rest.Config) *traf
 			ask(http.MethodPost, notes, strings.NewReader(`{}`), http.StatusCreated)
 			ask(http.MethodGet, "/apis/notes.example.com/v1", nil, http.StatusOK)
 			ask(http.MethodGet, "/apis", nil, http.StatusOK)
-			run.Pause(ctx, 5*time.Millisecond)
+			run.Pause(ctx, 20*time.Millisecond)
 		}
 	})
 	return c
