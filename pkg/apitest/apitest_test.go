@@ -52,7 +52,7 @@ func clientOf(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 
 func eventually(t *testing.T, what string, condition func(ctx context.Context) (bool, error)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := wait.PollUntilContextCancel(ctx, 5*time.Millisecond, true, condition); err != nil {
 		t.Fatalf("%s: %v", what, err)
@@ -307,7 +307,15 @@ func TestBackends(t *testing.T) {
 			t.Parallel()
 			backend := env.In(t).ReadOnlyBackend(strings.ToLower(name) + ".example.com")
 			fault(backend)
+			// A server that hangs is noticed by a request that waits, or by a probe within half a minute.
+			waiting, cancel := context.WithCancel(t.Context())
+			var request sync.WaitGroup
+			request.Go(func() {
+				_, _ = objects.Resource(backend.GroupVersion.WithResource("widgets")).List(waiting, metav1.ListOptions{})
+			})
 			backend.WaitUnavailable()
+			cancel()
+			request.Wait()
 			backend.Heal()
 			backend.WaitAvailable()
 		})
