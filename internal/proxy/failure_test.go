@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,9 +30,6 @@ var address = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|:\d{4,5}|localhost`)
 
 // What the client of a broken backend sees, how fast, and that another backend does not notice.
 func TestFailures(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	silent := func(c *tls.Conn) { _, _ = io.Copy(io.Discard, c) }
 	h1 := func(text string) func(*testEnv) string {
 		return func(w *testEnv) string {
@@ -45,8 +43,8 @@ func TestFailures(t *testing.T) {
 	}
 	serving := func(l pki.Leaf) func(*testEnv) string {
 		return func(w *testEnv) string {
-			address, stop := serveTLS(w.t, pki.ServerConfig(w.pair(l)), nil)
-			w.t.Cleanup(stop)
+			listener, address := w.listen()
+			w.t.Cleanup(serveTLSOn(listener, pki.ServerConfig(w.pair(l)), nil))
 			return address
 		}
 	}
@@ -97,7 +95,7 @@ func TestFailures(t *testing.T) {
 		{"status 999", h1("HTTP/1.1 999 Huh\r\nContent-Length: 0\r\n\r\n"), 502, "BackendProtocol", "BackendProtocol", false},
 	}
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
+		check := func(t *testing.T, env func(*testing.T, Config, transport.Options) *testEnv) {
 			registry := prometheus.NewRegistry()
 			requests := metrics.NewRequests(registry)
 			options, deadline := transport.Options{}, time.Minute // a busy machine is no broken backend
@@ -107,7 +105,7 @@ func TestFailures(t *testing.T) {
 			if test.cause == "Timeout" {
 				deadline = 2 * time.Second
 			}
-			w := newTestEnv(t, Config{Requests: requests}, options)
+			w := env(t, Config{Requests: requests}, options)
 			w.deadline = deadline
 			var addresses []string
 			if at := test.backend(w); at != "" {
@@ -149,6 +147,13 @@ func TestFailures(t *testing.T) {
 			if a := w.get(resource); a.StatusCode != 200 {
 				t.Errorf("another backend: %s", a.Status)
 			}
+		}
+		t.Run(test.name, func(t *testing.T) {
+			if test.cause == "ConnectionRefused" {
+				check(t, newTestEnv)
+				return
+			}
+			synctest.Test(t, func(t *testing.T) { check(t, newMemoryEnv) })
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,7 +72,11 @@ func newMemoryEnv(t *testing.T, config Config, options transport.Options) *testE
 // connect connects to an address of the environment.
 func (w *testEnv) connect(ctx context.Context, address string) (net.Conn, error) {
 	if w.memory != nil {
-		return w.memory[address].Dial(ctx)
+		l, ok := w.memory[address]
+		if !ok {
+			return nil, syscall.ECONNREFUSED
+		}
+		return l.Dial(ctx)
 	}
 	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
@@ -312,16 +317,19 @@ func (w *testEnv) dial() (*tls.Conn, *bufio.Reader) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	d := tls.Dialer{Config: config}
-	c, err := d.DialContext(w.t.Context(), "tcp", w.front)
+	raw, err := w.connect(w.t.Context(), w.front)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { _ = c.Close() })
+	w.t.Cleanup(func() { _ = raw.Close() })
+	c := tls.Client(raw, config)
+	if err := c.HandshakeContext(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		w.t.Fatal(err)
 	}
-	return c.(*tls.Conn), bufio.NewReader(c)
+	return c, bufio.NewReader(c)
 }
 
 func send(t *testing.T, c net.Conn, lines ...string) {
@@ -392,7 +400,7 @@ func (b *recorder) count() int {
 func expired(w *testEnv) string {
 	pair := w.pair(pki.Leaf{DNSNames: []string{serviceName}, Server: true, TTL: time.Second})
 	eventually(w.t, 30*time.Second, "expired", func() bool { return time.Now().After(pair.Leaf().NotAfter) })
-	address, stop := serveTLS(w.t, pki.ServerConfig(pair), nil)
-	w.t.Cleanup(stop)
+	l, address := w.listen()
+	w.t.Cleanup(serveTLSOn(l, pki.ServerConfig(pair), nil))
 	return address
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap/zapcore"
@@ -120,58 +121,59 @@ func TestStreaming(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		for _, path := range []string{"/apis/metrics.example.com/v1/nodes?watch=1", "/apis/metrics.example.com/v1/nodes/a/console"} {
 			t.Run(proto+" "+path, func(t *testing.T) {
-				t.Parallel() // they wait for most of their time
-				w := newTestEnv(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
-				const deadline = time.Second
-				events, left := make(chan string), make(chan struct{})
-				w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-					if r.URL.RequestURI() != path {
-						return
-					}
-					defer close(left)
-					rw.(http.Flusher).Flush()
-					for {
-						select {
-						case e := <-events:
-							_, _ = io.WriteString(rw, e+"\n")
-							rw.(http.Flusher).Flush()
-						case <-r.Context().Done():
+				synctest.Test(t, func(t *testing.T) {
+					w := newMemoryEnv(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
+					const deadline = time.Second
+					events, left := make(chan string), make(chan struct{})
+					w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+						if r.URL.RequestURI() != path {
 							return
 						}
+						defer close(left)
+						rw.(http.Flusher).Flush()
+						for {
+							select {
+							case e := <-events:
+								_, _ = io.WriteString(rw, e+"\n")
+								rw.(http.Flusher).Flush()
+							case <-r.Context().Done():
+								return
+							}
+						}
+					}), proto))
+					if a := w.get(resource); a.StatusCode != 200 { // no time goes into connecting
+						t.Fatal(a.Status)
 					}
-				}), proto))
-				if a := w.get(resource); a.StatusCode != 200 { // no time goes into connecting
-					t.Fatal(a.Status)
-				}
-				w.mu.Lock()
-				w.deadline = deadline
-				w.mu.Unlock()
-				resp, err := w.client().Do(w.request(http.MethodGet, path, nil)) // headers arrive before the first event
-				if err != nil || resp.StatusCode != 200 {
-					t.Fatal(resp, err)
-				}
-				lines := bufio.NewReader(resp.Body)
-				next := func(event string) {
-					t.Helper()
+					w.mu.Lock()
+					w.deadline = deadline
+					w.mu.Unlock()
+					resp, err := w.client().Do(w.request(http.MethodGet, path, nil)) // headers arrive before the first event
+					if err != nil || resp.StatusCode != 200 {
+						t.Fatal(resp, err)
+					}
+					lines := bufio.NewReader(resp.Body)
+					next := func(event string) {
+						t.Helper()
+						select {
+						case events <- event:
+						case <-time.After(30 * time.Second):
+							t.Fatal("the backend does not write")
+						}
+						if line, err := lines.ReadString('\n'); err != nil || line != event+"\n" {
+							t.Fatalf("%q, %v", line, err)
+						}
+					}
+					next("one")
+					timer := time.NewTimer(deadline + 200*time.Millisecond) // beyond the idle limit too
+					<-timer.C
+					next("two")
+					_ = resp.Body.Close()
 					select {
-					case events <- event:
+					case <-left:
 					case <-time.After(30 * time.Second):
-						t.Fatal("the backend does not write")
+						t.Error("the backend does not learn that the client left")
 					}
-					if line, err := lines.ReadString('\n'); err != nil || line != event+"\n" {
-						t.Fatalf("%q, %v", line, err)
-					}
-				}
-				next("one")
-				timer := time.NewTimer(deadline + 200*time.Millisecond) // beyond the idle limit too
-				<-timer.C
-				next("two")
-				_ = resp.Body.Close()
-				select {
-				case <-left:
-				case <-time.After(30 * time.Second):
-					t.Error("the backend does not learn that the client left")
-				}
+				})
 			})
 		}
 	}

@@ -65,71 +65,73 @@ func TestUpgrade(t *testing.T) {
 	}
 	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
 		t.Run(protocol, func(t *testing.T) {
-			w := newTestEnv(t, Config{IdentityHeaders: []string{"Front-Proxy-User"}}, transport.Options{})
-			w.deadline = 1500 * time.Millisecond
-			begun := time.Now()
-			e := newEcho()
-			b := w.backend(w.raw("http/1.1", e.handle))
-			c, r := w.dial()
-			// Bytes of the new protocol may come with the request.
-			if _, err := io.WriteString(c, strings.Join([]string{"GET " + console + "?tty=1;x HTTP/1.1", "Host: front.example",
-				"Connection: keep-alive, Upgrade, X-Remote-User, x-remote-group", "Upgrade: " + strings.ToUpper(protocol),
-				"Origin: https://front.example", "Sec-WebSocket-Key: k", "Sec-WebSocket-Version: 13", "X_Remote_Group: system:masters", "X.Remote.Group: system:masters", "Impersonate.User: root",
-				"front_proxy.user: root",
-				"X-Remote-User: root", "Authorization: Bearer canary", "Cookie: canary",
-				"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.Y2FuYXJ5, v4.channel.k8s.io", "", "early "}, "\r\n")); err != nil {
-				t.Fatal(err)
-			}
-			resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != protocol ||
-				!slices.Equal(resp.Header["Connection"], []string{"Upgrade"}) || resp.Header.Get("X-Stream-Protocol-Version") != "v5" ||
-				resp.Header.Get("Sec-Websocket-Accept") != "abc" || resp.Header.Get("Audit-Id") != "audit-1" ||
-				resp.Header.Get("Keep-Alive") != "" || resp.Header.Get("Access-Control-Allow-Origin") != "" {
-				t.Errorf("%s %v", resp.Status, resp.Header)
-			}
-			for _, name := range []string{"Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data", "X-Remote.user"} {
-				if resp.Header[name] != nil {
-					t.Errorf("%s came: %q", name, resp.Header[name])
+			synctest.Test(t, func(t *testing.T) {
+				w := newMemoryEnv(t, Config{IdentityHeaders: []string{"Front-Proxy-User"}}, transport.Options{})
+				w.deadline = 1500 * time.Millisecond
+				begun := time.Now()
+				e := newEcho()
+				b := w.backend(w.raw("http/1.1", e.handle))
+				c, r := w.dial()
+				// Bytes of the new protocol may come with the request.
+				if _, err := io.WriteString(c, strings.Join([]string{"GET " + console + "?tty=1;x HTTP/1.1", "Host: front.example",
+					"Connection: keep-alive, Upgrade, X-Remote-User, x-remote-group", "Upgrade: " + strings.ToUpper(protocol),
+					"Origin: https://front.example", "Sec-WebSocket-Key: k", "Sec-WebSocket-Version: 13", "X_Remote_Group: system:masters", "X.Remote.Group: system:masters", "Impersonate.User: root",
+					"front_proxy.user: root",
+					"X-Remote-User: root", "Authorization: Bearer canary", "Cookie: canary",
+					"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.Y2FuYXJ5, v4.channel.k8s.io", "", "early "}, "\r\n")); err != nil {
+					t.Fatal(err)
 				}
-			}
-			expect(t, r, "hello"+"early ")
-			if _, err := io.WriteString(c, "\x00\xff\r\n\r\nGET / HTTP/1.1"); err != nil {
-				t.Fatal(err)
-			}
-			expect(t, r, "\x00\xff\r\n\r\nGET / HTTP/1.1")
+				resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != protocol ||
+					!slices.Equal(resp.Header["Connection"], []string{"Upgrade"}) || resp.Header.Get("X-Stream-Protocol-Version") != "v5" ||
+					resp.Header.Get("Sec-Websocket-Accept") != "abc" || resp.Header.Get("Audit-Id") != "audit-1" ||
+					resp.Header.Get("Keep-Alive") != "" || resp.Header.Get("Access-Control-Allow-Origin") != "" {
+					t.Errorf("%s %v", resp.Status, resp.Header)
+				}
+				for _, name := range []string{"Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data", "X-Remote.user"} {
+					if resp.Header[name] != nil {
+						t.Errorf("%s came: %q", name, resp.Header[name])
+					}
+				}
+				expect(t, r, "hello"+"early ")
+				if _, err := io.WriteString(c, "\x00\xff\r\n\r\nGET / HTTP/1.1"); err != nil {
+					t.Fatal(err)
+				}
+				expect(t, r, "\x00\xff\r\n\r\nGET / HTTP/1.1")
 
-			h := e.header()
-			for name, values := range map[string][]string{
-				"Connection": {"Upgrade"}, "Upgrade": {protocol}, "X-Remote-User": {"alice"}, "X-Remote-Group": alice.Groups,
-				"Origin": {"https://front.example"}, "Sec-Websocket-Key": {"k"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"},
-				"Authorization": nil, "Cookie": nil, "X_remote_group": nil, "X.remote.group": nil, "Impersonate.user": nil, "Front_proxy.user": nil, "Audit-Id": {"audit-1"}, "Via": {"1.1 portico"},
-			} {
-				if !slices.Equal(h[name], values) {
-					t.Errorf("%s arrived as %q", name, h[name])
+				h := e.header()
+				for name, values := range map[string][]string{
+					"Connection": {"Upgrade"}, "Upgrade": {protocol}, "X-Remote-User": {"alice"}, "X-Remote-Group": alice.Groups,
+					"Origin": {"https://front.example"}, "Sec-Websocket-Key": {"k"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"},
+					"Authorization": nil, "Cookie": nil, "X_remote_group": nil, "X.remote.group": nil, "Impersonate.user": nil, "Front_proxy.user": nil, "Audit-Id": {"audit-1"}, "Via": {"1.1 portico"},
+				} {
+					if !slices.Equal(h[name], values) {
+						t.Errorf("%s arrived as %q", name, h[name])
+					}
 				}
-			}
-			if e.seen.RequestURI != console+"?tty=1;x" || e.seen.Host != serviceName {
-				t.Errorf("%s for %s", e.seen.RequestURI, e.seen.Host)
-			}
-			// The deadline is over, the place is given back, and the connection lives.
-			<-time.After(time.Until(begun.Add(w.deadline + 200*time.Millisecond)))
-			if b.Report().InFlight != 0 || w.proxy.Tunnels() != 1 {
-				t.Errorf("%d places, %d tunnels", b.Report().InFlight, w.proxy.Tunnels())
-			}
-			if _, err := io.WriteString(c, "still"); err != nil {
-				t.Fatal(err)
-			}
-			expect(t, r, "still")
-			_ = c.Close()
-			select {
-			case <-e.over:
-			case <-time.After(30 * time.Second):
-				t.Error("the backend's half stays open")
-			}
-			eventually(t, 30*time.Second, "the tunnel is gone", func() bool { return w.proxy.Tunnels() == 0 })
+				if e.seen.RequestURI != console+"?tty=1;x" || e.seen.Host != serviceName {
+					t.Errorf("%s for %s", e.seen.RequestURI, e.seen.Host)
+				}
+				// The deadline is over, the place is given back, and the connection lives.
+				<-time.After(time.Until(begun.Add(w.deadline + 200*time.Millisecond)))
+				if b.Report().InFlight != 0 || w.proxy.Tunnels() != 1 {
+					t.Errorf("%d places, %d tunnels", b.Report().InFlight, w.proxy.Tunnels())
+				}
+				if _, err := io.WriteString(c, "still"); err != nil {
+					t.Fatal(err)
+				}
+				expect(t, r, "still")
+				_ = c.Close()
+				select {
+				case <-e.over:
+				case <-time.After(30 * time.Second):
+					t.Error("the backend's half stays open")
+				}
+				eventually(t, 30*time.Second, "the tunnel is gone", func() bool { return w.proxy.Tunnels() == 0 })
+			})
 		})
 	}
 }

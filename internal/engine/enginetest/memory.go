@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -75,6 +76,7 @@ type memoryStream struct {
 	data    []byte // written and not read
 	ended   bool   // the sender has closed its side
 	refused bool   // the receiver has closed its side
+	broken  bool   // something was sent to a side that is closed
 	reset   bool   // the sender has closed its side without reading everything
 	read    memoryDeadline
 	write   memoryDeadline
@@ -163,9 +165,19 @@ func (c *memoryConn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write implements net.Conn.
-func (c *memoryConn) Write(p []byte) (written int, err error) {
-	s := c.out
+// Write implements net.Conn. The first write to a side that is closed has no error, as with TCP, and has the connection reset.
+func (c *memoryConn) Write(p []byte) (int, error) {
+	n, err := c.out.send(p)
+	if err == errFirstToClosed {
+		c.in.close(&c.in.reset, &c.in.write)
+		return n, nil
+	}
+	return n, err
+}
+
+var errFirstToClosed = errors.New("the other side is closed")
+
+func (s *memoryStream) send(p []byte) (written int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
@@ -174,8 +186,11 @@ func (c *memoryConn) Write(p []byte) (written int, err error) {
 			return written, net.ErrClosed
 		case s.write.passed():
 			return written, os.ErrDeadlineExceeded
-		case s.refused:
+		case s.broken || s.refused && written > 0:
 			return written, syscall.EPIPE
+		case s.refused:
+			s.broken = true
+			return len(p), errFirstToClosed
 		}
 		if n := min(len(p), memoryBuffer-len(s.data)); n > 0 {
 			s.data = append(s.data, p[:n]...)

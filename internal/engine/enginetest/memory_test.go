@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,8 +70,14 @@ func TestPipeWaitsForItsReader(t *testing.T) {
 		if rest, err := io.ReadAll(far); len(rest) != n || err != nil {
 			t.Errorf("%d bytes were read, %v, want %d", len(rest), err, n)
 		}
+		if _, err := far.Write([]byte("x")); err != nil {
+			t.Errorf("first Write to a closed side: %v, want none, as with TCP", err)
+		}
 		if _, err := far.Write([]byte("x")); err == nil {
-			t.Error("Write to a closed side has no error")
+			t.Error("second Write to a closed side has no error")
+		}
+		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("Read = %v, want %v", err, syscall.ECONNRESET)
 		}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
