@@ -159,7 +159,7 @@ func (e *webhookEndpoint) serve(t *testing.T, w http.ResponseWriter, r *http.Req
 	case "/convert":
 		review := &apiextensionsv1.ConversionReview{}
 		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
-			t.Errorf("the webhook was sent %v", err)
+			t.Errorf("%s %s from %s, %d bytes, %v: the body is not a review: %v", r.Proto, r.URL, r.RemoteAddr, r.ContentLength, r.Header, err)
 			return
 		}
 		review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
@@ -170,7 +170,7 @@ func (e *webhookEndpoint) serve(t *testing.T, w http.ResponseWriter, r *http.Req
 	default:
 		review := &admissionv1.AdmissionReview{}
 		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
-			t.Errorf("the webhook was sent %v", err)
+			t.Errorf("%s %s from %s, %d bytes, %v: the body is not a review: %v", r.Proto, r.URL, r.RemoteAddr, r.ContentLength, r.Header, err)
 			return
 		}
 		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
