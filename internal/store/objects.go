@@ -64,11 +64,29 @@ func (s *Store) ReplaceContents(ctx context.Context, wanted Contents) error {
 			return err
 		}
 		done, err := s.replace(ctx, now, wanted, revision)
-		if done || err != nil {
+		if err != nil {
 			return err
+		}
+		if done {
+			return s.advanceRevision(ctx)
 		}
 	}
 	return errors.New("restore the contents of etcd: others write all the time; stop them first")
+}
+
+// advanceRevision writes and deletes a key of our own. The changes of one transaction have one revision, and a watch cache has reached it
+// with the first of them: a list at that revision may lack the others. A list at a later revision has all of them.
+func (s *Store) advanceRevision(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	key := s.OwnKey("replaced")
+	if _, err := s.Client().KV.Put(ctx, key, ""); err != nil {
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	if _, err := s.Client().KV.Delete(ctx, key); err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	return nil
 }
 
 // replace is false if somebody wrote after the revision.

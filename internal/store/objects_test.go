@@ -44,8 +44,13 @@ func TestContentsAreReplacedInOneTransaction(t *testing.T) {
 	if err := s.ReplaceContents(ctx, before); err != nil {
 		t.Fatal(err)
 	}
-	if seen := <-events; len(seen.Events) != 2 || seen.Events[0].Kv.ModRevision != seen.Events[1].Kv.ModRevision {
+	seen := <-events
+	if len(seen.Events) != 2 || seen.Events[0].Kv.ModRevision != seen.Events[1].Kv.ModRevision {
 		t.Errorf("a watch sees %d changes; two of one transaction are right", len(seen.Events))
+	}
+	// Watch caches have all changes once they have reached the current revision.
+	if current, err := client.KV.Get(ctx, "/registry/kept"); err != nil || current.Header.Revision <= seen.Events[0].Kv.ModRevision {
+		t.Errorf("current revision %v, %v; want one after %d", current, err, seen.Events[0].Kv.ModRevision)
 	}
 	after, err := s.ReadContents(ctx)
 	if err != nil || !maps.EqualFunc(before, after, func(a, b []byte) bool { return string(a) == string(b) }) {
