@@ -28,7 +28,7 @@ import (
 )
 
 // parallelTests run at once, unless -parallel is given. They are more than the processors, because most of them wait.
-const parallelTests = "8"
+const parallelTests = "6"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
