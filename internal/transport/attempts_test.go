@@ -109,6 +109,7 @@ func TestDeadEndpointIsPassedOver(t *testing.T) {
 
 // Whoever is slow to connect is passed over as long as there are others, and waited for when there are none.
 func TestASlowEndpointIsBetterThanNone(t *testing.T) {
+	t.Parallel()
 	w := newTestEnv(t)
 	config := pki.ServerConfig(w.serving())
 	config.NextProtos = []string{"h2"}
@@ -204,6 +205,7 @@ func TestKilledUnderLoadWithASibling(t *testing.T) {
 }
 
 func TestASilentlyDeadConnectionIsFoundAndPassedOver(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -248,6 +250,7 @@ func TestASilentlyDeadConnectionIsFoundAndPassedOver(t *testing.T) {
 }
 
 func TestEjectedEndpointReturns(t *testing.T) {
+	t.Parallel()
 	w := newTestEnv(t)
 	one, two := w.serveOn(w.listenApart(), text("one")), w.serve(text("two"))
 	b := w.backend(w.set(), one.address, two.address)

@@ -86,6 +86,7 @@ func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
 	} {
 		for _, proto := range []string{"h2", "http/1.1"} {
 			t.Run(test.name+" over "+proto, func(t *testing.T) {
+				t.Parallel() // some wait for most of their time
 				w := newTestEnv(t)
 				s := w.serveProto(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					switch r.URL.Path {

@@ -54,6 +54,7 @@ func (p *pinged) count(conn int) int {
 }
 
 func TestOneIdleConnectionOfAnEndpointIsPinged(t *testing.T) {
+	t.Parallel()
 	w := newTestEnv(t)
 	var p pinged
 	b := w.backend(w.set(func(o *Options) { o.PingAfter, o.PingTimeout = 20*time.Millisecond, 10*time.Second }), w.raw("h2", p.handle))
@@ -74,6 +75,7 @@ func TestOneIdleConnectionOfAnEndpointIsPinged(t *testing.T) {
 }
 
 func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
+	t.Parallel()
 	w := newTestEnv(t)
 	var p pinged
 	b := w.backend(w.set(func(o *Options) { o.PingAfter, o.PingTimeout = 20*time.Millisecond, time.Minute }), w.raw("h2", p.handle))
@@ -102,6 +104,7 @@ func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
 
 // The last client may have left for good, or come back in a moment: the connection for probes is all that tells.
 func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -128,6 +131,7 @@ func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
 }
 
 func TestIdleConnectionsBesideASilentOneAreClosed(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -152,6 +156,7 @@ func TestIdleConnectionsBesideASilentOneAreClosed(t *testing.T) {
 }
 
 func TestNobodyIsLookedAtWithoutConnections(t *testing.T) {
+	t.Parallel()
 	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	b := w.backend(w.set(func(o *Options) { o.IdleTimeout = 50 * time.Millisecond }), s.address)

@@ -33,6 +33,7 @@ func listenWithBacklog(n int) (net.Listener, error) {
 }
 
 func TestConnectingHasItsTime(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

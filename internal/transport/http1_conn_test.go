@@ -157,6 +157,7 @@ var (
 // What a hostile backend of HTTP/1.1 says is never an answer, or never looks complete, never becomes the answer of another
 // request, and is never asked for twice (A28).
 func TestA28LiesOverHTTP1(t *testing.T) {
+	t.Parallel()
 	enginetest.NotOnLibraryBackend(t, "malformed responses over HTTP/1.1")
 	w := newTestEnv(t)
 	answers := map[string]string{}

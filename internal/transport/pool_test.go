@@ -77,6 +77,7 @@ func protosOf(proto string) []string {
 }
 
 func TestEndpointLeaves(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -53,6 +53,7 @@ func TestAnIdleBackendThatGoesIsMissed(t *testing.T) {
 }
 
 func TestAnIdleBackendThatFallsSilentIsMissed(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

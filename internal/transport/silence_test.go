@@ -50,11 +50,13 @@ func TestSilenceIsReportedOnceWhileARequestWaits(t *testing.T) {
 }
 
 func TestABackendThatAnswersNothingIsReported(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	for name, givesUp := range map[string]bool{"a client waits": false, "a client gave up": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newTestEnv(t)
 			asked, release := make(chan error, 8), make(chan struct{})
 			s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -146,6 +148,7 @@ func TestResponseEndsASilence(t *testing.T) {
 }
 
 func TestASilentConnectionFailsItsRequests(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -176,6 +179,7 @@ func TestASilentConnectionFailsItsRequests(t *testing.T) {
 
 // HTTP/1.1 has no pings. A probe tells a server that does not answer from one that cannot: it makes a new connection.
 func TestASilentHTTP1ServerIsToldFromASlowOne(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
