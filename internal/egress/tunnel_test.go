@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds what must happen soon.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // running runs s until the end of the test.
 func running(t *testing.T, s *Selector) {
@@ -179,6 +179,7 @@ func TestTheServerAtTheOtherEndCloses(t *testing.T) {
 
 // Whose fault a failed dial is, and what is said of it.
 func TestFailedDials(t *testing.T) {
+	t.Parallel()
 	refusedOf := map[kind]string{
 		connectUDS: "it answered 500 Internal Server Error: currently no tunnels available: No agent available",
 		connectTLS: "it answered 500 Internal Server Error: currently no tunnels available: No agent available",
@@ -186,6 +187,7 @@ func TestFailedDials(t *testing.T) {
 	}
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
+			t.Parallel()
 			t.Run("the server is gone", func(t *testing.T) {
 				f := newFake(t, k, dialling)
 				_ = f.listener.Close()
@@ -214,6 +216,7 @@ func TestFailedDials(t *testing.T) {
 				_ = conn.Close()
 			})
 			t.Run("an answer that is too slow", func(t *testing.T) {
+				t.Parallel()
 				at, late := echo(t), make(chan struct{})
 				f := newFake(t, k, func(string) (net.Conn, error) {
 					<-late
@@ -224,12 +227,14 @@ func TestFailedDials(t *testing.T) {
 				close(late) // the connection that it makes is closed, or the end of the test waits for it
 			})
 			t.Run("nothing answers", func(t *testing.T) {
+				t.Parallel()
 				f := newFake(t, k, hanging)
 				_, err := f.tunnel(within(t, time.Second), "10.0.0.1:443") // as above
 				is(t, err, transport.TunnelSilent, "the tunnel to the cluster network did not connect in time: ")
 				f.counts(t, "", "portico_egress_connections")
 			})
 			t.Run("nothing answers, but others get through", func(t *testing.T) {
+				t.Parallel()
 				at := echo(t)
 				f := newFake(t, k, func(address string) (net.Conn, error) {
 					if address == at {
@@ -306,8 +311,10 @@ func is(t *testing.T, err error, problem transport.TunnelProblem, text string) {
 
 // A server that stops in the middle of a connection holds nobody who closes it, and leaves nothing behind.
 func TestAServerThatHangsWithAnOpenConnection(t *testing.T) {
+	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
+			t.Parallel()
 			far := make(chan net.Conn, 1)
 			f := newFake(t, k, func(string) (net.Conn, error) {
 				a, b := net.Pipe() // which nobody reads
