@@ -100,29 +100,31 @@ func TestEqualReadsShareAResponse(t *testing.T) {
 
 // Keys are compared as a whole: one with the hash of another gets no response of that.
 func TestKeysWithTheSameHash(t *testing.T) {
-	s := &server{code: http.StatusOK, body: "first"}
-	c := New(Config{})
-	policy := Policy{MaxAge: time.Hour, StaleIfError: time.Hour}
-	ask(t.Context(), c, "first", policy, s.send)
-	first, _ := c.find("first")
-	_, hash := c.find("second")
-	c.keep(hash, &kept{key: first.key, body: first.body, received: first.received, until: first.until, size: first.size})
-	w := httptest.NewRecorder()
-	if c.ServeKept(w, []byte("second"), "", policy.MaxAge) {
-		t.Fatalf("it gets %q", w.Body)
-	}
-	s.code = http.StatusServiceUnavailable
-	if w := ask(t.Context(), c, "second", policy, s.send); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("when the server fails it gets %d %q", w.Code, w.Body)
-	}
-	s.code, s.body = http.StatusOK, "second"
-	if w := ask(t.Context(), c, "second", policy, s.send); w.Body.String() != "second" || s.sent.Load() != 3 {
-		t.Errorf("it gets %q, and %d were sent", w.Body, s.sent.Load())
-	}
-	w = httptest.NewRecorder()
-	if second, _ := c.find("second"); !c.ServeKept(w, []byte("second"), "", policy.MaxAge) || w.Body.String() != "second" || c.bytes != first.size+second.size {
-		t.Errorf("then it gets %q, of %d bytes", w.Body, c.bytes)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{code: http.StatusOK, body: "first"}
+		c := New(Config{})
+		policy := Policy{MaxAge: time.Hour, StaleIfError: time.Hour}
+		ask(t.Context(), c, "first", policy, s.send)
+		first, _ := c.find("first")
+		_, hash := c.find("second")
+		c.keep(hash, &kept{key: first.key, body: first.body, received: first.received, until: first.until, size: first.size})
+		w := httptest.NewRecorder()
+		if c.ServeKept(w, []byte("second"), "", policy.MaxAge) {
+			t.Fatalf("it gets %q", w.Body)
+		}
+		s.code = http.StatusServiceUnavailable
+		if w := ask(t.Context(), c, "second", policy, s.send); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("when the server fails it gets %d %q", w.Code, w.Body)
+		}
+		s.code, s.body = http.StatusOK, "second"
+		if w := ask(t.Context(), c, "second", policy, s.send); w.Body.String() != "second" || s.sent.Load() != 3 {
+			t.Errorf("it gets %q, and %d were sent", w.Body, s.sent.Load())
+		}
+		w = httptest.NewRecorder()
+		if second, _ := c.find("second"); !c.ServeKept(w, []byte("second"), "", policy.MaxAge) || w.Body.String() != "second" || c.bytes != first.size+second.size {
+			t.Errorf("then it gets %q, of %d bytes", w.Body, c.bytes)
+		}
+	})
 }
 
 // Without a maximum age only those share a response who wait for it.

@@ -99,6 +99,7 @@ func TestAResponseThatGoesOnAfterTheHandler(t *testing.T) {
 			var mu sync.Mutex // guards what follows
 			var log bytes.Buffer
 			s := start(t, Config{
+				GoAwayGrace: time.Millisecond, // no request follows
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == "/other" {
 						w.Header().Set("Other", "1")
