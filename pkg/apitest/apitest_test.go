@@ -64,6 +64,7 @@ func configMap(name string, owners ...metav1.OwnerReference) *corev1.ConfigMap {
 }
 
 func TestWhatControllersOfAClusterDo(t *testing.T) {
+	t.Parallel()
 	env := apitest.Start(t)
 	client, ctx := clientOf(t, env.Config), t.Context()
 
@@ -144,6 +145,7 @@ func TestWhatControllersOfAClusterDo(t *testing.T) {
 }
 
 func TestUsersAndRights(t *testing.T) {
+	t.Parallel()
 	env := apitest.Start(t)
 	namespace, ctx := env.Namespace(), t.Context()
 	alice := clientOf(t, env.User("alice@example.com", "developers"))
@@ -165,6 +167,7 @@ func TestUsersAndRights(t *testing.T) {
 }
 
 func TestSnapshots(t *testing.T) {
+	t.Parallel()
 	env := apitest.Start(t)
 	maps, ctx := clientOf(t, env.Config).CoreV1().ConfigMaps("default"), t.Context()
 	_, err := maps.Create(ctx, configMap("kept"), metav1.CreateOptions{})
@@ -225,6 +228,7 @@ func write(t *testing.T, dir, name, text string) {
 }
 
 func TestDefinitionsAndWebhooksFromFiles(t *testing.T) {
+	t.Parallel()
 	definitions, webhooks := t.TempDir(), t.TempDir()
 	write(t, definitions, "widgets.yaml", crd)
 	write(t, webhooks, "manifests.yaml", webhook)
@@ -259,6 +263,7 @@ func TestDefinitionsAndWebhooksFromFiles(t *testing.T) {
 }
 
 func TestAPathThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	e := &apitest.Environment{CRDDirectoryPaths: []string{"nowhere"}, ErrorIfCRDPathMissing: true}
 	if _, err := e.Start(); err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("error %v", err)
@@ -268,6 +273,7 @@ func TestAPathThatIsNotThere(t *testing.T) {
 }
 
 func TestBackends(t *testing.T) {
+	t.Parallel()
 	env := apitest.Start(t)
 	client, ctx := clientOf(t, env.Config), t.Context()
 	objects, err := dynamic.NewForConfig(env.Config)
@@ -338,6 +344,7 @@ func TestBackends(t *testing.T) {
 }
 
 func TestSharedStorageKeepsEnvironmentsApart(t *testing.T) {
+	t.Parallel()
 	storage, err := apitest.NewSharedStorage()
 	must(t, err)
 	t.Cleanup(func() { must(t, storage.Close()) })
@@ -366,6 +373,7 @@ func TestSharedStorageKeepsEnvironmentsApart(t *testing.T) {
 }
 
 func TestParallelServers(t *testing.T) {
+	t.Parallel()
 	for range 2 {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()

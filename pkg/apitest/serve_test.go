@@ -33,6 +33,7 @@ func mailboxResource(name string) extension.Resource {
 }
 
 func TestServedResources(t *testing.T) {
+	t.Parallel()
 	env := apitest.Start(t)
 	resource := mailboxResource("alice")
 	env.Serve(resource)
@@ -51,6 +52,7 @@ func TestServedResources(t *testing.T) {
 
 // The program's own HTTPS server serves the handler; the Server only keeps trust and registration.
 func TestTheHandlerInAServerOfTheProgram(t *testing.T) {
+	t.Parallel()
 	env := apitest.Start(t)
 	authority, err := pki.NewAuthority("own")
 	must(t, err)

@@ -48,7 +48,7 @@ func start(t *testing.T, c frontdoor.Config) *frontdoor.FrontDoor {
 	case err := <-done:
 		done <- nil
 		t.Fatalf("front door ended before it was ready: %v", err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the front door is not ready")
 	}
 	return front
@@ -85,6 +85,7 @@ func get(t *testing.T, config *rest.Config, path string) (int, string) {
 }
 
 func TestClientsWithAndWithoutASocket(t *testing.T) {
+	t.Parallel()
 	front := start(t, frontdoor.Config{})
 	over, err := front.RESTConfig("admin", masters)
 	socket := client(t, over, err)
@@ -106,6 +107,7 @@ func TestClientsWithAndWithoutASocket(t *testing.T) {
 }
 
 func TestTwoInOneProcess(t *testing.T) {
+	t.Parallel()
 	one, two := start(t, frontdoor.Config{}), start(t, frontdoor.Config{NoListener: true})
 	ctx := t.Context()
 	c1, err := one.InProcessConfig("admin", masters)
@@ -121,6 +123,7 @@ func TestTwoInOneProcess(t *testing.T) {
 }
 
 func TestTheHandlerInAServerOfTheProgram(t *testing.T) {
+	t.Parallel()
 	front := start(t, frontdoor.Config{NoListener: true, TokenAuthenticators: []authenticator.Token{
 		authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 			return &authenticator.Response{User: &user.DefaultInfo{Name: "admin", Groups: masters}}, token == "mine", nil
@@ -157,6 +160,7 @@ func TestTheHandlerOfAFrontDoorThatDoesNotRun(t *testing.T) {
 }
 
 func TestWithoutAnyLocalGroup(t *testing.T) {
+	t.Parallel()
 	front := start(t, frontdoor.Config{ServedGroups: []string{}})
 	config, err := front.RESTConfig("admin", masters)
 	must(t, err)
@@ -199,6 +203,7 @@ func (denySecrets) Validate(_ context.Context, a admission.Attributes, _ admissi
 }
 
 func TestWhatAProgramAdds(t *testing.T) {
+	t.Parallel()
 	started, stopped := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { // after the cleanup of start
 		select {
@@ -263,6 +268,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestSnapshotsAndTime(t *testing.T) {
+	t.Parallel()
 	front := start(t, frontdoor.Config{})
 	config, err := front.InProcessConfig("admin", masters)
 	c := client(t, config, err)

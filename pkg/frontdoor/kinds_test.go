@@ -113,6 +113,7 @@ func boxGroup() frontdoor.Group {
 }
 
 func TestAKindOfTheProgram(t *testing.T) {
+	t.Parallel()
 	front := start(t, frontdoor.Config{Groups: []frontdoor.Group{boxGroup()}, Definitions: definitions, ServedGroups: []string{""}})
 	config, err := front.RESTConfig("admin", masters)
 	must(t, err)
