@@ -24,6 +24,13 @@ func (g *told) Set(x float64) {
 	g.all = append(g.all, x)
 }
 
+// values returns what was set.
+func (g *told) values() []float64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.all)
+}
+
 func TestGaugesAreUpdatedAtIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var demand, seats, executing, waiting told
@@ -43,27 +50,27 @@ func TestGaugesAreUpdatedAtIntervals(t *testing.T) {
 		}
 		change(-4)
 		change(2)
-		if !slices.Equal(demand.all, []float64{1}) {
-			t.Errorf("at once: %v", demand.all)
+		if !slices.Equal(demand.values(), []float64{1}) {
+			t.Errorf("at once: %v", demand.values())
 		}
 		time.Sleep(updateInterval)
 		synctest.Wait()
-		if want := []float64{1, 4, 2}; !slices.Equal(demand.all, want) {
-			t.Errorf("the demand was told as %v, want %v with the greatest in between", demand.all, want)
+		if want := []float64{1, 4, 2}; !slices.Equal(demand.values(), want) {
+			t.Errorf("the demand was told as %v, want %v with the greatest in between", demand.values(), want)
 		}
-		if want := []float64{1, 2}; !slices.Equal(seats.all, want) || !slices.Equal(executing.all, want) || !slices.Equal(waiting.all, []float64{0, 0}) {
-			t.Errorf("seats %v, executing %v, waiting %v", seats.all, executing.all, waiting.all)
+		if want := []float64{1, 2}; !slices.Equal(seats.values(), want) || !slices.Equal(executing.values(), want) || !slices.Equal(waiting.values(), []float64{0, 0}) {
+			t.Errorf("seats %v, executing %v, waiting %v", seats.values(), executing.values(), waiting.values())
 		}
 		change(-2)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := len(demand.all); n != 5 || demand.all[n-1] != 0 { // 2 was the most since
-			t.Errorf("at the end: %v", demand.all)
+		if all := demand.values(); len(all) != 5 || all[4] != 0 { // 2 was the most since
+			t.Errorf("at the end: %v", demand.values())
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(seats.all) != 3 {
-			t.Errorf("told again although nothing changed: %v", seats.all)
+		if len(seats.values()) != 3 {
+			t.Errorf("told again although nothing changed: %v", seats.values())
 		}
 	})
 }
