@@ -119,7 +119,7 @@ func execute(dir, binary string, args ...string) ([]byte, *usage, error) {
 
 // durations returns the top-level tests in the output of a test binary with -test.v=test2json.
 func durations(output []byte) ([]testedTest, error) {
-	convert := exec.Command("go", "tool", "test2json")
+	convert := exec.Command("go", "tool", "test2json", "-t") // without -t it leaves out how long tests take
 	convert.Stdin = bytes.NewReader(output)
 	text, err := convert.Output()
 	if err != nil {
