@@ -29,8 +29,7 @@ const (
 	startTimeout = 5 * time.Minute
 	// progressLogInterval is how often a start logs its progress.
 	progressLogInterval = 5 * time.Second
-	// maxAttempts bounds attempts to start on a disk that is nearly full. etcd allocates the rest of its log and the next
-	// segment at the same time. It fails only if the first does not fit, so that success depends on which comes first.
+	// maxAttempts bounds the attempts of one start (mayStartAgain).
 	maxAttempts = 6
 	// stableTime: after a failure that comes later than this after the one before, etcd is restarted without waiting for
 	// free space on the disk.
@@ -128,7 +127,7 @@ func (s *Store) runMembers(ctx context.Context, members *memberSwitch, client *k
 			return errors.Join(err, m.close())
 		}
 		members.set(nil, m.failure.err)
-		if !s.isReady() && isDiskFull(m.failure.err) && attempts < maxAttempts {
+		if !s.isReady() && mayStartAgain(m.failure.err) && attempts < maxAttempts {
 			attempts++
 			if _, err := m.abandon(ctx, s.cfg.DataDir); err != nil {
 				return err
@@ -224,6 +223,17 @@ func (s *Store) isReady() bool {
 	default:
 		return false
 	}
+}
+
+// mayStartAgain reports whether the failure of a start depends on which goroutine of etcd comes first, so that another attempt may succeed.
+//
+// On a disk that is nearly full, etcd allocates the rest of its log and the next segment at the same time. It fails only if the first
+// does not fit.
+//
+// After a start, etcd applies its log and truncates it in memory, in one goroutine, while another one reports to raft that the
+// entries were applied. If the election timeout passes in between, raft scans entries that are gone, and panics.
+func mayStartAgain(err error) bool {
+	return isDiskFull(err) || strings.HasPrefix(err.Error(), "error scanning unapplied entries ")
 }
 
 // failedStart is the error for an operator when etcd could not be started.
