@@ -76,7 +76,7 @@ func TestDeployedGateway(t *testing.T) {
 	}); err != nil {
 		t.Errorf("after the release: %v", err)
 	}
-	kubectl("delete", "-k", "../../deploy/gateway", "--wait=false")
+	kubectl("delete", "-k", "../../deploy/gateway", "--wait=false", "--ignore-not-found")
 	if out, err := try(env, "kubectl", "get", "clusterrole", "portico-gateway-adopted"); err == nil || !strings.Contains(err.Error(), "NotFound") {
 		t.Errorf("get clusterrole after the deletion of the gateway = %q, %v, want NotFound", out, err)
 	}

@@ -57,7 +57,7 @@ func TestDeployedObjectsAreAccepted(t *testing.T) {
 				}
 			}
 			// The overlays are alternatives, so the next one finds nothing of this one.
-			kubectl(t, "delete", "-k", "../../deploy/"+dir, "--wait", "--timeout=2m")
+			kubectl(t, "delete", "-k", "../../deploy/"+dir, "--wait", "--timeout=2m", "--ignore-not-found")
 		})
 	}
 	t.Run("a field that nobody knows", func(t *testing.T) {
