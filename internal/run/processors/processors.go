@@ -30,7 +30,10 @@ const (
 
 // Adapt sets how many processors Go's scheduler uses (GOMAXPROCS) to what the process needs, from one to as many as there are, until ctx ends. It
 // does nothing where the environment sets GOMAXPROCS, or where the use of processors cannot be read.
-func Adapt(ctx context.Context) {
+func Adapt(ctx context.Context) { adapt(ctx, used) }
+
+// adapt is Adapt with what returns the CPU time of the process.
+func adapt(ctx context.Context, used func() (time.Duration, bool)) {
 	if os.Getenv("GOMAXPROCS") != "" {
 		return
 	}

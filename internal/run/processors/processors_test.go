@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,34 +179,30 @@ func TestAskedReachesTheAdapterThatRuns(t *testing.T) {
 
 // GOMAXPROCS is of the process: the tests that change it do not run in parallel.
 
+// The use is made up: on a machine that has too much to do, a process cannot use what it could.
 func TestAnIdleProcessUsesOneAndGivesAllBack(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	runtime.SetDefaultGOMAXPROCS()
 	most := runtime.GOMAXPROCS(0)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	var busySince atomic.Pointer[time.Time]
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		Adapt(ctx)
+		adapt(ctx, func() (time.Duration, bool) {
+			if since := busySince.Load(); since != nil {
+				return time.Duration(most) * time.Since(*since), true
+			}
+			return 0, true
+		})
 	}()
 	awaitProcessors(ctx, 1)
 	if ctx.Err() != nil {
 		t.Error("an idle process had more than one for a minute")
 	}
-	stop := make(chan struct{})
-	for range most {
-		go func() {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-			}
-		}()
-	}
+	now := time.Now()
+	busySince.Store(&now)
 	awaitProcessors(ctx, most)
-	close(stop)
 	if ctx.Err() != nil {
 		t.Errorf("a busy process had %d of %d for a minute", runtime.GOMAXPROCS(0), most)
 	}
@@ -213,6 +210,21 @@ func TestAnIdleProcessUsesOneAndGivesAllBack(t *testing.T) {
 	<-done
 	if got := runtime.GOMAXPROCS(0); got != most {
 		t.Errorf("%d afterwards, want %d", got, most)
+	}
+}
+
+func TestUseOfProcessorsIsRead(t *testing.T) {
+	before, ok := used()
+	if !ok {
+		t.Skip("it cannot be read on this system")
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		if after, _ := used(); after >= before+50*time.Millisecond {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a loop of a minute uses less than 50ms: %s before", before)
+		}
 	}
 }
 
