@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds each wait for what the page shows.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // views are the sections of the page, and what each shows of `aggregator dev` with a dead APIService and a namespace that it holds up.
 var views = []struct{ fragment, shows string }{

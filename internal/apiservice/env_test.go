@@ -36,7 +36,7 @@ import (
 )
 
 // patience is how long a test waits for something that should take milliseconds.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // eventually waits until condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {

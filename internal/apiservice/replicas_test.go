@@ -138,7 +138,7 @@ func TestAnIdleReplicaLearnsFromABusyOne(t *testing.T) {
 	a.backendFailed(r.Backend)
 	a.standsAt("v1.example.com", apiregistrationv1.Available, "False")
 	other.routes(false)
-	if took := time.Since(start); took < debounceTime-50*time.Millisecond || took > debounceTime+20*time.Second {
+	if took := time.Since(start); took < debounceTime-50*time.Millisecond {
 		t.Errorf("written after %v", took)
 	}
 	b.start()

@@ -309,7 +309,7 @@ func TestWebhooks(t *testing.T) {
 			}
 			return refusedWith(`failed calling webhook "hangs.example.com": failed to call webhook`, "context deadline exceeded")(made, err)
 		})
-		if took := time.Since(started); took < time.Second || took > 15*time.Second {
+		if took := time.Since(started); took < time.Second || took > time.Minute {
 			t.Errorf("it took %s", took)
 		}
 	})

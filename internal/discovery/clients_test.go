@@ -156,7 +156,7 @@ func TestClientsWithDeadBackends(t *testing.T) {
 				if n := c.requests.Load() - before; n != 4 {
 					t.Errorf("%s: %d requests", name, n)
 				}
-				if took := time.Since(began); took > 10*time.Second {
+				if took := time.Since(began); took > time.Minute {
 					t.Errorf("%s took %s", name, took)
 				}
 			}
@@ -214,7 +214,7 @@ func TestMappersWithDeadBackends(t *testing.T) {
 	if _, err := mapper.RESTMapping(schema.GroupKind{Group: c.stale[0].Group, Kind: "Thing"}, "v1"); !meta.IsNoMatchError(err) {
 		t.Errorf("a kind of a dead backend: %v", err)
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("took %s", took)
 	}
 	// In process, kinds of dead backends are not forgotten.
@@ -244,7 +244,7 @@ func TestLegacyClientsWithDeadBackends(t *testing.T) {
 	dead := slices.Concat(c.stale, c.kept) // here a dead backend is asked itself, and says so
 	slices.SortFunc(dead, func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) })
 	failedAre(t, "legacy", err, dead)
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("took %s", took)
 	}
 }

@@ -39,7 +39,7 @@ func somebody(name string, groups ...string) user.Info {
 
 var anonymous = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // testEnv is the local groups over a store of their own, and a client of them.
 type testEnv struct {

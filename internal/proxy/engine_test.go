@@ -138,7 +138,7 @@ func TestA42EnginesFailInTheSameWay(t *testing.T) {
 						outcomes = append(outcomes, fmt.Sprintf("%d %s %s, asked %d times", a.StatusCode, status.Reason, status.Message, asked.Load()))
 					}
 					// That the connection ended may be told after the request.
-					eventually(t, 30*time.Second, "it is a failure of the endpoint with both engines, or with none", func() bool { return failed[0]() == failed[1]() })
+					eventually(t, time.Minute, "it is a failure of the endpoint with both engines, or with none", func() bool { return failed[0]() == failed[1]() })
 					if outcomes[0] != outcomes[1] {
 						t.Errorf("portico: %s\nlibrary: %s", outcomes[0], outcomes[1])
 					}

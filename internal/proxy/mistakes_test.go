@@ -89,7 +89,7 @@ func TestA35MistakesOfClientsAreNotTheBackends(t *testing.T) {
 				if a := w.get(resource); a.StatusCode != http.StatusOK {
 					t.Errorf("afterwards: %s", a.Status)
 				}
-				eventually(t, 30*time.Second, "all places are given back", func() bool { return b.Report().InFlight == 0 })
+				eventually(t, time.Minute, "all places are given back", func() bool { return b.Report().InFlight == 0 })
 				if e := b.Report().Endpoints[0]; e.State != "well" || e.LastFailure != "" || e.Ejections > 0 {
 					t.Errorf("the endpoint suffered: %+v", e)
 				}

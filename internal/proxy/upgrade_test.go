@@ -130,7 +130,7 @@ func TestUpgrade(t *testing.T) {
 				case <-time.After(30 * time.Second):
 					t.Error("the backend's half stays open")
 				}
-				eventually(t, 30*time.Second, "the tunnel is gone", func() bool { return w.proxy.Tunnels() == 0 })
+				eventually(t, time.Minute, "the tunnel is gone", func() bool { return w.proxy.Tunnels() == 0 })
 			})
 		})
 	}
@@ -145,7 +145,7 @@ func TestBackendEndsTheTunnel(t *testing.T) {
 	}))
 	_, r := w.upgrade(console)
 	start := time.Now()
-	if rest, _ := io.ReadAll(r); string(rest) != "bye" || time.Since(start) > 30*time.Second {
+	if rest, _ := io.ReadAll(r); string(rest) != "bye" || time.Since(start) > time.Minute {
 		t.Errorf("%q after %s", rest, time.Since(start))
 	}
 }
@@ -289,7 +289,7 @@ func TestTunnelIdle(t *testing.T) {
 	w.backend(w.raw("http/1.1", newEcho().handle))
 	_, r := w.upgrade(console)
 	start := time.Now()
-	if rest, err := io.ReadAll(r); time.Since(start) > 30*time.Second {
+	if rest, err := io.ReadAll(r); time.Since(start) > time.Minute {
 		t.Errorf("%q, ended with %v after %s", rest, err, time.Since(start))
 	}
 }
@@ -336,7 +336,7 @@ func TestDrain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	closed := make(chan int)
 	go func() { closed <- w.proxy.Drain(ctx) }()
-	eventually(t, 30*time.Second, "draining", w.proxy.tunnels.draining)
+	eventually(t, time.Minute, "draining", w.proxy.tunnels.draining)
 
 	// New ones are turned away, open ones go on.
 	c, r := w.dial()
@@ -350,7 +350,7 @@ func TestDrain(t *testing.T) {
 	}
 	expect(t, oneReader, "on")
 	_ = one.Close()
-	eventually(t, 30*time.Second, "one left", func() bool { return w.proxy.Tunnels() == 1 })
+	eventually(t, time.Minute, "one left", func() bool { return w.proxy.Tunnels() == 1 })
 	cancel()
 	if n := <-closed; n != 1 {
 		t.Errorf("%d had to be closed", n)

@@ -182,7 +182,7 @@ func TestACollectorThatIsAway(t *testing.T) {
 			t.Fatal(w.Code)
 		}
 	}
-	if took := time.Since(start); took > 20*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("100 requests took %s", took)
 	}
 	cancel()

@@ -88,7 +88,7 @@ func TestEndpointThatLearnsHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.serveOn(l, text("two"))
-	eventually(t, 30*time.Second, "answered over HTTP/2", func() bool {
+	eventually(t, time.Minute, "answered over HTTP/2", func() bool {
 		body, err := get(t, b)
 		return err == nil && body == "two" && b.Report().Endpoints[0].Protocol == "h2"
 	})
@@ -193,10 +193,10 @@ func TestKilledUnderLoadWithASibling(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 60*time.Second, "some load", func() bool { return done.Load() > 500 })
+	eventually(t, time.Minute, "some load", func() bool { return done.Load() > 500 })
 	one.kill()
 	after := done.Load() + 1000
-	eventually(t, 60*time.Second, "load after the kill", func() bool { return done.Load() > after })
+	eventually(t, time.Minute, "load after the kill", func() bool { return done.Load() > after })
 	close(stop)
 	wg.Wait()
 	if failed.Load() != 0 {
@@ -230,7 +230,7 @@ func TestASilentlyDeadConnectionIsFoundAndPassedOver(t *testing.T) {
 	}
 	wg.Wait()
 	// Two seconds where nothing else runs. Nobody else would miss it: the first hop takes what is sent.
-	if took := time.Since(start); took > 20*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("success after %s", took)
 	}
 	// From now on the dead one is known, and costs nothing.
@@ -255,7 +255,7 @@ func TestEjectedEndpointReturns(t *testing.T) {
 	one, two := w.serveOn(w.listenApart(), text("one")), w.serve(text("two"))
 	b := w.backend(w.set(), one.address, two.address)
 	one.kill()
-	eventually(t, 30*time.Second, "ejected", func() bool {
+	eventually(t, time.Minute, "ejected", func() bool {
 		if _, err := get(t, b); err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +266,7 @@ func TestEjectedEndpointReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.serveOn(l, text("back"))
-	eventually(t, 30*time.Second, "back in use", func() bool {
+	eventually(t, time.Minute, "back in use", func() bool {
 		body, err := get(t, b)
 		if err != nil {
 			t.Fatal(err)
@@ -530,7 +530,7 @@ func TestMoreStreamsThanOneConnectionAllows(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 30*time.Second, "all inside", func() bool { return inside.Load() == 35 })
+	eventually(t, time.Minute, "all inside", func() bool { return inside.Load() == 35 })
 	close(hold)
 	wg.Wait()
 	if failed.Load() > 0 {

@@ -81,13 +81,13 @@ func TestBlockEndsRequestsThatWaitForHeaders(t *testing.T) {
 			b.Block(errHung, false)
 			stillWaits(t, get, "a GET at a backend that is not silent")
 			b.Block(errHung, true)
-			err := within(t, 30*time.Second, get, "GET")
+			err := within(t, time.Minute, get, "GET")
 			var failed *Error
 			if !errors.Is(err, ErrUnresponsive) || !errors.As(err, &failed) || !failed.Sent || failed.Class != ClassBackend {
 				t.Errorf("GET: %v (%+v)", err, failed)
 			}
 			stillWaits(t, post, "a POST that the backend has")
-			if err := within(t, 30*time.Second, inBackground(t.Context(), b, http.MethodPost, nil), "a new request"); !errors.Is(err, ErrUnresponsive) {
+			if err := within(t, time.Minute, inBackground(t.Context(), b, http.MethodPost, nil), "a new request"); !errors.Is(err, ErrUnresponsive) {
 				t.Errorf("a new request: %v", err)
 			}
 			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://ignored/fast", nil)
@@ -98,11 +98,11 @@ func TestBlockEndsRequestsThatWaitForHeaders(t *testing.T) {
 			_ = resp.Body.Close()
 
 			close(release)
-			if err := within(t, 30*time.Second, post, "POST"); err != nil {
+			if err := within(t, time.Minute, post, "POST"); err != nil {
 				t.Errorf("POST: %v", err)
 			}
 			b.Unblock()
-			if err := within(t, 30*time.Second, inBackground(t.Context(), b, http.MethodGet, nil), "a request after Unblock"); err != nil {
+			if err := within(t, time.Minute, inBackground(t.Context(), b, http.MethodGet, nil), "a request after Unblock"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -128,7 +128,7 @@ func TestBlockEndsRequestsThatWaitForAConnection(t *testing.T) {
 	<-connected
 	b.Block(errHung, true)
 	for what, done := range map[string]<-chan error{"POST": post, "an upgrade": upgrade} {
-		err := within(t, 30*time.Second, done, what)
+		err := within(t, time.Minute, done, what)
 		var failed *Error
 		if !errors.Is(err, ErrUnresponsive) || !errors.As(err, &failed) || failed.Sent {
 			t.Errorf("%s: %v (%+v)", what, err, failed)

@@ -87,7 +87,7 @@ func TestConnectingHasItsTime(t *testing.T) {
 					t.Fatal(body, err)
 				}
 			}
-			if took := time.Since(start); took > 30*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("six requests took %s", took)
 			}
 		})

@@ -64,7 +64,7 @@ func TestA28Lies(t *testing.T) {
 			if !errors.As(err, &failed) || !failed.Protocol || !failed.Sent {
 				t.Errorf("%#v: %v", err, err)
 			}
-			if took := time.Since(start); took > 20*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("took %s", took)
 			}
 		})

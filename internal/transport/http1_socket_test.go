@@ -45,7 +45,7 @@ func TestSocketConnSeesUnreadBytes(t *testing.T) {
 			if err := come(far); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, 30*time.Second, "it is seen", func() bool { return !k.empty() })
+			eventually(t, time.Minute, "it is seen", func() bool { return !k.empty() })
 		})
 	}
 }

@@ -64,7 +64,7 @@ func TestClientCertificateIsReplaced(t *testing.T) {
 				t.Errorf("in flight: %q, %v", body, err)
 			}
 			_ = resp.Body.Close()
-			eventually(t, 30*time.Second, "one connection left", func() bool { return s.openConns() == 1 })
+			eventually(t, time.Minute, "one connection left", func() bool { return s.openConns() == 1 })
 		})
 	}
 }
@@ -126,7 +126,7 @@ func TestEndpointLeaves(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	close(stream)
-	eventually(t, 30*time.Second, "no connection to what left", func() bool { return s.openConns() == 0 })
+	eventually(t, time.Minute, "no connection to what left", func() bool { return s.openConns() == 0 })
 }
 
 func TestAnotherCAIsAnotherBackend(t *testing.T) {
@@ -154,7 +154,7 @@ func TestAnotherCAIsAnotherBackend(t *testing.T) {
 		t.Error("a connection made under one CA served a backend with another")
 	}
 	set.Retain(map[*Backend]bool{wrong: true})
-	eventually(t, 30*time.Second, "connections of the old identity closed", func() bool { return s.openConns() == 0 })
+	eventually(t, time.Minute, "connections of the old identity closed", func() bool { return s.openConns() == 0 })
 	if _, err := get(t, b); !errors.Is(err, ErrNoEndpoints) {
 		t.Errorf("the old one still serves: %v", err)
 	}
@@ -187,7 +187,7 @@ func TestSetCloses(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 30*time.Second, "requests inside", func() bool { return b.Report().Endpoints[0].InFlight == 3 })
+	eventually(t, time.Minute, "requests inside", func() bool { return b.Report().Endpoints[0].InFlight == 3 })
 	set.Close()
 	wg.Wait()
 	if _, err := set.Backend(w.spec(s.address)); !errors.Is(err, ErrClosed) {
@@ -270,7 +270,7 @@ func TestProbesAreRenewed(t *testing.T) {
 		t.Fatalf("%d connections, want one for requests and one for probes", n)
 	}
 	b.RenewProbes()
-	eventually(t, 30*time.Second, "a new connection", func() bool { return s.conns.Load() == 3 })
+	eventually(t, time.Minute, "a new connection", func() bool { return s.conns.Load() == 3 })
 	slow := make(chan error, 1)
 	go func() {
 		text, err := do(t, b.Probe(), http.MethodPost, nil)
@@ -281,7 +281,7 @@ func TestProbesAreRenewed(t *testing.T) {
 	}()
 	<-begun
 	b.RenewProbes()
-	eventually(t, 30*time.Second, "another new connection", func() bool { return s.conns.Load() == 4 })
+	eventually(t, time.Minute, "another new connection", func() bool { return s.conns.Load() == 4 })
 	for _, pool := range []http.RoundTripper{b, b.Probe()} {
 		if text, err := get(t, pool); err != nil || text != "ok" {
 			t.Fatalf("%q, %v", text, err)
@@ -431,5 +431,5 @@ func TestCloseEndsHTTP1Requests(t *testing.T) {
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("the body looks complete")
 	}
-	eventually(t, 30*time.Second, "no connection left", func() bool { return s.openConns() == 0 })
+	eventually(t, time.Minute, "no connection left", func() bool { return s.openConns() == 0 })
 }

@@ -49,7 +49,7 @@ func TestAnIdleBackendThatGoesIsMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.kill()
-	eventually(t, 30*time.Second, "the lost connection is reported", func() bool { return told.Load() == 1 })
+	eventually(t, time.Minute, "the lost connection is reported", func() bool { return told.Load() == 1 })
 }
 
 func TestAnIdleBackendThatFallsSilentIsMissed(t *testing.T) {
@@ -89,7 +89,7 @@ func TestAServerThatClosesEveryConnectionIsNotMissedEachTime(t *testing.T) {
 		if _, err := get(t, b.Probe()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 30*time.Second, "the connection is closed", func() bool { return s.openConns() == 0 })
+		eventually(t, time.Minute, "the connection is closed", func() bool { return s.openConns() == 0 })
 	}
 	if n := told.Load(); n > 1 {
 		t.Errorf("%d reports", n)
@@ -109,7 +109,7 @@ func TestAConnectionThatWeCloseIsNotMissed(t *testing.T) {
 		}
 	}
 	leaves.Retain(nil)
-	eventually(t, 30*time.Second, "the connections are closed", func() bool { return s.openConns() == 0 })
+	eventually(t, time.Minute, "the connections are closed", func() bool { return s.openConns() == 0 })
 	if n := told.Load(); n != 0 {
 		t.Errorf("%d reports of connections that were closed on purpose", n)
 	}

@@ -264,7 +264,7 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 // patience bounds every wait.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // eventually waits until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
