@@ -20,11 +20,11 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/run"
 	"portico.dev/internal/server"
 	"portico.dev/internal/transport"
@@ -39,8 +39,8 @@ type front struct {
 	client  *http.Client
 
 	mu     sync.Mutex // guards routes
-	routes []*apiservice.Route
-	table  *apiservice.Table
+	routes []*routetable.Route
+	table  *routetable.Table
 }
 
 // everybody may do everything; who they are was asked before.
@@ -56,7 +56,7 @@ func newFront(t testing.TB) *front {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &front{t: t, ca: ca, table: apiservice.NewTable(nil, true)}
+	f := &front{t: t, ca: ca, table: routetable.NewTable(nil, true)}
 	f.set = transport.New(transport.Options{
 		Certificate: f.pair(pki.Leaf{CommonName: "front-proxy-client", Client: true}), AllowLoopback: true,
 	})
@@ -94,7 +94,7 @@ func (f *front) listen() {
 		Authenticator: who, Authorizer: everybody{}, Ready: func() error { return nil }, Drainer: drainer,
 		Metrics: metrics.NewRequests(prometheus.NewRegistry()), Logger: zap.NewNop(),
 	}, &server.Router{
-		Routes:             func() *apiservice.Table { f.mu.Lock(); defer f.mu.Unlock(); return f.table },
+		Routes:             func() *routetable.Table { f.mu.Lock(); defer f.mu.Unlock(); return f.table },
 		LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return sets.New(schema.GroupVersion{Version: "v1"}) },
 		Local: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"kind":"NamespaceList","apiVersion":"v1","metadata":{},"items":[]}`)
@@ -156,11 +156,11 @@ func (f *front) register(name string, limit int, addresses ...string) *transport
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.routes = append(f.routes, &apiservice.Route{
+	f.routes = append(f.routes, &routetable.Route{
 		GroupVersion: schema.GroupVersion{Group: name + ".example.com", Version: "v1"}, Name: "v1." + name + ".example.com", Backend: b,
 		Condition: apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue},
 	})
-	f.table = apiservice.NewTable(append([]*apiservice.Route{}, f.routes...), true)
+	f.table = routetable.NewTable(append([]*routetable.Route{}, f.routes...), true)
 	return b
 }
 

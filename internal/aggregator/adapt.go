@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"portico.dev/internal/adoption"
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/coreapi"
@@ -30,70 +29,19 @@ import (
 
 // Packages of one layer do not import each other. The types of one are converted into those of another here.
 
-// remoteTable is the route table as discovery and OpenAPI see it.
-func remoteTable(table *apiservice.Table) remote.Table {
-	out := remote.Table{Synced: table.Synced(), Routes: make([]remote.Route, 0, len(table.Routes()))}
-	for _, r := range table.Routes() {
-		whole := remoteRoute(r)
-		if r.Routing != nil {
-			whole.Backend, whole.Parts = nil, r.PartsInUse() // they are asked
-		}
-		out.Routes = append(out.Routes, whole)
-		for _, part := range r.Parts {
-			of := remoteRoute(part)
-			of.PartOf = r.Name
-			out.Routes = append(out.Routes, of)
-		}
-	}
-	return out
-}
-
-func remoteRoute(r *apiservice.Route) remote.Route {
-	route := remote.Route{
-		GroupVersion: r.GroupVersion, APIService: r.Name, UID: r.UID, Local: r.Local,
-		Available: r.Available(), GroupPriority: r.GroupPriority, VersionPriority: r.VersionPriority,
-		CurrentWhenUnavailable: r.Options.CurrentWhenUnavailable, ReachedElsewhere: !r.Available() && r.Reachable(),
-		Untested: !r.Local && r.NotChecked(),
-	}
-	if r.Service != nil { // another Service may serve less than the one before; a new CA bundle is no such change
-		route.Revision = adoption.ServiceOf(r.Service).String()
-	}
-	if !route.Available {
-		route.Reason, route.Since = r.Condition.Reason, r.Condition.LastTransitionTime.Time
-	}
-	if r.Backend != nil {
-		route.Backend = r.Backend
-	}
-	return route
-}
-
 // watchListRoutes is the remote routes that are probed for watches with initial events.
 func (h *parts) watchListRoutes() []watchlist.Route {
 	snapshot := h.discovery.Current()
-	var out []watchlist.Route
-	for _, r := range h.apiservices.Table().Routes() {
-		if r.Local || r.Routing != nil || r.Options.InitialEvents != apiservice.InitialEventsAuto {
-			continue
+	return watchlist.RoutesOf(h.apiservices.Table(), remote.View{}, func(gv schema.GroupVersion) []apidiscoveryv2.APIResourceDiscovery {
+		if snapshot == nil {
+			return nil
 		}
-		route := watchlist.Route{Route: remoteRoute(r)}
-		if snapshot != nil {
-			if known, ok := snapshot.Lookup(r.GroupVersion); ok && !known.Local {
-				route.Resources = watchable(known.Resources)
-			}
+		known, ok := snapshot.Lookup(gv)
+		if !ok || known.Local {
+			return nil
 		}
-		out = append(out, route)
-	}
-	return out
-}
-
-func watchable(resources []apidiscoveryv2.APIResourceDiscovery) []string {
-	var names []string
-	for _, r := range resources {
-		if slices.Contains(r.Verbs, "watch") {
-			names = append(names, r.Resource)
-		}
-	}
-	return names
+		return known.Resources
+	})
 }
 
 // debugState is /debug/aggregation.

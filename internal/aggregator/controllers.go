@@ -33,6 +33,7 @@ import (
 	"portico.dev/internal/lifecycle/quotas"
 	"portico.dev/internal/lifecycle/trust"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/server"
 )
@@ -134,7 +135,7 @@ func (h *parts) newDebtCleaner() *debts.Cleaner {
 	})
 }
 
-func (h *parts) routeTo(apiService string) (*apiservice.Route, bool) {
+func (h *parts) routeTo(apiService string) (*routetable.Route, bool) {
 	r, ok := h.apiservices.Table().Named(apiService)
 	return r, ok && !r.Local
 }
@@ -187,7 +188,7 @@ func (h *parts) newCollector(allGroups, stored metadata.Interface) *garbage.Coll
 		Client: allGroups, Hidden: stored,
 		Discovery: (&collectorView{
 			snapshot: func() *discovery.Snapshot { return h.discovery.Current() },
-			table:    func() *apiservice.Table { return h.apiservices.Table() },
+			table:    func() *routetable.Table { return h.apiservices.Table() },
 			local: func() (coreapi.Discovery, <-chan struct{}) {
 				changed := h.core.Changed() // before reading
 				return h.core.Discovery(), changed
@@ -202,13 +203,13 @@ func (h *parts) newCollector(allGroups, stored metadata.Interface) *garbage.Coll
 // every object.
 type collectorView struct {
 	snapshot func() *discovery.Snapshot
-	table    func() *apiservice.Table
+	table    func() *routetable.Table
 	// local is what this server stores, and a channel that is closed when that changes.
 	local func() (coreapi.Discovery, <-chan struct{})
 
 	mu           sync.Mutex // guards what follows
 	fromSnapshot *discovery.Snapshot
-	fromTable    *apiservice.Table
+	fromTable    *routetable.Table
 	localChanged <-chan struct{}
 	made         *garbage.Discovery
 }
@@ -230,7 +231,7 @@ func (v *collectorView) now() *garbage.Discovery {
 
 // garbageDiscovery marks a group-version as current only while discovery and routing agree: discovery also marks dead ones
 // without deletable namespaced resources as current, and either may be a moment behind.
-func garbageDiscovery(snapshot *discovery.Snapshot, table *apiservice.Table) *garbage.Discovery {
+func garbageDiscovery(snapshot *discovery.Snapshot, table *routetable.Table) *garbage.Discovery {
 	out := &garbage.Discovery{Synced: snapshot.Synced() && table.Synced()}
 	for _, gv := range snapshot.GroupVersions() {
 		fresh := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent
@@ -329,12 +330,12 @@ func (h *parts) served() []namespaces.GroupVersion {
 
 // servedByBackends is what each of several backends of a group-version has: one that is dead keeps nobody from deleting what the others have, and
 // a namespace waits for it as for the only one.
-func (h *parts) servedByBackends(gv discovery.GroupVersion, route *apiservice.Route, table *apiservice.Table) []namespaces.GroupVersion {
+func (h *parts) servedByBackends(gv discovery.GroupVersion, route *routetable.Route, table *routetable.Table) []namespaces.GroupVersion {
 	var out []namespaces.GroupVersion
 	for _, p := range gv.Parts {
 		part, ok := table.Named(p.APIService)
 		if !ok {
-			part = &apiservice.Route{Name: p.APIService} // discovery is a moment behind
+			part = &routetable.Route{Name: p.APIService} // discovery is a moment behind
 		}
 		resources := deletable(p.Resources)
 		current := p.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent && (p.Reason == "" || len(resources) == 0)
@@ -354,7 +355,7 @@ func (h *parts) servedByBackends(gv discovery.GroupVersion, route *apiservice.Ro
 
 // addAPIService adds the options of the APIService, and since when its backend has been unavailable. The shared status, if
 // it says so too, takes precedence: it outlives a restart and is the same for all replicas.
-func (h *parts) addAPIService(served *namespaces.GroupVersion, route *apiservice.Route) {
+func (h *parts) addAPIService(served *namespaces.GroupVersion, route *routetable.Route) {
 	served.UID, served.NonPersistent, served.FinalizeAfter = route.UID, route.Options.NonPersistent, route.Options.FinalizeAfter
 	served.Known = served.Known || route.HasReadOnlyDefinition()
 	if s := route.Service; s != nil {

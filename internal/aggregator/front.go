@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/audit"
 	"portico.dev/internal/cluster"
 	"portico.dev/internal/coreapi"
@@ -26,6 +25,7 @@ import (
 	"portico.dev/internal/peers"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/server"
 	"portico.dev/internal/sharedreads"
 	"portico.dev/internal/sharedwatch"
@@ -67,7 +67,7 @@ func (h *parts) wireFront() error {
 		InProcess:          coreapi.InProcess,
 		CustomResource:     func(r schema.GroupVersionResource) bool { return !builtIn.Has(r.GroupVersion()) && h.core.Serves(r) },
 		Authorizer:         h.authz,
-		Unknown:            func(route *apiservice.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
+		Unknown:            func(route *routetable.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
 		InitialEvents:      h.watchLists,
 		Discovery:          h.discovery,
 		Settle:             h.settleDiscovery,

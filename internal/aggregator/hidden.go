@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/lifecycle/garbage"
+	"portico.dev/internal/routetable"
 )
 
 // hiddenVersion is a group-version of which this server stores objects, most often custom resources, while an APIService
@@ -23,7 +23,7 @@ type hiddenVersion struct {
 
 // hiddenVersions returns the hidden group-versions. Custom resources that are a backend of an APIRoute are not hidden. The
 // core group is left out, because it has no APIService with an extension server.
-func hiddenVersions(table *apiservice.Table, local coreapi.Discovery) []hiddenVersion {
+func hiddenVersions(table *routetable.Table, local coreapi.Discovery) []hiddenVersion {
 	var out []hiddenVersion
 	for _, group := range local.Groups {
 		for _, version := range group.Versions {

@@ -204,8 +204,7 @@ func (h *parts) wireRoutes() (err error) {
 		BackendEvents:   &h.backendEvents,
 		Metrics:         h.metrics.Availability, Logger: h.log.Named("apiservice"),
 	})
-	tables := remote.NewTableMaker(remoteTable)
-	routes := func() remote.Table { return tables.Of(h.apiservices.Table()) }
+	routes := remote.View{}.Tables(h.apiservices.Table)
 	h.discovery, err = discovery.New(discovery.Config{
 		Local: h.localDiscovery, LocalChanged: h.core.Changed, Routes: routes, Changed: h.apiservices.Changed,
 		Storage: documentStorage{h.store, "discovery/"}, BackendEvents: &h.backendEvents, Address: h.address(),

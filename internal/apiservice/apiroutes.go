@@ -18,6 +18,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/adoption"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	routingclient "portico.dev/internal/routing/client"
 	"portico.dev/internal/routing/v1alpha1"
@@ -175,24 +176,24 @@ func (c *Controller) expand(names sets.Set[string]) (parts sets.Set[string]) {
 }
 
 // partsOf returns the routes of the backends of an APIService, in the order of its APIRoute.
-func (c *Controller) partsOf(e *entry) []*Route {
+func (c *Controller) partsOf(e *entry) []*routetable.Route {
 	if e.routing == nil {
 		return nil
 	}
-	parts := make([]*Route, len(e.routing.Backends))
+	parts := make([]*routetable.Route, len(e.routing.Backends))
 	for i, b := range e.routing.Backends {
 		if part := c.entries[partName(e.object.Name, b.Name)]; part != nil && part.route != nil {
 			parts[i] = part.route
 		} else {
-			parts[i] = &Route{Name: partName(e.object.Name, b.Name), GroupVersion: e.routing.Version(i), Of: e.object.Name, Local: b.CustomResources != nil,
-				Condition: condition(apiregistrationv1.ConditionUnknown, reasonNotChecked, "the backend has not answered yet")}
+			parts[i] = &routetable.Route{Name: partName(e.object.Name, b.Name), GroupVersion: e.routing.Version(i), Of: e.object.Name, Local: b.CustomResources != nil,
+				Condition: condition(apiregistrationv1.ConditionUnknown, routetable.ReasonNotChecked, "the backend has not answered yet")}
 		}
 	}
 	return parts
 }
 
 // firstBackend is that of the first part which has one; custom resources have none.
-func firstBackend(parts []*Route) *transport.Backend {
+func firstBackend(parts []*routetable.Route) *transport.Backend {
 	for _, part := range parts {
 		if part.Backend != nil {
 			return part.Backend
@@ -202,7 +203,7 @@ func firstBackend(parts []*Route) *transport.Backend {
 }
 
 // derive is the verdict on an APIService by those on the backends that get requests: it is available as long as one of them is.
-func derive(r *routing.Route, parts []*Route, previous *apiregistrationv1.APIServiceCondition) *apiregistrationv1.APIServiceCondition {
+func derive(r *routing.Route, parts []*routetable.Route, previous *apiregistrationv1.APIServiceCondition) *apiregistrationv1.APIServiceCondition {
 	var available, unchecked int
 	var first *apiregistrationv1.APIServiceCondition
 	var missing []string
@@ -213,7 +214,7 @@ func derive(r *routing.Route, parts []*Route, previous *apiregistrationv1.APISer
 		case part.Available():
 			available++
 		default:
-			if part.Condition.Reason == reasonNotChecked {
+			if part.Condition.Reason == routetable.ReasonNotChecked {
 				unchecked++
 			}
 			if first == nil {

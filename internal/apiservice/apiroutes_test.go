@@ -322,7 +322,7 @@ func TestABackendOfCustomResourcesIsAvailableOnceOneIsDefined(t *testing.T) {
 	if part := r.Parts[1]; !part.Local || part.Backend != nil || part.Service != nil || r.Backend != r.Parts[0].Backend {
 		t.Errorf("the part is %+v", part)
 	}
-	for _, c := range r.extra {
+	for _, c := range r.Extra {
 		if c.Type == hidesLocal {
 			t.Errorf("%s: %s, and the APIRoute serves them", c.Type, c.Message)
 		}

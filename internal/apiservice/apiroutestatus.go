@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/routing/v1alpha1"
 )
@@ -124,7 +125,7 @@ func (s *apiRouteStatusWriter) desired(object *v1alpha1.APIRoute) (*v1alpha1.API
 }
 
 // fillParts sets the conditions of backends, of rules, and those of the APIRoute that follow from them.
-func (s *apiRouteStatusWriter) fillParts(object *v1alpha1.APIRoute, route *Route, status *v1alpha1.APIRouteStatus,
+func (s *apiRouteStatusWriter) fillParts(object *v1alpha1.APIRoute, route *routetable.Route, status *v1alpha1.APIRouteStatus,
 	set func(list *[]metav1.Condition, kind string, is metav1.ConditionStatus, reason, message string),
 ) (wait time.Duration) {
 	state := make([]metav1.ConditionStatus, len(route.Parts))
@@ -191,7 +192,7 @@ func (s *apiRouteStatusWriter) fillParts(object *v1alpha1.APIRoute, route *Route
 }
 
 // fold is the condition of a backend by the verdicts of all replicas, debounced as that of an APIService.
-func (s *apiRouteStatusWriter) fold(part *Route, before []metav1.Condition) (apiregistrationv1.APIServiceCondition, time.Duration) {
+func (s *apiRouteStatusWriter) fold(part *routetable.Route, before []metav1.Condition) (apiregistrationv1.APIServiceCondition, time.Duration) {
 	verdicts := s.c.replicas.verdicts(part)
 	if s.c.replicas.size() == 1 {
 		s.debouncer.forget(part.Name)

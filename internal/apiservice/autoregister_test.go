@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/routetable"
 )
 
 // The table of kube-aggregator's autoregister controller, cell by cell.
@@ -85,7 +87,7 @@ func TestPrioritiesAndOrderAreKubeAPIServers(t *testing.T) {
 	}
 	defer file.Close()
 	var want []string
-	var routes []*Route
+	var routes []*routetable.Route
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		want = append(want, lines.Text())
 		gv, err := schema.ParseGroupVersion(strings.Fields(lines.Text())[2])
@@ -96,10 +98,10 @@ func TestPrioritiesAndOrderAreKubeAPIServers(t *testing.T) {
 		if !ok {
 			t.Errorf("%s has no priority", gv)
 		}
-		routes = append(routes, &Route{GroupVersion: gv, Name: apiServiceName(gv), GroupPriority: p.group, VersionPriority: p.version})
+		routes = append(routes, &routetable.Route{GroupVersion: gv, Name: apiServiceName(gv), GroupPriority: p.group, VersionPriority: p.version})
 	}
 	rand.Shuffle(len(routes), func(i, j int) { routes[i], routes[j] = routes[j], routes[i] })
-	for i, r := range NewTable(routes, true).Routes() {
+	for i, r := range routetable.NewTable(routes, true).Routes() {
 		if got := fmt.Sprint(r.GroupPriority, r.VersionPriority, " ", r.GroupVersion); got != want[i] {
 			t.Errorf("place %d: got %q, want %q", i, got, want[i])
 		}

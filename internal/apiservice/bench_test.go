@@ -5,17 +5,19 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/routetable"
 )
 
 // BenchmarkLookup is what the router asks of the table, once for each request.
 func BenchmarkLookup(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
-		var routes []*Route
+		var routes []*routetable.Route
 		for i := range n {
 			gv := schema.GroupVersion{Group: fmt.Sprintf("group-%d.example.com", i), Version: "v1"}
-			routes = append(routes, &Route{GroupVersion: gv, Name: apiServiceName(gv)})
+			routes = append(routes, &routetable.Route{GroupVersion: gv, Name: apiServiceName(gv)})
 		}
-		table := NewTable(routes, true)
+		table := routetable.NewTable(routes, true)
 		known, unknown := routes[n/2].GroupVersion, schema.GroupVersion{Group: "nobody.example.com", Version: "v1"}
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
@@ -34,15 +36,15 @@ func BenchmarkLookup(b *testing.B) {
 // BenchmarkNewTable is what any change of any APIService costs.
 func BenchmarkNewTable(b *testing.B) {
 	for _, n := range []int{100, 1000} {
-		var routes []*Route
+		var routes []*routetable.Route
 		for i := range n {
 			gv := schema.GroupVersion{Group: fmt.Sprintf("group-%d.example.com", i), Version: "v1"}
-			routes = append(routes, &Route{GroupVersion: gv, Name: apiServiceName(gv), GroupPriority: int32(i % 7 * 1000)})
+			routes = append(routes, &routetable.Route{GroupVersion: gv, Name: apiServiceName(gv), GroupPriority: int32(i % 7 * 1000)})
 		}
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				NewTable(routes, true)
+				routetable.NewTable(routes, true)
 			}
 		})
 	}

@@ -18,6 +18,7 @@ import (
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/routetable"
 	routingclient "portico.dev/internal/routing/client"
 	"portico.dev/internal/transport"
 )
@@ -127,7 +128,7 @@ type Controller struct {
 	users users
 	kept  map[*transport.Backend]bool
 
-	table atomic.Pointer[Table]
+	table atomic.Pointer[routetable.Table]
 	mu    sync.Mutex // for changed
 	// changed is closed and replaced at each new table.
 	changed chan struct{}
@@ -171,7 +172,7 @@ func New(cfg Config) *Controller {
 	}
 	c.users = users{names: make(map[*transport.Backend][]string), touched: make(map[*transport.Backend]bool)}
 	c.kept = make(map[*transport.Backend]bool)
-	c.table.Store(&Table{})
+	c.table.Store(&routetable.Table{})
 	c.parts, c.routeStatus.c, c.rollbacks.c = make(map[string][]string), c, c
 	if cfg.APIRoutes != nil {
 		c.apiRoutes = routingclient.NewLister(cfg.APIRoutes.Informer)
@@ -191,7 +192,7 @@ func New(cfg Config) *Controller {
 }
 
 // Table returns the current table.
-func (c *Controller) Table() *Table { return c.table.Load() }
+func (c *Controller) Table() *routetable.Table { return c.table.Load() }
 
 // Changed returns a channel that is closed at the next change of the table. Take it before reading the table, or the
 // change between the two is missed.
@@ -225,7 +226,7 @@ const probeSoonInterval = 2 * time.Second
 // ProbeSoon tells that something waits for an APIService's backend to return. A backend that has been down for long is
 // probed six times a minute only; while a namespace waits for it, every two seconds. It does not block.
 func (c *Controller) ProbeSoon(apiService string) {
-	for _, r := range c.Table().all {
+	for _, r := range c.Table().All() {
 		if r.Name != apiService && r.Of != apiService || r.Backend == nil {
 			continue
 		}
@@ -323,9 +324,9 @@ func (c *Controller) awaitReady(ctx context.Context) {
 	close(c.ready)
 }
 
-func hasUnchecked(t *Table) bool {
+func hasUnchecked(t *routetable.Table) bool {
 	for _, r := range t.Routes() {
-		if r.Condition.Reason == reasonNotChecked {
+		if r.Condition.Reason == routetable.ReasonNotChecked {
 			return true
 		}
 	}

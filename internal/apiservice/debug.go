@@ -64,7 +64,7 @@ type ProbeState struct {
 func (c *Controller) DebugState() DebugState {
 	table := c.Table()
 	state := DebugState{Synced: table.Synced(), Replica: c.cfg.Replica, WritesStatus: c.replicas.leads(), APIServices: []APIServiceState{}, Backends: []BackendState{}}
-	for _, r := range table.all {
+	for _, r := range table.All() {
 		if r.Local {
 			continue
 		}

@@ -4,7 +4,7 @@
 // An APIService names a Service; the Service and its EndpointSlices give the endpoints of the backend (resolve.go). One
 // monitor for each backend requests its discovery document, as kube-aggregator does (monitor.go, probe.go), and gives up
 // early on a backend that does not answer its clients either. Resolution and probes together give this replica's verdict,
-// the Available condition (verdict.go). The verdicts on all group-versions form one immutable Table (table.go). Requests
+// the Available condition (verdict.go). The verdicts on all group-versions form one immutable routetable.Table. Requests
 // are routed by that table and nothing else: when replicas disagree about a backend, each routes by its own verdict.
 //
 // The status of an APIService is for people and controllers, and is never read back for routing. Each replica publishes

@@ -15,6 +15,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/pki"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/transport"
 )
@@ -23,7 +24,7 @@ import (
 type entry struct {
 	object *apiregistrationv1.APIService
 	// options are the object's annotations, and invalid lists those that were ignored.
-	options Options
+	options routetable.Options
 	invalid []string
 	// routing is the APIRoute in effect, nil for none. The entry has no backend of its own then, but one entry for each (apiroutes.go).
 	routing *routing.Route
@@ -37,7 +38,7 @@ type entry struct {
 	// changed is set when the registration or the endpoints changed, until the monitor has been told.
 	changed bool
 	// route is nil until the first verdict.
-	route *Route
+	route *routetable.Route
 }
 
 func (e *entry) groupVersion() schema.GroupVersion { return groupVersionOf(e.object) }
@@ -89,7 +90,7 @@ func (c *Controller) refreshEntry(name string) (gone bool) {
 	e.changed = e.object == nil || !sameRegistration(e.object, object)
 	before := e.object
 	e.object = object
-	e.options, e.invalid = parseOptions(object.Annotations)
+	e.options, e.invalid = routetable.ParseOptions(object.Annotations)
 	_, _, isPart := cutPart(name)
 	if !isPart {
 		e.routing = c.routingOf(object, e.routing)
@@ -221,7 +222,7 @@ func (c *Controller) updateRoute(name string, e *entry) bool {
 	if e.routing != nil {
 		e.input.derived, backend = derive(e.routing, parts, e.input.previous), firstBackend(parts)
 	}
-	after := &Route{
+	after := &routetable.Route{
 		Of:              apiService,
 		Routing:         e.routing,
 		Parts:           parts,
@@ -236,7 +237,7 @@ func (c *Controller) updateRoute(name string, e *entry) bool {
 		Annotations:     e.object.Annotations,
 		Options:         e.options,
 		Service:         e.object.Spec.Service,
-		extra:           extraConditions(&e.object.Spec, e.input, now),
+		Extra:           extraConditions(&e.object.Spec, e.input, now),
 	}
 	if !after.Available() {
 		after.Replicas = c.ReachedBy(after)
@@ -251,11 +252,11 @@ func (c *Controller) updateRoute(name string, e *entry) bool {
 }
 
 // sameRoute compares everything that readers of the table or of the status can see.
-func sameRoute(a, b *Route) bool {
+func sameRoute(a, b *routetable.Route) bool {
 	return a.GroupVersion == b.GroupVersion && a.Name == b.Name && a.Local == b.Local && a.Backend == b.Backend &&
 		a.Condition == b.Condition && a.GroupPriority == b.GroupPriority && a.VersionPriority == b.VersionPriority &&
 		a.UID == b.UID && a.Routing == b.Routing && slices.Equal(a.Parts, b.Parts) && slices.Equal(a.Replicas, b.Replicas) && maps.Equal(a.Annotations, b.Annotations) && equality.Semantic.DeepEqual(a.Service, b.Service) &&
-		slices.EqualFunc(a.extra, b.extra, sameExceptTime)
+		slices.EqualFunc(a.Extra, b.Extra, sameExceptTime)
 }
 
 func sameExceptTime(a, b apiregistrationv1.APIServiceCondition) bool {
@@ -263,7 +264,7 @@ func sameExceptTime(a, b apiregistrationv1.APIServiceCondition) bool {
 }
 
 // report records a verdict in metrics, transitions and the log.
-func (c *Controller) report(before, after *Route) {
+func (c *Controller) report(before, after *routetable.Route) {
 	if after.UID != "" && after.Of == "" {
 		c.cfg.Metrics.Set(after.Name, after.Available())
 		c.cfg.Metrics.SetRolledBack(after.Name, rolledBackOf(after))
@@ -446,7 +447,7 @@ func (c *Controller) watchDebts(ctx context.Context) {
 	for {
 		changed := c.cfg.Debts.Changed()
 		now := make(map[string]string)
-		for _, r := range c.Table().all {
+		for _, r := range c.Table().All() {
 			if text := c.debtOf(r.Name); text != "" && !r.Local {
 				now[r.Name] = text
 			}

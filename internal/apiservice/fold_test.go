@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/routetable"
 )
 
 func verdictsOf(texts ...string) []replicaVerdict {
@@ -158,9 +160,9 @@ func (s *peer) spoke() int {
 }
 
 // routed is a remote route with a verdict.
-func routed(i int, status, reason, message string) *Route {
+func routed(i int, status, reason, message string) *routetable.Route {
 	gv := schema.GroupVersion{Group: fmt.Sprintf("g%d.io", i), Version: "v1"}
-	return &Route{
+	return &routetable.Route{
 		GroupVersion: gv, Name: apiServiceName(gv), UID: types.UID(fmt.Sprint("uid-", i)),
 		Service:   &apiregistrationv1.ServiceReference{Namespace: "test", Name: "server"},
 		Condition: available(condition(apiregistrationv1.ConditionStatus(status), reason, message)),
@@ -169,9 +171,9 @@ func routed(i int, status, reason, message string) *Route {
 
 func TestVerdictsAreDecodedAsEncoded(t *testing.T) {
 	up, down := routed(1, "True", reasonPassed, "all checks passed"), routed(2, "False", "A", "why")
-	here, unborn, unheard := routed(3, "True", reasonLocal, ""), routed(4, "True", reasonPassed, ""), routed(5, "Unknown", reasonNotChecked, "")
+	here, unborn, unheard := routed(3, "True", reasonLocal, ""), routed(4, "True", reasonPassed, ""), routed(5, "Unknown", routetable.ReasonNotChecked, "")
 	here.Local, unborn.UID = true, ""
-	text, err := encodeVerdicts(NewTable([]*Route{up, down, here, unborn, unheard}, true))
+	text, err := encodeVerdicts(routetable.NewTable([]*routetable.Route{up, down, here, unborn, unheard}, true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,11 +199,11 @@ func TestVerdictsAreDecodedAsEncoded(t *testing.T) {
 }
 
 func TestTooManyVerdictsAreEncodedWithoutMessages(t *testing.T) {
-	var routes []*Route
+	var routes []*routetable.Route
 	for i := range 3000 {
 		routes = append(routes, routed(i, "False", reasonFailedDiscoveryCheck, strings.Repeat("x", maxErrorMessage)))
 	}
-	text, err := encodeVerdicts(NewTable(routes, true))
+	text, err := encodeVerdicts(routetable.NewTable(routes, true))
 	if err != nil || len(text) > maxEncodedVerdicts {
 		t.Fatalf("%d bytes, error %v", len(text), err)
 	}
@@ -214,8 +216,8 @@ func TestPeerChangesSinceTheLastUpdate(t *testing.T) {
 	c := newPeerGroup()
 	own := newReplicas(c.join("a"), "a", nil, zaptest.NewLogger(t))
 	other := c.join("b")
-	say := func(routes ...*Route) {
-		text, err := encodeVerdicts(NewTable(routes, true))
+	say := func(routes ...*routetable.Route) {
+		text, err := encodeVerdicts(routetable.NewTable(routes, true))
 		if err != nil {
 			t.Fatal(err)
 		}

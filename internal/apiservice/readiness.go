@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/routetable"
 )
 
 // Readiness is when a replica should not be ready, because it does not reach backends that other replicas reach: a load
@@ -71,7 +71,7 @@ func (d *Readiness) leaving(live []replicaReach) []string {
 // and any other when it should not. It reads snapshots only.
 func (c *Controller) CheckReadiness(d Readiness, name string) error {
 	table := c.Table()
-	r, ok := table.lookupName(name)
+	r, ok := table.OfAPIService(name)
 	switch {
 	case !ok && !table.Synced():
 		return errors.New("the APIServices have not been read yet")
@@ -100,7 +100,7 @@ func (c *Controller) CheckReadiness(d Readiness, name string) error {
 
 // reach returns what every live replica reaches of the named APIServices, by this replica's table and the verdicts that the
 // others have published on the same registrations.
-func (c *replicas) reach(t *Table, names []string) []replicaReach {
+func (c *replicas) reach(t *routetable.Table, names []string) []replicaReach {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own := replicaReach{replica: c.name, reaches: make(map[string]bool, len(names))}
@@ -109,7 +109,7 @@ func (c *replicas) reach(t *Table, names []string) []replicaReach {
 		live = append(live, replicaReach{replica: replica, reaches: make(map[string]bool, len(names))})
 	}
 	for _, name := range names {
-		r, ok := t.lookupName(name)
+		r, ok := t.OfAPIService(name)
 		if !ok {
 			continue
 		}
@@ -120,11 +120,4 @@ func (c *replicas) reach(t *Table, names []string) []replicaReach {
 		}
 	}
 	return live
-}
-
-// lookupName returns the route of the APIService of a name.
-func (t *Table) lookupName(name string) (*Route, bool) {
-	version, group, _ := strings.Cut(name, ".")
-	r, ok := t.Lookup(schema.GroupVersion{Group: group, Version: version})
-	return r, ok && r.Name == name
 }

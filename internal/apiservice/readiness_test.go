@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/routetable"
 )
 
 const metricsAPI, shopAPI = "v1beta1.metrics.k8s.io", "v1.shop.example.com"
@@ -72,9 +74,9 @@ func (p fakePeers) Publish([]byte)                      {}
 func (p fakePeers) Received() (map[string][]byte, bool) { return p.others, false }
 func (p fakePeers) Changed() <-chan struct{}            { return nil }
 
-func routeTo(name string, status apiregistrationv1.ConditionStatus) *Route {
+func routeTo(name string, status apiregistrationv1.ConditionStatus) *routetable.Route {
 	version, group, _ := strings.Cut(name, ".")
-	return &Route{
+	return &routetable.Route{
 		GroupVersion: schema.GroupVersion{Group: group, Version: version}, Name: name, UID: types.UID("uid of " + name),
 		Service:   &apiregistrationv1.ServiceReference{Namespace: "ns", Name: group},
 		Condition: apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available, Status: status, Reason: "FailedDiscoveryCheck", Message: "it hangs"},
@@ -85,13 +87,13 @@ func routeTo(name string, status apiregistrationv1.ConditionStatus) *Route {
 func replicaNamed(t *testing.T, name string, verdicts map[string]map[string]apiregistrationv1.ConditionStatus) *Controller {
 	t.Helper()
 	peers := fakePeers{make(map[string][]byte)}
-	var own *Table
+	var own *routetable.Table
 	for replica, statuses := range verdicts {
-		var routes []*Route
+		var routes []*routetable.Route
 		for api, status := range statuses {
 			routes = append(routes, routeTo(api, status))
 		}
-		table := NewTable(routes, true)
+		table := routetable.NewTable(routes, true)
 		if replica == name {
 			own = table
 			continue
@@ -162,18 +164,18 @@ func TestReadinessOfOneReplica(t *testing.T) {
 	if err := c.CheckReadiness(readiness, metricsAPI); err == nil || !strings.Contains(err.Error(), "it hangs") {
 		t.Errorf("one that another replica reaches: %v", err)
 	}
-	c.table.Store(NewTable(nil, false))
+	c.table.Store(routetable.NewTable(nil, false))
 	if err := c.CheckReadiness(readiness, metricsAPI); err == nil || strings.Contains(err.Error(), "exist") {
 		t.Errorf("before the APIServices are read: %v", err)
 	}
-	c.table.Store(NewTable([]*Route{{GroupVersion: schema.GroupVersion{Group: "apps", Version: "v1"}, Name: "v1.apps", Local: true}}, true))
+	c.table.Store(routetable.NewTable([]*routetable.Route{{GroupVersion: schema.GroupVersion{Group: "apps", Version: "v1"}, Name: "v1.apps", Local: true}}, true))
 	if err := c.CheckReadiness(readiness, "v1.apps"); err != nil {
 		t.Errorf("one that is served here: %v", err)
 	}
 	// The others' verdicts on another registration of that name do not count.
 	again := routeTo(metricsAPI, down)
 	again.UID = "another"
-	c.table.Store(NewTable([]*Route{again}, true))
+	c.table.Store(routetable.NewTable([]*routetable.Route{again}, true))
 	err := c.CheckReadiness(readiness, metricsAPI)
 	if tolerated, ok := errors.AsType[*ToleratedError](err); !ok || tolerated.Why != "it is available on no replica" {
 		t.Errorf("one that was registered again: %v", err)

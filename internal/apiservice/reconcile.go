@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
@@ -225,13 +226,13 @@ func (c *Controller) enqueueVersions(b *transport.Backend, gvs []schema.GroupVer
 
 // publish makes a table of the entries and wakes everybody who waits for one.
 func (c *Controller) publish() {
-	routes := make([]*Route, 0, len(c.entries))
+	routes := make([]*routetable.Route, 0, len(c.entries))
 	for _, e := range c.entries {
 		if e.route != nil && e.route.Of == "" {
 			routes = append(routes, e.route)
 		}
 	}
-	c.table.Store(NewTable(routes, c.synced))
+	c.table.Store(routetable.NewTable(routes, c.synced))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.changed)

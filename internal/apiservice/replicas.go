@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/run"
 )
 
@@ -109,7 +110,7 @@ func (c *replicas) size() int {
 }
 
 // others returns the verdicts of the other replicas on a route, by replica.
-func (c *replicas) others(r *Route) map[string]sharedVerdict {
+func (c *replicas) others(r *routetable.Route) map[string]sharedVerdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make(map[string]sharedVerdict)
@@ -122,7 +123,7 @@ func (c *replicas) others(r *Route) map[string]sharedVerdict {
 }
 
 // verdicts returns this replica's verdict, then the others' by name. Only this replica's is current.
-func (c *replicas) verdicts(r *Route) []replicaVerdict {
+func (c *replicas) verdicts(r *routetable.Route) []replicaVerdict {
 	verdicts := []replicaVerdict{{replica: c.name, status: r.Condition.Status, reason: r.Condition.Reason, message: r.Condition.Message}}
 	others := c.others(r)
 	for _, replica := range slices.Sorted(maps.Keys(others)) {
@@ -133,7 +134,7 @@ func (c *replicas) verdicts(r *Route) []replicaVerdict {
 }
 
 // disagrees reports whether a backend is available to another replica and not to this one, or the reverse.
-func (c *replicas) disagrees(r *Route) bool {
+func (c *replicas) disagrees(r *routetable.Route) bool {
 	for _, o := range c.others(r) {
 		if (o.Status == apiregistrationv1.ConditionTrue) != r.Available() {
 			return true
@@ -143,26 +144,26 @@ func (c *replicas) disagrees(r *Route) bool {
 }
 
 // conditions returns the conditions that an APIService should have, given those that it has.
-func (c *replicas) conditions(r *Route, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
+func (c *replicas) conditions(r *routetable.Route, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
 	verdicts := c.verdicts(r)
 	if r.Local || len(verdicts) == 1 {
 		return c.conditionsAlone(r, verdicts, stored, now)
 	}
 	verdict, all := fold(verdicts), c.onAllReplicas(verdicts)
 	verdict.LastTransitionTime, all.LastTransitionTime = now, now
-	return append([]apiregistrationv1.APIServiceCondition{verdict, all}, r.extra...)
+	return append([]apiregistrationv1.APIServiceCondition{verdict, all}, r.Extra...)
 }
 
 // conditionsAlone is conditions with one verdict. AvailableOnAllReplicas is updated only where it exists, or where there are
 // other replicas, which have no verdict yet.
-func (c *replicas) conditionsAlone(r *Route, verdicts []replicaVerdict, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
+func (c *replicas) conditionsAlone(r *routetable.Route, verdicts []replicaVerdict, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
 	out := []apiregistrationv1.APIServiceCondition{r.Condition}
 	if _, there := findCondition(stored, AvailableOnAllReplicas); !r.Local && (there || c.size() > 1) {
 		all := c.onAllReplicas(verdicts)
 		all.LastTransitionTime = now
 		out = append(out, all)
 	}
-	return append(out, r.extra...)
+	return append(out, r.Extra...)
 }
 
 func findCondition(conditions []apiregistrationv1.APIServiceCondition, t apiregistrationv1.APIServiceConditionType) (apiregistrationv1.APIServiceCondition, bool) {
@@ -198,8 +199,8 @@ type sharedVerdict struct {
 
 // sharedVerdictOf returns the published form of a verdict; false when it is not published: local routes are local on every
 // replica, and a backend without probes may be available.
-func sharedVerdictOf(r *Route) (sharedVerdict, bool) {
-	if r.Local || r.UID == "" || r.Condition.Reason == reasonNotChecked {
+func sharedVerdictOf(r *routetable.Route) (sharedVerdict, bool) {
+	if r.Local || r.UID == "" || r.Condition.Reason == routetable.ReasonNotChecked {
 		return sharedVerdict{}, false
 	}
 	o := sharedVerdict{UID: r.UID, Service: serviceAddress(r.Service), Status: r.Condition.Status}
@@ -210,7 +211,7 @@ func sharedVerdictOf(r *Route) (sharedVerdict, bool) {
 }
 
 // matches reports whether a verdict is on the registration of a route.
-func (o sharedVerdict) matches(r *Route) bool {
+func (o sharedVerdict) matches(r *routetable.Route) bool {
 	return o.UID == r.UID && o.Service == serviceAddress(r.Service)
 }
 
@@ -226,9 +227,9 @@ const maxEncodedVerdicts = 1 << 20
 
 // encodeVerdicts encodes a replica's verdicts by APIService. When so many are unavailable that they do not fit, messages are
 // left out.
-func encodeVerdicts(t *Table) ([]byte, error) {
+func encodeVerdicts(t *routetable.Table) ([]byte, error) {
 	verdicts := make(map[string]sharedVerdict)
-	for _, r := range t.all {
+	for _, r := range t.All() {
 		if o, ok := sharedVerdictOf(r); ok {
 			verdicts[r.Name] = o
 		}
@@ -265,7 +266,7 @@ func (c *Controller) exchangeVerdicts(ctx context.Context) {
 	if c.replicas.peers == nil {
 		return
 	}
-	var published *Table
+	var published *routetable.Table
 	for ctx.Err() == nil {
 		table, peers := c.Changed(), c.replicas.peers.Changed() // before either is read
 		if t := c.Table(); t != published {
@@ -284,7 +285,7 @@ func (c *Controller) exchangeVerdicts(ctx context.Context) {
 	}
 }
 
-func (c *Controller) publishVerdicts(t *Table) {
+func (c *Controller) publishVerdicts(t *routetable.Table) {
 	text, err := encodeVerdicts(t)
 	if err != nil {
 		c.log.Error("encode verdicts for the other replicas", zap.Error(err))
@@ -298,7 +299,7 @@ func (c *Controller) publishVerdicts(t *Table) {
 // a backend went down or returned. Only a changed verdict causes a probe, so that replicas which keep disagreeing do not
 // keep probing.
 func (c *Controller) handlePeerChanges(n peerChanges) {
-	for _, r := range c.Table().all {
+	for _, r := range c.Table().All() {
 		if !n.all && !n.names.Has(r.Name) {
 			continue
 		}
@@ -317,7 +318,7 @@ func (c *Controller) handlePeerChanges(n peerChanges) {
 }
 
 // ReachedBy returns the other replicas that reach the backend of a route and to which requests can be handed, by name.
-func (c *Controller) ReachedBy(r *Route) []string {
+func (c *Controller) ReachedBy(r *routetable.Route) []string {
 	if c.cfg.Hops == nil || c.replicas.peers == nil || r.Local {
 		return nil
 	}
@@ -333,7 +334,7 @@ func (c *Controller) ReachedBy(r *Route) []string {
 
 // HopsChanged tells that Hops may return something else. It does not block.
 func (c *Controller) HopsChanged() {
-	for _, r := range c.Table().all {
+	for _, r := range c.Table().All() {
 		if !r.Available() {
 			c.queue.Add(queueItem{apiService: r.Name})
 		}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/store"
 	"portico.dev/internal/transport"
 )
@@ -250,7 +251,7 @@ func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
 	h.add(external("server"))
 	annotated := func(version, limit string) *apiregistrationv1.APIService {
 		o := h.remote("example.com", version, "server", b.port())
-		o.Annotations = map[string]string{MaxInFlightAnnotation: limit}
+		o.Annotations = map[string]string{routetable.MaxInFlightAnnotation: limit}
 		return o
 	}
 	h.add(h.remote("example.com", "v1", "server", b.port()))
@@ -286,7 +287,7 @@ func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
 	}
 	eventually(t, "the default counts", func() bool { return admitted() == 10 })
 	o = h.get("v4.example.com")
-	o.Annotations = map[string]string{LongRunningAnnotation: "console"}
+	o.Annotations = map[string]string{routetable.LongRunningAnnotation: "console"}
 	if _, err := h.api.ApiregistrationV1().APIServices().Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -16,13 +16,14 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/routing/v1alpha1"
 )
 
 // RollBack records in the status of an APIRoute that a backend of a rule has failed too many requests. This replica sends it none already;
 // the others follow when they see the status. It does not block. A write that fails is tried again for as long as the spec is the same.
-func (c *Controller) RollBack(route *Route, rule string, backend int, found routing.Errors) {
+func (c *Controller) RollBack(route *routetable.Route, rule string, backend int, found routing.Errors) {
 	name := route.Routing.Backends[backend].Name
 	c.log.Warn("a backend has failed too many requests: the first backend of the rule gets them", zap.String("apiroute", route.Name), zap.String("rule", rule),
 		zap.String("backend", name), zap.Int("failed", found.Failed), zap.Int("requests", found.Requests), zap.Duration("interval", found.Interval))
@@ -149,7 +150,7 @@ func onlyRollbacks(o *v1alpha1.APIRoute) []v1alpha1.RuleStatus {
 }
 
 // rolledBackOf is what is rolled back in the APIRoute of a route, for metrics.
-func rolledBackOf(r *Route) (all []metrics.RolledBack) {
+func rolledBackOf(r *routetable.Route) (all []metrics.RolledBack) {
 	if r.Routing == nil {
 		return nil
 	}

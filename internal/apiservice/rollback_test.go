@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/transport"
@@ -25,9 +26,9 @@ spec:
 `
 
 // goesTo waits until the requests of the only rule go to a backend.
-func (h *env) goesTo(backend string) *Route {
+func (h *env) goesTo(backend string) *routetable.Route {
 	h.t.Helper()
-	var route *Route
+	var route *routetable.Route
 	eventually(h.t, "requests go to "+backend, func() bool {
 		r, ok := h.Table().Lookup(gvExample)
 		if !ok || r.Routing == nil {

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+
+	"portico.dev/internal/routetable"
 )
 
 const (
@@ -34,7 +36,7 @@ const (
 type statusWriter struct {
 	client    Client
 	lister    aggregatorlisters.APIServiceLister
-	table     func() *Table
+	table     func() *routetable.Table
 	replicas  *replicas
 	owns      func(apiService string) bool // nil: this program writes all
 	events    *eventRecorder
@@ -77,7 +79,7 @@ func (s *statusWriter) sync(ctx context.Context, name string) error {
 		return fmt.Errorf("get apiservice %s: %w", name, err)
 	}
 	route, ok := s.table().Lookup(groupVersionOf(object))
-	if !ok || !madeFrom(route, object) || route.Condition.Reason == reasonNotChecked {
+	if !ok || !madeFrom(route, object) || route.Condition.Reason == routetable.ReasonNotChecked {
 		return nil // the table is about to change, and brings the name back when it has
 	}
 	// A replica that does not lead goes as far as this too: it needs the start of a debounce when it takes over.
@@ -113,7 +115,7 @@ func (s *statusWriter) sync(ctx context.Context, name string) error {
 }
 
 // desiredConditions returns the folded conditions, debounced. A condition that is held back queues the name again.
-func (s *statusWriter) desiredConditions(name string, route *Route, stored []apiregistrationv1.APIServiceCondition) []apiregistrationv1.APIServiceCondition {
+func (s *statusWriter) desiredConditions(name string, route *routetable.Route, stored []apiregistrationv1.APIServiceCondition) []apiregistrationv1.APIServiceCondition {
 	now := metav1.Now()
 	ours := s.replicas.conditions(route, stored, now)
 	if s.replicas.size() == 1 || route.Local {
@@ -128,7 +130,7 @@ func (s *statusWriter) desiredConditions(name string, route *Route, stored []api
 }
 
 // madeFrom reports whether a route was made from this object with this Service.
-func madeFrom(r *Route, object *apiregistrationv1.APIService) bool {
+func madeFrom(r *routetable.Route, object *apiregistrationv1.APIService) bool {
 	return r.UID == object.UID && r.Name == object.Name && equality.Semantic.DeepEqual(r.Service, object.Spec.Service)
 }
 

@@ -14,6 +14,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+
+	"portico.dev/internal/routetable"
 )
 
 // writerEnv is a statusWriter in a synctest bubble, with a store in the place of an API server, and one remote APIService.
@@ -21,7 +23,7 @@ type writerEnv struct {
 	t        *testing.T
 	writer   *statusWriter
 	store    cache.Indexer
-	route    atomic.Pointer[Route]
+	route    atomic.Pointer[routetable.Route]
 	replicas *replicas
 	writes   atomic.Int64
 }
@@ -38,7 +40,7 @@ func newWriterEnv(t *testing.T, peers Peers, store cache.Indexer) *writerEnv {
 	})
 	d.writer = &statusWriter{
 		client: client.ApiregistrationV1().APIServices(), lister: aggregatorlisters.NewAPIServiceLister(store),
-		table:    func() *Table { return NewTable([]*Route{d.route.Load()}, true) },
+		table:    func() *routetable.Table { return routetable.NewTable([]*routetable.Route{d.route.Load()}, true) },
 		replicas: d.replicas, events: newEventRecorder(nil, "own", zaptest.NewLogger(t)), log: zaptest.NewLogger(t),
 		messageWritten: make(map[string]time.Time),
 	}
@@ -102,7 +104,7 @@ func (d *writerEnv) stands(t apiregistrationv1.APIServiceConditionType) string {
 // thinks is what another replica says of the same APIService.
 func (s *peer) thinks(t *testing.T, status, reason string) {
 	t.Helper()
-	text, err := encodeVerdicts(NewTable([]*Route{routed(1, status, reason, "why")}, true))
+	text, err := encodeVerdicts(routetable.NewTable([]*routetable.Route{routed(1, status, reason, "why")}, true))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing/v1alpha1"
 )
 
@@ -35,8 +36,6 @@ const (
 	// reasonMissingEndpoints is EndpointSlices without a ready endpoint that has the port.
 	reasonMissingEndpoints = "MissingEndpoints"
 
-	// reasonNotChecked is a backend that has not been probed yet. It is never written to a status; errors show it.
-	reasonNotChecked = "NotChecked"
 	// reasonInvalidCABundle is a spec.caBundle that does not parse. kube-aggregator leaves the status as it was and answers
 	// requests with 500.
 	reasonInvalidCABundle = "InvalidCABundle"
@@ -148,7 +147,7 @@ func availableCondition(e verdictInput) apiregistrationv1.APIServiceCondition {
 		// every certificate rotation would be an outage.
 		return condition(e.previous.Status, e.previous.Reason, e.previous.Message)
 	case !e.probes.probed():
-		return condition(apiregistrationv1.ConditionUnknown, reasonNotChecked, "the backend has not answered yet")
+		return condition(apiregistrationv1.ConditionUnknown, routetable.ReasonNotChecked, "the backend has not answered yet")
 	case e.probes.up:
 		return condition(apiregistrationv1.ConditionTrue, reasonPassed, "all checks passed")
 	case e.probes.last.failure.forbidden:

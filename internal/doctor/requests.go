@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/routetable"
 )
 
 // first is the first resource that has a verb. What can be watched can be listed.
@@ -144,7 +145,7 @@ func (x *exam) noBookmark(r resource, events int, err error) finding {
 	}
 	found := fmt.Sprintf("a watch of %s %s with %s and without the bookmark that ends the initial ones: informers that begin with a watch never sync", r.name, how, some(events, "event"))
 	if x.portico {
-		return flawed(found, kubectl("annotate", "apiservice", x.object.Name, apiservice.InitialEventsAnnotation+"=reject"))
+		return flawed(found, kubectl("annotate", "apiservice", x.object.Name, routetable.InitialEventsAnnotation+"=reject"))
 	}
 	return flawed(found, "# this API server cannot shield clients from it; in the environment of each client built on client-go:",
 		"export KUBE_FEATURE_WatchListClient=false")

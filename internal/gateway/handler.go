@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/routetable"
 )
 
 // handler answers from memory what an API server asks to know a server, and leaves the rest to the router of the front door.
@@ -24,7 +24,7 @@ import (
 // A group-version that is not adopted gets 503 and never 404, on which controllers would act: the API server may not have noticed a
 // release yet.
 type handler struct {
-	routes    func() *apiservice.Table
+	routes    func() *routetable.Table
 	discovery func() *discovery.Snapshot
 	router    http.Handler
 }

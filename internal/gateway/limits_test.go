@@ -26,8 +26,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/adoption"
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/routetable"
 )
 
 // slowServer is an extension server whose object "slow" is answered after release. waiting is how many requests there are for it. The object
@@ -238,7 +238,7 @@ func TestUsersWithThousandsOfGroupsPassAGateway(t *testing.T) {
 func TestNoUserHasAllPlacesOfAServer(t *testing.T) {
 	t.Parallel()
 	const limit = 10
-	e := newSlowEnv(t, map[string]string{apiservice.MaxInFlightAnnotation: fmt.Sprint(limit)})
+	e := newSlowEnv(t, map[string]string{routetable.MaxInFlightAnnotation: fmt.Sprint(limit)})
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	defer e.release()

@@ -14,7 +14,7 @@ import (
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
 	"portico.dev/internal/adoption"
-	"portico.dev/internal/apiservice"
+	"portico.dev/internal/routetable"
 )
 
 var otherGateway = adoption.Service{Namespace: "other-gateway", Name: "portico-gateway", Port: 443}
@@ -131,7 +131,7 @@ func TestA55AGatewayLeavesTheConditionsOfAnother(t *testing.T) {
 			write := func(gateway adoption.Service) {
 				u := &upkeep{
 					gateway: gateway, client: fake.ApiregistrationV1().APIServices(), wake: make(chan struct{}, 1),
-					routes: func() *apiservice.Table { return &apiservice.Table{} },
+					routes: func() *routetable.Table { return &routetable.Table{} },
 				}
 				now, err := u.client.Get(t.Context(), o.Name, metav1.GetOptions{})
 				if err != nil {

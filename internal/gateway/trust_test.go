@@ -13,10 +13,10 @@ import (
 	clientdiscovery "k8s.io/client-go/discovery"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/request"
+	"portico.dev/internal/routetable"
 )
 
 func TestG1WhatIsServedToWhom(t *testing.T) {
@@ -93,13 +93,13 @@ func TestG9WhetherAServerBelievesUs(t *testing.T) {
 // Controllers act on 404. Nothing that the API server may ask for a moment too early or too late is that.
 func TestWhatIsNotServedIsNever404(t *testing.T) {
 	gv := schema.GroupVersion{Group: "adopted.example.com", Version: "v1"}
-	route := &apiservice.Route{GroupVersion: gv, Name: "v1.adopted.example.com", Condition: apiregistrationv1.APIServiceCondition{
+	route := &routetable.Route{GroupVersion: gv, Name: "v1.adopted.example.com", Condition: apiregistrationv1.APIServiceCondition{
 		Status: apiregistrationv1.ConditionFalse, Reason: "FailedDiscoveryCheck", Message: "the server refuses connections",
 	}}
-	local := &apiservice.Route{GroupVersion: schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"}, Name: "v1.apiregistration.k8s.io", Local: true}
-	table := apiservice.NewTable([]*apiservice.Route{route, local}, true)
+	local := &routetable.Route{GroupVersion: schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"}, Name: "v1.apiregistration.k8s.io", Local: true}
+	table := routetable.NewTable([]*routetable.Route{route, local}, true)
 	h := &handler{
-		routes: func() *apiservice.Table { return table }, discovery: func() *discovery.Snapshot { return nil },
+		routes: func() *routetable.Table { return table }, discovery: func() *discovery.Snapshot { return nil },
 		router: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
 	}
 	for path, want := range map[string]struct {

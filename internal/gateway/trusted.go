@@ -17,6 +17,7 @@ import (
 
 	"portico.dev/internal/adoption"
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
 
@@ -79,7 +80,7 @@ func (t *trustChecks) condition(apiService string) (apiregistrationv1.APIService
 
 // check asks the backends of routes whose result is missing, old or not settled, all at once, and returns when every one has answered
 // or has had its time. It reports whether something changed.
-func (t *trustChecks) check(ctx context.Context, routes []*apiservice.Route, certificate string) (changed bool) {
+func (t *trustChecks) check(ctx context.Context, routes []*routetable.Route, certificate string) (changed bool) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 8)
 	present := map[string]bool{}

@@ -29,6 +29,7 @@ import (
 	"portico.dev/internal/gateway/adopter"
 	"portico.dev/internal/gateway/lastknown"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/routetable"
 )
 
 // Reasons of the condition BackendAvailable that only a gateway has.
@@ -58,7 +59,7 @@ type upkeep struct {
 	own         typedcorev1.ConfigMapInterface // of the gateway's namespace
 	keys        *keys
 	leads       func() bool
-	routes      func() *apiservice.Table
+	routes      func() *routetable.Table
 	metrics     *metrics.Gateway
 	log         *zap.Logger
 	wake        chan struct{}
@@ -174,7 +175,7 @@ func (u *upkeep) count(all []*apiregistrationv1.APIService) {
 }
 
 // remote is the routes of extension servers: with an APIRoute, those of its backends.
-func (u *upkeep) remote() (all []*apiservice.Route) {
+func (u *upkeep) remote() (all []*routetable.Route) {
 	for _, r := range u.routes().Routes() {
 		if !r.Local {
 			all = append(all, serversOf(r)...)
@@ -183,11 +184,11 @@ func (u *upkeep) remote() (all []*apiservice.Route) {
 	return all
 }
 
-func serversOf(r *apiservice.Route) []*apiservice.Route {
+func serversOf(r *routetable.Route) []*routetable.Route {
 	if r.Routing == nil {
-		return []*apiservice.Route{r}
+		return []*routetable.Route{r}
 	}
-	return slices.DeleteFunc(slices.Clone(r.Parts), func(part *apiservice.Route) bool { return part.Local })
+	return slices.DeleteFunc(slices.Clone(r.Parts), func(part *routetable.Route) bool { return part.Local })
 }
 
 // trusted is whether the extension servers of an APIService believe the gateway; false: that is not known yet.

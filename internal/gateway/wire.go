@@ -33,7 +33,6 @@ import (
 	"portico.dev/internal/auth/delegated"
 	"portico.dev/internal/clients"
 	"portico.dev/internal/discovery"
-	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/egress"
 	"portico.dev/internal/gateway/lastknown"
@@ -43,6 +42,7 @@ import (
 	"portico.dev/internal/overload"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	routingclient "portico.dev/internal/routing/client"
 	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/server"
@@ -226,7 +226,7 @@ func (g *Gateway) wireTrust() (err error) {
 		gateway: g.cfg.gateway(), apiServices: g.registered.Apiregistration().V1().APIServices().Lister(),
 		client: g.aggregator.ApiregistrationV1().APIServices(),
 		trust:  core.ConfigMaps(adoption.TrustNamespace), own: core.ConfigMaps(namespace), keys: g.keys, leads: g.election.leads,
-		routes: func() *apiservice.Table { return g.apiservices.Table() }, metrics: metrics.NewGateway(g.registry),
+		routes: func() *routetable.Table { return g.apiservices.Table() }, metrics: metrics.NewGateway(g.registry),
 		log: g.log.Named("upkeep"), wake: make(chan struct{}, 1),
 	}
 	g.keys.published, g.keys.changed = g.upkeep.Published, g.upkeep.Wake
@@ -258,8 +258,7 @@ func (g *Gateway) wireRoutes() (err error) {
 		DocumentProblem: func(apiService string) string { return g.openapi.Problem(apiService) },
 		BackendEvents:   &g.backendEvent, Metrics: g.metrics.Availability, Logger: g.log.Named("apiservice"),
 	})
-	tables := remote.NewTableMaker(remoteTable)
-	routes := func() remote.Table { return tables.Of(g.apiservices.Table()) }
+	routes := documentView.Tables(g.apiservices.Table)
 	g.discovery, err = discovery.New(discovery.Config{
 		Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: never, Routes: routes, Changed: g.apiservices.Changed,
 		Storage: g.storage(lastknown.Discovery), BackendEvents: &g.backendEvent, Metrics: g.metrics.Discovery, Logger: g.log.Named("discovery"),
@@ -306,7 +305,7 @@ func (g *Gateway) wireFront() error {
 		Mirror:             g.mirror,
 		RollBack:           g.apiservices.RollBack,
 		SharedWatches:      g.watches,
-		Unknown:            func(route *apiservice.Route) { g.backendEvent.DocumentsMayDiffer(route.Backend) },
+		Unknown:            func(route *routetable.Route) { g.backendEvent.DocumentsMayDiffer(route.Backend) },
 		InitialEvents:      g.watchLists,
 		Discovery:          g.discovery,
 		OpenAPI:            g.openapi,

@@ -30,7 +30,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/authz"
@@ -39,6 +38,7 @@ import (
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/server"
 	"portico.dev/internal/transport"
 )
@@ -445,7 +445,7 @@ func benchFront(ctx context.Context, facts *environmentFacts, client *pki.KeyPai
 	go func() { _ = trail.Run(ctx) }()
 	requests := metrics.NewRequests(reg)
 	gv := schema.GroupVersion{Group: "bench.example.com", Version: "v1"}
-	table := apiservice.NewTable([]*apiservice.Route{{
+	table := routetable.NewTable([]*routetable.Route{{
 		GroupVersion: gv, Name: "v1.bench.example.com", Backend: backend,
 		Condition: apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue},
 	}}, true)
@@ -454,7 +454,7 @@ func benchFront(ctx context.Context, facts *environmentFacts, client *pki.KeyPai
 		Authenticator: who, Authorizer: may, Ready: func() error { return nil }, Audit: trail, Metrics: requests,
 		Logger: zap.NewNop(), Drainer: server.NewDrainer(),
 	}, &server.Router{
-		Routes:             func() *apiservice.Table { return table },
+		Routes:             func() *routetable.Table { return table },
 		LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return nil },
 		Local:              nobody, Discovery: nobody, OpenAPI: nobody, Static: nobody,
 		Proxy: proxy.New(proxy.Config{Logger: zap.NewNop(), Requests: requests}),

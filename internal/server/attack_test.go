@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/request"
+	"portico.dev/internal/routetable"
 )
 
 // ask sends lines over one HTTP/1.1 connection and returns the first answer.
@@ -69,7 +69,7 @@ func TestA29ARightToReadAndAConsole(t *testing.T) {
 			b := newBench(test.allowed...)
 			b.config.UpgradesNeedCreate = test.strict
 			var dialled atomic.Int64
-			b.remote(t, apiservice.Options{}, console(&dialled))
+			b.remote(t, routetable.Options{}, console(&dialled))
 			l := b.listen(t, time.Second)
 			res := l.ask(t, "GET "+foo+"/console HTTP/1.1", "Host: a", "Test-User: alice", "Connection: Upgrade", "Upgrade: websocket")
 			if res.StatusCode != test.code || (dialled.Load() > 0) != (test.code == 101) {
@@ -108,7 +108,7 @@ func TestA30WebsocketsOfOtherOrigins(t *testing.T) {
 			b := newBench("alice *")
 			b.config.CORSAllowedOrigins = []string{`^https://ui\.example\.com$`}
 			var dialled atomic.Int64
-			b.remote(t, apiservice.Options{}, console(&dialled))
+			b.remote(t, routetable.Options{}, console(&dialled))
 			l := b.listen(t, time.Second)
 			lines := []string{"GET " + foo + "/console HTTP/1.1", "Host: front.example:6443", "Test-User: alice", "Connection: Upgrade", "Upgrade: websocket"}
 			if test.origin != "" {
@@ -130,7 +130,7 @@ func TestOriginsAreNotCheckedForAPIServers(t *testing.T) {
 	b := newBench("alice *")
 	b.config.AnyOrigin = true
 	var dialled atomic.Int64
-	b.remote(t, apiservice.Options{}, console(&dialled))
+	b.remote(t, routetable.Options{}, console(&dialled))
 	l := b.listen(t, time.Second)
 	res := l.ask(t, "GET "+foo+"/console HTTP/1.1", "Host: gateway", "Test-User: alice", "Connection: Upgrade", "Upgrade: websocket", "Origin: https://console.example")
 	if res.StatusCode != http.StatusSwitchingProtocols {
@@ -142,7 +142,7 @@ func TestOriginsAreNotCheckedForAPIServers(t *testing.T) {
 func TestWhatNeverReachesABackend(t *testing.T) {
 	b := newBench("alice *")
 	var arrived atomic.Int64
-	b.remote(t, apiservice.Options{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
+	b.remote(t, routetable.Options{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
 	l := b.listen(t, time.Second)
 	for name, c := range map[string]struct {
 		request string
@@ -191,7 +191,7 @@ var anAddress = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|localhost|\[::`)
 
 func TestA26NoAddressIsToldToClients(t *testing.T) {
 	b := newBench("alice *")
-	backend := b.remote(t, apiservice.Options{}, nil)
+	backend := b.remote(t, routetable.Options{}, nil)
 	takePlaces(t, backend)
 	w := b.do(t, http.MethodGet, foo, "Test-User: alice")
 	for text := range map[string]bool{w.Body.String(): true, headerText(w.Header()): true} {
@@ -236,7 +236,7 @@ func FuzzA17OneReading(f *testing.F) {
 		asked := &recordingAuthorizer{}
 		b.config.Authorizer = asked
 		var got *http.Request
-		b.remote(t, apiservice.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
+		b.remote(t, routetable.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
 		b.chain(t).ServeHTTP(httptest.NewRecorder(), r)
 		if got == nil {
 			return
@@ -283,7 +283,7 @@ func TestA17TailsAreForwardedByteForByte(t *testing.T) {
 	asked := &recordingAuthorizer{}
 	b.config.Authorizer = asked
 	arrived := make(chan string, 1)
-	b.remote(t, apiservice.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived <- r.RequestURI }))
+	b.remote(t, routetable.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived <- r.RequestURI }))
 	l := b.listen(t, time.Second)
 	for _, tail := range []string{"/x%2Fy", "/x%2fy", "/x%252Fy", "/100%25", "//x", "/x//y/", "/x%2Fy|z"} {
 		for proto, client := range map[string]*http.Client{"HTTP/1.1": l.client(t, false), "HTTP/2.0": l.client(t, true)} {

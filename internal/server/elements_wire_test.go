@@ -19,12 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
 
@@ -284,12 +284,12 @@ func TestA19EachByteInEachElement(t *testing.T) {
 			b := newBench("alice *")
 			came := make(chan arrived, 16)
 			set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
-			route := apiservice.Route{
+			route := routetable.Route{
 				GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",
 				Backend: listenRaw(t, set, way.proto, way.read(came)), Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
 			}
-			table := apiservice.NewTable([]*apiservice.Route{&route}, true)
-			b.handler = (&Router{Routes: func() *apiservice.Table { return table }, Proxy: proxy.New(proxy.Config{})}).ServeHTTP
+			table := routetable.NewTable([]*routetable.Route{&route}, true)
+			b.handler = (&Router{Routes: func() *routetable.Table { return table }, Proxy: proxy.New(proxy.Config{})}).ServeHTTP
 			l := b.listen(t, time.Second)
 			client := way.from(l)
 			overHTTP1 := way.proto == "h2"

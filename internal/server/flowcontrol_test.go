@@ -23,12 +23,12 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/store"
 	"portico.dev/internal/transport"
 )
@@ -62,17 +62,17 @@ func (b *bench) useFairness(t testing.TB, seats int, backends map[string]http.Ha
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	reached := map[string]*transport.Backend{}
-	var routes []*apiservice.Route
+	var routes []*routetable.Route
 	for name, h := range backends {
 		reached[name] = backendOf(t, set, name, h)
-		routes = append(routes, &apiservice.Route{
+		routes = append(routes, &routetable.Route{
 			GroupVersion: schema.GroupVersion{Group: name + ".example.com", Version: "v1"}, Name: "v1." + name + ".example.com",
 			Backend: reached[name], Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
 		})
 	}
-	table := apiservice.NewTable(routes, true)
+	table := routetable.NewTable(routes, true)
 	b.handler = (&Router{
-		Routes: func() *apiservice.Table { return table }, Proxy: proxy.New(proxy.Config{}),
+		Routes: func() *routetable.Table { return table }, Proxy: proxy.New(proxy.Config{}),
 		Local: ForLocal(nil, core.Handler()), LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return core.GroupVersions() },
 	}).ServeHTTP
 	return reached

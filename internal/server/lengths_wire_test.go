@@ -17,11 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
 
@@ -145,12 +145,12 @@ func TestA39EachLengthAtItsBound(t *testing.T) {
 			b := newBench("alice *")
 			came := make(chan arrived, 16)
 			set := transport.New(transport.Options{})
-			route := apiservice.Route{
+			route := routetable.Route{
 				GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",
 				Backend: listenRaw(t, set, way.proto, way.read(came)), Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
 			}
-			table := apiservice.NewTable([]*apiservice.Route{&route}, true)
-			b.handler = (&Router{Routes: func() *apiservice.Table { return table }, Proxy: proxy.New(proxy.Config{})}).ServeHTTP
+			table := routetable.NewTable([]*routetable.Route{&route}, true)
+			b.handler = (&Router{Routes: func() *routetable.Table { return table }, Proxy: proxy.New(proxy.Config{})}).ServeHTTP
 			l := b.listen(t, time.Second)
 			old := way.proto == "h2"
 			long := func(n int) string { return strings.Repeat("a", n) }

@@ -18,11 +18,11 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/mirror"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/sharedreads"
 	"portico.dev/internal/transport"
@@ -343,7 +343,7 @@ func TestACopyOfAnEarlierSpecIsNotSent(t *testing.T) {
 	router := routerOf(before)
 	var mu sync.Mutex
 	table := before
-	router.Routes = func() *apiservice.Table {
+	router.Routes = func() *routetable.Table {
 		mu.Lock()
 		defer mu.Unlock()
 		return table
@@ -395,7 +395,7 @@ func TestMirrorAndRollbackBetweenReplicas(t *testing.T) {
 			route.Parts[1].Replicas = []string{"other"}
 			router := routerOf(table)
 			router.Replicas, router.PeerMetrics = oneReplica{elsewhere}, metrics.NewPeers(prometheus.NewRegistry())
-			router.ReachedBy = func(*apiservice.Route) []string { return []string{"other"} }
+			router.ReachedBy = func(*routetable.Route) []string { return []string{"other"} }
 			sent, found := mirrorReads(t, router, 1), rollbacksOf(router)
 			h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
 			for range 8 {

@@ -10,17 +10,17 @@ import (
 
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/filters"
 	"portico.dev/internal/mirror"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/transport"
 )
 
 // mayMirror reports whether a copy of a read is sent: of one that changes nothing, and that does not depend on what another backend said.
-func (s *Router) mayMirror(r *http.Request, info *apirequest.RequestInfo, q *routing.Request, route *apiservice.Route, m *routing.Mirror) bool {
+func (s *Router) mayMirror(r *http.Request, info *apirequest.RequestInfo, q *routing.Request, route *routetable.Route, m *routing.Mirror) bool {
 	if s.Mirror == nil || !q.MayMirror() || m.Percent < 100 && rand.IntN(100) >= m.Percent {
 		return false
 	}
@@ -30,7 +30,7 @@ func (s *Router) mayMirror(r *http.Request, info *apirequest.RequestInfo, q *rou
 
 // serveObserved sends a request to the backend that a rule has chosen, and looks at how it ends: for the rate of errors of the backend, and to
 // compare what the client gets.
-func (s *Router) serveObserved(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice, part *apiservice.Route, target proxy.Destination) {
+func (s *Router) serveObserved(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice, part *routetable.Route, target proxy.Destination) {
 	o := &observed{Response: filters.Response{ResponseWriter: w}}
 	if c.Mirror != nil {
 		o.read = s.Mirror.Begin(route.Name, route.Routing.Backends[c.Mirror.Backend].Name, r.URL.Path)
@@ -96,7 +96,7 @@ func (f observedFallback) Elsewhere(r *http.Request, failed proxy.Destination) (
 
 // countObserved counts a request that the backend failed, or not. What its client caused says nothing about the backend: that it left, took
 // no response, or left no time for one.
-func (s *Router) countObserved(r *http.Request, route *apiservice.Route, c routing.Choice, o *observed, complete bool) {
+func (s *Router) countObserved(r *http.Request, route *routetable.Route, c routing.Choice, o *observed, complete bool) {
 	rec := recordFrom(r.Context())
 	switch {
 	case c.ErrorRate == nil, o.unread, errors.Is(request.ClientContext(r.Context()).Err(), context.Canceled),
@@ -120,14 +120,14 @@ func isFailure(code int) bool {
 }
 
 // count counts a request for the backend of a choice.
-func (s *Router) count(route *apiservice.Route, c routing.Choice, failed bool) {
+func (s *Router) count(route *routetable.Route, c routing.Choice, failed bool) {
 	if found, exceeded := c.ErrorRate.Count(time.Now(), failed); exceeded && s.RollBack != nil {
 		s.RollBack(route, c.Rule, c.Backend, found)
 	}
 }
 
 // mirrorObserved has a copy of a read sent, if the response of its own backend is complete.
-func (s *Router) mirrorObserved(r *http.Request, route *apiservice.Route, c routing.Choice, o *observed, complete bool) {
+func (s *Router) mirrorObserved(r *http.Request, route *routetable.Route, c routing.Choice, o *observed, complete bool) {
 	if !complete || o.Code == 0 || o.elsewhere || o.unread || recordFrom(r.Context()).failure != "" {
 		s.Mirror.Cancel(o.read)
 		return
@@ -139,7 +139,7 @@ func (s *Router) mirrorObserved(r *http.Request, route *apiservice.Route, c rout
 
 // copyOf returns what sends a copy of a read, which may be over by then: a GET as the same user, without a body. It takes no seat and has no
 // record, so that neither flow control nor audit know of it; it has a concurrency slot of its backend.
-func (s *Router) copyOf(r *http.Request, route *apiservice.Route, c routing.Choice) func(context.Context, http.ResponseWriter) error {
+func (s *Router) copyOf(r *http.Request, route *routetable.Route, c routing.Choice) func(context.Context, http.ResponseWriter) error {
 	info, _ := apirequest.RequestInfoFrom(r.Context())
 	who, _ := apirequest.UserFrom(r.Context())
 	auditID, url, header := request.AuditID(r.Context()), *r.URL, r.Header.Clone()

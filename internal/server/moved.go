@@ -11,9 +11,9 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/merge"
 	"portico.dev/internal/request"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 )
 
@@ -32,7 +32,7 @@ type ownedWatch struct {
 }
 
 // owners names who stores the objects that a request is for. With custom resources among them, that is only so for one state of the APIRoute.
-func owners(route *apiservice.Route, q *routing.Request) string {
+func owners(route *routetable.Route, q *routing.Request) string {
 	if route.Local {
 		return "local"
 	}
@@ -71,7 +71,7 @@ func addressOf(s *apiregistrationv1.ServiceReference) string {
 // begin adds a watch. The request that it returns has a context that ends when the objects move, with merge.ErrMoved as its cause; done is
 // called when the watch is over. lookup returns who serves the group-version. It is asked after the watch was added: a later table will be
 // compared with what it returns.
-func (s *watches) begin(r *http.Request, info *apirequest.RequestInfo, gv schema.GroupVersion, lookup func() *apiservice.Route) (watching *http.Request, route *apiservice.Route, done func()) {
+func (s *watches) begin(r *http.Request, info *apirequest.RequestInfo, gv schema.GroupVersion, lookup func() *routetable.Route) (watching *http.Request, route *routetable.Route, done func()) {
 	w := &ownedWatch{request: routing.NewRequest(info, "", nil)}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	w.cancel = cancel
@@ -127,7 +127,7 @@ func (s *Router) FollowRoutes(ctx context.Context, changed func() <-chan struct{
 
 // endMovedWatches ends the watches of objects that a new table says are stored elsewhere now. Only an APIRoute with custom resources among its
 // backends moves objects.
-func (s *Router) endMovedWatches(table *apiservice.Table) {
+func (s *Router) endMovedWatches(table *routetable.Table) {
 	s.watches.mu.Lock()
 	defer s.watches.mu.Unlock()
 	for gv, of := range s.watches.of {

@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
 
 // remote makes the chain of b end at a router with one remote group-version, up.example.com/v1.
-func (b *bench) remote(t *testing.T, options apiservice.Options, h http.Handler, change ...func(*transport.Options)) *transport.Backend {
+func (b *bench) remote(t *testing.T, options routetable.Options, h http.Handler, change ...func(*transport.Options)) *transport.Backend {
 	t.Helper()
 	o := transport.Options{Engine: enginetest.Backend(t)}
 	for _, c := range change {
@@ -29,12 +29,12 @@ func (b *bench) remote(t *testing.T, options apiservice.Options, h http.Handler,
 	}
 	set := transport.New(o)
 	t.Cleanup(set.Close)
-	route := apiservice.Route{
+	route := routetable.Route{
 		GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com", Options: options,
 		Backend: backendOf(t, set, "up", h), Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
 	}
-	table := apiservice.NewTable([]*apiservice.Route{&route}, true)
-	router := &Router{Routes: func() *apiservice.Table { return table }, Proxy: proxy.New(proxy.Config{}), InitialEvents: ignoresAll{}}
+	table := routetable.NewTable([]*routetable.Route{&route}, true)
+	router := &Router{Routes: func() *routetable.Table { return table }, Proxy: proxy.New(proxy.Config{}), InitialEvents: ignoresAll{}}
 	b.handler = router.ServeHTTP
 	return route.Backend
 }
@@ -51,7 +51,7 @@ func TestAFailureIsToldInTheSameWordsEverywhere(t *testing.T) {
 	b := newBench("alice *")
 	core, logs := observer.New(zap.InfoLevel)
 	b.config.AccessLog = zap.New(core)
-	backend := b.remote(t, apiservice.Options{}, nil)
+	backend := b.remote(t, routetable.Options{}, nil)
 	address := backend.Endpoints()[0].Address
 	b.do(t, http.MethodGet, foo, "Test-User: alice")
 	if e := b.events[0]; e.ResponseStatus.Message != "" || e.Annotations["portico.dev/endpoint"] != address || e.Annotations["portico.dev/attempts"] != "1" {
@@ -77,12 +77,12 @@ func TestAFailureIsToldInTheSameWordsEverywhere(t *testing.T) {
 
 func TestARouteThatIsDownIsToldInTheAuditEventToo(t *testing.T) {
 	b := newBench("alice *")
-	down := apiservice.Route{
+	down := routetable.Route{
 		GroupVersion: schema.GroupVersion{Group: "down.example.com", Version: "v1"}, Name: "v1.down.example.com",
 		Condition: condition(apiregistrationv1.ConditionFalse, "ServiceNotFound", "it is not there"),
 	}
-	table := apiservice.NewTable([]*apiservice.Route{&down}, true)
-	b.handler = (&Router{Routes: func() *apiservice.Table { return table }}).ServeHTTP
+	table := routetable.NewTable([]*routetable.Route{&down}, true)
+	b.handler = (&Router{Routes: func() *routetable.Table { return table }}).ServeHTTP
 	w := b.do(t, http.MethodGet, "/apis/down.example.com/v1/foos", "Test-User: alice")
 	if e := b.events[0]; e.ResponseStatus.Message != statusOf(t, w).Message || e.Annotations["portico.dev/attempts"] != "" {
 		t.Errorf("%+v %v", e.ResponseStatus, e.Annotations)
@@ -91,7 +91,7 @@ func TestARouteThatIsDownIsToldInTheAuditEventToo(t *testing.T) {
 
 func TestOptionsOfARouteReachTheProxy(t *testing.T) {
 	b := newBench("alice *")
-	b.remote(t, apiservice.Options{InitialEvents: apiservice.InitialEventsReject, ConvertTable: true, ConvertMetadata: true},
+	b.remote(t, routetable.Options{InitialEvents: routetable.InitialEventsReject, ConvertTable: true, ConvertMetadata: true},
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte(`{"kind":"Foo","metadata":{"name":"x"}}`))
@@ -110,11 +110,11 @@ func TestOptionsOfARouteReachTheProxy(t *testing.T) {
 }
 
 func TestWhatBecomesOfInitialEventsByAnnotation(t *testing.T) {
-	for mode, code := range map[apiservice.InitialEvents]int{
-		apiservice.InitialEventsAuto: http.StatusUnprocessableEntity, apiservice.InitialEventsReject: http.StatusUnprocessableEntity, apiservice.InitialEventsPass: http.StatusOK,
+	for mode, code := range map[routetable.InitialEvents]int{
+		routetable.InitialEventsAuto: http.StatusUnprocessableEntity, routetable.InitialEventsReject: http.StatusUnprocessableEntity, routetable.InitialEventsPass: http.StatusOK,
 	} {
 		b := newBench("alice *")
-		b.remote(t, apiservice.Options{InitialEvents: mode}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		b.remote(t, routetable.Options{InitialEvents: mode}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		if w := b.do(t, http.MethodGet, "/apis/up.example.com/v1/foos?watch=1&sendInitialEvents=true", "Test-User: alice"); w.Code != code {
 			t.Errorf("mode %d: %d %s, want %d", mode, w.Code, w.Body, code)
 		}
@@ -131,7 +131,7 @@ func TestLongRunningByAnnotation(t *testing.T) {
 	b := newBench("alice *")
 	b.config.MaxInFlight, b.config.RequestTimeout = 1, time.Second
 	gone := make(chan struct{})
-	b.remote(t, apiservice.Options{LongRunningSubresources: []string{"console"}},
+	b.remote(t, routetable.Options{LongRunningSubresources: []string{"console"}},
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !strings.HasSuffix(r.URL.Path, "/console") {
 				return

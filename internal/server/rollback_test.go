@@ -11,8 +11,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 )
 
@@ -33,7 +33,7 @@ type rolledBack struct {
 
 func rollbacksOf(router *Router) *[]rolledBack {
 	all := &[]rolledBack{}
-	router.RollBack = func(route *apiservice.Route, rule string, backend int, found routing.Errors) {
+	router.RollBack = func(route *routetable.Route, rule string, backend int, found routing.Errors) {
 		*all = append(*all, rolledBack{rule, backend, found})
 	}
 	return all

@@ -7,16 +7,16 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 )
 
 // serveRouted sends a request to the backend that the APIRoute of its group-version selects. The request is authorized already, as it
 // was sent.
-func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
+func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *routetable.Route) {
 	info, ok := requestInfo(r.Context())
 	if !ok || !info.IsResourceRequest {
 		// The document of the group-version is the union of what the backends serve.
@@ -66,7 +66,7 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *apis
 }
 
 // serveChoice sends a request where it goes for a choice.
-func (s *Router) serveChoice(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice) {
+func (s *Router) serveChoice(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice) {
 	if part := route.Parts[c.Backend]; part.Local && part.Available() {
 		s.serveCustom(w, r, part)
 		return
@@ -88,7 +88,7 @@ func (s *Router) serveChoice(w http.ResponseWriter, r *http.Request, route *apis
 }
 
 // serveCustom serves a request for custom resources.
-func (s *Router) serveCustom(w http.ResponseWriter, r *http.Request, part *apiservice.Route) {
+func (s *Router) serveCustom(w http.ResponseWriter, r *http.Request, part *routetable.Route) {
 	if info, ok := requestInfo(r.Context()); ok && s.CatchUp != nil && !s.Serves(part.GroupVersion.WithResource(info.Resource)) {
 		s.CatchUp(r.Context(), part.GroupVersion, info.Resource) // another replica may serve it already
 	}
@@ -97,7 +97,7 @@ func (s *Router) serveCustom(w http.ResponseWriter, r *http.Request, part *apise
 
 // partDestination is where a request goes for a choice: to the backend, to a replica that reaches it, or to the fallback. False: to
 // none, and part is the backend that was chosen.
-func (s *Router) partDestination(r *http.Request, route *apiservice.Route, c routing.Choice) (part *apiservice.Route, target proxy.Destination, ok bool) {
+func (s *Router) partDestination(r *http.Request, route *routetable.Route, c routing.Choice) (part *routetable.Route, target proxy.Destination, ok bool) {
 	chosen := route.Parts[c.Backend]
 	if target, ok := s.reach(r, route, chosen); ok {
 		if c.Fallback >= 0 && c.Fallback != c.Backend && target.Statement.Header == "" {
@@ -115,7 +115,7 @@ func (s *Router) partDestination(r *http.Request, route *apiservice.Route, c rou
 
 // reach is how a backend of an APIRoute is reached, by this replica or through another one. A backend that has not been probed yet is
 // tried.
-func (s *Router) reach(r *http.Request, route, part *apiservice.Route) (proxy.Destination, bool) {
+func (s *Router) reach(r *http.Request, route, part *routetable.Route) (proxy.Destination, bool) {
 	if part.Local {
 		return proxy.Destination{}, false // not available, or it would be served here
 	}
@@ -126,7 +126,7 @@ func (s *Router) reach(r *http.Request, route, part *apiservice.Route) (proxy.De
 }
 
 // directly is how a backend of an APIRoute is reached by this replica.
-func (s *Router) directly(route, part *apiservice.Route) proxy.Destination {
+func (s *Router) directly(route, part *routetable.Route) proxy.Destination {
 	target := s.destination(part)
 	if part.GroupVersion != route.GroupVersion {
 		target.Alias = &proxy.Alias{Client: route.GroupVersion, Backend: part.GroupVersion}
@@ -137,7 +137,7 @@ func (s *Router) directly(route, part *apiservice.Route) proxy.Destination {
 // partFallback sends a request that got no response of a backend to a replica that reaches it, or to the fallback of its rule.
 type partFallback struct {
 	router                *Router
-	route, part, fallback *apiservice.Route
+	route, part, fallback *routetable.Route
 }
 
 // Elsewhere implements proxy.Fallback.
@@ -156,7 +156,7 @@ func (f partFallback) Elsewhere(r *http.Request, failed proxy.Destination) (prox
 }
 
 // serveMerged answers a request that is for objects of several backends: a list of computed objects is merged, anything else is refused.
-func (s *Router) serveMerged(w http.ResponseWriter, r *http.Request, route *apiservice.Route, q *routing.Request, choices []routing.Choice) {
+func (s *Router) serveMerged(w http.ResponseWriter, r *http.Request, route *routetable.Route, q *routing.Request, choices []routing.Choice) {
 	NoteServedBy(r.Context(), route.Name)
 	rec := recordFrom(r.Context())
 	if q.Verb == "watch" || !q.Reads() || r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {

@@ -19,17 +19,17 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"sigs.k8s.io/yaml"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/transport"
 )
 
 // routedTable is a table with one APIRoute, whose backends are these handlers; a nil one is not available.
-func routedTable(t testing.TB, set *transport.Set, text string, handlers map[string]http.Handler) *apiservice.Table {
+func routedTable(t testing.TB, set *transport.Set, text string, handlers map[string]http.Handler) *routetable.Table {
 	t.Helper()
 	object := &v1alpha1.APIRoute{}
 	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
@@ -39,11 +39,11 @@ func routedTable(t testing.TB, set *transport.Set, text string, handlers map[str
 	if err != nil {
 		t.Fatal(err)
 	}
-	route := &apiservice.Route{
+	route := &routetable.Route{
 		GroupVersion: compiled.GroupVersion, Name: object.Name, Routing: compiled, Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
 	}
 	for i, b := range compiled.Backends {
-		part := &apiservice.Route{GroupVersion: compiled.Version(i), Name: object.Name + "/" + b.Name, Of: object.Name}
+		part := &routetable.Route{GroupVersion: compiled.Version(i), Name: object.Name + "/" + b.Name, Of: object.Name}
 		if h := handlers[b.Name]; h != nil {
 			part.Backend, part.Condition = backendOf(t, set, b.Name, h), condition(apiregistrationv1.ConditionTrue, "Passed", "")
 		} else {
@@ -54,17 +54,17 @@ func routedTable(t testing.TB, set *transport.Set, text string, handlers map[str
 	if len(handlers) == 0 {
 		route.Condition = condition(apiregistrationv1.ConditionFalse, "MissingEndpoints", "none of them has any")
 	}
-	return apiservice.NewTable([]*apiservice.Route{route}, true)
+	return routetable.NewTable([]*routetable.Route{route}, true)
 }
 
-func routerOf(table *apiservice.Table) *Router {
+func routerOf(table *routetable.Table) *Router {
 	return &Router{
-		Routes: func() *apiservice.Table { return table }, LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return nil },
+		Routes: func() *routetable.Table { return table }, LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return nil },
 		Local: named("local"), Discovery: named("discovery"), OpenAPI: named("openapi"), Static: named("static"), Proxy: proxy.New(proxy.Config{}),
 	}
 }
 
-func routedChain(table *apiservice.Table) http.Handler {
+func routedChain(table *routetable.Table) http.Handler {
 	return NewInternalChain(&user.DefaultInfo{Name: "alice"}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), routerOf(table))
 }
 

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/filters"
 	"portico.dev/internal/merge"
 	"portico.dev/internal/metrics"
@@ -22,6 +21,7 @@ import (
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/sharedreads"
@@ -42,7 +42,7 @@ import (
 // A group-version that only another replica knows is served by that one.
 type Router struct {
 	// Routes is the snapshot of who serves what.
-	Routes func() *apiservice.Table
+	Routes func() *routetable.Table
 	// LocalGroupVersions are served here even when no APIService says so: apiregistration.k8s.io has none, and one
 	// that was deleted must not take the group with it.
 	LocalGroupVersions func() sets.Set[schema.GroupVersion]
@@ -52,14 +52,14 @@ type Router struct {
 	Proxy *proxy.Proxy
 	// Unknown, if set, is called when the backend of a route answered 404 to a request for a collection: it may have another
 	// set of resources than it is known to have. It must not block.
-	Unknown func(route *apiservice.Route)
+	Unknown func(route *routetable.Route)
 	// InitialEvents says which watches with initial events the servers of APIServices without an annotation about them would
 	// ignore. Nil: none.
 	InitialEvents proxy.InitialEvents
 	// Replicas hands requests to the other replicas. Nil: there are none.
 	Replicas Replicas
 	// ReachedBy returns the replicas, by name, that reach the backend of a route now. Needed with Replicas.
-	ReachedBy func(*apiservice.Route) []string
+	ReachedBy func(*routetable.Route) []string
 	// WithEtcd returns the replicas, sorted by name, that have etcd while this one has lost it; none while it has not. They get the
 	// requests for local groups. Nil: there are none.
 	WithEtcd func() []string
@@ -68,7 +68,7 @@ type Router struct {
 	// Mirror sends the copies of reads that an APIRoute mirrors. Nil: none are sent.
 	Mirror *mirror.Mirror
 	// RollBack is called when the backend of a rule has failed too many requests. It must not block. Nil: only this replica acts on it.
-	RollBack func(route *apiservice.Route, rule string, backend int, found routing.Errors)
+	RollBack func(route *routetable.Route, rule string, backend int, found routing.Errors)
 	// SharedWatches feed several clients from one watch of an extension server where an APIRoute allows it. Nil: each watch is sent.
 	SharedWatches *sharedwatch.Watches
 	// Merger answers lists and watches of objects some of which are custom resources, and InProcess sends a request to a handler. CustomResource
@@ -138,7 +138,7 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 		}
 		if info.Verb == "watch" && (!route.Local || s.CustomResource != nil && s.CustomResource(gv.WithResource(info.Resource))) {
 			began := route
-			watching, latest, done := s.watches.begin(r, info, gv, func() *apiservice.Route {
+			watching, latest, done := s.watches.begin(r, info, gv, func() *routetable.Route {
 				if now, ok := s.Routes().Lookup(gv); ok {
 					return now
 				}
@@ -171,7 +171,7 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 		respond.Error(w, r, refusal)
 	default:
 		if elsewhere, ok := s.handOn(r, gv.Version+"."+gv.Group, s.servedElsewhere(gv)); ok {
-			s.serveRemote(w, r, &apiservice.Route{GroupVersion: gv, Name: elsewhere.APIService}, elsewhere)
+			s.serveRemote(w, r, &routetable.Route{GroupVersion: gv, Name: elsewhere.APIService}, elsewhere)
 			return
 		}
 		respond.Error(w, r, notFound(r))
@@ -186,7 +186,7 @@ func (s *Router) serveLocal(w http.ResponseWriter, r *http.Request, gv schema.Gr
 		return
 	}
 	if elsewhere, ok := s.handToEtcd(r, gv); ok {
-		s.serveRemote(w, r, &apiservice.Route{GroupVersion: gv, Name: elsewhere.APIService}, elsewhere)
+		s.serveRemote(w, r, &routetable.Route{GroupVersion: gv, Name: elsewhere.APIService}, elsewhere)
 		return
 	}
 	response := withholdLoss(r, s.WithEtcd)
@@ -195,7 +195,7 @@ func (s *Router) serveLocal(w http.ResponseWriter, r *http.Request, gv schema.Gr
 		return
 	}
 	if elsewhere, ok := s.handToEtcd(r, gv); ok {
-		s.serveRemote(w, r, &apiservice.Route{GroupVersion: gv, Name: elsewhere.APIService}, elsewhere)
+		s.serveRemote(w, r, &routetable.Route{GroupVersion: gv, Name: elsewhere.APIService}, elsewhere)
 		return
 	}
 	refusal := apierrors.NewServiceUnavailable("etcd does not answer this replica, and the others do not either")
@@ -215,7 +215,7 @@ func (s *Router) warn(w http.ResponseWriter) {
 }
 
 // mayBeBehind reports whether a request would be refused for what another replica may know already, and the resource that it is for.
-func (s *Router) mayBeBehind(r *http.Request, gv schema.GroupVersion, table *apiservice.Table) (resource string, behind bool) {
+func (s *Router) mayBeBehind(r *http.Request, gv schema.GroupVersion, table *routetable.Table) (resource string, behind bool) {
 	if s.CatchUp == nil {
 		return "", false
 	}
@@ -244,14 +244,14 @@ func isResource(r *http.Request) bool {
 }
 
 // destination is the backend of a route, with what the APIService's annotations ask for.
-func (s *Router) destination(route *apiservice.Route) proxy.Destination {
+func (s *Router) destination(route *routetable.Route) proxy.Destination {
 	target := proxy.Destination{
 		Backend: route.Backend, APIService: route.Name,
-		RejectSendInitialEvents: route.Options.InitialEvents == apiservice.InitialEventsReject,
-		MakeInitialEvents:       route.Options.InitialEvents == apiservice.InitialEventsMake,
+		RejectSendInitialEvents: route.Options.InitialEvents == routetable.InitialEventsReject,
+		MakeInitialEvents:       route.Options.InitialEvents == routetable.InitialEventsMake,
 		ConvertTable:            route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}
-	if route.Options.InitialEvents == apiservice.InitialEventsAuto {
+	if route.Options.InitialEvents == routetable.InitialEventsAuto {
 		target.InitialEvents = s.InitialEvents
 	}
 	if s.Replicas != nil {
@@ -261,7 +261,7 @@ func (s *Router) destination(route *apiservice.Route) proxy.Destination {
 }
 
 // serveRemote hands a request to the proxy.
-func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apiservice.Route, target proxy.Destination) {
+func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *routetable.Route, target proxy.Destination) {
 	s.warn(w)
 	r = proxy.WithoutNominated(r)
 	rec := recordFrom(r.Context())
@@ -336,7 +336,7 @@ func groupVersionOf(path string) (schema.GroupVersion, bool) {
 
 // unavailable says which APIService is unavailable, why, and since when, in the answer to the request with that audit id. Scripts look for "currently unable to handle
 // the request".
-func unavailable(route *apiservice.Route, auditID string) *apierrors.StatusError {
+func unavailable(route *routetable.Route, auditID string) *apierrors.StatusError {
 	c := route.Condition
 	group, kind, name, subject := "apiregistration.k8s.io", "APIService", route.Name, "APIService "+route.Name
 	if route.Of != "" {

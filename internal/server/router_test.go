@@ -17,11 +17,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
 
@@ -80,23 +80,23 @@ func named(name string) http.Handler {
 func TestTheRouterAsksOneQuestionOfOneSnapshot(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
-	up := apiservice.Route{
+	up := routetable.Route{
 		GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",
 		Backend: backend(t, set, "up"), Condition: condition(apiregistrationv1.ConditionTrue, "Passed", "all checks passed"),
 	}
-	down := apiservice.Route{
+	down := routetable.Route{
 		GroupVersion: schema.GroupVersion{Group: "down.example.com", Version: "v1"}, Name: "v1.down.example.com",
 		Condition: condition(apiregistrationv1.ConditionFalse, "ServiceNotFound", `service/down in "ns" is not present`),
 	}
-	local := apiservice.Route{
+	local := routetable.Route{
 		GroupVersion: schema.GroupVersion{Version: "v1"}, Name: "v1.", Local: true,
 		Condition: condition(apiregistrationv1.ConditionTrue, "Local", ""),
 	}
-	synced := apiservice.NewTable([]*apiservice.Route{&up, &down, &local}, true)
-	var empty apiservice.Table
+	synced := routetable.NewTable([]*routetable.Route{&up, &down, &local}, true)
+	var empty routetable.Table
 
 	for name, c := range map[string]struct {
-		table  *apiservice.Table
+		table  *routetable.Table
 		target string
 		code   int
 		body   string
@@ -123,7 +123,7 @@ func TestTheRouterAsksOneQuestionOfOneSnapshot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			router := &Router{
-				Routes: func() *apiservice.Table { return c.table },
+				Routes: func() *routetable.Table { return c.table },
 				LocalGroupVersions: func() sets.Set[schema.GroupVersion] {
 					return sets.New(schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"})
 				},

@@ -15,15 +15,15 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/sharedreads"
 )
 
 // serveShared answers a read that may share a response with equal ones. It is authorized already, as every one that shares it.
-func (s *Router) serveShared(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice) {
+func (s *Router) serveShared(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice) {
 	NoteServedBy(r.Context(), route.Parts[c.Backend].Name)
 	key := sharedKeys.Get().(*sharedKey)
 	key.set(r, route, &c, s.Proxy)
@@ -39,7 +39,7 @@ func (s *Router) serveShared(w http.ResponseWriter, r *http.Request, route *apis
 }
 
 // sendShared answers a read that finds no response.
-func (s *Router) sendShared(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice, key string) {
+func (s *Router) sendShared(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice, key string) {
 	rec := recordFrom(r.Context())
 	s.SharedReads.Serve(w, r, sharedreads.Request{
 		Key: key, User: userName(r), Of: route.Name,
@@ -128,7 +128,7 @@ type sharedKey struct {
 }
 
 // set makes it the key of the request that the proxy sends to the backend. The fields that Connection nominates were removed before.
-func (k *sharedKey) set(r *http.Request, route *apiservice.Route, c *routing.Choice, p *proxy.Proxy) {
+func (k *sharedKey) set(r *http.Request, route *routetable.Route, c *routing.Choice, p *proxy.Proxy) {
 	b := binary.BigEndian.AppendUint64(k.text[:0], uint64(route.Routing.Generation))
 	b = appendTexts(b, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, request.RawPath(r.URL), r.URL.RawQuery)
 	names := k.names[:0]

@@ -12,9 +12,9 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/sharedreads"
 	"portico.dev/internal/transport"
 )
@@ -133,11 +133,11 @@ func TestTheLastResponseOfABackendThatIsUnavailable(t *testing.T) {
 	down := routedTable(t, set, text, nil)
 	table := up
 	router := routerOf(nil)
-	router.Routes = func() *apiservice.Table { return table }
+	router.Routes = func() *routetable.Table { return table }
 	router.SharedReads = sharedreads.New(sharedreads.Config{})
 	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
 	for i, c := range []struct {
-		table *apiservice.Table
+		table *routetable.Table
 		path  string
 		code  int
 		body  string

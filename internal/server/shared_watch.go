@@ -17,17 +17,17 @@ import (
 	selectionop "k8s.io/apimachinery/pkg/selection"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/sharedwatch"
 )
 
 // serveSharedWatch answers a watch from one that several clients share. It is authorized already, as every one that shares it. False: it is
 // not shared, and nothing was written.
-func (s *Router) serveSharedWatch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, route *apiservice.Route, c routing.Choice) bool {
+func (s *Router) serveSharedWatch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, route *routetable.Route, c routing.Choice) bool {
 	part := route.Parts[c.Backend]
 	if s.SharedWatches == nil || !part.Available() || part.Backend == nil || part.GroupVersion != route.GroupVersion {
 		return false
@@ -170,7 +170,7 @@ func takesJSON(accept []string) bool {
 
 // sharedWatchKey is equal for watches that may share one: of the same state of an APIRoute, of one backend, with the same path and selection.
 // The extension server sees no header of any of them.
-func sharedWatchKey(q *sharedwatch.Request, route *apiservice.Route, c routing.Choice) string {
+func sharedWatchKey(q *sharedwatch.Request, route *routetable.Route, c routing.Choice) string {
 	h := sha256.New()
 	add(h, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, q.Path, q.Query)
 	_ = binary.Write(h, binary.BigEndian, route.Routing.Generation)

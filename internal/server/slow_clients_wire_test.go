@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/apiservice"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
 
@@ -135,7 +135,7 @@ func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
 			b.handler = h.ServeHTTP
 		}},
 		"places of a backend": {remote, 20, func(t *testing.T, b *bench, h *untaken) {
-			b.remote(t, apiservice.Options{}, h, func(o *transport.Options) { o.MaxInFlight = 40 })
+			b.remote(t, routetable.Options{}, h, func(o *transport.Options) { o.MaxInFlight = 40 })
 		}},
 	}
 	for bound, test := range bounds {

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/merge"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 	"portico.dev/internal/routing/v1alpha1"
 )
@@ -30,12 +30,12 @@ const BackendHeader = "X-Portico-Backend"
 const migrateVerb = "migrate"
 
 // custom reports whether a choice is the custom resources of the group-version.
-func custom(route *apiservice.Route, c routing.Choice) bool {
+func custom(route *routetable.Route, c routing.Choice) bool {
 	return c.Backend == route.Routing.CustomResources()
 }
 
 // chosenBackend returns the place of the backend that a request names by BackendHeader, -1 if it names none. False: it was refused.
-func (s *Router) chosenBackend(w http.ResponseWriter, r *http.Request, route *apiservice.Route) (backend int, ok bool) {
+func (s *Router) chosenBackend(w http.ResponseWriter, r *http.Request, route *routetable.Route) (backend int, ok bool) {
 	names := r.Header[BackendHeader]
 	if len(names) == 0 {
 		return -1, true
@@ -65,7 +65,7 @@ func (s *Router) mayMigrate(ctx context.Context, a authorizer.Attributes) bool {
 }
 
 // refuseWrite answers a write while the objects are being copied.
-func refuseWrite(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice) {
+func refuseWrite(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice) {
 	refusal := apierrors.NewServiceUnavailable(fmt.Sprintf("the objects can be read only while they are being copied to another backend (rule %s of APIRoute %s): try again", c.Rule, route.Name))
 	refusal.ErrStatus.Details = retryAfter(1)
 	recordFrom(r.Context()).Failed(refusal.ErrStatus.Message)
@@ -78,7 +78,7 @@ func isCollection(r *http.Request, info *apirequest.RequestInfo) bool {
 }
 
 // serveCollection answers a list or a watch of objects some of which are custom resources.
-func (s *Router) serveCollection(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, route *apiservice.Route, q *routing.Request, choices []routing.Choice) {
+func (s *Router) serveCollection(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, route *routetable.Route, q *routing.Request, choices []routing.Choice) {
 	NoteServedBy(r.Context(), route.Name)
 	if len(choices) > 1 && !s.CustomResource(route.GroupVersion.WithResource(info.Resource)) {
 		// No CustomResourceDefinition defines it: all of them are at the others.
@@ -103,7 +103,7 @@ func (s *Router) serveCollection(w http.ResponseWriter, r *http.Request, info *a
 }
 
 // source sends lists and watches of the collection that a request is for to one of its backends, as the same user.
-func (s *Router) source(r *http.Request, info *apirequest.RequestInfo, then *apiservice.Route, c routing.Choice) func(context.Context, bool, []string, url.Values) (*http.Response, error) {
+func (s *Router) source(r *http.Request, info *apirequest.RequestInfo, then *routetable.Route, c routing.Choice) func(context.Context, bool, []string, url.Values) (*http.Response, error) {
 	who, _ := requestUser(r.Context())
 	header := r.Header.Clone()
 	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range", "If-Range"} {
@@ -135,7 +135,7 @@ func (s *Router) source(r *http.Request, info *apirequest.RequestInfo, then *api
 }
 
 // serveSource answers a list or a watch of one backend.
-func (s *Router) serveSource(w http.ResponseWriter, r *http.Request, route *apiservice.Route, c routing.Choice) {
+func (s *Router) serveSource(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice) {
 	part := route.Parts[c.Backend]
 	if part.Local {
 		if !part.Available() {

@@ -18,10 +18,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/merge"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
 
@@ -109,7 +109,7 @@ func (w *pipeWriter) Write(b []byte) (int, error) {
 
 func (w *pipeWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
-func storingRouter(t *testing.T, server http.Handler) (*Router, *apiservice.Table) {
+func storingRouter(t *testing.T, server http.Handler) (*Router, *routetable.Table) {
 	t.Helper()
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)

@@ -15,7 +15,7 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
 
-	"portico.dev/internal/apiservice"
+	"portico.dev/internal/routetable"
 )
 
 // gatherer is an OTLP collector in this process.
@@ -61,7 +61,7 @@ func traced(t *testing.T, perMillion int, headers ...string) (spans []*otlp.Span
 	<-started
 	b := newBench("alice *", "admin *")
 	b.config.Tracer = p.Tracer()
-	b.remote(t, apiservice.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived = r.Header }))
+	b.remote(t, routetable.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived = r.Header }))
 	deadline := time.Now().Add(30 * time.Second)
 	ofRequest := func(s *otlp.Span) bool { return s.Kind == otlp.Span_SPAN_KIND_SERVER }
 	for arrived == nil || perMillion > 0 && !slices.ContainsFunc(spans, ofRequest) && time.Now().Before(deadline) {

@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
 
@@ -31,16 +31,16 @@ func TestUnknownCollectionOfABackendIsReported(t *testing.T) {
 			b := newBench("alice *")
 			set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 			t.Cleanup(set.Close)
-			route := &apiservice.Route{
+			route := &routetable.Route{
 				GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",
 				Backend:   backendOf(t, set, "up", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.code) })),
 				Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
 			}
-			table := apiservice.NewTable([]*apiservice.Route{route}, true)
+			table := routetable.NewTable([]*routetable.Route{route}, true)
 			told := false
 			router := &Router{
-				Routes: func() *apiservice.Table { return table }, Proxy: proxy.New(proxy.Config{}),
-				Unknown: func(r *apiservice.Route) { told = r == route },
+				Routes: func() *routetable.Table { return table }, Proxy: proxy.New(proxy.Config{}),
+				Unknown: func(r *routetable.Route) { told = r == route },
 			}
 			b.handler = router.ServeHTTP
 			if w := b.do(t, c.method, c.target, "Test-User: alice"); w.Code != c.code {

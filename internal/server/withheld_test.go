@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/peers"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
 
@@ -75,7 +75,7 @@ func TestALocalRequestWhileEtcdIsLost(t *testing.T) {
 				_, _ = fmt.Fprintf(w, "here %d", c.here)
 			})
 			router := &Router{
-				Routes: func() *apiservice.Table { return apiservice.NewTable(nil, true) },
+				Routes: func() *routetable.Table { return routetable.NewTable(nil, true) },
 				LocalGroupVersions: func() sets.Set[schema.GroupVersion] {
 					return sets.New(schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"})
 				},

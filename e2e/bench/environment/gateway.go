@@ -14,7 +14,7 @@ import (
 
 	"portico.dev/e2e/programs"
 	"portico.dev/internal/adoption"
-	"portico.dev/internal/apiservice"
+	"portico.dev/internal/routetable"
 )
 
 // gatewayScheduler is in the environment that deploy/gateway gives a gateway.
@@ -81,7 +81,7 @@ func (i *Incumbent) RegisterAdopted(ctx context.Context, g *Gateway, n int) erro
 		ObjectMeta: metav1.ObjectMeta{Name: "v1." + GroupName(n), Annotations: map[string]string{
 			adoption.OriginalServiceAnnotation:  Namespace + "/" + ServiceOf(n) + ":" + port,
 			adoption.OriginalCABundleAnnotation: base64.StdEncoding.EncodeToString(i.y.ca.PEM()),
-			apiservice.MaxInFlightAnnotation:    maxInFlight,
+			routetable.MaxInFlightAnnotation:    maxInFlight,
 		}},
 		Spec: apiregistrationv1.APIServiceSpec{
 			Group: GroupName(n), Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 10, Service: g.service.Reference(),

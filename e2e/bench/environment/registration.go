@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/apiservice"
+	"portico.dev/internal/routetable"
 )
 
 // maxInFlight is how many requests a backend may have. One user makes up to 256 at once, which on a busy machine overlap with those before them, and the
@@ -128,7 +128,7 @@ func (d *FrontDoor) RegisterAt(ctx context.Context, service string, port int32, 
 	group := GroupOf(service)
 	_, err = d.APIService.ApiregistrationV1().APIServices().Create(ctx, &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "v1." + group, Annotations: map[string]string{apiservice.MaxInFlightAnnotation: maxInFlight},
+			Name: "v1." + group, Annotations: map[string]string{routetable.MaxInFlightAnnotation: maxInFlight},
 		},
 		Spec: apiregistrationv1.APIServiceSpec{
 			Group: group, Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 10, CABundle: roots,

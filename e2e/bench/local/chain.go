@@ -21,7 +21,6 @@ import (
 
 	"portico.dev/e2e/bench/environment"
 	"portico.dev/internal/aggregator"
-	"portico.dev/internal/apiservice"
 	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/authz"
@@ -32,6 +31,7 @@ import (
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/request"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/server"
 	"portico.dev/internal/store"
 )
@@ -139,12 +139,12 @@ func (h *chainServer) openChain(dir string, core *coreapi.Server, may *authz.Aut
 	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	requests := metrics.NewRequests(reg)
 	chain := func(local http.Handler) (http.Handler, error) {
-		table := apiservice.NewTable(nil, true)
+		table := routetable.NewTable(nil, true)
 		return server.NewChain(server.ChainConfig{
 			Authenticator: who, Authorizer: may, Ready: func() error { return nil }, RequestTimeout: time.Minute, Fairness: turns,
 			Audit: trail, Metrics: requests, Logger: zap.NewNop(), Drainer: server.NewDrainer(),
 		}, &server.Router{
-			Routes:             func() *apiservice.Table { return table },
+			Routes:             func() *routetable.Table { return table },
 			LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return core.GroupVersions() },
 			Local:              local,
 		})

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -60,33 +59,6 @@ type Table struct {
 // Same reports whether two tables are one: their routes are the same list, which nobody changes.
 func (t Table) Same(other Table) bool {
 	return t.Synced == other.Synced && len(t.Routes) == len(other.Routes) && (len(t.Routes) == 0 || &t.Routes[0] == &other.Routes[0])
-}
-
-// TableMaker makes Tables of something else that is never changed, and keeps the last: several readers make one of the same
-// source, and the same reader does so again and again. It is safe for concurrent use.
-type TableMaker[S any] struct {
-	make func(source *S) Table
-	last atomic.Pointer[madeTable[S]]
-}
-
-type madeTable[S any] struct {
-	source *S
-	table  Table
-}
-
-// NewTableMaker returns one that makes Tables with a function.
-func NewTableMaker[S any](make func(source *S) Table) *TableMaker[S] {
-	return &TableMaker[S]{make: make}
-}
-
-// Of returns the Table of a source.
-func (m *TableMaker[S]) Of(source *S) Table {
-	if last := m.last.Load(); last != nil && last.source == source {
-		return last.table
-	}
-	made := &madeTable[S]{source, m.make(source)}
-	m.last.Store(made)
-	return made.table
 }
 
 // Backends are the distinct backends of the table.

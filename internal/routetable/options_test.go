@@ -1,4 +1,4 @@
-package apiservice
+package routetable
 
 import (
 	"reflect"
@@ -74,7 +74,7 @@ func TestAnnotations(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, wrong := parseOptions(c.annotations)
+			got, wrong := ParseOptions(c.annotations)
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("read as %+v, want %+v", got, c.want)
 			}
@@ -110,7 +110,7 @@ func TestReadOnlyGroupsStoreNothingByDefinition(t *testing.T) {
 		if tt.annotation != "" {
 			annotations[NonPersistentAnnotation] = tt.annotation
 		}
-		options, _ := parseOptions(annotations)
+		options, _ := ParseOptions(annotations)
 		route := &Route{GroupVersion: schema.GroupVersion{Group: tt.group, Version: "v1"}, Options: options}
 		if got := route.HasReadOnlyDefinition(); got != tt.want {
 			t.Errorf("HasReadOnlyDefinition() of group %q with annotation %q = %v, want %v", tt.group, tt.annotation, got, tt.want)

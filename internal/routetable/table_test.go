@@ -1,4 +1,4 @@
-package apiservice
+package routetable
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 func TestRoutesAreInTheOrderOfLegacyDiscovery(t *testing.T) {
 	route := func(group, version string, groupPriority, versionPriority int32) *Route {
 		gv := schema.GroupVersion{Group: group, Version: version}
-		return &Route{GroupVersion: gv, Name: apiServiceName(gv), GroupPriority: groupPriority, VersionPriority: versionPriority}
+		return &Route{GroupVersion: gv, Name: version + "." + group, GroupPriority: groupPriority, VersionPriority: versionPriority}
 	}
 	for name, test := range map[string]struct {
 		routes []*Route

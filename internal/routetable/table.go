@@ -1,8 +1,9 @@
-package apiservice
+package routetable
 
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,8 +55,8 @@ type Route struct {
 	// NeverAvailable is true while this replica has not reached the backend since the APIService refers to it.
 	NeverAvailable bool
 
-	// extra are the other conditions of the status.
-	extra []apiregistrationv1.APIServiceCondition
+	// Extra are the other conditions of the status. Callers must not change the slice.
+	Extra []apiregistrationv1.APIServiceCondition
 }
 
 // Reachable reports whether requests for the group-version can be served, by this replica or through another one.
@@ -76,11 +77,17 @@ func (r *Route) PartsInUse() []string {
 	return names
 }
 
+//reference:conditions Reason of an APIService that has not been probed
+const (
+	// ReasonNotChecked is a backend that has not been probed yet. It is never written to a status; errors show it.
+	ReasonNotChecked = "NotChecked"
+)
+
 // Untested reports whether the backend is known and has not been probed yet.
 func (r *Route) Untested() bool { return r.Backend != nil && r.NotChecked() }
 
 // NotChecked reports whether nothing is known of its backend yet, not even whether its Service exists.
-func (r *Route) NotChecked() bool { return r.Condition.Reason == reasonNotChecked }
+func (r *Route) NotChecked() bool { return r.Condition.Reason == ReasonNotChecked }
 
 // Table is the routes of all group-versions at one moment. It is immutable; the zero Table is empty and not synced.
 type Table struct {
@@ -112,6 +119,13 @@ func (t *Table) Lookup(gv schema.GroupVersion) (*Route, bool) {
 	return r, ok
 }
 
+// OfAPIService returns the route of the APIService of a name.
+func (t *Table) OfAPIService(name string) (*Route, bool) {
+	version, group, _ := strings.Cut(name, ".")
+	r, ok := t.Lookup(schema.GroupVersion{Group: group, Version: version})
+	return r, ok && r.Name == name
+}
+
 // Named returns the route of an APIService, or of a backend of an APIRoute ("<APIService>/<backend>").
 func (t *Table) Named(name string) (*Route, bool) {
 	for _, r := range t.all {
@@ -126,6 +140,9 @@ func (t *Table) Named(name string) (*Route, bool) {
 // by that object's name; within a group by version priority, then newer and more stable first. Callers must not change
 // the slice.
 func (t *Table) Routes() []*Route { return t.routes }
+
+// All returns every route, and after them those of their parts. Callers must not change the slice.
+func (t *Table) All() []*Route { return t.all }
 
 // Synced reports whether every APIService that existed at start is in the table. Until it is, an unknown group-version
 // must be answered with 503, not 404: garbage collectors and namespace controllers delete on a 404.

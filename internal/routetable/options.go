@@ -1,4 +1,4 @@
-package apiservice
+package routetable
 
 import (
 	"fmt"
@@ -87,8 +87,8 @@ const maxMaxInFlight = 1_000_000
 // subresourceName matches valid names of subresources.
 var subresourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// parseOptions parses annotations. wrong lists the invalid ones and why, in a stable order.
-func parseOptions(annotations map[string]string) (o Options, wrong []string) {
+// ParseOptions parses annotations. wrong lists the invalid ones and why, in a stable order.
+func ParseOptions(annotations map[string]string) (o Options, wrong []string) {
 	complain := func(annotation, format string, args ...any) {
 		wrong = append(wrong, fmt.Sprintf("%s: "+format, append([]any{annotation}, args...)...))
 	}
