@@ -1,7 +1,9 @@
 package apitest
 
 import (
+	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/zapr"
 	"go.uber.org/zap"
@@ -10,24 +12,29 @@ import (
 )
 
 // libraryLog takes what the Kubernetes libraries log, of which there is one log in a process (klog), to the environment that was
-// started last and runs. Without one that has a Logger it is dropped.
-var libraryLog libraryLogger
+// started last and runs. Without one that has a Logger it is dropped. Before the first start it goes to standard error.
+var libraryLog = libraryLogger{before: zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.Lock(os.Stderr), zapcore.InfoLevel)}
+
+// The logger of klog must not be replaced while other goroutines log, and a test may have some before it starts an environment. A logger that the
+// test binary sets later takes the place of this one.
+func init() {
+	klog.SetLoggerWithOptions(zapr.NewLogger(zap.New(&libraryLog)), klog.ContextualLogger(true))
+}
 
 type libraryLogger struct {
-	install sync.Once
+	before  zapcore.Core
+	started atomic.Bool
 
 	mu      sync.Mutex // guards what follows
 	running []*Environment
 }
 
-// follow begins to send lines to e. The first call replaces the logger of klog.
+// follow begins to send lines to e.
 func (l *libraryLogger) follow(e *Environment) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.running = append(l.running, e)
-	l.mu.Unlock()
-	l.install.Do(func() {
-		klog.SetLoggerWithOptions(zapr.NewLogger(zap.New(l)), klog.ContextualLogger(true))
-	})
+	l.started.Store(true)
 }
 
 func (l *libraryLogger) unfollow(e *Environment) {
@@ -41,8 +48,10 @@ func (l *libraryLogger) unfollow(e *Environment) {
 	}
 }
 
-// Enabled, With, Check, Write and Sync implement zapcore.Core. Libraries are verbose: only their warnings and errors are of use.
-func (l *libraryLogger) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
+// Enabled, With, Check, Write and Sync implement zapcore.Core. Libraries are verbose: only warnings and errors of an environment's are of use.
+func (l *libraryLogger) Enabled(level zapcore.Level) bool {
+	return level >= zapcore.WarnLevel || !l.started.Load() && l.before.Enabled(level)
+}
 
 func (l *libraryLogger) With([]zapcore.Field) zapcore.Core { return l }
 
@@ -55,6 +64,9 @@ func (l *libraryLogger) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry
 
 // Write holds the lock while the test's log is written, so that the test cannot end meanwhile.
 func (l *libraryLogger) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	if !l.started.Load() {
+		return l.before.Write(entry, fields)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := len(l.running) - 1; i >= 0; i-- {
