@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -83,11 +84,16 @@ func (s *server) kept() map[string]string {
 
 // steady is a text without what is a server's own.
 func (s *server) steady(text string) string {
-	return strings.NewReplacer(
-		s.namespace, "{ns}", strings.TrimPrefix(s.host, "https://"), "{host}",
-		"localhost:"+strconv.Itoa(s.backend.Port), "{backend}", "localhost:"+strconv.Itoa(s.backend.Dead), "{nobody}",
-		strconv.Itoa(s.backend.Port), "{port}", strconv.Itoa(s.backend.Dead), "{dead}",
+	port, dead := strconv.Itoa(s.backend.Port), strconv.Itoa(s.backend.Dead)
+	text = strings.NewReplacer(
+		s.namespace, "{ns}", strings.TrimPrefix(s.host, "https://"), "{host}", "localhost:"+port, "{backend}", "localhost:"+dead, "{nobody}",
 	).Replace(text)
+	return word(dead, word(port, text, "{port}"), "{dead}")
+}
+
+// word replaces a word in a text. The digits of a port are also in a uid now and then.
+func word(is, text, with string) string {
+	return regexp.MustCompile(`\b`+regexp.QuoteMeta(is)+`\b`).ReplaceAllLiteralString(text, with)
 }
 
 // ask goes through the script. The answers are in its order.
