@@ -309,7 +309,7 @@ func (e *tunnelled) awaitFailure(t *testing.T, message, condition string) {
 
 // kubelet is kwok's, which has the tests of its own without a tunnel.
 func (e *tunnelled) kubelet(t *testing.T) {
-	k := &kwok{frontDoor: e.frontDoor, dir: e.konnectivity.dir, ip: addressOfKubelets(), port: freePort(t)}
+	k := &kwok{frontDoor: e.frontDoor, fronts: []*frontDoor{e.frontDoor}, dir: e.konnectivity.dir, ip: addressOfKubelets(), port: freePort(t)}
 	k.start(t, e.konnectivity.authority)
 	t.Run("logs", k.logs)
 	t.Run("exec", k.exec)
