@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/transport"
 )
 
@@ -343,7 +344,7 @@ type recordingObserver struct {
 	lasts    int
 }
 
-func (s *recordingObserver) Admitted(*transport.Slot) {}
+func (s *recordingObserver) Admitted(filters.Slot) {}
 func (s *recordingObserver) Attempted(endpoint string, number int) {
 	s.endpoint, s.number = endpoint, number
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
 	"portico.dev/internal/run"
@@ -398,7 +399,7 @@ var (
 type Observer interface {
 	// Admitted is called with the request's concurrency slot of its backend, which it has until it is over. Whoever
 	// finds that the client does not read the response may stall it.
-	Admitted(*transport.Slot)
+	Admitted(filters.Slot)
 	// Attempted is called with the endpoint that is being tried, and how many attempts there are with this one.
 	Attempted(endpoint string, number int)
 	// Failed is called with the message that the client is told, or would be, had its response not begun.
@@ -411,10 +412,10 @@ type Observer interface {
 // noObserver is the Observer of requests without one.
 type noObserver struct{}
 
-func (noObserver) Admitted(*transport.Slot) {}
-func (noObserver) Attempted(string, int)    {}
-func (noObserver) Failed(string)            {}
-func (noObserver) LongRunning()             {}
+func (noObserver) Admitted(filters.Slot) {}
+func (noObserver) Attempted(string, int) {}
+func (noObserver) Failed(string)         {}
+func (noObserver) LongRunning()          {}
 
 // borrowedBody is a client's body that is not ours to close.
 type borrowedBody struct{ io.Reader }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -55,12 +54,12 @@ type accessStep requestContext
 func (s *accessStep) End(any) {
 	a, rec := &s.access, &s.record
 	a.running.Dec()
-	took := rec.endTime().Sub(rec.started)
-	count(a.filter.metrics, a.request, s.Info, rec, s.response.Code, rec.longRunning || request.LongRunning(s.Info), took, (*requestContext)(s).elsewhere())
+	took := rec.EndTime().Sub(rec.Started)
+	count(a.filter.metrics, a.request, s.Info, rec, s.response.Code, rec.IsLongRunning || request.LongRunning(s.Info), took, (*requestContext)(s).elsewhere())
 	if a.filter.log != nil {
-		line := filters.AccessLine{Request: a.request, Response: &s.response.Response, User: rec.user, Took: took}
+		line := filters.AccessLine{Request: a.request, Response: &s.response.Response, User: rec.User, Took: took}
 		log := a.filter.log
-		if filters.Unauthenticated(rec.user) {
+		if filters.Unauthenticated(rec.User) {
 			log = a.filter.limited
 		}
 		logAccess(log, &accessLine{line, rec})
@@ -91,10 +90,10 @@ func inFlight(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo
 // component is the label value of kube-apiserver, which dashboards select by.
 const component = "apiserver"
 
-func count(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo, rec *record, code int, long bool, took, elsewhere time.Duration) {
+func count(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo, rec *filters.Record, code int, long bool, took, elsewhere time.Duration) {
 	var group, version, resource, subresource string
 	// A group, version or resource becomes a label only when it is served: a scanner must not fill the registry.
-	if info.IsResourceRequest && rec.servedBy != "" {
+	if info.IsResourceRequest && rec.ServedBy != "" {
 		group, version = info.APIGroup, info.APIVersion
 		if code != http.StatusNotFound {
 			resource, subresource = info.Resource, info.Subresource
@@ -115,7 +114,7 @@ func count(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo, r
 
 // elsewhere is how long the request was in webhooks, and waited for a seat.
 func (c *requestContext) elsewhere() time.Duration {
-	waited := c.record.waited
+	waited := c.record.Waited
 	if c.local == nil {
 		return waited
 	}
@@ -126,11 +125,11 @@ func (c *requestContext) elsewhere() time.Duration {
 // accessLine is the fields that are logged of a request. One field for all costs less than a list of them.
 type accessLine struct {
 	filters.AccessLine
-	record *record
+	record *filters.Record
 }
 
 func logAccess(log *zap.Logger, l *accessLine) {
-	if failure := l.record.failure; failure != "" {
+	if failure := l.record.Failure; failure != "" {
 		log.Info("request", zap.Inline(l), zap.String("failure", failure))
 		return
 	}
@@ -143,15 +142,15 @@ func (l *accessLine) MarshalLogObject(e zapcore.ObjectEncoder) error {
 		return err
 	}
 	rec := l.record
-	if rec.impersonated != nil {
-		e.AddString("as", filters.Bounded(rec.impersonated.GetName()))
+	if rec.Impersonated != nil {
+		e.AddString("as", filters.Bounded(rec.Impersonated.GetName()))
 	}
-	if rec.servedBy != "" {
-		e.AddString("served-by", filters.Bounded(rec.servedBy))
+	if rec.ServedBy != "" {
+		e.AddString("served-by", filters.Bounded(rec.ServedBy))
 	}
-	if rec.endpoint != "" {
-		e.AddString("endpoint", filters.Bounded(rec.endpoint))
-		e.AddInt("attempts", rec.attempts)
+	if rec.Endpoint != "" {
+		e.AddString("endpoint", filters.Bounded(rec.Endpoint))
+		e.AddInt("attempts", rec.Attempts)
 	}
 	return nil
 }
@@ -215,6 +214,3 @@ func mutating(info *apirequest.RequestInfo) bool {
 	}
 	return true
 }
-
-// NoteServedBy records who served a request, for the log, the metrics and the audit event.
-func NoteServedBy(ctx context.Context, name string) { recordFrom(ctx).servedBy = name }

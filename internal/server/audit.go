@@ -162,7 +162,7 @@ func (t *requestAudit) setTimestamp(e *auditinternal.Event) {
 	now := time.Now()
 	e.StageTimestamp = metav1.NewMicroTime(now)
 	if e.Stage != auditinternal.StageResponseStarted {
-		t.ctx.record.ended = now
+		t.ctx.record.Ended = now
 	}
 }
 
@@ -194,12 +194,12 @@ func (t *requestAudit) send(e *auditinternal.Event, into *eventParts) {
 // processStage sends an event for a stage of a response that has begun. Without an outcome it is that of the response.
 func (t *requestAudit) processStage(s auditinternal.Stage, o outcome) {
 	rec := &t.ctx.record
-	if rec.impersonated != nil {
-		t.ctx.auditContext().LogImpersonatedUser(rec.impersonated, rec.constraint)
+	if rec.Impersonated != nil {
+		t.ctx.auditContext().LogImpersonatedUser(rec.Impersonated, rec.Constraint)
 	}
 	switch {
-	case rec.failure != "":
-		o = outcome{known: true, code: t.response.Code, text: filters.Bounded(rec.failure)}
+	case rec.Failure != "":
+		o = outcome{known: true, code: t.response.Code, text: filters.Bounded(rec.Failure)}
 	case o.known:
 	default:
 		o = t.responseOutcome()
@@ -249,7 +249,7 @@ func auditRefusal(a Auditor, w http.ResponseWriter, r *http.Request) {
 // complete stands in for the library's LogRequestMetadata, which trusts X-Forwarded-For, as anybody can send it, and
 // copies what this event alone has.
 func (t *requestAudit) complete(e *auditinternal.Event, into *eventParts) {
-	e.RequestReceivedTimestamp = metav1.NewMicroTime(t.ctx.record.started)
+	e.RequestReceivedTimestamp = metav1.NewMicroTime(t.ctx.record.Started)
 	if e.Stage == auditinternal.StageRequestReceived {
 		e.StageTimestamp = e.RequestReceivedTimestamp
 	}
@@ -328,21 +328,21 @@ const annotationCount = 7
 func (t *requestAudit) annotate(into *eventParts) {
 	rec := &t.ctx.record
 	into.annotations = [annotationCount]auditlog.Annotation{
-		{Key: "authorization.k8s.io/decision", Value: rec.decision},
-		{Key: "authorization.k8s.io/reason", Value: rec.reason},
+		{Key: "authorization.k8s.io/decision", Value: rec.Decision},
+		{Key: "authorization.k8s.io/reason", Value: rec.Reason},
 		{Key: auditAttempts, Value: attemptsOf(rec)},
-		{Key: auditCredential, Value: rec.credential},
-		{Key: auditEndpoint, Value: rec.endpoint},
-		{Key: auditServedBy, Value: rec.servedBy},
+		{Key: auditCredential, Value: rec.Credential},
+		{Key: auditEndpoint, Value: rec.Endpoint},
+		{Key: auditServedBy, Value: rec.ServedBy},
 		{Key: auditUpgraded, Value: upgradedOf(t.response)},
 	}
 }
 
-func attemptsOf(rec *record) string {
-	if rec.attempts == 0 {
+func attemptsOf(rec *filters.Record) string {
+	if rec.Attempts == 0 {
 		return ""
 	}
-	return strconv.Itoa(rec.attempts)
+	return strconv.Itoa(rec.Attempts)
 }
 
 func upgradedOf(res *response) string {

@@ -47,13 +47,13 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 				decision, reason, err = a.Authorize(ctx, attributes)
 			}
 			rec := recordFrom(ctx)
-			rec.reason = reason
+			rec.Reason = reason
 			if decision == authorizer.DecisionAllow {
-				rec.decision = "allow"
+				rec.Decision = "allow"
 				next.ServeHTTP(w, r)
 				return
 			}
-			rec.decision = "forbid"
+			rec.Decision = "forbid"
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			if err != nil {
 				// No authorizer has decided. Clients give up after a 403; as upstream, they may retry this.
@@ -115,7 +115,7 @@ func fillAttributes(ctx context.Context, a *authorizer.AttributesRecord) error {
 func attributesFor(ctx context.Context) (*authorizer.AttributesRecord, error) {
 	s, ok := requestContextFrom(ctx)
 	switch {
-	case !ok || s.record.impersonated != nil:
+	case !ok || s.record.Impersonated != nil:
 		return attributesOf(ctx)
 	case s.attributes == nil:
 		if err := fillAttributes(ctx, &s.attributesBuffer); err != nil {

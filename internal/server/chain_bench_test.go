@@ -198,15 +198,15 @@ func benchEnd(shape string) http.Handler {
 	if shape == "local" {
 		local := ForLocal(nil, end)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			NoteServedBy(r.Context(), "local")
+			recordFrom(r.Context()).ServedBy = "local"
 			local.ServeHTTP(w, r)
 		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := recordFrom(r.Context())
-		rec.servedBy = "v1.bench.example.com"
-		rec.holdSeat(false)
-		defer rec.cancelSeatRelease()
+		rec.ServedBy = "v1.bench.example.com"
+		rec.HoldSeat(false)
+		defer rec.CancelSeatRelease()
 		rec.Attempted("10.0.0.2:8443", 1)
 		end.ServeHTTP(w, r)
 	})

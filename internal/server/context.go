@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -17,20 +16,19 @@ import (
 	"portico.dev/internal/filters"
 	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/request"
-	"portico.dev/internal/run"
 	"portico.dev/internal/run/processors"
-	"portico.dev/internal/transport"
 )
 
 // requestContext is the context of a request in the chain, with the state that only the filters and the local groups
 // need: the record for log and audit, the response writer, the audit event. It is one allocation for each request.
 type requestContext struct {
 	filters.Context
-	record   record
+	record   filters.Record
 	response response
 	access   access       // what is logged of the request
 	audit    requestAudit // the audit events of the request
 
+	request          filters.Request              // what handlers get
 	local            *localRequest                // what the library needs that serves the local groups; nil: they do not serve it
 	authWarnings     authWarnings                 // what authentication warns of
 	attributes       *authorizer.AttributesRecord // what the authorizer is asked, before impersonation; nil: not known yet
@@ -112,91 +110,26 @@ var libraryKeys = func() (keys struct{ audit, latencies, warnings any }) {
 	return keys
 }()
 
-// record is what the filters learn of one request, for the log, the metrics and the audit event. Only the goroutine
-// that serves the request touches it.
-type record struct {
-	started      time.Time
-	ended        time.Time // zero: not yet, or the time was not read then
-	user         user.Info // the authenticated user, before impersonation
-	credential   string    // the kind of credential that was accepted; empty: none
-	impersonated user.Info // the impersonated user, if any
-	constraint   string    // the verb that allowed it, when it was one of KEP-5284
-	decision     string    // allow or forbid
-	reason       string    // the authorizer's
-	servedBy     string    // "local", "discovery", or the name of an APIService
-
-	endpoint string // of the backend, tried last
-	attempts int    // to reach one
-	failure  string // the message that the client got when a backend failed the request
-
-	waited      time.Duration         // for its seat
-	longRunning bool                  // it was found to be long-running, by its APIService or by being upgraded
-	seat        seat                  // its seat among the requests served at once; nil: it has none
-	releases    *run.DelayQueue[seat] // releases the seat of a proxied request after a while; nil: at once
-	release     run.Delayed[seat]     // the entry of the request in it
-	proxied     bool                  // it is for a backend
-	backendSlot *transport.Slot
-	draining    context.Context // ends when long-running requests must
-}
-
-// seat is a seat among the requests that are served at once.
-type seat interface {
-	// Release gives the seat back. Where a DelayQueue may call it too, it is safe to repeat.
-	Release()
-}
-
-// endTime is when the request was over: what was recorded, or now.
-func (rec *record) endTime() time.Time {
-	if rec.ended.IsZero() {
-		rec.ended = time.Now()
+// requestFrom returns r with what the chain has found out about it. Outside of a chain nobody reads what is recorded.
+func requestFrom(r *http.Request) *filters.Request {
+	ctx := r.Context()
+	c, ok := requestContextFrom(ctx)
+	if !ok {
+		c = &requestContext{}
+		c.AuditID = request.AuditID(ctx)
 	}
-	return rec.ended
-}
-
-// Admitted implements proxy.Observer.
-func (rec *record) Admitted(p *transport.Slot) { rec.backendSlot = p }
-
-// Attempted implements proxy.Observer.
-func (rec *record) Attempted(endpoint string, number int) {
-	rec.endpoint, rec.attempts = endpoint, number
-}
-
-// Failed implements proxy.Observer.
-func (rec *record) Failed(text string) { rec.failure = text }
-
-// LongRunning implements proxy.Observer.
-func (rec *record) LongRunning() { rec.longRunning = true }
-
-// releaseSeat lets another request in before this one is over.
-func (rec *record) releaseSeat() {
-	if rec.seat != nil {
-		rec.seat.Release()
-		rec.seat = nil
-	}
-}
-
-// holdSeat releases the seat of a request that was handed to a backend: after a while, or at once when that is
-// configured or the request is long-running. cancelSeatRelease follows when the request is over.
-func (rec *record) holdSeat(long bool) {
-	if rec.seat == nil || rec.releases == nil || long {
-		rec.releaseSeat()
-		return
-	}
-	rec.releases.Add(&rec.release, rec.seat, time.Now())
-}
-
-func (rec *record) cancelSeatRelease() {
-	if rec.releases != nil {
-		rec.releases.Remove(&rec.release)
-	}
+	c.request = filters.Request{Request: r, AuditID: c.AuditID, Record: &c.record}
+	c.request.Info, _ = requestInfo(ctx)
+	c.request.User, _ = requestUser(ctx)
+	return &c.request
 }
 
 // recordFrom never returns nil: outside the chain nobody reads what is recorded.
-func recordFrom(ctx context.Context) *record {
+func recordFrom(ctx context.Context) *filters.Record {
 	if c, ok := requestContextFrom(ctx); ok {
 		return &c.record
 	}
-	return &record{}
+	return &filters.Record{}
 }
 
 // response records what was answered. It flushes and reports a client that is gone, as the library that serves the

@@ -131,7 +131,7 @@ func (d *Drainer) filter() func(http.Handler) http.Handler {
 			if (d.leaving.Load() || d.shedding.Load()) && r.Header["Upgrade"] == nil {
 				w.Header()["Connection"] = closeConnection
 			}
-			recordFrom(r.Context()).draining = ending
+			recordFrom(r.Context()).Draining = ending
 			info, _ := requestInfo(r.Context())
 			// An upgraded stream (a console, a port-forward) has no clean end that we could give it: it gets the grace.
 			if request.LongRunning(info) && r.Header.Get("Upgrade") == "" {

@@ -80,7 +80,7 @@ func auditInitFilter() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return auditID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, r := requestContextOf(r)
-			s.record.started = s.Received
+			s.record.Started = s.Received
 			w.Header()["Cache-Control"] = noCache
 			next.ServeHTTP(w, r)
 		}))
@@ -229,7 +229,7 @@ func authenticatedFilter(next http.Handler) http.Handler {
 			endConnection(w, r)
 		}
 		s.authWarnings.addTo(w.Header())
-		s.record.user, s.record.credential = s.User, s.Credential.Kind
+		s.record.User, s.record.Credential = s.User, s.Credential.Kind
 		if !s.Credential.Expires.IsZero() && request.LongRunning(s.Info) {
 			// A watch that outlives the identity that opened it would show what it may not see any more (B10).
 			ctx, cancel := context.WithDeadline(r.Context(), s.Credential.Expires)

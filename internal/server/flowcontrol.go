@@ -51,7 +51,7 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 			select {
 			case room <- struct{}{}:
 				rec := recordFrom(r.Context())
-				rec.seat = room
+				rec.Seat = room
 				filters.AtEnd(r.Context(), seatStep{rec})
 				next.ServeHTTP(w, r)
 			default:
@@ -63,12 +63,12 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 
 // seatStep and reservationStep are the Steps that give a seat back.
 type (
-	seatStep        struct{ *record }
+	seatStep        struct{ *filters.Record }
 	reservationStep struct{ *fairness.Reservation }
 )
 
 // End implements filters.Step.
-func (s seatStep) End(any) { s.releaseSeat() }
+func (s seatStep) End(any) { s.ReleaseSeat() }
 
 // End implements filters.Step.
 func (s reservationStep) End(any) { s.Release() }
@@ -100,7 +100,7 @@ const backendSeatHold = 250 * time.Millisecond
 // how it was classified: by UID, since the names are an administrator's. A watch has a seat until its initial events
 // are sent; other long-running requests have none, as upstream.
 func fairnessFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler) http.Handler {
-	releases := &run.DelayQueue[seat]{Delay: backendSeatHold, Expire: seat.Release}
+	releases := &run.DelayQueue[filters.Seat]{Delay: backendSeatHold, Expire: filters.Seat.Release}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
@@ -119,7 +119,7 @@ func fairnessFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler
 			}
 			filters.AtEnd(ctx, reservationStep{reserved})
 			rec := recordFrom(ctx)
-			rec.seat, rec.releases, rec.waited = reserved, releases, reserved.Waited
+			rec.Seat, rec.Releases, rec.Waited = reserved, releases, reserved.Waited
 			if watch {
 				forget := f.RegisterWatch(r)
 				filters.AtEnd(ctx, filters.StepFunc(func(any) { forget() }))

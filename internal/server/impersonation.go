@@ -63,11 +63,11 @@ func impersonationFilter(a authorizer.UnconditionalAuthorizer) func(http.Handler
 			rec := recordFrom(ctx)
 			granted, constraint, err := modes.grant(ctx, wanted, asked)
 			if err != nil {
-				rec.decision, rec.reason = "forbid", "impersonation"
+				rec.Decision, rec.Reason = "forbid", "impersonation"
 				respond.Error(w, r, err)
 				return
 			}
-			rec.impersonated, rec.constraint = granted, constraint
+			rec.Impersonated, rec.Constraint = granted, constraint
 			r = r.WithContext(apirequest.WithUser(ctx, granted))
 			r.Header = withoutImpersonation(r.Header)
 			next.ServeHTTP(w, r)

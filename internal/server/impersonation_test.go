@@ -172,7 +172,7 @@ func TestA10ConstrainedImpersonation(t *testing.T) {
 				if got := append([]string{as.GetName()}, as.GetGroups()...); !slices.Equal(got, c.as) {
 					t.Errorf("%s: went on as %q", again, got)
 				}
-				if got := recordFrom(on.Context()).constraint; got != c.constraint {
+				if got := recordFrom(on.Context()).Constraint; got != c.constraint {
 					t.Errorf("%s: constraint %q", again, got)
 				}
 			}
@@ -251,7 +251,7 @@ func upstreamImpersonation(a authorizer.UnconditionalAuthorizer) func(http.Handl
 			impersonation.WithConstrainedImpersonation(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				events.ProcessEventStage(ctx, auditinternal.StageResponseComplete)
 				if m := s.last.AuthenticationMetadata; m != nil {
-					recordFrom(ctx).constraint = m.ImpersonationConstraint
+					recordFrom(ctx).Constraint = m.ImpersonationConstraint
 				}
 				next.ServeHTTP(w, r)
 			}), a, codecs).ServeHTTP(w, r.WithContext(ctx))
@@ -297,7 +297,7 @@ func TestImpersonationIsUpstreams(t *testing.T) {
 			len(ours.GetExtra())+len(theirs.GetExtra()) > 0 && !reflect.DeepEqual(ours.GetExtra(), theirs.GetExtra()) {
 			t.Fatalf("ours %+v, theirs %+v", ours, theirs)
 		}
-		if a, b := recordFrom(ourRequest.Context()).constraint, recordFrom(theirRequest.Context()).constraint; a != b {
+		if a, b := recordFrom(ourRequest.Context()).Constraint, recordFrom(theirRequest.Context()).Constraint; a != b {
 			t.Fatalf("constraint: ours %q, theirs %q", a, b)
 		}
 	})

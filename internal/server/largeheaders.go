@@ -89,7 +89,7 @@ func headerMemoryFilter(m *HeaderMemory) func(http.Handler) http.Handler {
 			if c, ok := connectionOf(w).(interface {
 				LargeHeader() (*httpmsg.HeaderGrant, int64)
 			}); ok {
-				if grant, n := c.LargeHeader(); grant != nil && !m.admit(w, grant, n, recordFrom(r.Context()).user) {
+				if grant, n := c.LargeHeader(); grant != nil && !m.admit(w, grant, n, recordFrom(r.Context()).User) {
 					refusal := apierrors.NewServiceUnavailable("the large headers of other requests of this user are in memory, and there is no memory for this one; please send it again later")
 					refusal.ErrStatus.Details = retryAfter(1)
 					respond.Error(w, r, refusal)

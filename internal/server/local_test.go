@@ -76,7 +76,7 @@ func TestNestedRequestHasItsOwnContext(t *testing.T) {
 	served := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		inner = append(inner, factsOf(r.Context()))
 		audit.AddAuditAnnotation(r.Context(), "inner/said", "so")
-		NoteServedBy(r.Context(), "inner")
+		recordFrom(r.Context()).ServedBy = "inner"
 	})
 	controller := &user.DefaultInfo{Name: "controller"}
 	within := []http.Handler{
@@ -85,7 +85,7 @@ func TestNestedRequestHasItsOwnContext(t *testing.T) {
 	}
 	b.handler = func(w http.ResponseWriter, r *http.Request) {
 		audit.AddAuditAnnotation(r.Context(), "outer/said", "so")
-		NoteServedBy(r.Context(), "outer")
+		recordFrom(r.Context()).ServedBy = "outer"
 		before := factsOf(r.Context())
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
@@ -119,7 +119,7 @@ func factsOf(ctx context.Context) string {
 // The time in webhooks and in a queue is not what objectives for API calls are about.
 func TestTimeElsewhere(t *testing.T) {
 	c := &requestContext{}
-	c.record.waited = time.Second
+	c.record.Waited = time.Second
 	if got := c.elsewhere(); got != time.Second {
 		t.Errorf("a proxied request: %s", got)
 	}

@@ -8,29 +8,26 @@ import (
 	"strings"
 	"time"
 
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-
 	"portico.dev/internal/filters"
 	"portico.dev/internal/mirror"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
-	"portico.dev/internal/transport"
 )
 
 // mayMirror reports whether a copy of a read is sent: of one that changes nothing, and that does not depend on what another backend said.
-func (s *Router) mayMirror(r *http.Request, info *apirequest.RequestInfo, q *routing.Request, route *routetable.Route, m *routing.Mirror) bool {
+func (s *Router) mayMirror(r *filters.Request, q *routing.Request, route *routetable.Route, m *routing.Mirror) bool {
 	if s.Mirror == nil || !q.MayMirror() || m.Percent < 100 && rand.IntN(100) >= m.Percent {
 		return false
 	}
-	query, plain := plainRead(r, info, route.Options.LongRunningSubresources)
+	query, plain := plainRead(r, route.Options.LongRunningSubresources)
 	return plain && query.Get("continue") == ""
 }
 
 // serveObserved sends a request to the backend that a rule has chosen, and looks at how it ends: for the rate of errors of the backend, and to
 // compare what the client gets.
-func (s *Router) serveObserved(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice, part *routetable.Route, target proxy.Destination) {
+func (s *Router) serveObserved(w http.ResponseWriter, r *filters.Request, route *routetable.Route, c routing.Choice, part *routetable.Route, target proxy.Destination) {
 	o := &observed{Response: filters.Response{ResponseWriter: w}}
 	if c.Mirror != nil {
 		o.read = s.Mirror.Begin(route.Name, route.Routing.Backends[c.Mirror.Backend].Name, r.URL.Path)
@@ -96,16 +93,16 @@ func (f observedFallback) Elsewhere(r *http.Request, failed proxy.Destination) (
 
 // countObserved counts a request that the backend failed, or not. What its client caused says nothing about the backend: that it left, took
 // no response, or left no time for one.
-func (s *Router) countObserved(r *http.Request, route *routetable.Route, c routing.Choice, o *observed, complete bool) {
-	rec := recordFrom(r.Context())
+func (s *Router) countObserved(r *filters.Request, route *routetable.Route, c routing.Choice, o *observed, complete bool) {
+	rec := r.Record
 	switch {
 	case c.ErrorRate == nil, o.unread, errors.Is(request.ClientContext(r.Context()).Err(), context.Canceled),
-		rec.draining != nil && rec.draining.Err() != nil:
+		rec.Draining != nil && rec.Draining.Err() != nil:
 	case o.elsewhere:
 		s.count(route, c, true)
 	case o.Code == http.StatusGatewayTimeout && strings.Contains(r.URL.RawQuery, "timeout"):
 	case !complete:
-		s.count(route, c, !rec.longRunning)
+		s.count(route, c, !rec.IsLongRunning)
 	default:
 		s.count(route, c, isFailure(o.Code))
 	}
@@ -127,8 +124,8 @@ func (s *Router) count(route *routetable.Route, c routing.Choice, failed bool) {
 }
 
 // mirrorObserved has a copy of a read sent, if the response of its own backend is complete.
-func (s *Router) mirrorObserved(r *http.Request, route *routetable.Route, c routing.Choice, o *observed, complete bool) {
-	if !complete || o.Code == 0 || o.elsewhere || o.unread || recordFrom(r.Context()).failure != "" {
+func (s *Router) mirrorObserved(r *filters.Request, route *routetable.Route, c routing.Choice, o *observed, complete bool) {
+	if !complete || o.Code == 0 || o.elsewhere || o.unread || r.Record.Failure != "" {
 		s.Mirror.Cancel(o.read)
 		return
 	}
@@ -139,10 +136,8 @@ func (s *Router) mirrorObserved(r *http.Request, route *routetable.Route, c rout
 
 // copyOf returns what sends a copy of a read, which may be over by then: a GET as the same user, without a body. It takes no seat and has no
 // record, so that neither flow control nor audit know of it; it has a concurrency slot of its backend.
-func (s *Router) copyOf(r *http.Request, route *routetable.Route, c routing.Choice) func(context.Context, http.ResponseWriter) error {
-	info, _ := apirequest.RequestInfoFrom(r.Context())
-	who, _ := apirequest.UserFrom(r.Context())
-	auditID, url, header := request.AuditID(r.Context()), *r.URL, r.Header.Clone()
+func (s *Router) copyOf(r *filters.Request, route *routetable.Route, c routing.Choice) func(context.Context, http.ResponseWriter) error {
+	info, who, auditID, url, header := r.Info, r.User, r.AuditID, *r.URL, r.Header.Clone()
 	header.Del("Accept-Encoding") // what comes is read here
 	sent := http.Request{Method: http.MethodGet, URL: &url, Host: r.Host, Header: header, RemoteAddr: r.RemoteAddr, TLS: r.TLS, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	return func(ctx context.Context, w http.ResponseWriter) error {
@@ -167,7 +162,7 @@ func (s *Router) copyOf(r *http.Request, route *routetable.Route, c routing.Choi
 type copyOutcome struct{ err error }
 
 // Admitted implements proxy.Observer.
-func (*copyOutcome) Admitted(*transport.Slot) {}
+func (*copyOutcome) Admitted(filters.Slot) {}
 
 // Attempted implements proxy.Observer.
 func (*copyOutcome) Attempted(string, int) {}

@@ -3,14 +3,13 @@ package server
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/merge"
 	"portico.dev/internal/request"
 	"portico.dev/internal/routetable"
@@ -68,11 +67,11 @@ func addressOf(s *apiregistrationv1.ServiceReference) string {
 	return fmt.Sprintf("%s/%s:%d", s.Namespace, s.Name, port)
 }
 
-// begin adds a watch. The request that it returns has a context that ends when the objects move, with merge.ErrMoved as its cause; done is
+// begin adds a watch, and gives its request a context that ends when the objects move, with merge.ErrMoved as its cause; done is
 // called when the watch is over. lookup returns who serves the group-version. It is asked after the watch was added: a later table will be
 // compared with what it returns.
-func (s *watches) begin(r *http.Request, info *apirequest.RequestInfo, gv schema.GroupVersion, lookup func() *routetable.Route) (watching *http.Request, route *routetable.Route, done func()) {
-	w := &ownedWatch{request: routing.NewRequest(info, "", nil)}
+func (s *watches) begin(r *filters.Request, gv schema.GroupVersion, lookup func() *routetable.Route) (route *routetable.Route, done func()) {
+	w := &ownedWatch{request: routing.NewRequest(r.Info, "", nil)}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	w.cancel = cancel
 	if client := request.ClientContext(r.Context()); client != r.Context() {
@@ -85,7 +84,8 @@ func (s *watches) begin(r *http.Request, info *apirequest.RequestInfo, gv schema
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.owners = owners(route, &w.request)
-	return r.WithContext(ctx), route, func() {
+	r.Request = r.WithContext(ctx)
+	return route, func() {
 		w.cancel(context.Canceled)
 		s.remove(gv, w)
 	}

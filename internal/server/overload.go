@@ -26,7 +26,7 @@ func overloadFilter(o *overload.Monitor, m *metrics.Overload) func(http.Handler)
 		}
 		shed := m.Shed.WithLabelValues("memory")
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			who := overload.UserClassOf(recordFrom(r.Context()).user)
+			who := overload.UserClassOf(recordFrom(r.Context()).User)
 			if c, ok := connectionOf(w).(interface{ Authenticated(privileged bool) }); ok {
 				c.Authenticated(who != overload.Ordinary)
 			}
@@ -158,7 +158,7 @@ func (b *BodyMemory) charge(w http.ResponseWriter, r *http.Request) *bodyCharge 
 		return nil
 	}
 	s, ok := requestContextFrom(r.Context())
-	if !ok || overload.UserClassOf(s.record.user) != overload.Ordinary {
+	if !ok || overload.UserClassOf(s.record.User) != overload.Ordinary {
 		return nil
 	}
 	h := &bodyCharge{memory: b, user: s.who()}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net"
 	"net/http"
 
@@ -108,11 +109,11 @@ func peerFilter(replicas Replicas, m *metrics.Peers, log *zap.Logger) func(http.
 
 // handOn is how a request is handed to one of these replicas. False: there is none, or the request comes from another replica
 // already.
-func (s *Router) handOn(r *http.Request, apiService string, names []string) (proxy.Destination, bool) {
+func (s *Router) handOn(ctx context.Context, apiService string, names []string) (proxy.Destination, bool) {
 	if s.Replicas == nil || len(names) == 0 {
 		return proxy.Destination{}, false
 	}
-	if _, already := peers.StatementFrom(r.Context()); already {
+	if _, already := peers.StatementFrom(ctx); already {
 		return proxy.Destination{}, false
 	}
 	backend, err := s.Replicas.Backend(names)
@@ -125,20 +126,19 @@ func (s *Router) handOn(r *http.Request, apiService string, names []string) (pro
 }
 
 // handToEtcd is how a request for a local group is handed to a replica that has etcd. False: this one has it too, or none has.
-func (s *Router) handToEtcd(r *http.Request, gv schema.GroupVersion) (proxy.Destination, bool) {
-	return s.handOn(r, gv.Version+"."+gv.Group, s.WithEtcd())
+func (s *Router) handToEtcd(r *filters.Request, gv schema.GroupVersion) (proxy.Destination, bool) {
+	return s.handOn(r.Context(), gv.Version+"."+gv.Group, s.WithEtcd())
 }
 
 // needsEtcd reports whether a request for a local group is better served by a replica that has etcd. Reviews are made from caches: extension
 // servers need them, and they are the same everywhere.
-func needsEtcd(r *http.Request, gv schema.GroupVersion) bool {
-	info, ok := requestInfo(r.Context())
-	return ok && info.IsResourceRequest && gv.Group != authenticationv1.GroupName && gv.Group != authorizationv1.GroupName
+func needsEtcd(r *filters.Request, gv schema.GroupVersion) bool {
+	return r.IsResource() && gv.Group != authenticationv1.GroupName && gv.Group != authorizationv1.GroupName
 }
 
 // Elsewhere implements proxy.Fallback: a request for a backend that this replica turns out not to reach goes to one that does.
 func (s *Router) Elsewhere(r *http.Request, failed proxy.Destination) (proxy.Destination, bool) {
-	gv, _ := groupVersionFor(r)
+	gv, _ := groupVersionOf(r.URL.Path)
 	route, ok := s.Routes().Lookup(gv)
 	if !ok || s.ReachedBy == nil {
 		return proxy.Destination{}, false
@@ -148,7 +148,7 @@ func (s *Router) Elsewhere(r *http.Request, failed proxy.Destination) (proxy.Des
 			route = part
 		}
 	}
-	next, ok := s.handOn(r, failed.APIService, s.ReachedBy(route))
+	next, ok := s.handOn(r.Context(), failed.APIService, s.ReachedBy(route))
 	next.LongRunning, next.Observer = failed.LongRunning, failed.Observer
 	return next, ok
 }

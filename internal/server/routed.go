@@ -1,14 +1,15 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/proxy"
-	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
@@ -16,16 +17,16 @@ import (
 
 // serveRouted sends a request to the backend that the APIRoute of its group-version selects. The request is authorized already, as it
 // was sent.
-func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *routetable.Route) {
-	info, ok := requestInfo(r.Context())
-	if !ok || !info.IsResourceRequest {
+func (s *Router) serveRouted(w http.ResponseWriter, r *filters.Request, route *routetable.Route) {
+	if !r.IsResource() {
 		// The document of the group-version is the union of what the backends serve.
-		NoteServedBy(r.Context(), "discovery")
-		s.Discovery.ServeHTTP(w, r)
+		r.Record.ServedBy = "discovery"
+		s.Discovery.ServeHTTP(w, r.Request)
 		return
 	}
-	r = proxy.WithoutNominated(r)
-	q := routing.NewRequest(info, userName(r), r.Header)
+	info := r.Info
+	r.Request = proxy.WithoutNominated(r.Request)
+	q := routing.NewRequest(info, r.UserName(), r.Header)
 	var room [4]routing.Choice
 	choices := route.Routing.Choose(&q, room[:0])
 	chosen, ok := s.chosenBackend(w, r, route)
@@ -37,14 +38,14 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *rout
 	case chosen >= 0:
 		s.serveChoice(w, r, route, routing.Choice{Backend: chosen, Fallback: -1})
 		return
-	case stored && isCollection(r, info):
+	case stored && isCollection(r):
 		kept := q // on the heap, as others are not
-		s.serveCollection(w, r, info, route, &kept, slices.Clone(choices))
+		s.serveCollection(w, r, route, &kept, slices.Clone(choices))
 		return
 	case choices[0].ReadOnly && !q.Reads() && len(choices) == 1:
 		refuseWrite(w, r, route, choices[0])
 		return
-	case route.Routing.CustomResources() >= 0 && isCollection(r, info) && isOfElsewhere(w, r):
+	case route.Routing.CustomResources() >= 0 && isCollection(r) && isOfElsewhere(w, r):
 		return
 	}
 	if len(choices) > 1 {
@@ -52,13 +53,13 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *rout
 		s.serveMerged(w, r, route, &kept, slices.Clone(choices))
 		return
 	}
-	if choices[0].Mirror != nil && !s.mayMirror(r, info, &q, route, choices[0].Mirror) {
+	if choices[0].Mirror != nil && !s.mayMirror(r, &q, route, choices[0].Mirror) {
 		choices[0].Mirror = nil
 	}
-	if shared := choices[0].Shared; shared != nil && shared.Watches && info.Verb == "watch" && s.serveSharedWatch(w, r, info, route, choices[0]) {
+	if shared := choices[0].Shared; shared != nil && shared.Watches && info.Verb == "watch" && s.serveSharedWatch(w, r, route, choices[0]) {
 		return
 	}
-	if shared := choices[0].Shared; shared != nil && s.SharedReads != nil && mayShare(r, info, route.Options.LongRunningSubresources) {
+	if shared := choices[0].Shared; shared != nil && s.SharedReads != nil && mayShare(r, route.Options.LongRunningSubresources) {
 		s.serveShared(w, r, route, choices[0])
 		return
 	}
@@ -66,17 +67,17 @@ func (s *Router) serveRouted(w http.ResponseWriter, r *http.Request, route *rout
 }
 
 // serveChoice sends a request where it goes for a choice.
-func (s *Router) serveChoice(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice) {
+func (s *Router) serveChoice(w http.ResponseWriter, r *filters.Request, route *routetable.Route, c routing.Choice) {
 	if part := route.Parts[c.Backend]; part.Local && part.Available() {
 		s.serveCustom(w, r, part)
 		return
 	}
-	part, target, ok := s.partDestination(r, route, c)
-	NoteServedBy(r.Context(), part.Name)
+	part, target, ok := s.partDestination(r.Context(), route, c)
+	r.Record.ServedBy = part.Name
 	if !ok {
-		refusal := unavailable(part, request.AuditID(r.Context()))
-		recordFrom(r.Context()).Failed(refusal.ErrStatus.Message)
-		respond.Error(w, r, refusal)
+		refusal := unavailable(part, r.AuditID)
+		r.Record.Failed(refusal.ErrStatus.Message)
+		respond.Error(w, r.Request, refusal)
 		s.count(route, c, true)
 		return
 	}
@@ -88,25 +89,25 @@ func (s *Router) serveChoice(w http.ResponseWriter, r *http.Request, route *rout
 }
 
 // serveCustom serves a request for custom resources.
-func (s *Router) serveCustom(w http.ResponseWriter, r *http.Request, part *routetable.Route) {
-	if info, ok := requestInfo(r.Context()); ok && s.CatchUp != nil && !s.Serves(part.GroupVersion.WithResource(info.Resource)) {
-		s.CatchUp(r.Context(), part.GroupVersion, info.Resource) // another replica may serve it already
+func (s *Router) serveCustom(w http.ResponseWriter, r *filters.Request, part *routetable.Route) {
+	if r.Info != nil && s.CatchUp != nil && !s.Serves(part.GroupVersion.WithResource(r.Info.Resource)) {
+		s.CatchUp(r.Context(), part.GroupVersion, r.Info.Resource) // another replica may serve it already
 	}
 	s.serveLocal(w, r, part.GroupVersion)
 }
 
 // partDestination is where a request goes for a choice: to the backend, to a replica that reaches it, or to the fallback. False: to
 // none, and part is the backend that was chosen.
-func (s *Router) partDestination(r *http.Request, route *routetable.Route, c routing.Choice) (part *routetable.Route, target proxy.Destination, ok bool) {
+func (s *Router) partDestination(ctx context.Context, route *routetable.Route, c routing.Choice) (part *routetable.Route, target proxy.Destination, ok bool) {
 	chosen := route.Parts[c.Backend]
-	if target, ok := s.reach(r, route, chosen); ok {
+	if target, ok := s.reach(ctx, route, chosen); ok {
 		if c.Fallback >= 0 && c.Fallback != c.Backend && target.Statement.Header == "" {
 			target.Fallback = partFallback{s, route, chosen, route.Parts[c.Fallback]}
 		}
 		return chosen, target, true
 	}
 	if c.Fallback >= 0 {
-		if target, ok := s.reach(r, route, route.Parts[c.Fallback]); ok {
+		if target, ok := s.reach(ctx, route, route.Parts[c.Fallback]); ok {
 			return route.Parts[c.Fallback], target, true
 		}
 	}
@@ -115,14 +116,14 @@ func (s *Router) partDestination(r *http.Request, route *routetable.Route, c rou
 
 // reach is how a backend of an APIRoute is reached, by this replica or through another one. A backend that has not been probed yet is
 // tried.
-func (s *Router) reach(r *http.Request, route, part *routetable.Route) (proxy.Destination, bool) {
+func (s *Router) reach(ctx context.Context, route, part *routetable.Route) (proxy.Destination, bool) {
 	if part.Local {
 		return proxy.Destination{}, false // not available, or it would be served here
 	}
 	if part.Available() || part.Untested() {
 		return s.directly(route, part), true
 	}
-	return s.handOn(r, route.Name, part.Replicas)
+	return s.handOn(ctx, route.Name, part.Replicas)
 }
 
 // directly is how a backend of an APIRoute is reached by this replica.
@@ -148,7 +149,7 @@ func (f partFallback) Elsewhere(r *http.Request, failed proxy.Destination) (prox
 		next, ok = f.router.Elsewhere(r, failed)
 	}
 	if !ok {
-		next, ok = f.router.reach(r, f.route, f.fallback)
+		next, ok = f.router.reach(r.Context(), f.route, f.fallback)
 		next.Fallback = nil
 	}
 	next.LongRunning, next.Observer = failed.LongRunning, failed.Observer
@@ -156,19 +157,19 @@ func (f partFallback) Elsewhere(r *http.Request, failed proxy.Destination) (prox
 }
 
 // serveMerged answers a request that is for objects of several backends: a list of computed objects is merged, anything else is refused.
-func (s *Router) serveMerged(w http.ResponseWriter, r *http.Request, route *routetable.Route, q *routing.Request, choices []routing.Choice) {
-	NoteServedBy(r.Context(), route.Name)
-	rec := recordFrom(r.Context())
+func (s *Router) serveMerged(w http.ResponseWriter, r *filters.Request, route *routetable.Route, q *routing.Request, choices []routing.Choice) {
+	r.Record.ServedBy = route.Name
+	rec := r.Record
 	if q.Verb == "watch" || !q.Reads() || r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
 		refusal := apierrors.NewBadRequest(fmt.Sprintf("APIRoute %s selects several backends for this %s, by namespace or name, and the request is for any: "+
 			"name the namespace or the object", route.Name, q.Verb))
 		rec.Failed(refusal.ErrStatus.Message)
-		respond.Error(w, r, refusal)
+		respond.Error(w, r.Request, refusal)
 		return
 	}
 	m := proxy.Merged{Parts: make([]proxy.MergedPart, 0, len(choices)), Observer: rec}
 	for _, c := range choices {
-		part, target, ok := s.partDestination(r, route, c)
+		part, target, ok := s.partDestination(r.Context(), route, c)
 		p := proxy.MergedPart{Name: route.Routing.Backends[c.Backend].Name, Destination: target}
 		switch {
 		case !ok:
@@ -183,8 +184,8 @@ func (s *Router) serveMerged(w http.ResponseWriter, r *http.Request, route *rout
 		of := q.Of(namespace, name)
 		return route.Routing.Choose(&of, room[:0])[0].Backend == choices[part].Backend
 	}
-	rec.proxied = true
-	rec.holdSeat(false)
-	defer rec.cancelSeatRelease()
-	s.Proxy.ServeMerged(w, r, m)
+	rec.Proxied = true
+	rec.HoldSeat(false)
+	defer rec.CancelSeatRelease()
+	s.Proxy.ServeMerged(w, r.Request, m)
 }

@@ -101,88 +101,89 @@ type Router struct {
 	watches watches
 }
 
-func (s *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Router) ServeHTTP(w http.ResponseWriter, given *http.Request) {
+	r := requestFrom(given)
 	path := r.URL.Path
 	switch {
 	case isAPIPath(path):
 		gv, ok := groupVersionFor(r)
 		if !ok {
-			NoteServedBy(r.Context(), "discovery")
+			r.Record.ServedBy = "discovery"
 			s.warn(w)
-			s.Discovery.ServeHTTP(w, r)
+			s.Discovery.ServeHTTP(w, given)
 			return
 		}
 		s.serveGroupVersion(w, r, gv)
 	case path == "/openapi" || strings.HasPrefix(path, "/openapi/"):
-		NoteServedBy(r.Context(), "openapi")
+		r.Record.ServedBy = "openapi"
 		s.warn(w)
-		s.OpenAPI.ServeHTTP(w, r)
+		s.OpenAPI.ServeHTTP(w, given)
 	default:
-		s.Static.ServeHTTP(w, r)
+		s.Static.ServeHTTP(w, given)
 	}
 }
 
-func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
+func (s *Router) serveGroupVersion(w http.ResponseWriter, r *filters.Request, gv schema.GroupVersion) {
 	table := s.Routes()
 	route, ok := table.Lookup(gv)
 	if resource, behind := s.mayBeBehind(r, gv, table); behind && s.CatchUp(r.Context(), gv, resource) {
 		table = s.Routes()
 		route, ok = table.Lookup(gv)
 	}
-	if s.Settle != nil && (!ok || route.Local || route.Routing != nil && route.Routing.CustomResources() >= 0) && isDocument(r) {
+	if s.Settle != nil && (!ok || route.Local || route.Routing != nil && route.Routing.CustomResources() >= 0) && r.Info != nil && !r.Info.IsResourceRequest {
 		s.Settle(r.Context(), gv)
 	}
-	if info, is := requestInfo(r.Context()); ok && is && info.IsResourceRequest && (info.Verb == "watch" || info.Verb == "list") {
+	if info := r.Info; ok && r.IsResource() && (info.Verb == "watch" || info.Verb == "list") {
 		if (route.Routing == nil || route.Routing.CustomResources() < 0) && isOfElsewhere(w, r) {
 			return
 		}
 		if info.Verb == "watch" && (!route.Local || s.CustomResource != nil && s.CustomResource(gv.WithResource(info.Resource))) {
 			began := route
-			watching, latest, done := s.watches.begin(r, info, gv, func() *routetable.Route {
+			latest, done := s.watches.begin(r, gv, func() *routetable.Route {
 				if now, ok := s.Routes().Lookup(gv); ok {
 					return now
 				}
 				return began
 			})
 			filters.AtEnd(r.Context(), filters.StepFunc(func(any) { done() }))
-			r, route = watching, latest
+			route = latest
 		}
 	}
 	switch {
-	case ok && route.Routing != nil && (route.Available() || isResource(r)): // each backend has a verdict of its own
+	case ok && route.Routing != nil && (route.Available() || r.IsResource()): // each backend has a verdict of its own
 		s.serveRouted(w, r, route)
 	case ok && !route.Local && route.Available():
-		NoteServedBy(r.Context(), route.Name)
+		r.Record.ServedBy = route.Name
 		s.serveRemote(w, r, route, s.destination(route))
 	case ok && !route.Local:
-		NoteServedBy(r.Context(), route.Name)
-		if elsewhere, ok := s.handOn(r, route.Name, route.Replicas); ok {
+		r.Record.ServedBy = route.Name
+		if elsewhere, ok := s.handOn(r.Context(), route.Name, route.Replicas); ok {
 			s.serveRemote(w, r, route, elsewhere)
 			return
 		}
-		refusal := unavailable(route, request.AuditID(r.Context()))
-		recordFrom(r.Context()).Failed(refusal.ErrStatus.Message)
-		respond.Error(w, r, refusal)
+		refusal := unavailable(route, r.AuditID)
+		r.Record.Failed(refusal.ErrStatus.Message)
+		respond.Error(w, r.Request, refusal)
 	case ok || s.LocalGroupVersions().Has(gv):
 		s.serveLocal(w, r, gv)
 	case !table.Synced():
 		refusal := apierrors.NewServiceUnavailable("the request has been made before all known HTTP paths have been installed, please try again")
 		refusal.ErrStatus.Details = retryAfter(5)
-		respond.Error(w, r, refusal)
+		respond.Error(w, r.Request, refusal)
 	default:
-		if elsewhere, ok := s.handOn(r, gv.Version+"."+gv.Group, s.servedElsewhere(gv)); ok {
+		if elsewhere, ok := s.handOn(r.Context(), gv.Version+"."+gv.Group, s.servedElsewhere(gv)); ok {
 			s.serveRemote(w, r, &routetable.Route{GroupVersion: gv, Name: elsewhere.APIService}, elsewhere)
 			return
 		}
-		respond.Error(w, r, notFound(r))
+		respond.Error(w, r.Request, notFound(r.Request))
 	}
 }
 
 // serveLocal serves a request for a local group, here or, if this replica alone has lost etcd, at another one.
-func (s *Router) serveLocal(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
-	NoteServedBy(r.Context(), "local")
+func (s *Router) serveLocal(w http.ResponseWriter, r *filters.Request, gv schema.GroupVersion) {
+	r.Record.ServedBy = "local"
 	if s.WithEtcd == nil || !needsEtcd(r, gv) {
-		s.Local.ServeHTTP(w, r)
+		s.Local.ServeHTTP(w, r.Request)
 		return
 	}
 	if elsewhere, ok := s.handToEtcd(r, gv); ok {
@@ -190,7 +191,7 @@ func (s *Router) serveLocal(w http.ResponseWriter, r *http.Request, gv schema.Gr
 		return
 	}
 	response := withholdLoss(r, s.WithEtcd)
-	s.Local.ServeHTTP(w, r)
+	s.Local.ServeHTTP(w, r.Request)
 	if !response.release() {
 		return
 	}
@@ -200,7 +201,7 @@ func (s *Router) serveLocal(w http.ResponseWriter, r *http.Request, gv schema.Gr
 	}
 	refusal := apierrors.NewServiceUnavailable("etcd does not answer this replica, and the others do not either")
 	refusal.ErrStatus.Details = retryAfter(1)
-	respond.Error(w, r, refusal)
+	respond.Error(w, r.Request, refusal)
 }
 
 func (s *Router) warn(w http.ResponseWriter) {
@@ -215,12 +216,12 @@ func (s *Router) warn(w http.ResponseWriter) {
 }
 
 // mayBeBehind reports whether a request would be refused for what another replica may know already, and the resource that it is for.
-func (s *Router) mayBeBehind(r *http.Request, gv schema.GroupVersion, table *routetable.Table) (resource string, behind bool) {
+func (s *Router) mayBeBehind(r *filters.Request, gv schema.GroupVersion, table *routetable.Table) (resource string, behind bool) {
 	if s.CatchUp == nil {
 		return "", false
 	}
-	if info, ok := requestInfo(r.Context()); ok && info.IsResourceRequest {
-		resource = info.Resource
+	if r.IsResource() {
+		resource = r.Info.Resource
 	}
 	route, ok := table.Lookup(gv)
 	switch {
@@ -230,17 +231,6 @@ func (s *Router) mayBeBehind(r *http.Request, gv schema.GroupVersion, table *rou
 		return resource, resource != "" && !s.Serves(gv.WithResource(resource))
 	}
 	return resource, table.Synced()
-}
-
-// isDocument reports whether a request is about a group-version and not about objects in it.
-func isDocument(r *http.Request) bool {
-	info, ok := requestInfo(r.Context())
-	return ok && !info.IsResourceRequest
-}
-
-func isResource(r *http.Request) bool {
-	info, ok := requestInfo(r.Context())
-	return ok && info.IsResourceRequest
 }
 
 // destination is the backend of a route, with what the APIService's annotations ask for.
@@ -261,30 +251,29 @@ func (s *Router) destination(route *routetable.Route) proxy.Destination {
 }
 
 // serveRemote hands a request to the proxy.
-func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *routetable.Route, target proxy.Destination) {
+func (s *Router) serveRemote(w http.ResponseWriter, r *filters.Request, route *routetable.Route, target proxy.Destination) {
 	s.warn(w)
-	r = proxy.WithoutNominated(r)
-	rec := recordFrom(r.Context())
-	info, _ := requestInfo(r.Context())
-	rec.proxied = true
+	sent := proxy.WithoutNominated(r.Request)
+	rec, info := r.Record, r.Info
+	rec.Proxied = true
 	named := isLongRunning(info, route.Options.LongRunningSubresources)
 	// The backend has concurrency slots of its own, which bound the requests that wait for it. With a seat among those of everybody
 	// besides, one backend that hangs would keep everybody out.
-	rec.holdSeat(named || request.LongRunning(info))
-	defer rec.cancelSeatRelease()
+	rec.HoldSeat(named || request.LongRunning(info))
+	defer rec.CancelSeatRelease()
 	target.Observer = rec
 	target.Continues = !named && isChains(w)
 	if named {
 		// The filters took it for a short one, since they ran before it was known who serves it.
-		target.LongRunning, rec.longRunning = true, true
+		target.LongRunning, rec.IsLongRunning = true, true
 		if s, ok := requestContextFrom(r.Context()); ok {
 			s.response.setLongRunning()
 		}
-		ctx, cancel := longRunningContext(r, rec.draining)
+		ctx, cancel := longRunningContext(sent, rec.Draining)
 		defer cancel()
-		r = r.WithContext(ctx)
+		sent = sent.WithContext(ctx)
 	}
-	s.Proxy.Serve(w, r, target)
+	s.Proxy.Serve(w, sent, target)
 	if s.Unknown != nil && route.Backend != nil && filters.ResponseOf(w).Code == http.StatusNotFound && info != nil && info.IsResourceRequest && info.Name == "" {
 		s.Unknown(route)
 	}
@@ -315,8 +304,8 @@ func longRunningContext(r *http.Request, draining context.Context) (context.Cont
 }
 
 // groupVersionFor is groupVersionOf for a request whose path the chain has read already.
-func groupVersionFor(r *http.Request) (schema.GroupVersion, bool) {
-	if info, ok := requestInfo(r.Context()); ok && info.IsResourceRequest && info.Path == r.URL.Path {
+func groupVersionFor(r *filters.Request) (schema.GroupVersion, bool) {
+	if info := r.Info; r.IsResource() && info.Path == r.URL.Path {
 		return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, true
 	}
 	return groupVersionOf(r.URL.Path)

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/routetable"
@@ -23,8 +23,8 @@ import (
 )
 
 // serveShared answers a read that may share a response with equal ones. It is authorized already, as every one that shares it.
-func (s *Router) serveShared(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice) {
-	NoteServedBy(r.Context(), route.Parts[c.Backend].Name)
+func (s *Router) serveShared(w http.ResponseWriter, r *filters.Request, route *routetable.Route, c routing.Choice) {
+	r.Record.ServedBy = route.Parts[c.Backend].Name
 	key := sharedKeys.Get().(*sharedKey)
 	key.set(r, route, &c, s.Proxy)
 	served := s.SharedReads.ServeKept(w, key.text, route.Name, c.Shared.MaxAge)
@@ -39,32 +39,23 @@ func (s *Router) serveShared(w http.ResponseWriter, r *http.Request, route *rout
 }
 
 // sendShared answers a read that finds no response.
-func (s *Router) sendShared(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice, key string) {
-	rec := recordFrom(r.Context())
-	s.SharedReads.Serve(w, r, sharedreads.Request{
-		Key: key, User: userName(r), Of: route.Name,
+func (s *Router) sendShared(w http.ResponseWriter, r *filters.Request, route *routetable.Route, c routing.Choice, key string) {
+	s.SharedReads.Serve(w, r.Request, sharedreads.Request{
+		Key: key, User: r.UserName(), Of: route.Name,
 		Policy:  sharedreads.Policy{MaxAge: c.Shared.MaxAge, StaleIfError: c.Shared.StaleIfError},
 		Unkeyed: isUnkeyed,
-		Waiting: rec.releaseSeat, // what it waits for has a concurrency slot of the backend
+		Waiting: r.Record.ReleaseSeat, // what it waits for has a concurrency slot of the backend
 		Send:    func(w http.ResponseWriter) { s.serveChoice(w, r, route, c) },
 	})
 }
 
-// userName returns the name of the user of a request. Shared reads and watches account memory by it.
-func userName(r *http.Request) string {
-	if who, ok := requestUser(r.Context()); ok {
-		return who.GetName()
-	}
-	return ""
-}
-
 // mayShare reports whether a read is one that can share a response. One that is about a moment, or about what its client has already, is
 // sent.
-func mayShare(r *http.Request, info *apirequest.RequestInfo, longRunning []string) bool {
-	if _, plain := plainRead(r, info, longRunning); !plain || r.Header["Pragma"] != nil {
+func mayShare(r *filters.Request, longRunning []string) bool {
+	if _, plain := plainRead(r, longRunning); !plain || r.Header["Pragma"] != nil {
 		return false
 	}
-	if who, ok := requestUser(r.Context()); ok && deletesByWhatItReads[who.GetName()] {
+	if deletesByWhatItReads[r.UserName()] {
 		return false
 	}
 	for _, v := range r.Header["Cache-Control"] {
@@ -87,7 +78,8 @@ var deletesByWhatItReads = map[string]bool{
 
 // plainRead reports whether a request is a get or list whose response depends on nothing that its client has from an earlier one, and returns
 // its query.
-func plainRead(r *http.Request, info *apirequest.RequestInfo, longRunning []string) (query url.Values, plain bool) {
+func plainRead(r *filters.Request, longRunning []string) (query url.Values, plain bool) {
+	info := r.Info
 	if r.Method != http.MethodGet || info.Verb != "get" && info.Verb != "list" || request.LongRunning(info) || isLongRunning(info, longRunning) ||
 		r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		return nil, false
@@ -128,7 +120,7 @@ type sharedKey struct {
 }
 
 // set makes it the key of the request that the proxy sends to the backend. The fields that Connection nominates were removed before.
-func (k *sharedKey) set(r *http.Request, route *routetable.Route, c *routing.Choice, p *proxy.Proxy) {
+func (k *sharedKey) set(r *filters.Request, route *routetable.Route, c *routing.Choice, p *proxy.Proxy) {
 	b := binary.BigEndian.AppendUint64(k.text[:0], uint64(route.Routing.Generation))
 	b = appendTexts(b, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, request.RawPath(r.URL), r.URL.RawQuery)
 	names := k.names[:0]
@@ -147,7 +139,7 @@ func (k *sharedKey) set(r *http.Request, route *routetable.Route, c *routing.Cho
 	} else {
 		b = appendTexts(b)
 	}
-	if who, ok := requestUser(r.Context()); ok && !c.Shared.AllCallers {
+	if who := r.User; who != nil && !c.Shared.AllCallers {
 		b = appendTexts(b, who.GetName(), who.GetUID())
 		b = appendTexts(b, slices.Sorted(slices.Values(who.GetGroups()))...)
 		extra := who.GetExtra()

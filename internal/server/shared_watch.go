@@ -27,27 +27,27 @@ import (
 
 // serveSharedWatch answers a watch from one that several clients share. It is authorized already, as every one that shares it. False: it is
 // not shared, and nothing was written.
-func (s *Router) serveSharedWatch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, route *routetable.Route, c routing.Choice) bool {
+func (s *Router) serveSharedWatch(w http.ResponseWriter, r *filters.Request, route *routetable.Route, c routing.Choice) bool {
 	part := route.Parts[c.Backend]
 	if s.SharedWatches == nil || !part.Available() || part.Backend == nil || part.GroupVersion != route.GroupVersion {
 		return false
 	}
-	q, ok := sharedWatchOf(r, info)
+	q, ok := sharedWatchOf(r)
 	if !ok {
 		return false
 	}
-	q.User = userName(r)
+	q.User = r.UserName()
 	q.Key, q.Of, q.Backend = sharedWatchKey(&q, route, c), route.Name, part.Backend
 	then := route.Routing
 	q.Current = func() bool {
 		now, ok := s.Routes().Lookup(route.GroupVersion)
 		return ok && now.Routing != nil && now.Routing.UID == then.UID && now.Routing.Generation == then.Generation && now.Routing.RolledBack == then.RolledBack
 	}
-	rec := recordFrom(r.Context())
-	rec.releaseSeat() // it waits for an extension server, or for its events
+	rec := r.Record
+	rec.ReleaseSeat() // it waits for an extension server, or for its events
 	q.Begin = func() {
-		NoteServedBy(r.Context(), part.Name)
-		rec.proxied = true
+		rec.ServedBy = part.Name
+		rec.Proxied = true
 		rec.LongRunning()
 	}
 	watch := s.SharedWatches.Serve(r.Context(), w, &q)
@@ -67,7 +67,8 @@ var sharedWatchOptions = []string{
 }
 
 // sharedWatchOf is a watch of a collection in plain JSON, without the key and the backend. False: it is another one.
-func sharedWatchOf(r *http.Request, info *apirequest.RequestInfo) (q sharedwatch.Request, ok bool) {
+func sharedWatchOf(r *filters.Request) (q sharedwatch.Request, ok bool) {
+	info := r.Info
 	if info.Verb != "watch" || r.Method != http.MethodGet || info.Subresource != "" || !takesJSON(r.Header.Values("Accept")) ||
 		r.Header["Upgrade"] != nil || r.Header["Range"] != nil || r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		return q, false

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/sharedwatch"
 	"portico.dev/internal/transport"
 )
@@ -314,7 +315,7 @@ func TestA57JunkParametersBeginNoSharedWatches(t *testing.T) {
 			"", fmt.Sprintf("&resourceVersion=%d", i), fmt.Sprintf("&timeoutSeconds=%d", i), fmt.Sprintf("&timeout=%ds", i), "&pretty=" + strings.Repeat("x", i),
 			"&labelSelector=" + strings.Repeat("a,", i) + "a", "&fieldSelector=" + strings.Repeat(",", i),
 		} {
-			q, ok := sharedWatchOf(httptest.NewRequest(http.MethodGet, path+query, nil), info)
+			q, ok := sharedWatchOf(&filters.Request{Request: httptest.NewRequest(http.MethodGet, path+query, nil), Info: info})
 			if !ok {
 				t.Fatalf("a watch with %q is not shared", query)
 			}
@@ -324,7 +325,7 @@ func TestA57JunkParametersBeginNoSharedWatches(t *testing.T) {
 			fmt.Sprintf("&junk=%d", i), fmt.Sprintf("&j%d", i), fmt.Sprintf("&Watch=%d", i), fmt.Sprintf("&limit=%d", i), fmt.Sprintf("&continue=%d", i),
 			fmt.Sprintf("&watch=%d", i+1), fmt.Sprintf("&labelSelector=a&labelSelector=%d", i),
 		} {
-			if _, ok := sharedWatchOf(httptest.NewRequest(http.MethodGet, path+query, nil), info); ok {
+			if _, ok := sharedWatchOf(&filters.Request{Request: httptest.NewRequest(http.MethodGet, path+query, nil), Info: info}); ok {
 				shared++
 			}
 		}

@@ -166,7 +166,7 @@ func (c *slowClients) checkResponse(w *response, now time.Time) {
 		a.lastProgress = now
 	}
 	s := w.ctx
-	if at, ok := s.Deadline(); ok && !s.record.proxied && now.After(at) && now.Sub(a.blockedSince) >= c.lateTimeout {
+	if at, ok := s.Deadline(); ok && !s.record.Proxied && now.After(at) && now.Sub(a.blockedSince) >= c.lateTimeout {
 		c.end(w, now, "the client did not take the answer before the deadline")
 		return
 	}
@@ -174,7 +174,7 @@ func (c *slowClients) checkResponse(w *response, now time.Time) {
 		return
 	}
 	patience := slowTimeout
-	if s.record.longRunning || request.LongRunning(s.Info) {
+	if s.record.IsLongRunning || request.LongRunning(s.Info) {
 		patience = slowWatchTimeout
 	}
 	if now.Sub(a.lastProgress) >= patience {
@@ -187,7 +187,7 @@ func (c *slowClients) checkResponse(w *response, now time.Time) {
 func (c *slowClients) release(w *response) bool {
 	a, s := w.slow, w.ctx
 	holds := int64(a.size) + slowResponseBytes
-	if s.record.proxied {
+	if s.record.Proxied {
 		holds += slowProxiedBytes
 	}
 	if more := holds - a.charged; more > 0 {
@@ -200,14 +200,14 @@ func (c *slowClients) release(w *response) bool {
 		w.chargeMemory(more)
 		a.charged = holds
 	}
-	s.record.releaseSeat()
-	return s.record.backendSlot == nil || s.record.backendSlot.Stall()
+	s.record.ReleaseSeat()
+	return s.record.BackendSlot == nil || s.record.BackendSlot.Stall()
 }
 
 // end breaks the response off. Called with mu held; the writer does not wait.
 func (c *slowClients) end(w *response, now time.Time, why string) {
 	w.slow.ended = true
-	w.ctx.record.failure = why
+	w.ctx.record.Failure = why
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(now) // what has no deadlines is no connection
 }
 

@@ -73,7 +73,7 @@ func (c *slowClients) answer(all *sync.WaitGroup, name string, size int, rate in
 	r := &slowRequest{ctx: &requestContext{Context: filters.Context{Context: request.Context{Context: context.Background()}}}, began: time.Now()}
 	s := r.ctx
 	s.User = &user.DefaultInfo{Name: name}
-	s.record.seat = &r.seat
+	s.record.Seat = &r.seat
 	s.response.ctx, s.response.slowClients, s.response.ResponseWriter = s, c, &slowWriter{rate: rate}
 	if change != nil {
 		change(s)
@@ -101,7 +101,7 @@ func TestD14ASeatIsGivenBackWhileAClientTakesNothing(t *testing.T) {
 		"it is quick":          {size: 16 << 20, rate: 1 << 20, change: func(s *requestContext) { s.SetDeadline(time.Now().Add(time.Minute)) }},
 		"the answer is a backend's, and goes on": {size: 1 << 20, rate: 1 << 10, gives: true, change: func(s *requestContext) {
 			s.SetDeadline(time.Now().Add(time.Minute))
-			s.record.proxied = true
+			s.record.Proxied = true
 		}},
 		"it is a watch": {size: 10_000, rate: 10, gives: true, change: func(s *requestContext) { s.Info = &apirequest.RequestInfo{Verb: "watch"} }},
 	} {

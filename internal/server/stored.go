@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/merge"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
@@ -35,22 +35,22 @@ func custom(route *routetable.Route, c routing.Choice) bool {
 }
 
 // chosenBackend returns the place of the backend that a request names by BackendHeader, -1 if it names none. False: it was refused.
-func (s *Router) chosenBackend(w http.ResponseWriter, r *http.Request, route *routetable.Route) (backend int, ok bool) {
+func (s *Router) chosenBackend(w http.ResponseWriter, r *filters.Request, route *routetable.Route) (backend int, ok bool) {
 	names := r.Header[BackendHeader]
 	if len(names) == 0 {
 		return -1, true
 	}
-	who, known := requestUser(r.Context())
+	who := r.User
 	gr := v1alpha1.GroupVersion.WithResource("apiroutes").GroupResource()
-	if !known || !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) && !s.mayMigrate(r.Context(), &authorizer.AttributesRecord{
+	if who == nil || !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) && !s.mayMigrate(r.Context(), &authorizer.AttributesRecord{
 		User: who, Verb: migrateVerb, APIGroup: gr.Group, APIVersion: v1alpha1.GroupVersion.Version, Resource: gr.Resource, Name: route.Name, ResourceRequest: true,
 	}) {
-		respond.Error(w, r, apierrors.NewForbidden(gr, route.Name, fmt.Errorf("the header %s needs the verb %q for the APIRoute", BackendHeader, migrateVerb)))
+		respond.Error(w, r.Request, apierrors.NewForbidden(gr, route.Name, fmt.Errorf("the header %s needs the verb %q for the APIRoute", BackendHeader, migrateVerb)))
 		return 0, false
 	}
 	at := slices.IndexFunc(route.Routing.Backends, func(b v1alpha1.APIRouteBackend) bool { return b.Name == names[0] })
 	if at < 0 {
-		respond.Error(w, r, apierrors.NewBadRequest(fmt.Sprintf("%s: APIRoute %s has no backend %q", BackendHeader, route.Name, names[0])))
+		respond.Error(w, r.Request, apierrors.NewBadRequest(fmt.Sprintf("%s: APIRoute %s has no backend %q", BackendHeader, route.Name, names[0])))
 		return 0, false
 	}
 	return at, true
@@ -65,21 +65,23 @@ func (s *Router) mayMigrate(ctx context.Context, a authorizer.Attributes) bool {
 }
 
 // refuseWrite answers a write while the objects are being copied.
-func refuseWrite(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice) {
+func refuseWrite(w http.ResponseWriter, r *filters.Request, route *routetable.Route, c routing.Choice) {
 	refusal := apierrors.NewServiceUnavailable(fmt.Sprintf("the objects can be read only while they are being copied to another backend (rule %s of APIRoute %s): try again", c.Rule, route.Name))
 	refusal.ErrStatus.Details = retryAfter(1)
-	recordFrom(r.Context()).Failed(refusal.ErrStatus.Message)
-	respond.Error(w, r, refusal)
+	r.Record.Failed(refusal.ErrStatus.Message)
+	respond.Error(w, r.Request, refusal)
 }
 
 // isCollection reports whether a request is for the objects of a collection.
-func isCollection(r *http.Request, info *apirequest.RequestInfo) bool {
+func isCollection(r *filters.Request) bool {
+	info := r.Info
 	return (info.Verb == "list" || info.Verb == "watch") && info.Subresource == "" && r.Method == http.MethodGet && r.Header["Upgrade"] == nil
 }
 
 // serveCollection answers a list or a watch of objects some of which are custom resources.
-func (s *Router) serveCollection(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, route *routetable.Route, q *routing.Request, choices []routing.Choice) {
-	NoteServedBy(r.Context(), route.Name)
+func (s *Router) serveCollection(w http.ResponseWriter, r *filters.Request, route *routetable.Route, q *routing.Request, choices []routing.Choice) {
+	r.Record.ServedBy = route.Name
+	info := r.Info
 	if len(choices) > 1 && !s.CustomResource(route.GroupVersion.WithResource(info.Resource)) {
 		// No CustomResourceDefinition defines it: all of them are at the others.
 		choices = slices.DeleteFunc(choices, func(c routing.Choice) bool { return custom(route, c) })
@@ -93,18 +95,18 @@ func (s *Router) serveCollection(w http.ResponseWriter, r *http.Request, info *a
 				of := q.Of(namespace, "")
 				return route.Routing.Choose(&of, room[:0])[0].Backend == choice.Backend
 			},
-			Get: s.source(r, info, route, choice),
+			Get: s.source(r, route, choice),
 		})
 	}
-	rec := recordFrom(r.Context())
-	rec.holdSeat(info.Verb == "watch")
-	defer rec.cancelSeatRelease()
-	s.Merger.Serve(w, r, &c, info.Verb == "watch")
+	rec := r.Record
+	rec.HoldSeat(info.Verb == "watch")
+	defer rec.CancelSeatRelease()
+	s.Merger.Serve(w, r.Request, &c, info.Verb == "watch")
 }
 
 // source sends lists and watches of the collection that a request is for to one of its backends, as the same user.
-func (s *Router) source(r *http.Request, info *apirequest.RequestInfo, then *routetable.Route, c routing.Choice) func(context.Context, bool, []string, url.Values) (*http.Response, error) {
-	who, _ := requestUser(r.Context())
+func (s *Router) source(r *filters.Request, then *routetable.Route, c routing.Choice) func(context.Context, bool, []string, url.Values) (*http.Response, error) {
+	info, who := r.Info, r.User
 	header := r.Header.Clone()
 	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range", "If-Range"} {
 		header.Del(name)
@@ -124,39 +126,41 @@ func (s *Router) source(r *http.Request, info *apirequest.RequestInfo, then *rou
 		if watch {
 			part.Verb = "watch"
 		}
-		inner := &request.Context{Context: ctx, Info: &part, User: who, AuditID: request.AuditID(r.Context()), RemoteAddr: r.RemoteAddr, Received: time.Now()}
+		inner := &request.Context{Context: ctx, Info: &part, User: who, AuditID: r.AuditID, RemoteAddr: r.RemoteAddr, Received: time.Now()}
 		sent := &http.Request{
 			Method: http.MethodGet, URL: &url.URL{Path: path, RawQuery: query.Encode()}, Host: r.Host, Header: header.Clone(), Body: http.NoBody,
 			RemoteAddr: r.RemoteAddr, TLS: r.TLS,
 		}
 		sent.Header["Accept"] = accept
-		return s.InProcess(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveSource(w, r, route, c) })).RoundTrip(sent.WithContext(inner))
+		return s.InProcess(http.HandlerFunc(func(w http.ResponseWriter, sent *http.Request) {
+			s.serveSource(w, &filters.Request{Request: sent, Info: &part, User: who, AuditID: r.AuditID, Record: &filters.Record{}}, route, c)
+		})).RoundTrip(sent.WithContext(inner))
 	}
 }
 
 // serveSource answers a list or a watch of one backend.
-func (s *Router) serveSource(w http.ResponseWriter, r *http.Request, route *routetable.Route, c routing.Choice) {
+func (s *Router) serveSource(w http.ResponseWriter, r *filters.Request, route *routetable.Route, c routing.Choice) {
 	part := route.Parts[c.Backend]
 	if part.Local {
 		if !part.Available() {
-			respond.Error(w, r, unavailable(part, request.AuditID(r.Context())))
+			respond.Error(w, r.Request, unavailable(part, r.AuditID))
 			return
 		}
-		s.Local.ServeHTTP(w, r)
+		s.Local.ServeHTTP(w, r.Request)
 		return
 	}
-	part, target, ok := s.partDestination(r, route, c)
+	part, target, ok := s.partDestination(r.Context(), route, c)
 	if !ok || target.Statement.Header != "" { // another replica would merge it again
-		respond.Error(w, r, unavailable(part, request.AuditID(r.Context())))
+		respond.Error(w, r.Request, unavailable(part, r.AuditID))
 		return
 	}
 	target.Fallback, target.Observer = nil, &copyOutcome{}
-	s.Proxy.Serve(w, r, target)
+	s.Proxy.Serve(w, r.Request, target)
 }
 
 // isOfElsewhere reports whether a list or a watch goes on from where a client was when the objects were those of a merged collection, which
 // this one is not. It was answered then.
-func isOfElsewhere(w http.ResponseWriter, r *http.Request) bool {
+func isOfElsewhere(w http.ResponseWriter, r *filters.Request) bool {
 	if raw := r.URL.RawQuery; !strings.Contains(raw, "resourceVersion=1") && !strings.Contains(raw, "=merged.") { // nearly always
 		return false
 	}
@@ -166,7 +170,7 @@ func isOfElsewhere(w http.ResponseWriter, r *http.Request) bool {
 	}
 	for _, name := range []string{"resourceVersion", "continue"} {
 		if merge.IsPosition(query.Get(name)) {
-			respond.Error(w, r, merge.Expired(map[string]string{"resourceVersion": "resource version", "continue": "continue parameter"}[name]))
+			respond.Error(w, r.Request, merge.Expired(map[string]string{"resourceVersion": "resource version", "continue": "continue parameter"}[name]))
 			return true
 		}
 	}

@@ -46,13 +46,13 @@ func tracingFilter(tracer trace.Tracer) func(http.Handler) http.Handler {
 
 // beginSpan continues the caller's trace when the caller is privileged. Another client could have every request sampled,
 // here and at the backend, or write into a trace that is not theirs; their trace is only linked to.
-func beginSpan(r *http.Request, tracer trace.Tracer, rec *record) (context.Context, trace.Span) {
+func beginSpan(r *http.Request, tracer trace.Tracer, rec *filters.Record) (context.Context, trace.Span) {
 	ctx := r.Context()
-	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(rec.started)}
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(rec.Started)}
 	remote := trace.SpanContextFromContext(remoteContext(r.Header))
 	switch {
 	case !remote.IsValid():
-	case mayContinueTraces(rec.user):
+	case mayContinueTraces(rec.User):
 		ctx = trace.ContextWithRemoteSpanContext(ctx, remote)
 	default:
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: remote.WithTraceState(trace.TraceState{})}))
@@ -82,13 +82,13 @@ func mayContinueTraces(u user.Info) bool {
 
 // endSpan records the outcome of the request. A resource becomes part of the name only when it is served, since
 // collectors group by name and a scanner may ask for anything.
-func endSpan(span trace.Span, r *http.Request, info *apirequest.RequestInfo, rec *record, res *response) {
+func endSpan(span trace.Span, r *http.Request, info *apirequest.RequestInfo, rec *filters.Record, res *response) {
 	defer span.End()
 	if !span.IsRecording() {
 		return
 	}
 	name := verbLabel(info)
-	if info.IsResourceRequest && rec.servedBy != "" && res.Code != http.StatusNotFound {
+	if info.IsResourceRequest && rec.ServedBy != "" && res.Code != http.StatusNotFound {
 		name += " " + info.Resource
 		if info.Subresource != "" {
 			name += "/" + info.Subresource
@@ -101,10 +101,10 @@ func endSpan(span trace.Span, r *http.Request, info *apirequest.RequestInfo, rec
 		attribute.String("url.path", filters.Bounded(r.URL.Path)),
 		attribute.Int("http.response.status_code", res.Code),
 		attribute.String("portico.audit-id", request.AuditID(r.Context())),
-		attribute.String("portico.served-by", rec.servedBy),
+		attribute.String("portico.served-by", rec.ServedBy),
 	)
 	if res.Code >= http.StatusInternalServerError {
-		span.SetStatus(codes.Error, filters.Bounded(rec.failure))
+		span.SetStatus(codes.Error, filters.Bounded(rec.Failure))
 	}
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 )
 
@@ -11,9 +12,9 @@ import (
 
 // withholdLoss withholds the response to a read if it is 503 and other replicas have etcd. It returns nil for a request that is not to be
 // repeated.
-func withholdLoss(r *http.Request, withEtcd func() []string) *response {
+func withholdLoss(r *filters.Request, withEtcd func() []string) *response {
 	c, ok := requestContextFrom(r.Context())
-	if !ok || r.Method != http.MethodGet || request.LongRunning(c.Info) || r.Header["Upgrade"] != nil {
+	if !ok || r.Method != http.MethodGet || request.LongRunning(r.Info) || r.Header["Upgrade"] != nil {
 		return nil
 	}
 	c.response.withhold = withEtcd
