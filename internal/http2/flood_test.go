@@ -149,6 +149,9 @@ func TestFloods(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for _, side := range sides {
 				t.Run(side.name, func(t *testing.T) {
+					if testing.Short() && side.name != ours {
+						t.Skip("takes seconds")
+					}
 					synctest.Test(t, func(t *testing.T) {
 						c := &handlerCounter{}
 						s := side.startInMemory(t, options{}, c)
