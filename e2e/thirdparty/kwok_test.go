@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -211,6 +212,16 @@ func (k *kwok) start(t *testing.T, authority *pki.Authority) {
 	}
 	eventually(t, "the namespace has its service account", func() error {
 		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	// Of pods that it sees before it knows its lease of their node, kwok says nothing.
+	eventually(t, "the node is ready", func() error {
+		node, err := core.Nodes().Get(ctx, "n1", metav1.GetOptions{})
+		if err == nil && !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}) {
+			err = errors.New("it is not")
+		}
 		return err
 	})
 	_, err = core.Pods("default").Create(ctx, &corev1.Pod{
