@@ -77,11 +77,14 @@ func newBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatalf("Debian's package chromium is needed: %v", err)
 	}
-	allocate, cancel := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.Flag("disable-quic", true))...)
+	allocate, cancel := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.Flag("disable-quic", true))...)
 	t.Cleanup(cancel)
 	ctx, cancel := chromedp.NewContext(allocate)
-	t.Cleanup(cancel)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // the browser ends by itself, if it still runs
+		cancel()
+	})
 	b := &browser{ctx: ctx}
 	if err := chromedp.Run(ctx); err != nil { // it lives as long as the context of its first run
 		t.Fatalf("start %s: %v", program, err)

@@ -172,12 +172,12 @@ func chromium(t *testing.T) context.Context {
 	if err != nil {
 		t.Fatalf("Debian's package chromium is needed: %v", err)
 	}
-	allocate, stop := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.Flag("disable-quic", true),
+	allocate, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.Flag("disable-quic", true),
 		chromedp.Flag("font-render-hinting", "none"), chromedp.Flag("disable-lcd-text", true), chromedp.Flag("force-color-profile", "srgb"))...)
 	t.Cleanup(func() {
 		stop()
-		chromedp.FromContext(allocate).Allocator.Wait() // it writes to its directory until it has ended
+		chromedp.FromContext(allocate).Allocator.Wait()
 	})
 	return allocate
 }
@@ -186,7 +186,10 @@ func chromium(t *testing.T) context.Context {
 func opened(t *testing.T, allocate context.Context, c *Console) context.Context {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(allocate)
-	t.Cleanup(cancel)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // the browser ends by itself, if it still runs
+		cancel()
+	})
 	if err := chromedp.Run(ctx); err != nil { // it lives as long as the context of its first run
 		t.Fatal(err)
 	}
