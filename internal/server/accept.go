@@ -21,6 +21,7 @@ type acceptor struct {
 	// begin takes over a connection; serve serves it to its end. hijacked is called when a handler takes the connection over.
 	begin       func(c *tls.Conn, hijacked func()) (serve func())
 	closed      atomic.Bool
+	starting    sync.Mutex      // Start and Close may be called by two goroutines
 	ctx         context.Context // handshakes end with it
 	close       func()
 	handshaking sync.WaitGroup // handshakes
@@ -32,7 +33,9 @@ func newAcceptor(l net.Listener, config *tls.Config, m limits, bound *handshakes
 	living, end := context.WithCancel(context.Background())
 	a.ctx = living
 	a.close = sync.OnceFunc(func() {
+		a.starting.Lock()
 		a.closed.Store(true)
+		a.starting.Unlock()
 		_ = l.Close() // Start sends the error, if there is one
 		late := time.AfterFunc(handshakeGrace, end)
 		a.handshaking.Wait()
@@ -66,6 +69,12 @@ func (a *acceptor) Wait(ctx context.Context) error {
 // Start accepts connections until Close, or until the listener fails, and sends how that ended.
 func (a *acceptor) Start() <-chan error {
 	ended := make(chan error, 1)
+	a.starting.Lock()
+	defer a.starting.Unlock()
+	if a.closed.Load() {
+		ended <- nil
+		return ended
+	}
 	a.handshaking.Go(func() { ended <- a.accept() }) // Close waits for the connection that was accepted last, too
 	return ended
 }
