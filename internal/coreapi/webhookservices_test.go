@@ -158,8 +158,7 @@ func (e *webhookEndpoint) serve(t *testing.T, w http.ResponseWriter, r *http.Req
 		return
 	case "/convert":
 		review := &apiextensionsv1.ConversionReview{}
-		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
-			t.Errorf("%s %s from %s, %d bytes, %v: the body is not a review: %v", r.Proto, r.URL, r.RemoteAddr, r.ContentLength, r.Header, err)
+		if !readReview(t, r, review) {
 			return
 		}
 		review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
@@ -169,8 +168,7 @@ func (e *webhookEndpoint) serve(t *testing.T, w http.ResponseWriter, r *http.Req
 		review.Request, answer = nil, review
 	default:
 		review := &admissionv1.AdmissionReview{}
-		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
-			t.Errorf("%s %s from %s, %d bytes, %v: the body is not a review: %v", r.Proto, r.URL, r.RemoteAddr, r.ContentLength, r.Header, err)
+		if !readReview(t, r, review) {
 			return
 		}
 		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
