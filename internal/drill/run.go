@@ -118,7 +118,7 @@ func (s *Stage) play(ctx context.Context) error {
 	defer stop()
 	s.traffic.start(clients)
 	wg.Go(func() { s.observe(clients) })
-	wg.Go(func() { s.record.pulse(clients) })
+	wg.Go(func() { s.record.feelPulse(clients) })
 	for _, p := range s.components() {
 		if p.stores {
 			wg.Go(func() { s.watch(clients, p) })
