@@ -36,9 +36,7 @@ func (s *absentServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	if r.URL.Query().Get("watch") != "" {
-		body, out := io.Pipe()
-		context.AfterFunc(r.Context(), func() { _ = out.CloseWithError(io.EOF) })
-		response.Body = body
+		response.Body = &silentWatch{r.Context(), make(chan struct{})}
 		return response, nil
 	}
 	text, err := json.Marshal(apiregistrationv1.APIServiceList{
@@ -49,6 +47,26 @@ func (s *absentServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	})
 	response.Body = io.NopCloser(strings.NewReader(string(text)))
 	return response, err
+}
+
+// silentWatch has no event, and ends cleanly with its request or when it is closed. Any other end would be an event, for which the library
+// waits for ever once nobody reads it.
+type silentWatch struct {
+	ctx    context.Context
+	closed chan struct{}
+}
+
+func (w *silentWatch) Read([]byte) (int, error) {
+	select {
+	case <-w.ctx.Done():
+	case <-w.closed:
+	}
+	return 0, io.EOF
+}
+
+func (w *silentWatch) Close() error {
+	close(w.closed)
+	return nil
 }
 
 func TestInformerFollowsSoonAfterAnOutage(t *testing.T) {
