@@ -21,6 +21,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/dispatch"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
@@ -93,14 +94,14 @@ func (f *front) listen() {
 	chain, err := server.NewChain(server.ChainConfig{
 		Authenticator: who, Authorizer: everybody{}, Ready: func() error { return nil }, Drainer: drainer,
 		Metrics: metrics.NewRequests(prometheus.NewRegistry()), Logger: zap.NewNop(),
-	}, &server.Router{
+	}, &server.Router{Groups: dispatch.New(dispatch.Config{
 		Routes:             func() *routetable.Table { f.mu.Lock(); defer f.mu.Unlock(); return f.table },
 		LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return sets.New(schema.GroupVersion{Version: "v1"}) },
 		Local: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"kind":"NamespaceList","apiVersion":"v1","metadata":{},"items":[]}`)
 		}),
 		Proxy: carrier,
-	})
+	})})
 	if err != nil {
 		f.t.Fatal(err)
 	}

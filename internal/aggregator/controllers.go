@@ -26,6 +26,8 @@ import (
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/quota"
 	"portico.dev/internal/discovery"
+	"portico.dev/internal/dispatch"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/lifecycle/debts"
 	"portico.dev/internal/lifecycle/garbage"
@@ -162,7 +164,7 @@ func (h *parts) backendTransport(apiService string) (http.RoundTripper, error) {
 		Backend: route.Backend, APIService: route.Name,
 		ConvertTable: route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}
-	carry := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.proxy.Serve(w, r, target) })
+	carry := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.proxy.Serve(w, filters.RequestOf(r), target) })
 	return jsonDeletions(coreapi.InProcess(server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), carry))), nil
 }
 
@@ -413,7 +415,7 @@ type toBackend struct {
 
 func (t toBackend) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context()) // a RoundTripper must not change its request
-	r.Header.Set(server.BackendHeader, t.backend)
+	r.Header.Set(dispatch.BackendHeader, t.backend)
 	return t.next.RoundTrip(r)
 }
 

@@ -19,6 +19,7 @@ import (
 	"portico.dev/internal/audit"
 	"portico.dev/internal/cluster"
 	"portico.dev/internal/coreapi"
+	"portico.dev/internal/dispatch"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/merge"
 	"portico.dev/internal/mirror"
@@ -53,26 +54,9 @@ func (h *parts) wireFront() error {
 	h.sharedWatches = sharedwatch.New(sharedwatch.Config{
 		MaxBytes: h.memory.Share(sharedwatch.MaxBytes, 12), Metrics: h.metrics.SharedWatches, Logger: h.log.Named("sharedwatch"),
 	})
-	builtIn := sets.New(h.core.BuiltIn()...)
+	h.wireGroups(bodies)
 	h.router = &server.Router{
-		Routes:             h.apiservices.Table,
-		LocalGroupVersions: h.localGroupVersions,
-		Local:              h.onlyWithEtcd(server.ForLocal(bodies, h.core.Handler())),
-		Proxy:              h.proxy,
-		SharedReads:        sharedreads.New(sharedreads.Config{MaxBytes: h.memory.Share(sharedreads.MaxBytes, 16), Metrics: h.metrics.SharedReads}),
-		Mirror:             h.mirror,
-		RollBack:           h.apiservices.RollBack,
-		SharedWatches:      h.sharedWatches,
-		Merger:             merge.New(h.memory.Share(merge.MaxBytes, 6)),
-		InProcess:          coreapi.InProcess,
-		CustomResource:     func(r schema.GroupVersionResource) bool { return !builtIn.Has(r.GroupVersion()) && h.core.Serves(r) },
-		Authorizer:         h.authz,
-		Unknown:            func(route *routetable.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
-		InitialEvents:      h.watchLists,
-		Discovery:          h.discovery,
-		Settle:             h.settleDiscovery,
-		OpenAPI:            h.openapi,
-		Warning:            h.stateWarning,
+		Groups: h.groups, Discovery: h.discovery, OpenAPI: h.openapi,
 		Static: server.NewStatic(server.StaticConfig{
 			Health: h.health, Version: version.Get(),
 			Gatherer:    prometheus.Gatherers{h.registry, legacyregistry.DefaultGatherer},
@@ -87,9 +71,6 @@ func (h *parts) wireFront() error {
 			Profiling: c.Profiling,
 			Handlers:  c.Embedded.Handlers,
 		}),
-	}
-	if h.sharesEtcd() {
-		h.router.Serves, h.router.CatchUp, h.catchUps = h.core.Serves, h.catchUp, make(catchUps, maxCatchUps)
 	}
 	if err := h.wireControllers(); err != nil {
 		return err
@@ -126,8 +107,6 @@ func (h *parts) wireFront() error {
 	}
 	certificate := h.servingCert.GetCertificate
 	if h.peers != nil {
-		h.router.Replicas, h.router.ReachedBy, h.router.PeerMetrics = h.peers, h.apiservices.ReachedBy, h.metrics.Peers
-		h.router.WithEtcd = h.etcdLoss.replicasWithEtcd
 		certificate = h.peers.Certificate(certificate)
 		chain = server.SplitPeers(server.NewPeerChain(config, h.peers, h.metrics.Peers, h.router), chain, h.health)
 	}
@@ -145,6 +124,31 @@ func (h *parts) wireFront() error {
 		Proxy: h.proxy, Logger: h.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
 	})
 	return nil
+}
+
+// wireGroups builds what serves the group-versions.
+func (h *parts) wireGroups(bodies *server.BodyMemory) {
+	builtIn := sets.New(h.core.BuiltIn()...)
+	c := dispatch.Config{
+		Routes: h.apiservices.Table, Proxy: h.proxy, Discovery: h.discovery,
+		Local: h.onlyWithEtcd(server.ForLocal(bodies, h.core.Handler())), LocalGroupVersions: h.localGroupVersions, Settle: h.settleDiscovery,
+		Warning:       h.stateWarning,
+		Unknown:       func(route *routetable.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
+		InitialEvents: h.watchLists,
+		SharedReads:   sharedreads.New(sharedreads.Config{MaxBytes: h.memory.Share(sharedreads.MaxBytes, 16), Metrics: h.metrics.SharedReads}),
+		SharedWatches: h.sharedWatches, Mirror: h.mirror, RollBack: h.apiservices.RollBack, Authorizer: h.authz,
+		Stored: &dispatch.Stored{
+			Merger: merge.New(h.memory.Share(merge.MaxBytes, 6)), InProcess: coreapi.InProcess,
+			CustomResource: func(r schema.GroupVersionResource) bool { return !builtIn.Has(r.GroupVersion()) && h.core.Serves(r) },
+		},
+	}
+	if h.sharesEtcd() {
+		c.Serves, c.CatchUp, h.catchUps = h.core.Serves, h.catchUp, make(catchUps, maxCatchUps)
+	}
+	if h.peers != nil && h.listener != nil {
+		c.Replicas, c.ReachedBy, c.WithEtcd, c.PeerMetrics = h.peers, h.apiservices.ReachedBy, h.etcdLoss.replicasWithEtcd, h.metrics.Peers
+	}
+	h.groups = dispatch.New(c)
 }
 
 // nameClientCAs names the authorities of clients and front proxies in the handshake, as kube-apiserver does.

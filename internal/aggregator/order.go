@@ -54,7 +54,7 @@ func (h *parts) members() *run.Group {
 	}
 	add("mirror", nil, h.mirror.Run)
 	add("shared watches", nil, h.sharedWatches.Run)
-	add("moved watches", nil, func(ctx context.Context) error { return h.router.FollowRoutes(ctx, h.apiservices.Changed) })
+	add("moved watches", nil, func(ctx context.Context) error { return h.groups.Run(ctx, h.apiservices.Changed) })
 	add("discovery", h.discovery.Ready(), h.discovery.Run)
 	add("watch list probes", nil, h.watchLists.Run)
 	add("openapi", h.openapi.Ready(), h.openapi.Run)

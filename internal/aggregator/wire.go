@@ -28,6 +28,7 @@ import (
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/discovery/watchlist"
+	"portico.dev/internal/dispatch"
 	"portico.dev/internal/egress"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/kubelet"
@@ -111,6 +112,7 @@ type parts struct {
 
 	proxy  *proxy.Proxy
 	mirror *mirror.Mirror
+	groups *dispatch.Handlers
 	router *server.Router
 	// sharedWatches feed several clients each.
 	sharedWatches *sharedwatch.Watches

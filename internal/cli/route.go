@@ -236,7 +236,7 @@ func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string)
 		}
 		answer.Destinations = append(answer.Destinations, d)
 	}
-	stored := slices.ContainsFunc(choices, func(c routing.Choice) bool { return c.Backend == compiled.CustomResources() })
+	stored := slices.ContainsFunc(choices, func(c *routing.Choice) bool { return c.Backend == compiled.CustomResources() })
 	switch {
 	case len(choices) == 1 && !q.Reads() && choices[0].ReadOnly:
 		answer.Refused = "503: the objects can be read only while they are being copied to another backend"
@@ -331,7 +331,7 @@ func isWeighted(r *routing.Route, rule string) bool {
 	return slices.ContainsFunc(r.Rules(), func(s routing.Rule) bool { return s.Name == rule && len(s.Backends) > 1 })
 }
 
-func describe(object *v1alpha1.APIRoute, r *routing.Route, service *apiregistrationv1.APIService, c routing.Choice) routeDestination {
+func describe(object *v1alpha1.APIRoute, r *routing.Route, service *apiregistrationv1.APIService, c *routing.Choice) routeDestination {
 	d := describeBackend(object, r, service, c.Backend)
 	d.Rule = c.Rule
 	if c.Fallback >= 0 && c.Fallback != c.Backend {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/request"
 	"portico.dev/internal/run"
 )
 
@@ -19,6 +20,50 @@ type Request struct {
 	User    user.Info               // after impersonation; nil: none is known
 	AuditID string
 	Record  *Record
+	Client  Client   // who gets the response
+	chain   *Context // of the chain; nil outside of one
+}
+
+// Client is the response of a chain to its client, whatever writers handlers put before it.
+type Client interface {
+	// Is reports whether a writer is that of the client. Who serves a response through another one has to do something when it is over, so
+	// that the response must not go on after the handler.
+	Is(w http.ResponseWriter) bool
+	// SetLongRunning lets the client read the response whenever it likes.
+	SetLongRunning()
+	// Withhold keeps a response back that begins with 503 when lost is true. Release ends that, and reports whether there was one. Another
+	// one may then be written.
+	Withhold(lost func() bool)
+	Release() bool
+}
+
+// noClient is the Client of a request outside of a chain.
+type noClient struct{}
+
+func (noClient) Is(http.ResponseWriter) bool { return false }
+func (noClient) SetLongRunning()             {}
+func (noClient) Withhold(func() bool)        {}
+func (noClient) Release() bool               { return false }
+
+// Request returns r with what c knows of it.
+func (c *Context) Request(r *http.Request, record *Record, client Client) Request {
+	return Request{Request: r, Info: c.Info, User: c.User, AuditID: c.AuditID, Record: record, Client: client, chain: c}
+}
+
+// AtEnd has step called when the request is over, as the function of that name. It panics outside of a chain.
+func (r *Request) AtEnd(step Step) { r.chain.AtEnd(step) }
+
+// Continue has rest called when the handler has returned, as the function of that name. It panics outside of a chain.
+func (r *Request) Continue(rest func()) { r.chain.rest = rest }
+
+// RequestOf returns r with what its context says about it. What is recorded of it, nobody reads.
+func RequestOf(r *http.Request) *Request {
+	ctx := r.Context()
+	out := &Request{Request: r, AuditID: request.AuditID(ctx), Record: &Record{}, Client: noClient{}}
+	out.chain, _ = ctx.Value(contextKey{}).(*Context)
+	out.Info, _ = apirequest.RequestInfoFrom(ctx)
+	out.User, _ = apirequest.UserFrom(ctx)
+	return out
 }
 
 // IsResource reports whether it is for a resource.
@@ -47,6 +92,8 @@ type Record struct {
 	Endpoint string // of the backend, tried last
 	Attempts int    // to reach one
 	Failure  string // the message that the client got when a backend failed the request
+
+	Elsewhere bool // the backend gave no response, and another server was asked
 
 	Waited        time.Duration         // for its seat
 	IsLongRunning bool                  // it was found to be long-running, by its APIService or by being upgraded
@@ -78,18 +125,19 @@ func (rec *Record) EndTime() time.Time {
 	return rec.Ended
 }
 
-// Admitted implements proxy.Observer.
+// Admitted records the concurrency slot of the backend, which the request has until it is over. Whoever finds that the client does not read
+// the response may stall it.
 func (rec *Record) Admitted(s Slot) { rec.BackendSlot = s }
 
-// Attempted implements proxy.Observer.
+// Attempted records the endpoint that is being tried, and how many attempts there are with this one.
 func (rec *Record) Attempted(endpoint string, number int) {
 	rec.Endpoint, rec.Attempts = endpoint, number
 }
 
-// Failed implements proxy.Observer.
+// Failed records the message that the client is told, or would be, had its response not begun.
 func (rec *Record) Failed(text string) { rec.Failure = text }
 
-// LongRunning implements proxy.Observer.
+// LongRunning records that what follows may go on for long: a watch, a log or a console has begun.
 func (rec *Record) LongRunning() { rec.IsLongRunning = true }
 
 // ReleaseSeat lets another request in before this one is over.

@@ -40,7 +40,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	add("apiservices", g.apiservices.Ready(), g.apiservices.Run)
 	add("mirror", nil, g.mirror.Run)
 	add("shared watches", nil, g.watches.Run)
-	add("moved watches", nil, func(ctx context.Context) error { return g.router.FollowRoutes(ctx, g.apiservices.Changed) })
+	add("moved watches", nil, func(ctx context.Context) error { return g.groups.Run(ctx, g.apiservices.Changed) })
 	add("discovery", g.discovery.Ready(), g.discovery.Run)
 	add("watch list probes", nil, g.watchLists.Run)
 	add("openapi", g.openapi.Ready(), g.openapi.Run)

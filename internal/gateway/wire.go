@@ -18,8 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -34,6 +32,7 @@ import (
 	"portico.dev/internal/clients"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/watchlist"
+	"portico.dev/internal/dispatch"
 	"portico.dev/internal/egress"
 	"portico.dev/internal/gateway/lastknown"
 	"portico.dev/internal/metrics"
@@ -84,6 +83,7 @@ type Gateway struct {
 	proxy        *proxy.Proxy
 	mirror       *mirror.Mirror
 	watches      *sharedwatch.Watches
+	groups       *dispatch.Handlers
 	router       *server.Router
 	health       *server.Health
 	drainer      *server.Drainer
@@ -297,19 +297,16 @@ func (g *Gateway) wireFront() error {
 	g.watches = sharedwatch.New(sharedwatch.Config{
 		MaxBytes: g.memory.Share(sharedwatch.MaxBytes, 12), Metrics: g.metrics.SharedWatches, Logger: g.log.Named("sharedwatch"),
 	})
+	g.groups = dispatch.New(dispatch.Config{
+		Routes: g.apiservices.Table, Proxy: g.proxy, Discovery: g.discovery,
+		Unknown:       func(route *routetable.Route) { g.backendEvent.DocumentsMayDiffer(route.Backend) },
+		InitialEvents: g.watchLists,
+		SharedReads:   sharedreads.New(sharedreads.Config{MaxBytes: g.memory.Share(sharedreads.MaxBytes, 16), Metrics: g.metrics.SharedReads}),
+		SharedWatches: g.watches, Mirror: g.mirror, RollBack: g.apiservices.RollBack,
+	})
 	g.router = &server.Router{
-		Routes:             g.apiservices.Table,
-		LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return nil },
-		Proxy:              g.proxy,
-		SharedReads:        sharedreads.New(sharedreads.Config{MaxBytes: g.memory.Share(sharedreads.MaxBytes, 16), Metrics: g.metrics.SharedReads}),
-		Mirror:             g.mirror,
-		RollBack:           g.apiservices.RollBack,
-		SharedWatches:      g.watches,
-		Unknown:            func(route *routetable.Route) { g.backendEvent.DocumentsMayDiffer(route.Backend) },
-		InitialEvents:      g.watchLists,
-		Discovery:          g.discovery,
-		OpenAPI:            g.openapi,
-		Static:             server.NewStatic(server.StaticConfig{Health: g.health, Version: version.Get(), Gatherer: g.registry, Aggregation: func() any { return nil }}),
+		Groups: g.groups, Discovery: g.discovery, OpenAPI: g.openapi,
+		Static: server.NewStatic(server.StaticConfig{Health: g.health, Version: version.Get(), Gatherer: g.registry, Aggregation: func() any { return nil }}),
 	}
 	largeHeaders := server.NewHeaderMemory(g.memory, func(s *tls.ConnectionState) bool { return g.trust.IsFrontProxy(s.PeerCertificates) })
 	chain, err := server.NewChain(server.ChainConfig{

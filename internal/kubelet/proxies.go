@@ -214,7 +214,7 @@ func (c *Connector) proxied(find func() (*proxy.Target, func(), error)) http.Han
 			rest = "/"
 		}
 		t.Prefix, t.Path, t.RawQuery = prefix, rest, r.URL.RawQuery
-		c.config.Proxy().Serve(w, r, proxy.Destination{Target: t, LongRunning: true})
+		c.config.Proxy().ServeTarget(w, r, t)
 	})
 }
 

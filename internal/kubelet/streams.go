@@ -290,6 +290,6 @@ func (c *Connector) upgrade(at *kubelet, path string, q url.Values, special func
 
 func (c *Connector) relay(t *proxy.Target) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.config.Proxy().Serve(w, r, proxy.Destination{Target: t, LongRunning: true})
+		c.config.Proxy().ServeTarget(w, r, t)
 	})
 }

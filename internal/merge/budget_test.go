@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"portico.dev/internal/filters"
 )
 
 // body is a response that waits, once its text has been read, until more may come.
@@ -59,9 +60,9 @@ func collectionOf(id string, get func(context.Context, bool, []string, url.Value
 	return &Collection{ID: id, Epoch: 1, Lifetime: time.Hour, Sources: []Source{{Name: "one", Owns: func(string) bool { return true }, Get: get}}}
 }
 
-func requestOf(ctx context.Context, name, query string) *http.Request {
+func requestOf(ctx context.Context, name, query string) *filters.Request {
 	ctx = apirequest.WithUser(ctx, &user.DefaultInfo{Name: name})
-	return httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil)
+	return filters.RequestOf(httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil))
 }
 
 // A56: lists of many collections at once, each as large as it may be.

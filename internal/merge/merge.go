@@ -14,8 +14,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
@@ -120,13 +120,13 @@ func New(bound int64) *Merger {
 }
 
 // Serve answers a list or a watch. The request is authorized already; sources may authorize it once more.
-func (m *Merger) Serve(w http.ResponseWriter, r *http.Request, c *Collection, watch bool) {
+func (m *Merger) Serve(w http.ResponseWriter, r *filters.Request, c *Collection, watch bool) {
 	q, err := newQuery(r, c)
 	if err == nil {
 		if watch {
-			err = m.watch(w, r, c, q)
+			err = m.watch(w, r.Request, c, q)
 		} else {
-			err = m.list(w, r, c, q)
+			err = m.list(w, r.Request, c, q)
 		}
 	}
 	if err == nil {
@@ -147,7 +147,7 @@ func (m *Merger) Serve(w http.ResponseWriter, r *http.Request, c *Collection, wa
 	if !errors.As(err, &status) {
 		err = apierrors.NewInternalError(err)
 	}
-	respond.Error(w, r, err)
+	respond.Error(w, r.Request, err)
 }
 
 // query is what a client asks for.
@@ -171,7 +171,7 @@ type query struct {
 // own are the parameters that say where a list or a watch begins or ends, and how it is written.
 var own = []string{"limit", "continue", "resourceVersion", "resourceVersionMatch", "watch", "allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds", "pretty", "includeObject"}
 
-func newQuery(r *http.Request, c *Collection) (*query, error) {
+func newQuery(r *filters.Request, c *Collection) (*query, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, apierrors.NewBadRequest("the query of the request does not parse: " + err.Error())
@@ -184,7 +184,7 @@ func newQuery(r *http.Request, c *Collection) (*query, error) {
 		form: f, token: values.Get("continue"), version: values.Get("resourceVersion"), match: values.Get("resourceVersionMatch"),
 		bookmarks: request.IsTrue(values, "allowWatchBookmarks"), lifetime: c.Lifetime, rest: url.Values{},
 	}
-	if who, ok := apirequest.UserFrom(r.Context()); ok {
+	if who := r.User; who != nil {
 		q.user = who.GetName()
 	}
 	for name, value := range values {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"portico.dev/internal/filters"
 )
 
 // env is two servers of widgets, and which of them owns which namespace.
@@ -116,7 +117,7 @@ func (w *env) serve(ctx context.Context, query string, watch bool, accept string
 	answer := &pipe{header: http.Header{}, writer: writer, begun: make(chan struct{})}
 	c := w.collection()
 	go func() {
-		w.merger.Serve(answer, r, c, watch)
+		w.merger.Serve(answer, filters.RequestOf(r), c, watch)
 		w.mu.Lock()
 		delete(w.watching, &cancel)
 		w.mu.Unlock()
@@ -625,7 +626,7 @@ func TestAServerThatHangsKeepsNoOtherCollectionWaiting(t *testing.T) {
 		for range 2 * maxLists {
 			lists.Go(func() {
 				answer := httptest.NewRecorder()
-				w.merger.Serve(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/widgets", nil), hung, false)
+				w.merger.Serve(answer, filters.RequestOf(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/widgets", nil)), hung, false)
 				if answer.Code != http.StatusServiceUnavailable {
 					t.Errorf("a list of a server that hangs is answered %d %s", answer.Code, answer.Body)
 				}
@@ -661,7 +662,7 @@ func TestAWatchThatBeginsWhileItsObjectsMove(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() { <-asked; cancel(ErrMoved) }()
 		answer := httptest.NewRecorder()
-		New(0).Serve(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil), c, true)
+		New(0).Serve(answer, filters.RequestOf(httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil)), c, true)
 		if answer.Code != http.StatusGone || !strings.Contains(answer.Body.String(), `"reason":"Expired"`) {
 			t.Errorf("%s: %d %s", query, answer.Code, answer.Body)
 		}

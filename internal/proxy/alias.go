@@ -25,16 +25,21 @@ import (
 //
 // The group is the same in both, because authorization looks at groups and not at versions: whoever may read an object in one
 // may read it in the other.
+//
+// The zero Alias is none.
 type Alias struct {
 	Client, Backend schema.GroupVersion
 }
+
+// aliased reports whether the backend serves another version of the group.
+func (x *exchange) aliased() bool { return x.dest.Alias != Alias{} }
 
 // readVerbs are those that a backend of another version gets. The others have objects in their bodies.
 var readVerbs = map[string]bool{"get": true, "list": true, "watch": true}
 
 // checkAlias refuses requests that cannot be answered by a backend of another version.
 func (x *exchange) checkAlias(upgrade string) error {
-	a := x.dest.Alias
+	a := &x.dest.Alias
 	switch {
 	case x.info == nil || !x.info.IsResourceRequest:
 		return &badRequestError{"the path is none of a resource"}

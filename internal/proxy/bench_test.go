@@ -10,6 +10,7 @@ import (
 
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/request"
 	"portico.dev/internal/transport"
@@ -131,7 +132,7 @@ func (w *bench) handler(b *testing.B, address string) http.Handler {
 	}
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		ctx := apirequest.WithRequestInfo(apirequest.WithUser(r.Context(), alice), info)
-		p.Serve(rw, r.WithContext(request.WithAuditID(ctx, "audit-1")), Destination{Backend: backend, APIService: apiService})
+		p.Serve(rw, filters.RequestOf(r.WithContext(request.WithAuditID(ctx, "audit-1"))), Destination{Backend: backend, APIService: apiService})
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico.dev/internal/httpmsg"
-	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/transport"
 )
@@ -37,7 +36,7 @@ func (e *badRequestError) Error() string { return e.text }
 // fail answers with a Status that says of err as much as the client may know, and logs all of it.
 func (x *exchange) fail(err error) {
 	status := x.statusOf(err)
-	x.dest.Observer.Failed(status.ErrStatus.Message)
+	x.request.Record.Failed(status.ErrStatus.Message)
 	mistake := isClientFault(status.ErrStatus.Code)
 	fields := append(x.fields(), zap.Int32("code", status.ErrStatus.Code), zap.String("told", status.ErrStatus.Message), zap.Error(err))
 	var failed *transport.Error
@@ -72,7 +71,7 @@ func (x *exchange) fields() []zap.Field {
 		x.destinationField(),
 		zap.String("method", x.r.Method),
 		zap.String("path", x.r.URL.Path),
-		zap.String("audit-id", request.AuditID(x.r.Context())),
+		zap.String("audit-id", x.request.AuditID),
 	}
 }
 
@@ -135,10 +134,10 @@ func (x *exchange) unreachedStatus(e *transport.Error) *apierrors.StatusError {
 		return x.status(http.StatusBadGateway, "BackendProtocol", "BackendProtocol", "it answered with something that is not HTTP", 0)
 	}
 	cause, text, passing := e.Explain()
-	if t := x.dest.Target; t != nil {
+	if t := x.target; t != nil {
 		text = t.explain(cause, text)
 	}
-	if errors.Is(e.Err, transport.ErrUnresponsive) && x.dest.Target == nil {
+	if errors.Is(e.Err, transport.ErrUnresponsive) && x.target == nil {
 		text += "; the condition " + x.proxy.config.Condition + " of the APIService says why"
 	}
 	retryAfter := int32(0)
@@ -149,8 +148,8 @@ func (x *exchange) unreachedStatus(e *transport.Error) *apierrors.StatusError {
 }
 
 func (x *exchange) status(code int, reason metav1.StatusReason, cause metav1.CauseType, text string, retryAfter int32) *apierrors.StatusError {
-	if t := x.dest.Target; t != nil {
-		return t.status(code, reason, cause, text, retryAfter, request.AuditID(x.r.Context()))
+	if t := x.target; t != nil {
+		return t.status(code, reason, cause, text, retryAfter, x.request.AuditID)
 	}
 	message := "the extension server of APIService " + x.dest.APIService + " cannot serve the request: " + text
 	if code == http.StatusServiceUnavailable {
@@ -170,7 +169,7 @@ func (x *exchange) status(code int, reason metav1.StatusReason, cause metav1.Cau
 			RetryAfterSeconds: retryAfter,
 		},
 	}}
-	respond.AddAuditID(&e.ErrStatus, request.AuditID(x.r.Context()))
+	respond.AddAuditID(&e.ErrStatus, x.request.AuditID)
 	return e
 }
 

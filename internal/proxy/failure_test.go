@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/respond"
@@ -160,7 +161,7 @@ func TestFailures(t *testing.T) {
 
 func TestUnresponsiveBackendNamesTheConditionOfThisServer(t *testing.T) {
 	for condition, want := range map[string]string{"": "the condition Available of", "BackendAvailable": "the condition BackendAvailable of"} {
-		x := &exchange{proxy: New(Config{Condition: condition}), r: httptest.NewRequest(http.MethodGet, "/", nil), dest: Destination{APIService: "v1.example.com"}}
+		x := &exchange{proxy: New(Config{Condition: condition}), request: &filters.Request{Record: &filters.Record{}}, r: httptest.NewRequest(http.MethodGet, "/", nil), dest: Destination{APIService: "v1.example.com"}}
 		if got := x.statusOf(&transport.Error{Sent: true, Err: transport.ErrUnresponsive}).Error(); !strings.Contains(got, want) {
 			t.Errorf("message = %q, want %q in it", got, want)
 		}

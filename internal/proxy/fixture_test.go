@@ -24,6 +24,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/request"
 	"portico.dev/internal/transport"
@@ -46,6 +47,7 @@ type testEnv struct {
 	logs   *observer.ObservedLogs
 	front  string
 	target Destination
+	record *filters.Record                 // what becomes of the next request; nil: nobody asks
 	memory map[string]*enginetest.Listener // by address; nil: sockets. Complete before the first connection
 
 	mu       sync.Mutex // guards what follows
@@ -132,7 +134,7 @@ func startEnv(w *testEnv, config Config, options transport.Options) *testEnv {
 // chain does what the chain before the proxy does, as far as the proxy can tell.
 func (w *testEnv) chain(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
-	who, deadline, prepare, target := w.user, w.deadline, w.prepare, w.target
+	who, deadline, prepare, target, record := w.user, w.deadline, w.prepare, w.target, w.record
 	w.mu.Unlock()
 	info, err := request.NewResolver().Info(r)
 	if err != nil {
@@ -154,7 +156,11 @@ func (w *testEnv) chain(rw http.ResponseWriter, r *http.Request) {
 	if prepare != nil {
 		prepare(rw, r)
 	}
-	w.proxy.Serve(rw, r.WithContext(ctx), target)
+	req := filters.RequestOf(r.WithContext(ctx))
+	if record != nil {
+		req.Record = record
+	}
+	w.proxy.Serve(rw, req, target)
 }
 
 func (w *testEnv) pair(l pki.Leaf) *pki.KeyPair {

@@ -4,8 +4,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-
-	"portico.dev/internal/request"
 )
 
 // maxContextBytes bounds each header that carries a tracing context: backends parse them on every request.
@@ -55,13 +53,13 @@ func (x *exchange) requestHeader() http.Header {
 		}
 		set("X-Forwarded-Host", x.r.Host)
 		set("X-Forwarded-Proto", scheme(x.r))
-		if t := x.dest.Target; t == nil {
+		if t := x.target; t == nil {
 			out["Via"] = x.proxy.viaOf(out["Via"])
 		} else if t.Prefix != "" {
 			set("X-Forwarded-Uri", t.Prefix+t.Path)
 		}
 	}
-	if id := request.AuditID(x.r.Context()); id != "" {
+	if id := x.request.AuditID; id != "" {
 		set("Audit-Id", id)
 	}
 	return out

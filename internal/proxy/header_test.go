@@ -16,6 +16,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"pgregory.net/rapid"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/transport"
 )
 
@@ -336,7 +337,7 @@ func TestTheClientsHeaderStaysAsItIs(t *testing.T) {
 				"Sec-Websocket-Protocol": {bearerProtocol + "abc, v4.channel.k8s.io"}, "Via": {"1.0 other"}, "Traceparent": {strings.Repeat("x", maxContextBytes+1)},
 			}
 			before := r.Header.Clone()
-			x := &exchange{proxy: New(Config{}), r: r, dest: dest, info: &apirequest.RequestInfo{IsResourceRequest: true, Verb: "list"}}
+			x := &exchange{proxy: New(Config{}), r: r, request: filters.RequestOf(r), dest: dest, info: &apirequest.RequestInfo{IsResourceRequest: true, Verb: "list"}}
 			out := x.requestHeader()
 			x.conversionFor(out)
 			if err := writeIdentity(out, &user.DefaultInfo{Name: "alice"}, &x.values); err != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/respond"
 )
 
@@ -26,30 +27,34 @@ import (
 // What is made is as complete as what client-go makes of a list and a watch: the watch begins at the resource version of the
 // list. Both requests have the client's identity, so that the backend decides about each of them.
 
-// InitialEvents knows how extension servers treat watches that ask for initial events.
-type InitialEvents interface {
-	// Rejects reports whether such a watch of a resource must not reach its server, because the server may ignore the wish. It
-	// is only called for such watches, and must not block.
-	Rejects(of schema.GroupVersionResource) bool
-}
+// InitialEvents says what becomes of watches that ask for initial events.
+type InitialEvents int
+
+const (
+	// PassInitialEvents sends them to the backend.
+	PassInitialEvents InitialEvents = iota
+	// MakeInitialEvents makes the initial events of a list.
+	MakeInitialEvents
+	// RejectInitialEvents answers 422, since the APIService says so.
+	RejectInitialEvents
+	// RejectUnprovenInitialEvents answers 422, since the backend ignores the wish, or nobody knows that it does not.
+	RejectUnprovenInitialEvents
+)
 
 // checkInitialEvents refuses a watch that asks for initial events, for backends that would ignore it. made reports that the
 // initial events are to be made here.
 func (x *exchange) checkInitialEvents() (made bool, err error) {
-	if x.info == nil || x.info.Verb != "watch" || !asksInitialEvents(x.r.URL) {
+	if x.dest.InitialEvents == PassInitialEvents || !AsksInitialEvents(x.request) {
 		return false, nil
 	}
-	if x.dest.MakeInitialEvents {
+	switch x.dest.InitialEvents {
+	case MakeInitialEvents:
 		return true, x.checkMadeEvents()
-	}
-	if x.dest.RejectSendInitialEvents {
+	case RejectInitialEvents:
 		return false, x.rejectInitialEvents(" does not support it")
-	}
-	of := schema.GroupVersionResource{Group: x.info.APIGroup, Version: x.info.APIVersion, Resource: x.info.Resource}
-	if x.dest.InitialEvents != nil && x.dest.InitialEvents.Rejects(of) {
+	default:
 		return false, x.rejectInitialEvents(" ignores it, or has not been probed for it yet")
 	}
-	return false, nil
 }
 
 // rejectInitialEvents is a 422.
@@ -59,13 +64,14 @@ func (x *exchange) rejectInitialEvents(why string) error {
 	})
 }
 
-// asksInitialEvents reads the parameter as the Kubernetes libraries do: all but "0" and "false" is true.
-func asksInitialEvents(u *url.URL) bool {
+// AsksInitialEvents reports whether a request is a watch that asks for initial events. It reads the parameter as the Kubernetes libraries do:
+// all but "0" and "false" is true.
+func AsksInitialEvents(r *filters.Request) bool {
 	const name = "sendInitialEvents"
-	if !strings.Contains(u.RawQuery, name) {
+	if r.Info == nil || r.Info.Verb != "watch" || !strings.Contains(r.URL.RawQuery, name) {
 		return false
 	}
-	values, ok := u.Query()[name]
+	values, ok := r.URL.Query()[name]
 	return ok && values[0] != "0" && !strings.EqualFold(values[0], "false")
 }
 
@@ -166,7 +172,7 @@ func (x *exchange) send(out *http.Request, query string) (*http.Response, error)
 	if err = x.upstream.checkEnded(); err == nil {
 		err = x.checkStatus(resp)
 	}
-	if err == nil && x.dest.Alias != nil {
+	if err == nil && x.aliased() {
 		values := u.Query()["watch"]
 		err = x.dest.Alias.rewrite(resp, len(values) > 0)
 	}

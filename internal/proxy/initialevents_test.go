@@ -79,10 +79,7 @@ func TestInitialEventsAreMadeOfAList(t *testing.T) {
 		stream: `{"type":"ADDED","object":{"kind":"Node","metadata":{"name":"d","resourceVersion":"8"}}}` + "\n", headers: http.Header{"Content-Length": nil},
 	}
 	w.backend(w.serve(b))
-	w.configure(func(t *Destination) {
-		t.MakeInitialEvents = true
-		t.InitialEvents = ignoring{"nodes.v1.metrics.example.com"}
-	})
+	w.configure(func(t *Destination) { t.InitialEvents = MakeInitialEvents })
 	a := w.get("/apis/metrics.example.com/v1/nodes?" + streaming + "&labelSelector=a%3Db&pretty=1")
 	object := func(name string) string {
 		return `{"type":"ADDED","object":{"apiVersion":"metrics.example.com/v1","kind":"Node","metadata":{"name":"` + name + `"},"n":12345678901234567890}}` + "\n"
@@ -137,7 +134,7 @@ func TestInitialEventsThatCannotBeMade(t *testing.T) {
 			w := newTestEnv(t, Config{}, transport.Options{})
 			backend := cmp.Or(test.backend, &listing{pages: []string{page("")}})
 			w.backend(w.serve(backend))
-			w.configure(func(t *Destination) { t.MakeInitialEvents = true })
+			w.configure(func(t *Destination) { t.InitialEvents = MakeInitialEvents })
 			r := w.request(http.MethodGet, "/apis/metrics.example.com/v1/nodes?"+cmp.Or(test.query, streaming), nil)
 			if test.accept != "" {
 				r.Header.Set("Accept", test.accept)
@@ -184,7 +181,7 @@ func TestInitialEventsLoseAndDoubleNothing(t *testing.T) {
 		}
 		store.ServeHTTP(rw, r)
 	})))
-	w.configure(func(t *Destination) { t.MakeInitialEvents = true })
+	w.configure(func(t *Destination) { t.InitialEvents = MakeInitialEvents })
 	const widgets = "/apis/metrics.example.com/v1/namespaces/default/widgets"
 	write := func(method, path, body string) int {
 		rec := httptest.NewRecorder()

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/overload"
 	"portico.dev/internal/transport"
@@ -106,7 +105,7 @@ type listCharge struct {
 
 // listCharge returns the charge of a list of a backend for the client of x. It holds nothing yet.
 func (x *exchange) listCharge() *listCharge {
-	return x.proxy.newListCharge(x.r, x.dest.APIService+"\x00"+x.dest.Backend.ServerName())
+	return x.proxy.newListCharge(x.request.User, x.dest.APIService+"\x00"+x.dest.Backend.ServerName())
 }
 
 // eventCharge returns the charge of the events of a watch. A large event has the time of a step of a body to arrive: a watch may be
@@ -123,9 +122,8 @@ func (x *exchange) eventCharge() *listCharge {
 	return c
 }
 
-func (p *Proxy) newListCharge(r *http.Request, backend string) *listCharge {
+func (p *Proxy) newListCharge(who user.Info, backend string) *listCharge {
 	c := &listCharge{memory: &p.lists, backend: "backend\x00" + backend, limit: p.lists.Limit, max: p.lists.maxList()}
-	who, _ := apirequest.UserFrom(r.Context())
 	if who == nil {
 		who = &user.DefaultInfo{Name: user.Anonymous}
 	}

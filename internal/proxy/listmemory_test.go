@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 	"portico.dev/internal/transport"
 )
@@ -56,16 +56,16 @@ func (w *listEnv) serve(rw http.ResponseWriter, r *http.Request) {
 	}
 	switch kind {
 	case "merged":
-		w.proxy.ServeMerged(rw, r, Merged{
+		w.proxy.ServeMerged(rw, filters.RequestOf(r), Merged{
 			Parts: []MergedPart{{Name: "one", Destination: d}, {Name: "two", Destination: w.other}},
 			Keep:  func(int, string, string) bool { return true },
 		})
 	case "table":
 		d.ConvertTable = true
-		w.proxy.Serve(rw, r, d)
+		w.proxy.Serve(rw, filters.RequestOf(r), d)
 	case "events":
-		d.MakeInitialEvents = true
-		w.proxy.Serve(rw, r, d)
+		d.InitialEvents = MakeInitialEvents
+		w.proxy.Serve(rw, filters.RequestOf(r), d)
 	}
 }
 
@@ -202,8 +202,7 @@ func TestA54ListsAreChargedWhileTheyAreRead(t *testing.T) {
 }
 
 func testCharge(p *Proxy, name, backend string, groups ...string) *listCharge {
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	return p.newListCharge(r.WithContext(apirequest.WithUser(r.Context(), &user.DefaultInfo{Name: name, Groups: groups})), backend)
+	return p.newListCharge(&user.DefaultInfo{Name: name, Groups: groups}, backend)
 }
 
 // readList reads a list of that size, and returns the error.

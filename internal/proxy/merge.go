@@ -15,10 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	kjson "sigs.k8s.io/json"
 
-	"portico.dev/internal/request"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/respond"
 )
 
@@ -28,8 +27,6 @@ type Merged struct {
 	Parts []MergedPart
 	// Keep reports whether an object counts that a part lists. One that does not is listed by another.
 	Keep func(part int, namespace, name string) bool
-	// Observer is told of a failure. May be nil.
-	Observer Observer
 }
 
 // MergedPart is one of the backends of a merged list.
@@ -45,11 +42,8 @@ type MergedPart struct {
 // request itself. A backend that does not answer leaves the rest whole, and a Warning names it: what is merged are lists
 // that are computed when they are asked for, and that are not watched. Lists of stored objects, which have a resource version, are
 // not merged: their clients would take a missing object for a deleted one.
-func (p *Proxy) ServeMerged(w http.ResponseWriter, r *http.Request, m Merged) {
-	if m.Observer == nil {
-		m.Observer = noObserver{}
-	}
-	charge := p.newListCharge(r, m.owner())
+func (p *Proxy) ServeMerged(w http.ResponseWriter, r *filters.Request, m Merged) {
+	charge := p.newListCharge(r.User, m.owner())
 	defer charge.release()
 	body, warning, refused, err := p.mergeList(w, r, &m, charge)
 	if refused != nil {
@@ -70,9 +64,9 @@ func (p *Proxy) ServeMerged(w http.ResponseWriter, r *http.Request, m Merged) {
 		if !errors.As(err, &status) {
 			status = apierrors.NewInternalError(err)
 		}
-		m.Observer.Failed(status.ErrStatus.Message)
-		respond.AddAuditID(&status.ErrStatus, request.AuditID(r.Context()))
-		respond.Error(w, r, status)
+		r.Record.Failed(status.ErrStatus.Message)
+		respond.AddAuditID(&status.ErrStatus, r.AuditID)
+		respond.Error(w, r.Request, status)
 		return
 	}
 	if warning != "" {
@@ -110,7 +104,7 @@ var notForMerge = []string{"limit", "pretty"}
 
 // mergeList returns the list and what is to be warned of. refused is a response of a backend that stands for all. Each part has a charge
 // like the one given.
-func (p *Proxy) mergeList(w http.ResponseWriter, r *http.Request, m *Merged, charge *listCharge) (body []byte, warning string, refused *partAnswer, err error) {
+func (p *Proxy) mergeList(w http.ResponseWriter, r *filters.Request, m *Merged, charge *listCharge) (body []byte, warning string, refused *partAnswer, err error) {
 	if !acceptsJSON(r.Header.Values("Accept")) {
 		return nil, "", nil, respond.NotAcceptable(respond.MediaJSON)
 	}
@@ -131,7 +125,9 @@ func (p *Proxy) mergeList(w http.ResponseWriter, r *http.Request, m *Merged, cha
 		charges[i] = *charge
 		defer charges[i].release()
 		wg.Go(func() {
-			x := p.exchange(w, r, part.Destination)
+			asked := *r
+			asked.Record = &filters.Record{} // the others are asked at the same time
+			x := p.exchange(w, &asked, part.Destination)
 			if errs[i] = x.fetchList(&answers[i], &charges[i], &room); errs[i] != nil {
 				status := x.statusOf(errs[i])
 				p.log.Warn("a part of a list is missing", append(x.fields(), zap.Error(errs[i]))...)
@@ -153,8 +149,8 @@ func (x *exchange) fetchList(into *partAnswer, charge *listCharge, room *atomic.
 	if x.proxy.looped(x.r.Header) {
 		return errLoop
 	}
-	who, ok := apirequest.UserFrom(x.r.Context())
-	if !ok {
+	who := x.request.User
+	if who == nil {
 		return errNoUser
 	}
 	if err := x.dest.Backend.Admit(&x.slot, who.GetName()); err != nil {
@@ -169,7 +165,7 @@ func (x *exchange) fetchList(into *partAnswer, charge *listCharge, room *atomic.
 	if err := x.setURL(); err != nil {
 		return err
 	}
-	if x.dest.Alias != nil {
+	if x.aliased() {
 		if err := x.setAliasPath(); err != nil {
 			return err
 		}
@@ -196,7 +192,7 @@ func (x *exchange) fetchList(into *partAnswer, charge *listCharge, room *atomic.
 		if !convertible(resp) {
 			return errNotAnObject
 		}
-		if x.dest.Alias != nil {
+		if x.aliased() {
 			if err := x.dest.Alias.rewrite(resp, false); err != nil {
 				return err
 			}

@@ -7,14 +7,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/filters"
@@ -48,7 +46,12 @@ func TestInitialEventsAreRejectedWhereTheAPIServiceSaysSo(t *testing.T) {
 		{"another APIService", watching + "&sendInitialEvents=true", false, 200},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w.configure(func(t *Destination) { t.RejectSendInitialEvents = test.optedIn })
+			w.configure(func(t *Destination) {
+				t.InitialEvents = PassInitialEvents
+				if test.optedIn {
+					t.InitialEvents = RejectInitialEvents
+				}
+			})
 			before := b.count()
 			a := w.get(test.path)
 			if a.StatusCode != test.code {
@@ -65,18 +68,11 @@ func TestInitialEventsAreRejectedWhereTheAPIServiceSaysSo(t *testing.T) {
 	}
 }
 
-// ignoring is an InitialEvents for which the servers of some resources ignore initial events.
-type ignoring []string
-
-func (i ignoring) Rejects(of schema.GroupVersionResource) bool {
-	return slices.Contains(i, of.Resource+"."+of.Version+"."+of.Group)
-}
-
 func TestInitialEventsAreRejectedWhereTheyWouldBeIgnored(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
-	w.configure(func(t *Destination) { t.InitialEvents = ignoring{"nodes.v1.metrics.example.com"} })
+	w.configure(func(t *Destination) { t.InitialEvents = RejectUnprovenInitialEvents })
 	for _, test := range []struct {
 		name, path string
 		code       int
@@ -84,7 +80,6 @@ func TestInitialEventsAreRejectedWhereTheyWouldBeIgnored(t *testing.T) {
 		{"asked for", watching + "&sendInitialEvents=true", 422},
 		{"asked for not to", watching + "&sendInitialEvents=false", 200},
 		{"a plain watch", watching, 200},
-		{"a resource that honours them", "/apis/metrics.example.com/v1/pods?watch=true&sendInitialEvents=true", 200},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := w.get(test.path)
@@ -100,7 +95,7 @@ func TestTheCheckOfInitialEventsDoesNotAllocate(t *testing.T) {
 	for _, path := range []string{watching + "&resourceVersion=7&allowWatchBookmarks=true", "/apis/metrics.example.com/v1/nodes"} {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "watch", APIGroup: "metrics.example.com", APIVersion: "v1", Resource: "nodes"}
-		x := &exchange{r: r, info: info, dest: Destination{InitialEvents: ignoring{"nodes.v1.metrics.example.com"}}}
+		x := &exchange{r: r, request: &filters.Request{Request: r, Info: info}, dest: Destination{InitialEvents: RejectUnprovenInitialEvents}}
 		if n := testing.AllocsPerRun(100, func() {
 			if _, err := x.checkInitialEvents(); err != nil {
 				t.Fatal(err)
@@ -336,47 +331,34 @@ func TestTheDeadlineIsTakenBackForLongRunningSubresources(t *testing.T) {
 	}
 }
 
-// recordingObserver is an Observer that keeps what it is told.
-type recordingObserver struct {
-	endpoint string
-	number   int
-	failed   string
-	lasts    int
-}
-
-func (s *recordingObserver) Admitted(filters.Slot) {}
-func (s *recordingObserver) Attempted(endpoint string, number int) {
-	s.endpoint, s.number = endpoint, number
-}
-func (s *recordingObserver) Failed(text string) { s.failed = text }
-func (s *recordingObserver) LongRunning()       { s.lasts++ }
-
-func TestObserverIsToldWhatTheClientIsTold(t *testing.T) {
+func TestTheRecordSaysWhatTheClientIsTold(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	dead, alive := w.deadAddress(), w.serve(&recorder{})
-	tell := func(path string) *recordingObserver {
-		s := &recordingObserver{}
-		w.configure(func(t *Destination) { t.Observer = s })
+	tell := func(path string) *filters.Record {
+		record := &filters.Record{}
+		w.mu.Lock()
+		w.record = record
+		w.mu.Unlock()
 		a := w.get(path)
-		if s.failed != "" {
-			if told := a.status(t).Message; told != s.failed {
-				t.Errorf("the client was told %q, the observer %q", told, s.failed)
+		if record.Failure != "" {
+			if told := a.status(t).Message; told != record.Failure {
+				t.Errorf("the client was told %q, the record says %q", told, record.Failure)
 			}
-			if logged := w.logs.FilterField(zap.String("told", s.failed)).Len(); logged != 1 {
+			if logged := w.logs.FilterField(zap.String("told", record.Failure)).Len(); logged != 1 {
 				t.Errorf("%d lines of the log say so", logged)
 			}
 		}
-		return s
+		return record
 	}
 	w.backend(dead)
-	if s := tell(resource); s.endpoint != dead || s.number != 1 || !strings.Contains(s.failed, apiService) {
-		t.Errorf("dead: %+v", s)
+	if r := tell(resource); r.Endpoint != dead || r.Attempts != 1 || !strings.Contains(r.Failure, apiService) {
+		t.Errorf("dead: %+v", r)
 	}
 	w.backend(alive)
-	if s := tell(resource); s.endpoint != alive || s.failed != "" || s.lasts != 0 {
-		t.Errorf("alive: %+v", s)
+	if r := tell(resource); r.Endpoint != alive || r.Failure != "" || r.IsLongRunning {
+		t.Errorf("alive: %+v", r)
 	}
-	if s := tell(watching); s.lasts != 1 {
-		t.Errorf("a watch: %+v", s)
+	if r := tell(watching); !r.IsLongRunning {
+		t.Errorf("a watch: %+v", r)
 	}
 }

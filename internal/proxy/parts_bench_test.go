@@ -10,6 +10,7 @@ import (
 
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 )
 
@@ -25,7 +26,7 @@ func BenchmarkHeader(b *testing.B) {
 		"Kubectl-Session": {"4c1c0dd8-4f6c-4a58-9a5b-6c2c7d2f1a10"},
 	}
 	r.Header = asked
-	x := &exchange{proxy: New(Config{}), r: r, info: &apirequest.RequestInfo{}}
+	x := &exchange{proxy: New(Config{}), r: r, request: filters.RequestOf(r), info: &apirequest.RequestInfo{}}
 	b.ReportAllocs()
 	for b.Loop() {
 		x.values.n = 0
@@ -61,7 +62,7 @@ func BenchmarkResponse(b *testing.B) {
 					clear(w.header)
 					body.Reset(text)
 					resp.Body = io.NopCloser(body)
-					x := &exchange{proxy: p, w: w, r: r, dest: Destination{Observer: noObserver{}}}
+					x := &exchange{proxy: p, w: w, r: r, request: filters.RequestOf(r)}
 					l := x.beginUpstream(time.Minute)
 					x.relay(resp, l)
 					l.release()

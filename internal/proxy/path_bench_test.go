@@ -27,13 +27,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/authz"
 	"portico.dev/internal/auth/rbac"
+	"portico.dev/internal/dispatch"
 	"portico.dev/internal/engine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
@@ -454,10 +454,11 @@ func benchFront(ctx context.Context, facts *environmentFacts, client *pki.KeyPai
 		Authenticator: who, Authorizer: may, Ready: func() error { return nil }, Audit: trail, Metrics: requests,
 		Logger: zap.NewNop(), Drainer: server.NewDrainer(),
 	}, &server.Router{
-		Routes:             func() *routetable.Table { return table },
-		LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return nil },
-		Local:              nobody, Discovery: nobody, OpenAPI: nobody, Static: nobody,
-		Proxy: proxy.New(proxy.Config{Logger: zap.NewNop(), Requests: requests}),
+		Groups: dispatch.New(dispatch.Config{
+			Routes: func() *routetable.Table { return table }, Local: nobody, Discovery: nobody,
+			Proxy: proxy.New(proxy.Config{Logger: zap.NewNop(), Requests: requests}),
+		}),
+		Discovery: nobody, OpenAPI: nobody, Static: nobody,
 	})
 }
 

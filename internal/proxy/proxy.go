@@ -19,47 +19,30 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Destination is where a request goes.
+// Destination is the extension server that a request goes to.
 type Destination struct {
-	// Backend is the extension server that it is sent to.
 	Backend *transport.Backend
-	// Target, if set, is where it is sent instead. Of the fields below, only LongRunning and Observer count then.
-	Target *Target
 	// APIService is the name of the registration that says so; failures name it.
 	APIService string
 	// LongRunning marks a request as long-running that request.LongRunning does not know to be so: it holds no lasting
 	// concurrency slot of the backend, its response may be silent for as long as it likes, and a deadline in its
 	// context does not apply. Response headers must still come within Config.HeaderTimeout.
 	LongRunning bool
-	// MakeInitialEvents makes the initial events of watches that ask for them, of a list; the other two do not apply then.
-	MakeInitialEvents bool
-	// RejectSendInitialEvents answers 422 to watches that ask for initial events.
-	RejectSendInitialEvents bool
-	// InitialEvents says for which resources that is done too. Nil: for none.
+	// InitialEvents says what becomes of watches that ask for initial events.
 	InitialEvents InitialEvents
 	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's responses to get, list
 	// and watch.
 	ConvertTable, ConvertMetadata bool
-	// Alias, if set, says that Backend serves another version of the group.
-	Alias *Alias
-	// Statement, if set, says that Backend is another replica of the front door: what proves the user to it, in place of identity
-	// headers, and the header that carries that.
+	// Alias is the version of the group that Backend serves, if it is another one than the client's.
+	Alias Alias
+	// Statement says that Backend is another replica of the front door: what proves the user to it, in place of identity headers, and the
+	// header that carries that. The zero Statement: it is an extension server.
 	Statement Statement
-	// Fallback, if set, is asked once where to send a request that got no response of Backend, and that may be sent again.
-	Fallback Fallback
-	// Observer is told what becomes of the request. May be nil.
-	Observer Observer
 	// Continues is set for a request in a chain (package filters) whose handler does nothing more when Serve has returned. The body of a
 	// long-running response is then relayed after that (filters.Continue).
 	Continues bool
-	// Quiet is for a request that no client waits for: failures are told to the Observer, and neither logged as warnings nor counted.
+	// Quiet is for a request that no client waits for: failures are recorded, and neither logged as warnings nor counted.
 	Quiet bool
-}
-
-// Fallback knows where requests may go that got no response.
-type Fallback interface {
-	// Elsewhere returns another destination of a request. False: there is none, so that the request fails.
-	Elsewhere(r *http.Request, failed Destination) (Destination, bool)
 }
 
 // Statement is what another replica is told about a request.
@@ -141,46 +124,61 @@ func orDefault(field *time.Duration, value time.Duration) {
 	}
 }
 
-// Serve answers r from t. User, RequestInfo and audit id are in r's context; the path and the query were checked.
+// Serve answers r from d, and records in r.Record what becomes of it. The path and the query were checked.
 //
 // r's context ends the request when the client leaves. A deadline in it holds until response headers are written, and
 // not beyond; request.ClientContext says how the client is noticed beyond it.
 //
 // Serve panics with http.ErrAbortHandler when a response must be broken off.
-func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, t Destination) {
-	x := p.exchange(w, r, t)
-	err := x.serve()
-	if err != nil && t.Fallback != nil && mayRepeat(r, err) {
-		if next, ok := t.Fallback.Elsewhere(r, t); ok {
-			p.log.Debug("request goes to another replica", append(x.fields(), zap.Error(err))...)
-			next.Continues = t.Continues
-			x = p.exchange(w, r, next)
-			err = x.serve()
-		}
-	}
-	if err != nil {
-		x.fail(err)
+func (p *Proxy) Serve(w http.ResponseWriter, r *filters.Request, d Destination) {
+	if failed := p.Attempt(w, r, d); failed != nil {
+		failed.Answer()
 	}
 }
 
-func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, t Destination) *exchange {
-	x := &exchange{proxy: p, w: w, r: r, dest: t}
-	if x.dest.Observer == nil {
-		x.dest.Observer = noObserver{}
-	}
-	x.info, _ = apirequest.RequestInfoFrom(r.Context())
-	x.longRunning = t.LongRunning || request.LongRunning(x.info)
-	return x
+// Attempt is Serve, but returns a failure before anything of a response was written. The caller answers it, or asks somebody else.
+func (p *Proxy) Attempt(w http.ResponseWriter, r *filters.Request, d Destination) *Failure {
+	return p.exchange(w, r, d).attempt()
 }
 
-// mayRepeat reports whether a request that failed may be sent once more: it has no body, and the backend did nothing with it, or it
-// is one that changes nothing.
-func mayRepeat(r *http.Request, err error) bool {
+func (x *exchange) attempt() *Failure {
+	if err := x.serve(); err != nil {
+		return &Failure{x, err}
+	}
+	return nil
+}
+
+// Failure is a request that got no response.
+type Failure struct {
+	exchange *exchange
+	err      error
+}
+
+// Answer answers the client with a Status about the failure.
+func (f *Failure) Answer() { f.exchange.fail(f.err) }
+
+// MayRepeat reports whether the request may be sent once more: it has no body, and the backend did nothing with it, or it is one that changes
+// nothing.
+func (f *Failure) MayRepeat() bool {
+	r := f.exchange.r
 	var failed *transport.Error
-	if r.ContentLength != 0 || r.Context().Err() != nil || !errors.As(err, &failed) || failed.Class == transport.ClassRequest {
+	if r.ContentLength != 0 || r.Context().Err() != nil || !errors.As(f.err, &failed) || failed.Class == transport.ClassRequest {
 		return false
 	}
 	return !failed.Sent || r.Method == http.MethodGet || r.Method == http.MethodHead
+}
+
+// Repeat notes that the request is sent once more, in place of Answer.
+func (f *Failure) Repeat() {
+	x := f.exchange
+	x.proxy.log.Debug("request goes to another server", append(x.fields(), zap.Error(f.err))...)
+}
+
+func (p *Proxy) exchange(w http.ResponseWriter, r *filters.Request, d Destination) *exchange {
+	return &exchange{
+		proxy: p, w: w, r: r.Request, request: r, info: r.Info, dest: d,
+		longRunning: d.LongRunning || request.LongRunning(r.Info),
+	}
 }
 
 // exchange is one request and its response.
@@ -188,7 +186,9 @@ type exchange struct {
 	proxy       *Proxy
 	w           http.ResponseWriter
 	r           *http.Request
+	request     *filters.Request // with r
 	dest        Destination
+	target      *Target // where it goes in place of an extension server; nil: to dest
 	info        *apirequest.RequestInfo
 	longRunning bool
 	slot        transport.Slot // of the backend's concurrency slots
@@ -205,15 +205,15 @@ func (x *exchange) serve() error {
 	if x.proxy.looped(x.r.Header) {
 		return errLoop
 	}
-	who, ok := apirequest.UserFrom(x.r.Context())
-	if !ok {
+	who := x.request.User
+	if who == nil {
 		return errNoUser
 	}
 	upgrade, err := x.upgradeProtocol()
 	if err != nil {
 		return err
 	}
-	if x.dest.Alias != nil {
+	if x.aliased() {
 		if err := x.checkAlias(upgrade); err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func (x *exchange) serve() error {
 		return err
 	}
 	defer x.slot.Release()
-	x.dest.Observer.Admitted(&x.slot)
+	x.request.Record.Admitted(&x.slot)
 	defer x.endSpan(0, nil)
 
 	header := x.requestHeader()
@@ -236,7 +236,7 @@ func (x *exchange) serve() error {
 	if err := x.setURL(); err != nil {
 		return err
 	}
-	if x.dest.Alias != nil {
+	if x.aliased() {
 		if err := x.setAliasPath(); err != nil {
 			return err
 		}
@@ -252,7 +252,7 @@ func (x *exchange) serve() error {
 
 // identify says whose request it is.
 func (x *exchange) identify(header http.Header, u user.Info) error {
-	if x.dest.Target != nil {
+	if x.target != nil {
 		return nil
 	}
 	statement := &x.dest.Statement
@@ -305,7 +305,7 @@ func (x *exchange) upstreamRequest(header http.Header, patience time.Duration) *
 // roundTrip forwards a request that is no upgrade.
 func (x *exchange) roundTrip(header http.Header) error {
 	conv := x.conversionFor(header)
-	if x.dest.Alias != nil {
+	if x.aliased() {
 		if err := x.dest.Alias.setAliasAccept(header); err != nil {
 			return err
 		}
@@ -324,18 +324,18 @@ func (x *exchange) roundTrip(header http.Header) error {
 	if err := up.checkEnded(); err != nil {
 		return err
 	}
-	if x.dest.Target != nil {
-		if err := x.dest.Target.rewriteLocation(resp); err != nil {
+	if x.target != nil {
+		if err := x.target.rewriteLocation(resp); err != nil {
 			return err
 		}
 	}
 	if err := x.checkStatus(resp); err != nil {
 		return err
 	}
-	if x.dest.Alias != nil && x.r.Method == http.MethodHead {
+	if x.aliased() && x.r.Method == http.MethodHead {
 		delete(resp.Header, "Content-Length") // that of the other version
 		resp.ContentLength = -1
-	} else if x.dest.Alias != nil {
+	} else if x.aliased() {
 		if err := x.dest.Alias.rewrite(resp, x.info.Verb == "watch"); err != nil {
 			return err
 		}
@@ -364,17 +364,17 @@ func (x *exchange) end() {
 	x.upstream.release()
 }
 
-// becomeLongRunning releases the backend's concurrency slot, and tells the observer: what follows may go on for long.
+// becomeLongRunning releases the backend's concurrency slot, and records that what follows may go on for long.
 func (x *exchange) becomeLongRunning() {
 	x.slot.Release()
-	x.dest.Observer.LongRunning()
+	x.request.Record.LongRunning()
 }
 
 // setURL keeps the request's target as the client spelled it. Opaque keeps every byte: re-encoding a path would make it
 // another one than was authorised, and re-encoding a query loses parameters.
 func (x *exchange) setURL() error {
 	u := x.r.URL
-	if t := x.dest.Target; t != nil {
+	if t := x.target; t != nil {
 		return x.setTargetURL(t)
 	}
 	raw := u.RawPath
@@ -394,28 +394,6 @@ var (
 	errNoUser        = errors.New("no user in the request's context")
 	errAmbiguousPath = errors.New("the path was rewritten in one spelling and not in the other")
 )
-
-// Observer is told what becomes of a request, on the goroutine that serves it: for the access log and the audit event.
-type Observer interface {
-	// Admitted is called with the request's concurrency slot of its backend, which it has until it is over. Whoever
-	// finds that the client does not read the response may stall it.
-	Admitted(filters.Slot)
-	// Attempted is called with the endpoint that is being tried, and how many attempts there are with this one.
-	Attempted(endpoint string, number int)
-	// Failed is called with the message that the client is told, or would be, had its response not begun.
-	Failed(text string)
-	// LongRunning is called, at most once, when what follows may go on for long: a watch, a log or a console has begun.
-	// The request's concurrency slot is released in this moment.
-	LongRunning()
-}
-
-// noObserver is the Observer of requests without one.
-type noObserver struct{}
-
-func (noObserver) Admitted(filters.Slot) {}
-func (noObserver) Attempted(string, int) {}
-func (noObserver) Failed(string)         {}
-func (noObserver) LongRunning()          {}
 
 // borrowedBody is a client's body that is not ours to close.
 type borrowedBody struct{ io.Reader }

@@ -21,7 +21,7 @@ var mergedHeaders = map[string]bool{"Vary": true, "Warning": true, "Access-Contr
 func (x *exchange) checkStatus(resp *http.Response) error {
 	code := resp.StatusCode
 	switch {
-	case x.dest.Target != nil && x.dest.Target.Prefix != "" && code >= 300 && code < 400: // rewriteLocation has seen it
+	case x.target != nil && x.target.Prefix != "" && code >= 300 && code < 400: // rewriteLocation has seen it
 		return nil
 	case code < 200 || code > 599:
 		return &responseError{reason: "BackendProtocol", text: "answered with a status that a request cannot have", code: code}
@@ -239,12 +239,12 @@ func (x *exchange) abort(err error, up *upstreamContext) {
 	}
 	var failed *transport.Error
 	if errors.As(err, &failed) && failed.Class == transport.ClassRequest {
-		x.dest.Observer.Failed("the body of the request broke off, or is not one; the response broke off with it")
+		x.request.Record.Failed("the body of the request broke off, or is not one; the response broke off with it")
 		x.proxy.log.Debug("response broke off because the request's body did", append(x.fields(), zap.Error(err))...)
 		panic(http.ErrAbortHandler)
 	}
 	x.server().Broken()
-	x.dest.Observer.Failed("the response of " + x.subject() + " broke off before it was complete")
+	x.request.Record.Failed("the response of " + x.subject() + " broke off before it was complete")
 	level := zap.WarnLevel
 	if x.dest.Quiet {
 		level = zap.DebugLevel

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/transport"
 )
@@ -75,14 +76,14 @@ func (x *exchange) setTargetURL(t *Target) error {
 }
 
 func (x *exchange) server() Server {
-	if t := x.dest.Target; t != nil {
+	if t := x.target; t != nil {
 		return t.Server
 	}
 	return x.dest.Backend
 }
 
 func (x *exchange) host() string {
-	if t := x.dest.Target; t != nil {
+	if t := x.target; t != nil {
 		return t.Host
 	}
 	return x.dest.Backend.ServerName()
@@ -90,14 +91,14 @@ func (x *exchange) host() string {
 
 // subject is what failures are about.
 func (x *exchange) subject() string {
-	if t := x.dest.Target; t != nil {
+	if t := x.target; t != nil {
 		return t.Name
 	}
 	return "the extension server of APIService " + x.dest.APIService
 }
 
 func (x *exchange) destinationField() zap.Field {
-	if t := x.dest.Target; t != nil {
+	if t := x.target; t != nil {
 		return zap.String("target", t.Name)
 	}
 	return zap.String("apiservice", x.dest.APIService)
@@ -162,9 +163,22 @@ func (t *Target) status(code int, reason metav1.StatusReason, cause metav1.Cause
 	return e
 }
 
+// ServeTarget answers r, a request that may run for long, from t, as Serve does from an extension server.
+func (p *Proxy) ServeTarget(w http.ResponseWriter, r *http.Request, t *Target) {
+	if failed := p.exchangeWith(w, r, t).attempt(); failed != nil {
+		failed.Answer()
+	}
+}
+
+func (p *Proxy) exchangeWith(w http.ResponseWriter, r *http.Request, t *Target) *exchange {
+	x := p.exchange(w, filters.RequestOf(r), Destination{LongRunning: true})
+	x.target = t
+	return x
+}
+
 // RoundTrip sends r, which a caller has made, to a Target. What fails is the Status that Serve would answer.
 func (p *Proxy) RoundTrip(r *http.Request, t *Target) (*http.Response, error) {
-	x := p.exchange(nil, r, Destination{Target: t})
+	x := p.exchangeWith(nil, r, t)
 	resp, err := t.Server.RoundTrip(r)
 	if err != nil {
 		return nil, x.told(err)
@@ -175,7 +189,7 @@ func (p *Proxy) RoundTrip(r *http.Request, t *Target) (*http.Response, error) {
 // Dial makes a connection to a Target that ends with the drain at the latest, for the caller to close. What fails is the Status that
 // Serve would answer.
 func (p *Proxy) Dial(r *http.Request, t *Target) (net.Conn, error) {
-	x := p.exchange(nil, r, Destination{Target: t})
+	x := p.exchangeWith(nil, r, t)
 	if p.tunnels.draining() {
 		return nil, x.told(errDraining)
 	}

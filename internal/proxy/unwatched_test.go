@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 )
 
@@ -41,7 +42,7 @@ func TestUnwatchedRequestsAreEndedAllTheSame(t *testing.T) {
 				others := []*exchange{{r: r, proxy: p}, {r: r, proxy: p}}
 				others[0].beginUpstream(time.Minute)
 				start := time.Now()
-				x := &exchange{r: r, proxy: p}
+				x := &exchange{r: r, request: filters.RequestOf(r), proxy: p}
 				l := x.beginUpstream(time.Minute)
 				others[1].beginUpstream(time.Minute)
 				others[0].upstream.release()
@@ -84,7 +85,7 @@ func TestUnwatchedUpstreamContextKnowsItsClientWhenAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &exchange{r: r, proxy: New(Config{})}
+	x := &exchange{r: r, request: filters.RequestOf(r), proxy: New(Config{})}
 	l := x.beginUpstream(time.Minute)
 	defer l.release()
 	called := make(chan struct{})

@@ -131,7 +131,7 @@ func (c *upstreamContext) Done() <-chan struct{} {
 // Attempt implements transport.AttemptObserver.
 func (c *upstreamContext) Attempt(endpoint string, number int, header http.Header) http.Header {
 	x := c.exchange
-	x.dest.Observer.Attempted(endpoint, number)
+	x.request.Record.Attempted(endpoint, number)
 	return x.beginSpan(endpoint, number, header)
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 )
 
@@ -57,7 +58,7 @@ func TestUpstreamContext(t *testing.T) {
 					t.Fatal(err)
 				}
 				start := time.Now()
-				x := &exchange{r: r}
+				x := &exchange{r: r, request: filters.RequestOf(r)}
 				l := x.beginUpstream(time.Minute)
 				defer l.release()
 				if test.headers > 0 {
@@ -94,7 +95,7 @@ func TestUpstreamContextExpiryMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := &exchange{r: r}
+		x := &exchange{r: r, request: filters.RequestOf(r)}
 		l := x.beginUpstream(time.Minute)
 		defer l.release()
 		l.headersWritten(10 * time.Second)

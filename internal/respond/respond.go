@@ -112,6 +112,11 @@ func Body(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	}
 }
 
+// NotFound names no object: it only says that nothing is served at the path.
+func NotFound(r *http.Request) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", "", 0, false)
+}
+
 // NotAcceptable is the 406 of kube-apiserver's negotiation, with the media types that are available.
 func NotAcceptable(mediaTypes ...string) error {
 	var list bytes.Buffer

@@ -19,7 +19,7 @@ spec:
 
 func TestWhereCopiesGo(t *testing.T) {
 	r := compile(t, mirrored)
-	choose := func(resource, user string) Choice {
+	choose := func(resource, user string) *Choice {
 		return r.Choose(ask(t, http.MethodGet, "/apis/example.com/v1/"+resource, user, nil), nil)[0]
 	}
 	if m := choose("widgets", "u").Mirror; m == nil || m.Backend != 1 || m.Percent != 5 || len(m.Ignore) != 1 {

@@ -31,6 +31,7 @@ type Route struct {
 	Backends []v1alpha1.APIRouteBackend
 
 	rules      []rule
+	choices    []*Choice // the last one is for requests that no rule matches
 	namespaces Namespaces
 	// customResources is the place of that backend, -1 if there is none.
 	customResources int
@@ -43,15 +44,12 @@ type rule struct {
 	total    uint32
 	fallback int // -1: none
 	useful   bool
-	readOnly bool
-	shared   *SharedReads // nil: each read is sent
-	mirror   *Mirror      // nil: no copies are sent
+	mirror   *Mirror // nil: no copies are sent
 }
 
 type weighted struct {
-	backend int
-	until   uint32     // the sum of the weights up to this one
-	rate    *ErrorRate // nil: its failures change nothing
+	choice *Choice
+	until  uint32 // the sum of the weights up to this one
 }
 
 // condition is a match with its selector and headers prepared.
@@ -78,7 +76,11 @@ func Compile(o *v1alpha1.APIRoute, namespaces Namespaces) (*Route, error) {
 	}
 	for i := range o.Spec.Rules {
 		from := &o.Spec.Rules[i]
-		made := rule{name: from.Name, fallback: -1, readOnly: from.ReadOnly, useful: shadowedBy(o.Spec.Rules, i) == ""}
+		made := rule{name: from.Name, fallback: -1, mirror: r.compileMirror(from.Mirror), useful: shadowedBy(o.Spec.Rules, i) == ""}
+		if from.Fallback != "" {
+			made.fallback = r.backend(from.Fallback)
+		}
+		shared := compileSharedReads(from.SharedReads)
 		for _, m := range from.Matches {
 			c := condition{APIRouteMatch: m}
 			if m.NamespaceSelector != nil {
@@ -93,24 +95,33 @@ func Compile(o *v1alpha1.APIRoute, namespaces Namespaces) (*Route, error) {
 		gone := rolledBackIn(o, from.Name)
 		for i, ref := range from.BackendRefs {
 			made.total += weightOf(ref)
-			to := weighted{backend: r.backend(ref.Name), until: made.total}
+			c := r.addChoice(Choice{Rule: made.name, Backend: r.backend(ref.Name), Fallback: made.fallback, ReadOnly: from.ReadOnly, Shared: shared})
 			switch {
 			case i == 0:
 			case slices.Contains(gone, ref.Name):
-				to.backend = made.refs[0].backend
+				c.Backend = made.refs[0].choice.Backend
 			case from.Rollback != nil:
-				to.rate = newErrorRate(from.Rollback)
+				c.ErrorRate = newErrorRate(from.Rollback)
 			}
-			made.refs = append(made.refs, to)
+			if made.mirror != nil && made.mirror.Backend != c.Backend {
+				c.Mirror = made.mirror
+			}
+			made.refs = append(made.refs, weighted{c, made.total})
 		}
-		if from.Fallback != "" {
-			made.fallback = r.backend(from.Fallback)
-		}
-		made.shared, made.mirror = compileSharedReads(from.SharedReads), r.compileMirror(from.Mirror)
 		r.rules = append(r.rules, made)
 	}
+	r.addChoice(Choice{Fallback: -1})
 	return r, nil
 }
+
+func (r *Route) addChoice(c Choice) *Choice {
+	c.Index = len(r.choices)
+	r.choices = append(r.choices, &c)
+	return &c
+}
+
+// Choices are all that Choose may return. Callers must not change them.
+func (r *Route) Choices() []*Choice { return r.choices }
 
 func weightOf(ref v1alpha1.BackendRef) uint32 {
 	if ref.Weight == nil {
@@ -137,6 +148,8 @@ func (r *Route) Version(backend int) schema.GroupVersion {
 
 // Choice is where a request goes.
 type Choice struct {
+	// Index is the place in Route.Choices.
+	Index int
 	// Rule is the name of the rule that matches, empty for none.
 	Rule string
 	// Backend and Fallback are places in Route.Backends. Fallback is -1 if there is none.
@@ -172,31 +185,28 @@ func compileSharedReads(from *v1alpha1.SharedReads) *SharedReads {
 }
 
 // Choose appends to choices where a request goes. There are several only for requests that may be for objects of several
-// backends.
-func (r *Route) Choose(q *Request, choices []Choice) []Choice {
-	add := func(c Choice) {
-		if !slices.ContainsFunc(choices, func(have Choice) bool { return have.Backend == c.Backend }) {
-			choices = append(choices, c)
-		}
-	}
+// backends. Callers must not change them.
+func (r *Route) Choose(q *Request, choices []*Choice) []*Choice {
 	for i := range r.rules {
 		rule := &r.rules[i]
 		does := r.matches(rule, q)
 		if does == no {
 			continue
 		}
-		c := Choice{Rule: rule.name, Fallback: rule.fallback, ReadOnly: rule.readOnly, Shared: rule.shared, Mirror: rule.mirror}
-		c.Backend, c.ErrorRate = rule.pick(q)
-		if c.Mirror != nil && c.Mirror.Backend == c.Backend {
-			c.Mirror = nil
-		}
-		add(c)
+		choices = addBackend(choices, rule.pick(q))
 		if does == yes {
 			return choices
 		}
 	}
-	add(Choice{Fallback: -1})
-	return choices
+	return addBackend(choices, r.choices[len(r.choices)-1])
+}
+
+// addBackend appends a choice of a backend that none of choices has.
+func addBackend(choices []*Choice, c *Choice) []*Choice {
+	if slices.ContainsFunc(choices, func(have *Choice) bool { return have.Backend == c.Backend }) {
+		return choices
+	}
+	return append(choices, c)
 }
 
 // InUse reports which backends may get requests that clients are answered with: none is in use because it gets copies.
@@ -210,7 +220,7 @@ func (r *Route) InUse() []bool {
 		}
 		before := uint32(0)
 		for _, ref := range rule.refs {
-			used[ref.backend] = used[ref.backend] || ref.until > before
+			used[ref.choice.Backend] = used[ref.choice.Backend] || ref.until > before
 			before = ref.until
 		}
 		if rule.fallback >= 0 {
@@ -231,8 +241,8 @@ func (r *Route) Rules() []Rule {
 		rule := Rule{Name: r.rules[i].name, Fallback: r.rules[i].fallback, Useful: r.rules[i].useful}
 		before := uint32(0)
 		for _, ref := range r.rules[i].refs {
-			if ref.until > before && !slices.Contains(rule.Backends, ref.backend) {
-				rule.Backends = append(rule.Backends, ref.backend)
+			if ref.until > before && !slices.Contains(rule.Backends, ref.choice.Backend) {
+				rule.Backends = append(rule.Backends, ref.choice.Backend)
 			}
 			before = ref.until
 		}
@@ -252,15 +262,15 @@ type Rule struct {
 }
 
 // pick selects by weight. A user's reads, and writes of one object, go to the same backend on every replica.
-func (s *rule) pick(q *Request) (backend int, rate *ErrorRate) {
+func (s *rule) pick(q *Request) *Choice {
 	ref := &s.refs[0]
 	if len(s.refs) > 1 {
 		ref = s.pickRef(q)
 	}
-	if ref.rate.exceeded() { // here, and soon in the status
-		return s.refs[0].backend, nil
+	if ref.choice.ErrorRate.exceeded() { // here, and soon in the status
+		return s.refs[0].choice
 	}
-	return ref.backend, ref.rate
+	return ref.choice
 }
 
 func (s *rule) pickRef(q *Request) *weighted {

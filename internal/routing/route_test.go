@@ -399,7 +399,7 @@ func TestChoosingDoesNotAllocate(t *testing.T) {
 	header := http.Header{}
 	places := sets.New[int]()
 	if n := testing.AllocsPerRun(100, func() {
-		var room [4]Choice
+		var room [4]*Choice
 		q := NewRequest(info, "alice", header)
 		for _, c := range r.Choose(&q, room[:0]) {
 			places.Insert(c.Backend)

@@ -498,7 +498,7 @@ func TestScannersDoNotFillTheMetrics(t *testing.T) {
 	b := newBench("alice *")
 	reg := prometheus.NewRegistry()
 	b.config.Metrics = metrics.NewRequests(reg)
-	b.handler = func(w http.ResponseWriter, r *http.Request) { respond.Error(w, r, notFound(r)) }
+	b.handler = func(w http.ResponseWriter, r *http.Request) { respond.Error(w, r, respond.NotFound(r)) }
 	chain := b.chain(t)
 	for i := range 200 {
 		r := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/apis/g%d/v%d/r%d", i, i, i), nil)

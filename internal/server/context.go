@@ -118,8 +118,8 @@ func requestFrom(r *http.Request) *filters.Request {
 		c = &requestContext{}
 		c.AuditID = request.AuditID(ctx)
 	}
-	c.request = filters.Request{Request: r, AuditID: c.AuditID, Record: &c.record}
-	c.request.Info, _ = requestInfo(ctx)
+	c.request = c.Context.Request(r, &c.record, &c.response)
+	c.request.Info, _ = requestInfo(ctx) // contexts in between may have others: the user that is impersonated
 	c.request.User, _ = requestUser(ctx)
 	return &c.request
 }
@@ -143,7 +143,7 @@ type response struct {
 	listed      atomic.Bool   // slow is set
 	flushed     atomic.Bool
 
-	withhold func() []string // withheld.go; nil: nothing is
+	withhold func() bool // withheld.go; nil: nothing is
 	withheld bool
 }
 

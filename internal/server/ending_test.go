@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/sharedwatch"
@@ -100,7 +101,7 @@ func TestTheEndOfAWatch(t *testing.T) {
 					t.Parallel() // it waits for most of its time
 				}
 				e := &endedWatch{backend: &watchedBackend{}, metrics: prometheus.NewRegistry()}
-				router := routerOf(routedTable(t, set, sharingWatches, map[string]http.Handler{"first": e.backend}))
+				router := routerOf(dispatchtest.Table(t, set, sharingWatches, map[string]http.Handler{"first": e.backend}))
 				if shared := metrics.NewSharedWatches(e.metrics); !c.alone {
 					router.SharedWatches = runSharedWatches(t, sharedwatch.Config{MaxFrames: 4, Metrics: shared})
 				}
@@ -108,9 +109,9 @@ func TestTheEndOfAWatch(t *testing.T) {
 				b := newBench("alice watch widgets")
 				b.memory = true
 				e.bench, b.config.Metrics, b.config.AccessLog = b, metrics.NewRequests(e.metrics), zap.New(core)
-				b.handler = router.ServeHTTP
+				b.handler = router.build().ServeHTTP
 				if c.stage == auditinternal.StagePanic {
-					b.handler = func(w http.ResponseWriter, r *http.Request) { router.ServeHTTP(panicsAt{w, "w666"}, r) }
+					b.handler = func(w http.ResponseWriter, r *http.Request) { router.build().ServeHTTP(panicsAt{w, "w666"}, r) }
 				}
 				l := b.listen(t, 10*time.Second)
 				ctx, cancel := context.WithCancel(t.Context())

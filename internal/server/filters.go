@@ -123,7 +123,7 @@ func deadlineFilter(limit time.Duration, beforeClient bool) func(http.Handler) h
 			return false
 		}
 		if s, ok := requestContextFrom(r.Context()); ok {
-			s.response.setLongRunning()
+			s.response.SetLongRunning()
 		}
 		return true
 	}

@@ -24,9 +24,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"portico.dev/internal/coreapi"
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/fairness"
-	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/store"
@@ -64,17 +64,16 @@ func (b *bench) useFairness(t testing.TB, seats int, backends map[string]http.Ha
 	reached := map[string]*transport.Backend{}
 	var routes []*routetable.Route
 	for name, h := range backends {
-		reached[name] = backendOf(t, set, name, h)
+		reached[name] = dispatchtest.Backend(t, set, name, h)
 		routes = append(routes, &routetable.Route{
 			GroupVersion: schema.GroupVersion{Group: name + ".example.com", Version: "v1"}, Name: "v1." + name + ".example.com",
-			Backend: reached[name], Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
+			Backend: reached[name], Condition: dispatchtest.Condition(apiregistrationv1.ConditionTrue, "Passed", ""),
 		})
 	}
 	table := routetable.NewTable(routes, true)
-	b.handler = (&Router{
-		Routes: func() *routetable.Table { return table }, Proxy: proxy.New(proxy.Config{}),
-		Local: ForLocal(nil, core.Handler()), LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return core.GroupVersions() },
-	}).ServeHTTP
+	router := routerOf(table)
+	router.Local, router.LocalGroupVersions = ForLocal(nil, core.Handler()), func() sets.Set[schema.GroupVersion] { return core.GroupVersions() }
+	b.handler = router.build().ServeHTTP
 	return reached
 }
 

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"pgregory.net/rapid"
+	"portico.dev/internal/routetable"
 )
 
 // asked writes a question so that nothing about it is left out.
@@ -370,4 +371,15 @@ func covered(heard []string, u user.Info) bool {
 func withRequestContext(r *http.Request) *http.Request {
 	_, r = newRequestContext(r)
 	return r
+}
+
+// The backend, and not only the authorizer, is told of the impersonated user.
+func TestABackendIsToldOfTheImpersonatedUser(t *testing.T) {
+	b := newBench("alice *", "bob *")
+	b.remote(t, routetable.Options{}, nil)
+	for user, header := range map[string][]string{"alice": {"Test-User: alice"}, "bob": {"Test-User: alice", "Impersonate-User: bob"}} {
+		if w := b.do(t, http.MethodGet, foo, header...); w.Code != http.StatusOK || w.Body.String() != "up "+user {
+			t.Errorf("%v: answered %d %s, want up %s", header, w.Code, w.Body, user)
+		}
+	}
 }

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/httpmsg"
-	"portico.dev/internal/proxy"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
@@ -147,10 +147,10 @@ func TestA39EachLengthAtItsBound(t *testing.T) {
 			set := transport.New(transport.Options{})
 			route := routetable.Route{
 				GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",
-				Backend: listenRaw(t, set, way.proto, way.read(came)), Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
+				Backend: listenRaw(t, set, way.proto, way.read(came)), Condition: dispatchtest.Condition(apiregistrationv1.ConditionTrue, "Passed", ""),
 			}
 			table := routetable.NewTable([]*routetable.Route{&route}, true)
-			b.handler = (&Router{Routes: func() *routetable.Table { return table }, Proxy: proxy.New(proxy.Config{})}).ServeHTTP
+			b.handler = routerOf(table).build().ServeHTTP
 			l := b.listen(t, time.Second)
 			old := way.proto == "h2"
 			long := func(n int) string { return strings.Repeat("a", n) }

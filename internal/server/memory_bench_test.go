@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/sharedwatch"
 	"portico.dev/internal/transport"
 )
@@ -26,13 +27,13 @@ func BenchmarkIdleWatches(b *testing.B) {
 func benchIdleWatches(b *testing.B, shared bool) {
 	set := transport.New(transport.Options{})
 	b.Cleanup(set.Close)
-	router := routerOf(routedTable(b, set, sharingWatches, map[string]http.Handler{"first": &watchedBackend{}}))
+	router := routerOf(dispatchtest.Table(b, set, sharingWatches, map[string]http.Handler{"first": &watchedBackend{}}))
 	if shared {
 		router.SharedWatches = runSharedWatches(b, sharedwatch.Config{})
 	}
 	bench := newBench()
 	bench.useFairness(b, 600, nil)
-	l := bench.listen(b, time.Second, func(s *Server) { s.c.Handler = benchChain(b, bench.config.Fairness, true, true, router) })
+	l := bench.listen(b, time.Second, func(s *Server) { s.c.Handler = benchChain(b, bench.config.Fairness, true, true, router.build()) })
 	l.openWatches(b, 1) // what is shared is not counted
 	var before, after runtime.MemStats
 	settle(&before)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/mirror"
@@ -46,7 +47,7 @@ type copies struct {
 }
 
 // mirrorReads has so many copies sent at once. With one, they are sent in their order.
-func mirrorReads(t *testing.T, router *Router, atOnce int) *copies {
+func mirrorReads(t *testing.T, router *testRouter, atOnce int) *copies {
 	t.Helper()
 	c := &copies{metrics: metrics.NewMirror(prometheus.NewRegistry())}
 	c.Mirror = mirror.New(mirror.Config{Metrics: c.metrics, MaxInFlight: atOnce})
@@ -139,7 +140,7 @@ func TestWhatTheOtherBackendAnswersIsCompared(t *testing.T) {
 		"it is not available":       {saying(`{}`), nil, metrics.MirrorFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			router := routerOf(routedTable(t, set, mirroring, map[string]http.Handler{"first": c.first, "second": c.second}))
+			router := routerOf(dispatchtest.Table(t, set, mirroring, map[string]http.Handler{"first": c.first, "second": c.second}))
 			sent := mirrorReads(t, router, 1)
 			direct := httptest.NewRecorder()
 			c.first.ServeHTTP(direct, httptest.NewRequest(http.MethodGet, "/", nil))
@@ -197,7 +198,7 @@ func TestWhichReadsAreMirrored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			second := &requests{}
-			router := routerOf(routedTable(t, set, mirroring, map[string]http.Handler{"first": saying("{}"), "second": second}))
+			router := routerOf(dispatchtest.Table(t, set, mirroring, map[string]http.Handler{"first": saying("{}"), "second": second}))
 			router.SharedReads = sharedreads.New(sharedreads.Config{})
 			sent := mirrorReads(t, router, 1)
 			h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
@@ -219,7 +220,7 @@ func TestWhichReadsAreMirrored(t *testing.T) {
 // A response from before is not compared: nothing was sent.
 func TestASharedReadIsMirroredOnce(t *testing.T) {
 	second := &requests{}
-	router := routerOf(routedTable(t, backendsFor(t), mirroring, map[string]http.Handler{"first": saying("{}"), "second": second}))
+	router := routerOf(dispatchtest.Table(t, backendsFor(t), mirroring, map[string]http.Handler{"first": saying("{}"), "second": second}))
 	router.SharedReads = sharedreads.New(sharedreads.Config{})
 	sent := mirrorReads(t, router, 1)
 	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
@@ -242,7 +243,7 @@ func TestResponsesThatAreNotOfTheBackendAreNotCompared(t *testing.T) {
 	none := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	for name, first := range map[string]http.Handler{"it broke off": breaks, "there was none": none, "the backend is not available": nil} {
 		second := &requests{}
-		router := routerOf(routedTable(t, set, mirroring, map[string]http.Handler{"first": first, "second": second}))
+		router := routerOf(dispatchtest.Table(t, set, mirroring, map[string]http.Handler{"first": first, "second": second}))
 		sent := mirrorReads(t, router, 1)
 		func() {
 			defer func() { _ = recover() }() // a response that breaks off
@@ -268,13 +269,13 @@ func TestA46ACopyOfARead(t *testing.T) {
 		second.ServeHTTP(w, r)
 		<-hang
 	})
-	table := routedTable(t, set, mirroring, map[string]http.Handler{"first": saying("{}"), "second": slow})
+	table := dispatchtest.Table(t, set, mirroring, map[string]http.Handler{"first": saying("{}"), "second": slow})
 	b := newBench("alice *")
 	b.config.MaxInFlight = 1
 	router := routerOf(table)
 	const clients = 3
 	sent := mirrorReads(t, router, clients)
-	b.handler = router.ServeHTTP
+	b.handler = router.build().ServeHTTP
 	h := b.chain(t)
 	do := func(headers ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, target, nil)
@@ -339,7 +340,7 @@ func TestACopyOfAnEarlierSpecIsNotSent(t *testing.T) {
 		<-hang
 	})
 	handlers := map[string]http.Handler{"first": saying("{}"), "second": slow}
-	before, after := routedTable(t, set, mirroring, handlers), routedTable(t, set, strings.Replace(mirroring, "generation: 1", "generation: 2", 1), handlers)
+	before, after := dispatchtest.Table(t, set, mirroring, handlers), dispatchtest.Table(t, set, strings.Replace(mirroring, "generation: 1", "generation: 2", 1), handlers)
 	router := routerOf(before)
 	var mu sync.Mutex
 	table := before
@@ -367,7 +368,7 @@ func TestACopyOfAnEarlierSpecIsNotSent(t *testing.T) {
 func TestMirrorAndRollbackBetweenReplicas(t *testing.T) {
 	set := backendsFor(t)
 	var asked atomic.Int64
-	elsewhere := backendOf(t, set, "elsewhere", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	elsewhere := dispatchtest.Backend(t, set, "elsewhere", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
 		refusing(503).ServeHTTP(w, nil)
 	}))
@@ -390,7 +391,7 @@ func TestMirrorAndRollbackBetweenReplicas(t *testing.T) {
 				spare.ServeHTTP(httptest.NewRecorder(), r)
 				c.spare.ServeHTTP(w, r)
 			})
-			table := routedTable(t, set, text, map[string]http.Handler{"first": saying("{}"), "second": c.second, "spare": copied})
+			table := dispatchtest.Table(t, set, text, map[string]http.Handler{"first": saying("{}"), "second": c.second, "spare": copied})
 			route, _ := table.Lookup(routing.GroupVersionOf("v1.example.com"))
 			route.Parts[1].Replicas = []string{"other"}
 			router := routerOf(table)
@@ -446,7 +447,7 @@ func TestACopyThatFailsIsNoRequestThatFailed(t *testing.T) {
 	} {
 		core, logs := observer.New(zap.WarnLevel)
 		counted := metrics.NewRequests(prometheus.NewRegistry())
-		router := routerOf(routedTable(t, set, mirroring, map[string]http.Handler{"first": c.first, "second": c.second}))
+		router := routerOf(dispatchtest.Table(t, set, mirroring, map[string]http.Handler{"first": c.first, "second": c.second}))
 		router.Proxy = proxy.New(proxy.Config{Logger: zap.New(core), Requests: counted})
 		sent := mirrorReads(t, router, 1)
 		func() {
@@ -466,7 +467,7 @@ func TestACopyThatFailsIsNoRequestThatFailed(t *testing.T) {
 // A58: a copy is compared with the response to the request that was sent, and that had none of the fields that Connection nominates.
 func TestA58AMirroredReadHasNoNominatedFields(t *testing.T) {
 	first, second := &requests{}, &requests{}
-	router := routerOf(routedTable(t, backendsFor(t), mirroring, map[string]http.Handler{"first": first, "second": second}))
+	router := routerOf(dispatchtest.Table(t, backendsFor(t), mirroring, map[string]http.Handler{"first": first, "second": second}))
 	sent := mirrorReads(t, router, 1)
 	r := httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil)
 	r.Header = http.Header{"Accept": {"a/b"}, "If-None-Match": {`"x"`}, "X-Tenant": {"t"}, "Connection": {"accept, If-None-Match"}}

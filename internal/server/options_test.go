@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
-	"portico.dev/internal/proxy"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
@@ -31,15 +31,16 @@ func (b *bench) remote(t *testing.T, options routetable.Options, h http.Handler,
 	t.Cleanup(set.Close)
 	route := routetable.Route{
 		GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com", Options: options,
-		Backend: backendOf(t, set, "up", h), Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
+		Backend: dispatchtest.Backend(t, set, "up", h), Condition: dispatchtest.Condition(apiregistrationv1.ConditionTrue, "Passed", ""),
 	}
 	table := routetable.NewTable([]*routetable.Route{&route}, true)
-	router := &Router{Routes: func() *routetable.Table { return table }, Proxy: proxy.New(proxy.Config{}), InitialEvents: ignoresAll{}}
-	b.handler = router.ServeHTTP
+	router := routerOf(table)
+	router.InitialEvents = ignoresAll{}
+	b.handler = router.build().ServeHTTP
 	return route.Backend
 }
 
-// ignoresAll is a proxy.InitialEvents of servers that ignore all wishes for initial events.
+// ignoresAll is a dispatch.InitialEvents of servers that ignore all wishes for initial events.
 type ignoresAll struct{}
 
 func (ignoresAll) Rejects(schema.GroupVersionResource) bool { return true }
@@ -79,10 +80,10 @@ func TestARouteThatIsDownIsToldInTheAuditEventToo(t *testing.T) {
 	b := newBench("alice *")
 	down := routetable.Route{
 		GroupVersion: schema.GroupVersion{Group: "down.example.com", Version: "v1"}, Name: "v1.down.example.com",
-		Condition: condition(apiregistrationv1.ConditionFalse, "ServiceNotFound", "it is not there"),
+		Condition: dispatchtest.Condition(apiregistrationv1.ConditionFalse, "ServiceNotFound", "it is not there"),
 	}
 	table := routetable.NewTable([]*routetable.Route{&down}, true)
-	b.handler = (&Router{Routes: func() *routetable.Table { return table }}).ServeHTTP
+	b.handler = routerOf(table).build().ServeHTTP
 	w := b.do(t, http.MethodGet, "/apis/down.example.com/v1/foos", "Test-User: alice")
 	if e := b.events[0]; e.ResponseStatus.Message != statusOf(t, w).Message || e.Annotations["portico.dev/attempts"] != "" {
 		t.Errorf("%+v %v", e.ResponseStatus, e.Annotations)

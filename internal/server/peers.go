@@ -1,35 +1,23 @@
 package server
 
 import (
-	"context"
 	"net"
 	"net/http"
 
 	"go.uber.org/zap"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/peers"
-	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
-	"portico.dev/internal/transport"
 )
 
-// Replicas hands requests to other replicas, and knows those that come from them: peers.Peers.
+// Replicas knows requests that come from other replicas: peers.Peers.
 type Replicas interface {
-	// Backend is how requests are handed to any of these replicas, which are sorted by name.
-	Backend(names []string) (*transport.Backend, error)
-	// Serving are the replicas that serve a group-version themselves because of their release.
-	Serving(gv schema.GroupVersion) []string
-	// State signs what another replica is told about a request, and Verify reads it.
-	State(r *http.Request, u user.Info) (string, error)
+	// Verify reads what the sender of a request says about it.
 	Verify(r *http.Request) (*peers.Statement, error)
 }
 
@@ -105,58 +93,4 @@ func peerFilter(replicas Replicas, m *metrics.Peers, log *zap.Logger) func(http.
 			next.ServeHTTP(w, r)
 		})
 	}
-}
-
-// handOn is how a request is handed to one of these replicas. False: there is none, or the request comes from another replica
-// already.
-func (s *Router) handOn(ctx context.Context, apiService string, names []string) (proxy.Destination, bool) {
-	if s.Replicas == nil || len(names) == 0 {
-		return proxy.Destination{}, false
-	}
-	if _, already := peers.StatementFrom(ctx); already {
-		return proxy.Destination{}, false
-	}
-	backend, err := s.Replicas.Backend(names)
-	if err == nil {
-		s.PeerMetrics.Sent(apiService)
-	}
-	return proxy.Destination{
-		Backend: backend, APIService: apiService, Statement: proxy.Statement{Header: peers.Header, State: s.Replicas.State},
-	}, err == nil
-}
-
-// handToEtcd is how a request for a local group is handed to a replica that has etcd. False: this one has it too, or none has.
-func (s *Router) handToEtcd(r *filters.Request, gv schema.GroupVersion) (proxy.Destination, bool) {
-	return s.handOn(r.Context(), gv.Version+"."+gv.Group, s.WithEtcd())
-}
-
-// needsEtcd reports whether a request for a local group is better served by a replica that has etcd. Reviews are made from caches: extension
-// servers need them, and they are the same everywhere.
-func needsEtcd(r *filters.Request, gv schema.GroupVersion) bool {
-	return r.IsResource() && gv.Group != authenticationv1.GroupName && gv.Group != authorizationv1.GroupName
-}
-
-// Elsewhere implements proxy.Fallback: a request for a backend that this replica turns out not to reach goes to one that does.
-func (s *Router) Elsewhere(r *http.Request, failed proxy.Destination) (proxy.Destination, bool) {
-	gv, _ := groupVersionOf(r.URL.Path)
-	route, ok := s.Routes().Lookup(gv)
-	if !ok || s.ReachedBy == nil {
-		return proxy.Destination{}, false
-	}
-	for _, part := range route.Parts {
-		if part.Name == failed.APIService {
-			route = part
-		}
-	}
-	next, ok := s.handOn(r.Context(), failed.APIService, s.ReachedBy(route))
-	next.LongRunning, next.Observer = failed.LongRunning, failed.Observer
-	return next, ok
-}
-
-// servedElsewhere are the replicas that serve a group-version that this one does not know.
-func (s *Router) servedElsewhere(gv schema.GroupVersion) []string {
-	if s.Replicas == nil {
-		return nil
-	}
-	return s.Replicas.Serving(gv)
 }

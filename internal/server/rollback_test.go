@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
@@ -31,7 +32,7 @@ type rolledBack struct {
 	found   routing.Errors
 }
 
-func rollbacksOf(router *Router) *[]rolledBack {
+func rollbacksOf(router *testRouter) *[]rolledBack {
 	all := &[]rolledBack{}
 	router.RollBack = func(route *routetable.Route, rule string, backend int, found routing.Errors) {
 		*all = append(*all, rolledBack{rule, backend, found})
@@ -83,7 +84,7 @@ func TestWhichRequestsHaveFailed(t *testing.T) {
 			if c.fallback {
 				text = strings.Replace(rollingBack, "FALLBACK", "fallback: spare, ", 1)
 			}
-			router := routerOf(routedTable(t, set, text, map[string]http.Handler{"first": named("first"), "second": c.second, "spare": named("spare")}))
+			router := routerOf(dispatchtest.Table(t, set, text, map[string]http.Handler{"first": named("first"), "second": c.second, "spare": named("spare")}))
 			found := rollbacksOf(router)
 			h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
 			byFirst := 0
@@ -118,7 +119,7 @@ func TestWhichRequestsHaveFailed(t *testing.T) {
 // A client that takes nothing of a response, or half of it, does not make the backend one that fails.
 func TestAClientThatDoesNotReadFailsNoBackend(t *testing.T) {
 	set := backendsFor(t)
-	router := routerOf(routedTable(t, set, strings.Replace(rollingBack, "FALLBACK", "", 1), map[string]http.Handler{"first": named("first"), "second": saying(`{"a":"b"}`)}))
+	router := routerOf(dispatchtest.Table(t, set, strings.Replace(rollingBack, "FALLBACK", "", 1), map[string]http.Handler{"first": named("first"), "second": saying(`{"a":"b"}`)}))
 	found := rollbacksOf(router)
 	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
 	for range 8 {
@@ -144,7 +145,7 @@ func TestAClientThatLeavesFailsNoBackend(t *testing.T) {
 	})
 	second := &requests{}
 	text := strings.Replace(rollingBack, "FALLBACK", "mirror: {backend: spare}, ", 1)
-	router := routerOf(routedTable(t, set, text, map[string]http.Handler{"first": named("first"), "second": half, "spare": second}))
+	router := routerOf(dispatchtest.Table(t, set, text, map[string]http.Handler{"first": named("first"), "second": half, "spare": second}))
 	sent, found := mirrorReads(t, router, 1), rollbacksOf(router)
 	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
 	for range 8 {

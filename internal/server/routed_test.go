@@ -12,60 +12,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	"sigs.k8s.io/yaml"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/proxy"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
-	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/transport"
 )
 
-// routedTable is a table with one APIRoute, whose backends are these handlers; a nil one is not available.
-func routedTable(t testing.TB, set *transport.Set, text string, handlers map[string]http.Handler) *routetable.Table {
-	t.Helper()
-	object := &v1alpha1.APIRoute{}
-	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
-		t.Fatal(err)
-	}
-	compiled, err := routing.Compile(object, func(string) (labels.Set, bool) { return nil, false })
-	if err != nil {
-		t.Fatal(err)
-	}
-	route := &routetable.Route{
-		GroupVersion: compiled.GroupVersion, Name: object.Name, Routing: compiled, Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
-	}
-	for i, b := range compiled.Backends {
-		part := &routetable.Route{GroupVersion: compiled.Version(i), Name: object.Name + "/" + b.Name, Of: object.Name}
-		if h := handlers[b.Name]; h != nil {
-			part.Backend, part.Condition = backendOf(t, set, b.Name, h), condition(apiregistrationv1.ConditionTrue, "Passed", "")
-		} else {
-			part.Condition = condition(apiregistrationv1.ConditionFalse, "MissingEndpoints", "it has none")
-		}
-		route.Parts = append(route.Parts, part)
-	}
-	if len(handlers) == 0 {
-		route.Condition = condition(apiregistrationv1.ConditionFalse, "MissingEndpoints", "none of them has any")
-	}
-	return routetable.NewTable([]*routetable.Route{route}, true)
-}
-
-func routerOf(table *routetable.Table) *Router {
-	return &Router{
-		Routes: func() *routetable.Table { return table }, LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return nil },
-		Local: named("local"), Discovery: named("discovery"), OpenAPI: named("openapi"), Static: named("static"), Proxy: proxy.New(proxy.Config{}),
-	}
-}
-
 func routedChain(table *routetable.Table) http.Handler {
-	return NewInternalChain(&user.DefaultInfo{Name: "alice"}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), routerOf(table))
+	return NewInternalChain(&user.DefaultInfo{Name: "alice"}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), routerOf(table).build())
 }
 
 // metricsOf lists a metric of some pods, as servers of custom metrics do.
@@ -134,7 +91,7 @@ func TestAListOfSeveralBackendsIsMerged(t *testing.T) {
 		"the connection of one breaks":       {metricsOf("db-1"), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), 200, "db-1", "second ("},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := routedChain(routedTable(t, set, byName, map[string]http.Handler{"first": c.first, "second": c.second}))
+			h := routedChain(dispatchtest.Table(t, set, byName, map[string]http.Handler{"first": c.first, "second": c.second}))
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, all, nil))
 			if w.Code != c.code {
@@ -174,7 +131,7 @@ func TestRequestsGoToTheBackendOfTheirRuleOrItsFallback(t *testing.T) {
 			for _, backend := range c.up {
 				handlers[backend] = named(backend)
 			}
-			h := routedChain(routedTable(t, set, byName, handlers))
+			h := routedChain(dispatchtest.Table(t, set, byName, handlers))
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.target, nil))
 			if w.Code != c.code || !strings.Contains(w.Body.String(), c.body) {
@@ -189,7 +146,7 @@ func TestARequestThatIsNotAnsweredGoesToTheFallback(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	broken := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	h := routedChain(routedTable(t, set, byName, map[string]http.Handler{"first": named("first"), "second": broken, "spare": named("spare")}))
+	h := routedChain(dispatchtest.Table(t, set, byName, map[string]http.Handler{"first": named("first"), "second": broken, "spare": named("spare")}))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/x/queue_x", nil))
 	if w.Code != 200 || w.Body.String() != "spare" {
@@ -210,7 +167,7 @@ spec:
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7"},"items":[]}`)
 	})
-	h := routedChain(routedTable(t, set, route, map[string]http.Handler{"old": stored, "new": stored}))
+	h := routedChain(dispatchtest.Table(t, set, route, map[string]http.Handler{"old": stored, "new": stored}))
 	for target, want := range map[string]string{
 		"GET /apis/example.com/v1/widgets":            "lists with resource versions are not merged",
 		"GET /apis/example.com/v1/widgets?watch=1":    "name the namespace or the object",
@@ -245,7 +202,7 @@ func TestA44AnAliasAsksForTheVersionOfTheBackend(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"kind":"NodeMetricsList","apiVersion":"metrics.k8s.io/v1beta1","items":[{"apiVersion":"metrics.k8s.io/v1beta1"}]}`)
 	})
-	h := routedChain(routedTable(t, set, aliasRoute, map[string]http.Handler{"server": server}))
+	h := routedChain(dispatchtest.Table(t, set, aliasRoute, map[string]http.Handler{"server": server}))
 	for _, c := range []struct {
 		request, accept string
 		code            int
@@ -283,10 +240,10 @@ func TestA43RoutesChangeNothingThatIsAuthorized(t *testing.T) {
 		}
 		metricsOf("web-1", "db-1").ServeHTTP(w, r)
 	})
-	table := routedTable(t, set, byName, map[string]http.Handler{"first": server, "second": server, "spare": server})
+	table := dispatchtest.Table(t, set, byName, map[string]http.Handler{"first": server, "second": server, "spare": server})
 	b := newBench("alice get pods *")
 	router := routerOf(table)
-	b.handler = router.ServeHTTP
+	b.handler = router.build().ServeHTTP
 	for target, want := range map[string]int64{
 		"/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/*/m":       2,
 		"/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/web-1/m":   0,

@@ -6,72 +6,21 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/pki"
-	"portico.dev/internal/proxy"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
-
-// backend is a real TLS extension server that answers with its name.
-func backend(t *testing.T, set *transport.Set, name string) *transport.Backend {
-	t.Helper()
-	return backendOf(t, set, name, nil)
-}
-
-// backendOf is a real TLS extension server; nil answers with its name and the user's.
-func backendOf(t testing.TB, set *transport.Set, name string, h http.Handler) *transport.Backend {
-	t.Helper()
-	if h == nil {
-		h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, name+" "+r.Header.Get("X-Remote-User"))
-		})
-	}
-	authority, err := pki.NewAuthority("backends")
-	if err != nil {
-		t.Fatal(err)
-	}
-	certPEM, keyPEM, err := authority.Issue(pki.Leaf{CommonName: name, DNSNames: []string{name + ".ns.svc"}, Server: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := pki.StaticKeyPair(certPEM, keyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := httptest.NewUnstartedServer(h)
-	srv.TLS = pki.ServerConfig(pair)
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	b, err := set.Backend(transport.Spec{
-		Name: "ns/" + name + ":443", ServerName: name + ".ns.svc", CABundle: authority.PEM(), LoopbackOK: true,
-		Endpoints: []transport.Endpoint{{Address: srv.Listener.Addr().String()}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func condition(status apiregistrationv1.ConditionStatus, reason, message string) apiregistrationv1.APIServiceCondition {
-	return apiregistrationv1.APIServiceCondition{
-		Type: apiregistrationv1.Available, Status: status, Reason: reason, Message: message,
-		LastTransitionTime: metav1.NewTime(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)),
-	}
-}
 
 func named(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
@@ -82,15 +31,15 @@ func TestTheRouterAsksOneQuestionOfOneSnapshot(t *testing.T) {
 	t.Cleanup(set.Close)
 	up := routetable.Route{
 		GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",
-		Backend: backend(t, set, "up"), Condition: condition(apiregistrationv1.ConditionTrue, "Passed", "all checks passed"),
+		Backend: dispatchtest.Backend(t, set, "up", nil), Condition: dispatchtest.Condition(apiregistrationv1.ConditionTrue, "Passed", "all checks passed"),
 	}
 	down := routetable.Route{
 		GroupVersion: schema.GroupVersion{Group: "down.example.com", Version: "v1"}, Name: "v1.down.example.com",
-		Condition: condition(apiregistrationv1.ConditionFalse, "ServiceNotFound", `service/down in "ns" is not present`),
+		Condition: dispatchtest.Condition(apiregistrationv1.ConditionFalse, "ServiceNotFound", `service/down in "ns" is not present`),
 	}
 	local := routetable.Route{
 		GroupVersion: schema.GroupVersion{Version: "v1"}, Name: "v1.", Local: true,
-		Condition: condition(apiregistrationv1.ConditionTrue, "Local", ""),
+		Condition: dispatchtest.Condition(apiregistrationv1.ConditionTrue, "Local", ""),
 	}
 	synced := routetable.NewTable([]*routetable.Route{&up, &down, &local}, true)
 	var empty routetable.Table
@@ -122,19 +71,16 @@ func TestTheRouterAsksOneQuestionOfOneSnapshot(t *testing.T) {
 		"a path that is nothing":                   {synced, "/nothing", 404, "could not find the requested resource"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			router := &Router{
-				Routes: func() *routetable.Table { return c.table },
-				LocalGroupVersions: func() sets.Set[schema.GroupVersion] {
-					return sets.New(schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"})
-				},
-				Warning: func() string { return "of a while ago" },
-				Local:   named("local"), Discovery: named("discovery"), OpenAPI: named("openapi"), Proxy: proxy.New(proxy.Config{}),
-				Static: NewStatic(StaticConfig{
-					Health: NewHealth(zap.NewNop()), Version: version.Info{Major: "1"}, Gatherer: prometheus.NewRegistry(),
-					Aggregation: func() any { return nil },
-				}),
+			router := routerOf(c.table)
+			router.LocalGroupVersions = func() sets.Set[schema.GroupVersion] {
+				return sets.New(schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"})
 			}
-			h := NewInternalChain(&user.DefaultInfo{Name: "alice"}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router)
+			router.Warning = func() string { return "of a while ago" }
+			router.static = NewStatic(StaticConfig{
+				Health: NewHealth(zap.NewNop()), Version: version.Info{Major: "1"}, Gatherer: prometheus.NewRegistry(),
+				Aggregation: func() any { return nil },
+			})
+			h := NewInternalChain(&user.DefaultInfo{Name: "alice"}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router.build())
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.target, nil))
 			if w.Code != c.code || !strings.Contains(w.Body.String(), c.body) {

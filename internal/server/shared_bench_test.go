@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/sharedreads"
 	"portico.dev/internal/transport"
@@ -22,7 +23,7 @@ func BenchmarkSharedReads(b *testing.B) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(list)
 	})
-	router := routerOf(routedTable(b, set, sharing("All"), map[string]http.Handler{"first": backend}))
+	router := routerOf(dispatchtest.Table(b, set, sharing("All"), map[string]http.Handler{"first": backend}))
 	for _, c := range []struct {
 		name  string
 		cache *sharedreads.Cache

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/routetable"
@@ -39,8 +40,8 @@ func (a *countingBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{},"number":%d}`, a.n.Add(1))
 }
 
-func chainFor(u user.Info, router *Router) http.Handler {
-	return NewInternalChain(u, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router)
+func chainFor(u user.Info, router *testRouter) http.Handler {
+	return NewInternalChain(u, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router.build())
 }
 
 // Of each pair of requests, the second one gets the response to the first one, or is sent.
@@ -103,7 +104,7 @@ func TestWhichReadsShareAResponse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			backend := &countingBackend{}
-			router := routerOf(routedTable(t, set, sharing(c.callers), map[string]http.Handler{"first": backend, "second": backend}))
+			router := routerOf(dispatchtest.Table(t, set, sharing(c.callers), map[string]http.Handler{"first": backend, "second": backend}))
 			router.SharedReads = sharedreads.New(sharedreads.Config{})
 			for _, ask := range []struct {
 				who user.Info
@@ -129,8 +130,8 @@ func TestTheLastResponseOfABackendThatIsUnavailable(t *testing.T) {
 	const path = "/apis/example.com/v1/namespaces/a/widgets"
 	backend := &countingBackend{}
 	text := strings.Replace(sharing("All"), "maxAge: 1m", "maxAge: 0s", 2)
-	up := routedTable(t, set, text, map[string]http.Handler{"first": backend})
-	down := routedTable(t, set, text, nil)
+	up := dispatchtest.Table(t, set, text, map[string]http.Handler{"first": backend})
+	down := dispatchtest.Table(t, set, text, nil)
 	table := up
 	router := routerOf(nil)
 	router.Routes = func() *routetable.Table { return table }
@@ -191,7 +192,7 @@ func TestA58FieldsThatConnectionNominatesPoisonNoSharedResponse(t *testing.T) {
 		"a Connection of none": {with("Connection", ""), normal, `first ["application/json"] [] ["t"]`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			router := routerOf(routedTable(t, set, sharing("All"), map[string]http.Handler{"first": echo("first"), "second": echo("second")}))
+			router := routerOf(dispatchtest.Table(t, set, sharing("All"), map[string]http.Handler{"first": echo("first"), "second": echo("second")}))
 			router.SharedReads = sharedreads.New(sharedreads.Config{})
 			got := ""
 			for _, header := range []http.Header{c.attack, c.victim} {
@@ -213,7 +214,7 @@ func TestA57FieldsThatAreNotForwardedAreNotInTheKey(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	backend := &countingBackend{}
-	router := routerOf(routedTable(t, set, sharing("All"), map[string]http.Handler{"first": backend}))
+	router := routerOf(dispatchtest.Table(t, set, sharing("All"), map[string]http.Handler{"first": backend}))
 	router.SharedReads = sharedreads.New(sharedreads.Config{})
 	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
 	for i := range 10 {
@@ -234,7 +235,7 @@ func TestA58AResponseThatVariesByTheClientIsNotShared(t *testing.T) {
 		w.Header().Set("Vary", "Accept, User-Agent")
 		_, _ = fmt.Fprint(w, r.UserAgent())
 	})
-	router := routerOf(routedTable(t, set, sharing("All"), map[string]http.Handler{"first": backend}))
+	router := routerOf(dispatchtest.Table(t, set, sharing("All"), map[string]http.Handler{"first": backend}))
 	router.SharedReads = sharedreads.New(sharedreads.Config{})
 	h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
 	for _, agent := range []string{"one", "two"} {

@@ -14,14 +14,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
-	"portico.dev/internal/filters"
 	"portico.dev/internal/sharedwatch"
 	"portico.dev/internal/transport"
 )
@@ -151,7 +150,7 @@ func openWatch(t *testing.T, server *httptest.Server, target string, header ...s
 }
 
 // asUser serves the chain as the user that a header names.
-func asUser(router *Router) http.Handler {
+func asUser(router *testRouter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := r.Header.Get("X-Test-User")
 		r.Header.Del("X-Test-User")
@@ -199,7 +198,7 @@ func TestWatchesThatShareOneOfTheBackend(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			first, second := &watchedBackend{}, &watchedBackend{}
-			router := routerOf(routedTable(t, set, sharingWatches, map[string]http.Handler{"first": first, "second": second}))
+			router := routerOf(dispatchtest.Table(t, set, sharingWatches, map[string]http.Handler{"first": first, "second": second}))
 			router.SharedWatches = runSharedWatches(t, sharedwatch.Config{})
 			server := httptest.NewServer(asUser(router))
 			t.Cleanup(server.CloseClientConnections)
@@ -231,10 +230,10 @@ func TestA47EachClientOfASharedWatchIsAuthorized(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	backend := &watchedBackend{}
-	router := routerOf(routedTable(t, set, sharingWatches, map[string]http.Handler{"first": backend}))
+	router := routerOf(dispatchtest.Table(t, set, sharingWatches, map[string]http.Handler{"first": backend}))
 	router.SharedWatches = runSharedWatches(t, sharedwatch.Config{})
 	b := newBench("alice watch widgets")
-	b.handler = router.ServeHTTP
+	b.handler = router.build().ServeHTTP
 	server := httptest.NewServer(b.chain(t))
 	t.Cleanup(server.CloseClientConnections)
 	t.Cleanup(server.Close)
@@ -268,7 +267,7 @@ func TestInformersOnASharedWatch(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"w4","namespace":"a","resourceVersion":"4"}}]}`))
 	})
-	router := routerOf(routedTable(t, set, sharingWatches, map[string]http.Handler{"first": h}))
+	router := routerOf(dispatchtest.Table(t, set, sharingWatches, map[string]http.Handler{"first": h}))
 	router.SharedWatches = runSharedWatches(t, sharedwatch.Config{})
 	server := httptest.NewServer(asUser(router))
 	t.Cleanup(server.CloseClientConnections)
@@ -301,36 +300,5 @@ func TestInformersOnASharedWatch(t *testing.T) {
 	})
 	if users, _ := backend.seen(); len(users) != 1 || lists.Load() != 1 {
 		t.Errorf("the backend was watched by %v, and listed %d times", users, lists.Load())
-	}
-}
-
-// A57: each parameter that is not known made another key, and so another watch and another list of the backend.
-func TestA57JunkParametersBeginNoSharedWatches(t *testing.T) {
-	info := &apirequest.RequestInfo{Verb: "watch", APIGroup: "example.com", APIVersion: "v1", Namespace: "a", Resource: "widgets"}
-	const path = "/apis/example.com/v1/namespaces/a/widgets?watch=true"
-	keys := map[string]bool{}
-	shared := 0
-	for i := range 100 {
-		for _, query := range []string{
-			"", fmt.Sprintf("&resourceVersion=%d", i), fmt.Sprintf("&timeoutSeconds=%d", i), fmt.Sprintf("&timeout=%ds", i), "&pretty=" + strings.Repeat("x", i),
-			"&labelSelector=" + strings.Repeat("a,", i) + "a", "&fieldSelector=" + strings.Repeat(",", i),
-		} {
-			q, ok := sharedWatchOf(&filters.Request{Request: httptest.NewRequest(http.MethodGet, path+query, nil), Info: info})
-			if !ok {
-				t.Fatalf("a watch with %q is not shared", query)
-			}
-			keys[q.Path+"?"+q.Query] = true
-		}
-		for _, query := range []string{
-			fmt.Sprintf("&junk=%d", i), fmt.Sprintf("&j%d", i), fmt.Sprintf("&Watch=%d", i), fmt.Sprintf("&limit=%d", i), fmt.Sprintf("&continue=%d", i),
-			fmt.Sprintf("&watch=%d", i+1), fmt.Sprintf("&labelSelector=a&labelSelector=%d", i),
-		} {
-			if _, ok := sharedWatchOf(&filters.Request{Request: httptest.NewRequest(http.MethodGet, path+query, nil), Info: info}); ok {
-				shared++
-			}
-		}
-	}
-	if len(keys) != 2 || shared != 0 { // with the label selector, and without
-		t.Errorf("equal selections have %d keys, want 2; %d watches with unknown parameters are shared, want 0", len(keys), shared)
 	}
 }

@@ -234,8 +234,8 @@ func (w *response) chargeMemory(n int64) {
 	}
 }
 
-// setLongRunning lets the client read the response whenever it likes: it is a watch, or the like.
-func (w *response) setLongRunning() {
+// SetLongRunning lets the client read the response whenever it likes: it is a watch, or the like.
+func (w *response) SetLongRunning() {
 	if l, ok := w.ResponseWriter.(interface{ LongRunning() }); ok {
 		l.LongRunning()
 	}

@@ -101,7 +101,7 @@ func NewStatic(c StaticConfig) http.Handler {
 	}
 	slices.Sort(paths)
 	m.Handle("/", jsonOf(func() any { return map[string][]string{"paths": paths} })).Methods(http.MethodGet, http.MethodHead)
-	m.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond.Error(w, r, notFound(r)) })
+	m.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond.Error(w, r, respond.NotFound(r)) })
 	m.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		respond.Error(w, r, notAllowed(r))
 	})

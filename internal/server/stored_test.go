@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/dispatch"
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/merge"
 	"portico.dev/internal/metrics"
@@ -109,23 +112,25 @@ func (w *pipeWriter) Write(b []byte) (int, error) {
 
 func (w *pipeWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
-func storingRouter(t *testing.T, server http.Handler) (*Router, *routetable.Table) {
+func storingRouter(t *testing.T, server http.Handler) (*testRouter, *routetable.Table) {
 	t.Helper()
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
-	table := routedTable(t, set, storing, map[string]http.Handler{"server": server, "custom": named("never asked")})
+	table := dispatchtest.Table(t, set, storing, map[string]http.Handler{"server": server, "custom": named("never asked")})
 	route, _ := table.Lookup(schema.GroupVersion{Group: "example.com", Version: "v1"})
 	route.Parts[1].Local, route.Parts[1].Backend = true, nil
 	router := routerOf(table)
-	router.Local, router.Merger = widgetsOf("custom", "7", "moved", "other"), merge.New(0)
-	router.InProcess = func(h http.Handler) http.RoundTripper { return piped{h} }
-	router.CustomResource = func(r schema.GroupVersionResource) bool { return r.Resource == "widgets" }
+	router.Local = widgetsOf("custom", "7", "moved", "other")
+	router.Stored = &dispatch.Stored{
+		Merger: merge.New(0), InProcess: func(h http.Handler) http.RoundTripper { return piped{h} },
+		CustomResource: func(r schema.GroupVersionResource) bool { return r.Resource == "widgets" },
+	}
 	router.Authorizer = mayMigrate("alice")
 	return router, table
 }
 
-func chainOf(router *Router, name string) http.Handler {
-	return NewInternalChain(&user.DefaultInfo{Name: name}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router)
+func chainOf(router *testRouter, name string) http.Handler {
+	return NewInternalChain(&user.DefaultInfo{Name: name}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router.build())
 }
 
 func TestCustomResourcesBesideAServer(t *testing.T) {
@@ -189,7 +194,7 @@ func TestA48WhoMayNameTheBackend(t *testing.T) {
 		{"mallory", "nowhere", 403, "forbidden"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/namespaces/moved/widgets/one", nil)
-		r.Header.Set(BackendHeader, c.backend)
+		r.Header.Set(dispatch.BackendHeader, c.backend)
 		w := httptest.NewRecorder()
 		chainOf(router, c.user).ServeHTTP(w, r)
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.says) {
@@ -198,7 +203,7 @@ func TestA48WhoMayNameTheBackend(t *testing.T) {
 	}
 	router.Authorizer = nil
 	r := httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/namespaces/moved/widgets/one", nil)
-	r.Header.Set(BackendHeader, "server")
+	r.Header.Set(dispatch.BackendHeader, "server")
 	w := httptest.NewRecorder()
 	if chainOf(router, "alice").ServeHTTP(w, r); w.Code != http.StatusForbidden {
 		t.Errorf("without an authorizer: %d", w.Code)
@@ -208,9 +213,29 @@ func TestA48WhoMayNameTheBackend(t *testing.T) {
 // Watches of what moves end, whoever served them; the others go on.
 func TestWatchesOfWhatMovesEnd(t *testing.T) {
 	router, table := storingRouter(t, widgetsOf("server", "500", "moved", "frozen", "other"))
-	server := httptest.NewServer(chainOf(router, "alice"))
+	var tables atomic.Pointer[routetable.Table]
+	tables.Store(table)
+	router.Routes = tables.Load
+	built := router.build()
+	server := httptest.NewServer(NewInternalChain(&user.DefaultInfo{Name: "alice"}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), built))
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
+	changes, ended := make(chan struct{}), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		ended <- built.Groups.Run(ctx, func() <-chan struct{} {
+			if tables.Load() != table {
+				return nil // no change follows
+			}
+			return changes
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	watch := func(path string) *http.Response {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -230,10 +255,10 @@ func TestWatchesOfWhatMovesEnd(t *testing.T) {
 	watch("/namespaces/other/widgets?watch=true&resourceVersion=500")
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
-	next := routedTable(t, set, strings.NewReplacer("generation: 3", "generation: 4", "readOnly: true, ", "", "backendRefs: [{name: server}]", "backendRefs: [{name: custom}]").Replace(storing),
+	next := dispatchtest.Table(t, set, strings.NewReplacer("generation: 3", "generation: 4", "readOnly: true, ", "", "backendRefs: [{name: server}]", "backendRefs: [{name: custom}]").Replace(storing),
 		map[string]http.Handler{"server": named("server"), "custom": named("never asked")})
-	router.endMovedWatches(table) // nothing has moved
-	router.endMovedWatches(next)
+	tables.Store(next)
+	close(changes)
 	lines := bufio.NewScanner(whole.Body)
 	last := ""
 	for lines.Scan() {
@@ -244,19 +269,6 @@ func TestWatchesOfWhatMovesEnd(t *testing.T) {
 	}
 	if body, err := io.ReadAll(moves.Body); err != nil || len(body) > 0 {
 		t.Errorf("the watch of what moves ends with %q, %v: want an end", body, err)
-	}
-	router.watches.mu.Lock()
-	defer router.watches.mu.Unlock()
-	left := 0
-	for _, of := range router.watches.of {
-		for w := range of {
-			if w.request.Namespace == "other" {
-				left++
-			}
-		}
-	}
-	if left != 1 {
-		t.Errorf("%d watches of what stays, want 1", left)
 	}
 }
 

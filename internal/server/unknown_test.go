@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
-	"portico.dev/internal/proxy"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
@@ -33,16 +33,14 @@ func TestUnknownCollectionOfABackendIsReported(t *testing.T) {
 			t.Cleanup(set.Close)
 			route := &routetable.Route{
 				GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",
-				Backend:   backendOf(t, set, "up", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.code) })),
-				Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
+				Backend:   dispatchtest.Backend(t, set, "up", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.code) })),
+				Condition: dispatchtest.Condition(apiregistrationv1.ConditionTrue, "Passed", ""),
 			}
 			table := routetable.NewTable([]*routetable.Route{route}, true)
 			told := false
-			router := &Router{
-				Routes: func() *routetable.Table { return table }, Proxy: proxy.New(proxy.Config{}),
-				Unknown: func(r *routetable.Route) { told = r == route },
-			}
-			b.handler = router.ServeHTTP
+			router := routerOf(table)
+			router.Unknown = func(r *routetable.Route) { told = r == route }
+			b.handler = router.build().ServeHTTP
 			if w := b.do(t, c.method, c.target, "Test-User: alice"); w.Code != c.code {
 				t.Fatalf("answered %d: %s", w.Code, w.Body)
 			}

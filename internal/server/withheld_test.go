@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/peers"
-	"portico.dev/internal/proxy"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )
@@ -38,7 +38,7 @@ func (oneReplica) Verify(*http.Request) (statement *peers.Statement, _ error) {
 func TestALocalRequestWhileEtcdIsLost(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
-	elsewhere := backendOf(t, set, "elsewhere", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	elsewhere := dispatchtest.Backend(t, set, "elsewhere", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, "elsewhere: "+r.Header.Get(peers.Header)+" "+string(body))
 	}))
@@ -74,20 +74,18 @@ func TestALocalRequestWhileEtcdIsLost(t *testing.T) {
 				_ = http.NewResponseController(w).Flush()
 				_, _ = fmt.Fprintf(w, "here %d", c.here)
 			})
-			router := &Router{
-				Routes: func() *routetable.Table { return routetable.NewTable(nil, true) },
-				LocalGroupVersions: func() sets.Set[schema.GroupVersion] {
-					return sets.New(schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"})
-				},
-				Local: local, Proxy: proxy.New(proxy.Config{}), Replicas: oneReplica{elsewhere}, PeerMetrics: metrics.NewPeers(prometheus.NewRegistry()),
-				WithEtcd: func() []string {
-					if known {
-						return []string{"b"}
-					}
-					return nil
-				},
+			router := routerOf(routetable.NewTable(nil, true))
+			router.LocalGroupVersions = func() sets.Set[schema.GroupVersion] {
+				return sets.New(schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"})
 			}
-			h := NewInternalChain(&user.DefaultInfo{Name: "alice"}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router)
+			router.Local, router.Replicas, router.PeerMetrics = local, oneReplica{elsewhere}, metrics.NewPeers(prometheus.NewRegistry())
+			router.WithEtcd = func() []string {
+				if known {
+					return []string{"b"}
+				}
+				return nil
+			}
+			h := NewInternalChain(&user.DefaultInfo{Name: "alice"}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router.build())
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(c.method, c.target, strings.NewReader("body")))
 			if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.body) {

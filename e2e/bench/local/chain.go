@@ -27,6 +27,7 @@ import (
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/kinds/cluster"
+	"portico.dev/internal/dispatch"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
@@ -143,11 +144,11 @@ func (h *chainServer) openChain(dir string, core *coreapi.Server, may *authz.Aut
 		return server.NewChain(server.ChainConfig{
 			Authenticator: who, Authorizer: may, Ready: func() error { return nil }, RequestTimeout: time.Minute, Fairness: turns,
 			Audit: trail, Metrics: requests, Logger: zap.NewNop(), Drainer: server.NewDrainer(),
-		}, &server.Router{
+		}, &server.Router{Groups: dispatch.New(dispatch.Config{
 			Routes:             func() *routetable.Table { return table },
 			LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return core.GroupVersions() },
 			Local:              local,
-		})
+		})})
 	}
 	whole, err := chain(served)
 	if err != nil {

@@ -1,4 +1,4 @@
-package server
+package dispatch
 
 import (
 	"crypto/sha256"
@@ -25,48 +25,67 @@ import (
 	"portico.dev/internal/sharedwatch"
 )
 
-// serveSharedWatch answers a watch from one that several clients share. It is authorized already, as every one that shares it. False: it is
-// not shared, and nothing was written.
-func (s *Router) serveSharedWatch(w http.ResponseWriter, r *filters.Request, route *routetable.Route, c routing.Choice) bool {
-	part := route.Parts[c.Backend]
-	if s.SharedWatches == nil || !part.Available() || part.Backend == nil || part.GroupVersion != route.GroupVersion {
-		return false
+// sharedWatch serves several clients from one watch of the backend. Every one of these watches was authorized before.
+type sharedWatch struct {
+	next    Handler
+	watches *sharedwatch.Watches
+	route   *routetable.Route
+	choice  *routing.Choice
+	current func() bool // reports whether the APIRoute is unchanged
+}
+
+// Serve implements Handler.
+func (h *sharedWatch) Serve(w http.ResponseWriter, r *filters.Request) {
+	if r.Info.Verb != "watch" || !h.share(w, r) {
+		h.next.Serve(w, r)
 	}
+}
+
+// share serves a watch from a shared one. It returns false, without a response, if the watch cannot be shared.
+func (h *sharedWatch) share(w http.ResponseWriter, r *filters.Request) bool {
 	q, ok := sharedWatchOf(r)
 	if !ok {
 		return false
 	}
+	part := h.route.Parts[h.choice.Backend]
 	q.User = r.UserName()
-	q.Key, q.Of, q.Backend = sharedWatchKey(&q, route, c), route.Name, part.Backend
-	then := route.Routing
-	q.Current = func() bool {
-		now, ok := s.Routes().Lookup(route.GroupVersion)
-		return ok && now.Routing != nil && now.Routing.UID == then.UID && now.Routing.Generation == then.Generation && now.Routing.RolledBack == then.RolledBack
-	}
+	q.Key, q.Of, q.Backend, q.Current = sharedWatchKey(&q, h.route, h.choice), h.route.Name, part.Backend, h.current
 	rec := r.Record
-	rec.ReleaseSeat() // it waits for an extension server, or for its events
+	rec.ReleaseSeat() // from here on it waits for the extension server
 	q.Begin = func() {
-		rec.ServedBy = part.Name
-		rec.Proxied = true
+		rec.ServedBy, rec.Proxied = part.Name, true
 		rec.LongRunning()
 	}
-	watch := s.SharedWatches.Serve(r.Context(), w, &q)
+	watch := h.watches.Serve(r.Context(), w, &q)
 	if watch == nil {
 		return false
 	}
-	filters.AtEnd(r.Context(), filters.StepFunc(func(any) { watch.Leave() }))
-	filters.Continue(r.Context(), watch.Run)
+	r.AtEnd(filters.StepFunc(func(any) { watch.Leave() }))
+	r.Continue(watch.Run)
 	return true
 }
 
-// sharedWatchOptions are the parameters that a shared watch may have: the list options of kube-apiserver without those of pages. A watch with
-// another parameter, or with one of these twice, is sent to the backend, which decides about it.
+// isCurrent returns a function that reports whether the APIRoute of route is unchanged.
+func (h *Handlers) isCurrent(route *routetable.Route) func() bool {
+	return func() bool {
+		now, ok := h.lookup(route.GroupVersion)
+		return ok && sameRouting(now.route, route) && now.route.Routing.RolledBack == route.Routing.RolledBack
+	}
+}
+
+// sameRouting reports whether both routes have the same generation of the same APIRoute.
+func sameRouting(now, then *routetable.Route) bool {
+	return now.Routing != nil && now.Routing.UID == then.Routing.UID && now.Routing.Generation == then.Routing.Generation
+}
+
+// sharedWatchOptions are the query parameters of shared watches: kube-apiserver's list options without limit and continue. Watches with other
+// or repeated parameters go to the backend.
 var sharedWatchOptions = []string{
 	"watch", "labelSelector", "fieldSelector", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "allowWatchBookmarks", "timeoutSeconds",
 	"timeout", "pretty",
 }
 
-// sharedWatchOf is a watch of a collection in plain JSON, without the key and the backend. False: it is another one.
+// sharedWatchOf returns the shared watch for r, without key and backend. It returns false unless r watches a collection in plain JSON.
 func sharedWatchOf(r *filters.Request) (q sharedwatch.Request, ok bool) {
 	info := r.Info
 	if info.Verb != "watch" || r.Method != http.MethodGet || info.Subresource != "" || !takesJSON(r.Header.Values("Accept")) ||
@@ -84,11 +103,11 @@ func sharedWatchOf(r *filters.Request) (q sharedwatch.Request, ok bool) {
 	}
 	q.InitialEvents = request.IsTrue(query, "sendInitialEvents")
 	if match := query.Get("resourceVersionMatch"); q.InitialEvents != (match == string(metav1.ResourceVersionMatchNotOlderThan)) || !q.InitialEvents && match != "" {
-		return q, false // its server says what is wrong with it
+		return q, false // invalid; the backend returns the error
 	}
 	if text := query.Get("timeoutSeconds"); text != "" {
 		if _, err := strconv.ParseInt(text, 10, 64); err != nil {
-			return q, false // likewise
+			return q, false // also invalid
 		}
 	}
 	q.Lifetime = lifetimeOf(query.Get("timeoutSeconds"))
@@ -97,7 +116,7 @@ func sharedWatchOf(r *filters.Request) (q sharedwatch.Request, ok bool) {
 	return q, err == nil
 }
 
-// collectionPath is the path of the collection that a request is for.
+// collectionPath returns the path of the requested collection.
 func collectionPath(info *apirequest.RequestInfo) string {
 	path := "/apis/" + info.APIGroup + "/" + info.APIVersion
 	if info.Namespace != "" {
@@ -106,7 +125,7 @@ func collectionPath(info *apirequest.RequestInfo) string {
 	return path + "/" + info.Resource
 }
 
-// selection is the canonical query of two selectors: equal selections have the same query, however a client writes them.
+// selection returns the canonical query of two selectors. Equivalent selectors have the same query.
 func selection(labelSelector, fieldSelector string) (query string, err error) {
 	l, err := labels.Parse(labelSelector)
 	if err != nil {
@@ -142,8 +161,8 @@ func selection(labelSelector, fieldSelector string) (query string, err error) {
 	return out.Encode(), nil
 }
 
-// minWatchLifetime is that of watches that do not say theirs: up to twice as long, so that they do not all end at the same time, as with
-// kube-apiserver's --min-request-timeout.
+// minWatchLifetime is the minimum lifetime of watches without timeoutSeconds. The maximum is twice as long, so that watches end at different
+// times, as with kube-apiserver's --min-request-timeout.
 const minWatchLifetime = 30 * time.Minute
 
 func lifetimeOf(timeoutSeconds string) time.Duration {
@@ -153,8 +172,7 @@ func lifetimeOf(timeoutSeconds string) time.Duration {
 	return minWatchLifetime + rand.N(minWatchLifetime)
 }
 
-// takesJSON reports whether a client takes plain JSON, and nothing else that a server would rather send it but protobuf. In the events of a
-// Table, only the first has columns.
+// takesJSON reports whether a client accepts plain JSON. Tables cannot be shared: only the first event of a watch has the columns.
 func takesJSON(accept []string) bool {
 	if len(accept) == 0 {
 		return true
@@ -169,9 +187,9 @@ func takesJSON(accept []string) bool {
 	return takes
 }
 
-// sharedWatchKey is equal for watches that may share one: of the same state of an APIRoute, of one backend, with the same path and selection.
-// The extension server sees no header of any of them.
-func sharedWatchKey(q *sharedwatch.Request, route *routetable.Route, c routing.Choice) string {
+// sharedWatchKey is equal for watches that may be shared. It contains the APIRoute and its generation, the backend, the path and the selection.
+// It does not contain the header, which is not forwarded.
+func sharedWatchKey(q *sharedwatch.Request, route *routetable.Route, c *routing.Choice) string {
 	h := sha256.New()
 	add(h, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, q.Path, q.Query)
 	_ = binary.Write(h, binary.BigEndian, route.Routing.Generation)

@@ -1,0 +1,90 @@
+package dispatch
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/dispatch/dispatchtest"
+	"portico.dev/internal/routetable"
+)
+
+// remoteRoute is a route to a backend.
+func remoteRoute(t *testing.T, h http.Handler, o routetable.Options) *routetable.Route {
+	t.Helper()
+	return &routetable.Route{
+		GroupVersion: exampleV1, Name: "v1.example.com", Options: o, Backend: dispatchtest.Backend(t, newSet(t), "backend", h),
+		Condition: dispatchtest.Condition(apiregistrationv1.ConditionTrue, "Passed", ""),
+	}
+}
+
+// ignoring are the resources whose servers ignore the wish for initial events.
+type ignoring []string
+
+func (i ignoring) Rejects(of schema.GroupVersionResource) bool {
+	return slices.Contains(i, of.Resource+"."+of.Version+"."+of.Group)
+}
+
+func TestWatchesWithInitialEventsAreRejectedByWhatIsKnownOfTheirResource(t *testing.T) {
+	const asks = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+	for name, c := range map[string]struct {
+		option routetable.InitialEvents
+		target string
+		code   int
+	}{
+		"a server that ignores the wish":        {routetable.InitialEventsAuto, widgets + asks, 422},
+		"another resource":                      {routetable.InitialEventsAuto, "/apis/example.com/v1/gadgets" + asks, 200},
+		"a watch without the wish":              {routetable.InitialEventsAuto, widgets + "?watch=true", 200},
+		"an APIService that passes the wish on": {routetable.InitialEventsPass, widgets + asks, 200},
+		"an APIService that rejects it":         {routetable.InitialEventsReject, "/apis/example.com/v1/gadgets" + asks, 422},
+	} {
+		config := configOf(routetable.NewTable([]*routetable.Route{remoteRoute(t, saying(""), routetable.Options{InitialEvents: c.option})}, true))
+		config.InitialEvents = ignoring{"widgets.v1.example.com"}
+		if w, _ := ask(t, New(config).Lookup(exampleV1), http.MethodGet, c.target); w.Code != c.code {
+			t.Errorf("%s: answered %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+func TestARemoteRequestIsRecorded(t *testing.T) {
+	route := remoteRoute(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/gone") {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}), routetable.Options{LongRunningSubresources: []string{"console"}})
+	config := configOf(routetable.NewTable([]*routetable.Route{route}, true))
+	config.Warning = func() string { return "of a while ago" }
+	unknown := 0
+	config.Unknown = func(r *routetable.Route) {
+		if unknown++; r != route {
+			t.Error("another route is not known")
+		}
+	}
+	h := New(config).Lookup(exampleV1)
+	for name, c := range map[string]struct {
+		target      string
+		longRunning bool
+		unknown     int
+	}{
+		"a list":                         {widgets, false, 0},
+		"a console":                      {widgets + "/x/console", true, 0},
+		"a collection that is not there": {"/apis/example.com/v1/namespaces/a/gone", false, 1},
+		"an object that is not there":    {widgets + "/gone", false, 0},
+	} {
+		unknown = 0
+		w, r := ask(t, h, http.MethodGet, c.target)
+		if r.Record.ServedBy != "v1.example.com" || !r.Record.Proxied || r.Record.IsLongRunning != c.longRunning || unknown != c.unknown {
+			t.Errorf("%s: %+v, %d times unknown", name, r.Record, unknown)
+		}
+		if got := w.Header().Get("Warning"); got != `299 - "of a while ago"` {
+			t.Errorf("%s: warned %q", name, got)
+		}
+		if r.Context().Err() != nil {
+			t.Errorf("%s: the request has the context of its time at the backend: %v", name, r.Context().Err())
+		}
+	}
+}
