@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"portico.dev/internal/extension/extserver"
-	"portico.dev/internal/extension/registration"
+	"portico.dev/internal/registration"
 )
 
 // caBundleNote explains a missing field: without it a reader would take the manifests for complete.

@@ -21,7 +21,7 @@ import (
 
 	"portico.dev/internal/clients"
 	"portico.dev/internal/extension/extserver"
-	"portico.dev/internal/extension/registration"
+	"portico.dev/internal/registration"
 	"portico.dev/internal/pki"
 	"portico.dev/pkg/extension"
 )

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/auth/delegated"
-	"portico.dev/internal/extension/registration"
+	"portico.dev/internal/registration"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
 )

@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/extension/httpclient"
 	"portico.dev/internal/extension/projects"
 	"portico.dev/internal/extension/prometheus"
-	"portico.dev/internal/extension/registration"
+	"portico.dev/internal/registration"
 	"portico.dev/internal/run"
 	"portico.dev/pkg/extension"
 )

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/extension/metricsapi"
-	"portico.dev/internal/extension/registration"
+	"portico.dev/internal/registration"
 	"portico.dev/internal/run"
 	"portico.dev/pkg/extension"
 )

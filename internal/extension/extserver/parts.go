@@ -3,7 +3,7 @@ package extserver
 import (
 	"context"
 
-	"portico.dev/internal/extension/registration"
+	"portico.dev/internal/registration"
 	"portico.dev/internal/run"
 	"portico.dev/pkg/extension"
 )

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/extension/registration"
+	"portico.dev/internal/registration"
 	"portico.dev/pkg/extension"
 )
 

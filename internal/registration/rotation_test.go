@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/extension/registration"
+	"portico.dev/internal/registration"
 	"portico.dev/internal/pki"
 )
 
