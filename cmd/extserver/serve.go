@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/extension/extserver"
-	"portico.dev/internal/registration"
 	"portico.dev/internal/logging"
+	"portico.dev/internal/registration"
 	"portico.dev/internal/run"
 	"portico.dev/internal/run/memory"
 )
