@@ -281,9 +281,13 @@ func TestStartingWithoutEtcd(t *testing.T) {
 	if res, body := do(t, alice, r); res.StatusCode != http.StatusCreated || body != `{"kind":"Note"}` || !strings.Contains(res.Header.Get("Warning"), "started without it, from its state of") {
 		t.Errorf("a create: %d %s, %v", res.StatusCode, body, res.Header)
 	}
-	if again := e.discovery(ctx, admin); again != discovered {
-		t.Errorf("discovery is\n%s\nand was\n%s", again, discovered)
-	}
+	// A start waits for no backend: what they serve is that of before until they have been polled.
+	eventually(t, "that discovery is as before", func() error {
+		if again := e.discovery(ctx, admin); again != discovered {
+			return fmt.Errorf("it is\n%s\nand was\n%s", again, discovered)
+		}
+		return nil
+	})
 	now("OpenAPI", admin, "/openapi/v3", http.StatusOK, "apis/shop.example.com/v1")
 	now("readiness", admin, "/readyz?verbose", http.StatusOK, "[+]state-snapshot ok: serving the state of")
 	now("readiness of etcd", admin, "/readyz/etcd", http.StatusInternalServerError, "[-]etcd failed")
