@@ -2,8 +2,6 @@ package aggregator
 
 import (
 	"context"
-	"crypto/rand"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +18,6 @@ import (
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/discovery"
-	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/lifecycle/namespaces"
 	"portico.dev/internal/openapi"
@@ -29,19 +26,16 @@ import (
 
 // Packages of one layer do not import each other. The types of one are converted into those of another here.
 
-// watchListRoutes is the remote routes that are probed for watches with initial events.
-func (h *parts) watchListRoutes() []watchlist.Route {
-	snapshot := h.discovery.Current()
-	return watchlist.RoutesOf(h.apiservices.Table(), remote.View{}, func(gv schema.GroupVersion) []apidiscoveryv2.APIResourceDiscovery {
-		if snapshot == nil {
-			return nil
-		}
-		known, ok := snapshot.Lookup(gv)
-		if !ok || known.Local {
-			return nil
-		}
-		return known.Resources
-	})
+// remoteResources returns the known resources of a group-version of a backend.
+func remoteResources(snapshot *discovery.Snapshot, gv schema.GroupVersion) []apidiscoveryv2.APIResourceDiscovery {
+	if snapshot == nil {
+		return nil
+	}
+	known, ok := snapshot.Lookup(gv)
+	if !ok || known.Local {
+		return nil
+	}
+	return known.Resources
 }
 
 // debugState is /debug/aggregation.
@@ -53,7 +47,7 @@ type debugState struct {
 }
 
 func (h *parts) debugState() debugState {
-	return debugState{DebugState: h.apiservices.DebugState(), InitialEvents: h.watchLists.States()}
+	return debugState{DebugState: h.APIServices.DebugState(), InitialEvents: h.WatchLists.States()}
 }
 
 func (h *parts) localDiscovery() discovery.Local {
@@ -78,14 +72,6 @@ func (h *parts) shown(all []apidiscoveryv2.APIGroupDiscovery) []apidiscoveryv2.A
 	return kept
 }
 
-// staleWarning returns the warning of discovery about the group-version at a path, for its OpenAPI document.
-func (h *parts) staleWarning(path string) *remote.Warning {
-	if s := h.discovery.Current(); s != nil {
-		return s.Warning(path)
-	}
-	return nil
-}
-
 // settleTimeout bounds settleDiscovery. Merging takes milliseconds.
 const settleTimeout = time.Second
 
@@ -97,8 +83,8 @@ func (h *parts) settleDiscovery(ctx context.Context, gv schema.GroupVersion) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	for {
-		changed := h.discovery.Changed()
-		snapshot := h.discovery.Current()
+		changed := h.Discovery.Changed()
+		snapshot := h.Discovery.Current()
 		if snapshot == nil || h.settled(snapshot, gv) {
 			return
 		}
@@ -115,7 +101,7 @@ func (h *parts) settled(snapshot *discovery.Snapshot, gv schema.GroupVersion) bo
 	merged, has := snapshot.Lookup(gv)
 	united := false
 	if has && !merged.Local {
-		if route, ok := h.apiservices.Table().Lookup(gv); !ok || route.Routing == nil || route.Routing.CustomResources() < 0 {
+		if route, ok := h.APIServices.Table().Lookup(gv); !ok || route.Routing == nil || route.Routing.CustomResources() < 0 {
 			return true // of a backend
 		}
 		united = true
@@ -181,15 +167,6 @@ func (l documentStorage) Delete(ctx context.Context, name string) error {
 // Follow calls saved with what any replica stores, so that all replicas soon serve the same documents.
 func (l documentStorage) Follow(ctx context.Context, saved func(name string, value []byte)) {
 	l.store.Follow(ctx, l.prefix, func(key string, value []byte) { saved(strings.TrimPrefix(key, l.prefix), value) })
-}
-
-// replicaName returns the host name with a random suffix, which differs after a restart.
-func replicaName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "replica"
-	}
-	return host + "-" + strings.ToLower(rand.Text()[:6])
 }
 
 func (h *parts) ownAddresses() []string {

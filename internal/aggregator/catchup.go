@@ -50,8 +50,8 @@ func (h *parts) catchUp(ctx context.Context, gv schema.GroupVersion, resource st
 func (h *parts) awaitRoute(ctx context.Context, o *apiregistrationv1.APIService) bool {
 	available := helper.IsAPIServiceConditionTrue(o, apiregistrationv1.Available)
 	gv := schema.GroupVersion{Group: o.Spec.Group, Version: o.Spec.Version}
-	return awaitChange(ctx, h.apiservices.Changed, func() bool {
-		route, ok := h.apiservices.Table().Lookup(gv)
+	return awaitChange(ctx, h.APIServices.Changed, func() bool {
+		route, ok := h.APIServices.Table().Lookup(gv)
 		return ok && (route.Reachable() || !available)
 	})
 }

@@ -166,7 +166,7 @@ func (c *Config) findMember() (*store.Cluster, *store.Membership, error) {
 	if known != nil {
 		member.Name = known.Name
 	} else {
-		member.Name = replicaName()
+		member.Name = run.InstanceName()
 	}
 	return member, known, cluster.CheckName(member.Name)
 }

@@ -86,7 +86,7 @@ func (h *parts) wireControllers() error {
 		Finalization: namespaces.Config{
 			Delay:    h.cfg.Embedded.NamespaceDeletionDelay,
 			Metadata: allGroups, MetadataAt: at, Hidden: stored, Served: h.served, Defined: h.core.DefinedResources,
-			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed, h.core.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.debts,
+			Changed: []func() <-chan struct{}{h.APIServices.Changed, h.Discovery.Changed, h.core.Changed}, Probe: h.APIServices.ProbeSoon, Debts: h.debts,
 		},
 		Quotas: quotas, RootCA: h.publishedRootCA,
 		Trust: trust.Config{
@@ -128,7 +128,7 @@ func (h *parts) warnOfRootCA() {
 // newDebtCleaner builds the cleaner of debts.
 func (h *parts) newDebtCleaner() *debts.Cleaner {
 	return debts.NewCleaner(debts.Config{
-		Store: h.debts, State: h.apiServiceState, Transport: h.backendTransport, KnownResources: h.knownResources, Changed: h.apiservices.Changed,
+		Store: h.debts, State: h.apiServiceState, Transport: h.backendTransport, KnownResources: h.knownResources, Changed: h.APIServices.Changed,
 		Leads: func() bool {
 			_, leads := h.replicas.Received()
 			return leads
@@ -138,7 +138,7 @@ func (h *parts) newDebtCleaner() *debts.Cleaner {
 }
 
 func (h *parts) routeTo(apiService string) (*routetable.Route, bool) {
-	r, ok := h.apiservices.Table().Named(apiService)
+	r, ok := h.APIServices.Table().Named(apiService)
 	return r, ok && !r.Local
 }
 
@@ -164,13 +164,13 @@ func (h *parts) backendTransport(apiService string) (http.RoundTripper, error) {
 		Backend: route.Backend, APIService: route.Name,
 		ConvertTable: route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}
-	carry := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.proxy.Serve(w, filters.RequestOf(r), target) })
+	carry := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.Proxy.Serve(w, filters.RequestOf(r), target) })
 	return jsonDeletions(coreapi.InProcess(server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), carry))), nil
 }
 
 // knownResources returns the last-known namespaced resources of a group-version that can be listed and deleted.
 func (h *parts) knownResources(gv schema.GroupVersion) []string {
-	snapshot := h.discovery.Current()
+	snapshot := h.Discovery.Current()
 	if snapshot == nil {
 		return nil
 	}
@@ -189,8 +189,8 @@ func (h *parts) newCollector(allGroups, stored metadata.Interface) *garbage.Coll
 	return garbage.New(garbage.Config{
 		Client: allGroups, Hidden: stored,
 		Discovery: (&collectorView{
-			snapshot: func() *discovery.Snapshot { return h.discovery.Current() },
-			table:    func() *routetable.Table { return h.apiservices.Table() },
+			snapshot: func() *discovery.Snapshot { return h.Discovery.Current() },
+			table:    func() *routetable.Table { return h.APIServices.Table() },
 			local: func() (coreapi.Discovery, <-chan struct{}) {
 				changed := h.core.Changed() // before reading
 				return h.core.Discovery(), changed
@@ -281,11 +281,11 @@ func hasVerbs(verbs []string, wanted ...string) bool {
 
 // served converts discovery for namespace finalization.
 func (h *parts) served() []namespaces.GroupVersion {
-	snapshot := h.discovery.Current()
+	snapshot := h.Discovery.Current()
 	if snapshot == nil || !snapshot.Synced() {
 		return nil
 	}
-	table := h.apiservices.Table()
+	table := h.APIServices.Table()
 	var out []namespaces.GroupVersion
 	discovered := sets.New[schema.GroupVersion]()
 	for _, gv := range snapshot.GroupVersions() {

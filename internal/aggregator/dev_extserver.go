@@ -21,8 +21,8 @@ import (
 
 	"portico.dev/internal/clients"
 	"portico.dev/internal/extension/extserver"
-	"portico.dev/internal/registration"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/registration"
 	"portico.dev/pkg/extension"
 )
 

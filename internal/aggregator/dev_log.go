@@ -55,9 +55,9 @@ func (a *Aggregator) awaitAvailable(ctx context.Context, namespace, name string,
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	for {
-		changed := parts.apiservices.Changed()
+		changed := parts.APIServices.Changed()
 		referring, available := 0, 0
-		for _, r := range parts.apiservices.Table().Routes() {
+		for _, r := range parts.APIServices.Table().Routes() {
 			if r.Service == nil || r.Service.Namespace != namespace || r.Service.Name != name {
 				continue
 			}

@@ -12,24 +12,14 @@ import (
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"portico.dev/internal/audit"
 	"portico.dev/internal/cluster"
-	"portico.dev/internal/coreapi"
-	"portico.dev/internal/dispatch"
 	"portico.dev/internal/fairness"
-	"portico.dev/internal/merge"
-	"portico.dev/internal/mirror"
 	"portico.dev/internal/peers"
 	"portico.dev/internal/pki"
-	"portico.dev/internal/proxy"
-	"portico.dev/internal/routetable"
 	"portico.dev/internal/server"
-	"portico.dev/internal/sharedreads"
-	"portico.dev/internal/sharedwatch"
 	"portico.dev/internal/version"
 )
 
@@ -37,41 +27,25 @@ import (
 func (h *parts) wireFront() error {
 	c := h.cfg
 	h.wireProfiling()
-	bodies := server.NewBodyMemory(h.memory, h.metrics.Overload)
-	h.proxy = proxy.New(proxy.Config{
-		Logger: h.log.Named("proxy"), Requests: h.metrics.Requests, Lists: bodies.ForLists(),
-		IdentityHeaders:        slices.Concat(c.RequestHeaderUsernameHeaders, c.RequestHeaderUIDHeaders, c.RequestHeaderGroupHeaders),
-		IdentityHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
-	})
 	h.debtCleaner = h.newDebtCleaner()
-	h.drainer = server.NewDrainer()
-	h.etcdLoss = h.newEtcdLoss()
 	h.health = server.NewHealth(h.log.Named("health"), h.checks()...)
 	if err := h.wireBackup(); err != nil {
 		return err
 	}
-	h.mirror = mirror.New(mirror.Config{Metrics: h.metrics.Mirror, Logger: h.log.Named("mirror")})
-	h.sharedWatches = sharedwatch.New(sharedwatch.Config{
-		MaxBytes: h.memory.Share(sharedwatch.MaxBytes, 12), Metrics: h.metrics.SharedWatches, Logger: h.log.Named("sharedwatch"),
-	})
-	h.wireGroups(bodies)
-	h.router = &server.Router{
-		Groups: h.groups, Discovery: h.discovery, OpenAPI: h.openapi,
-		Static: server.NewStatic(server.StaticConfig{
-			Health: h.health, Version: version.Get(),
-			Gatherer:    prometheus.Gatherers{h.registry, legacyregistry.DefaultGatherer},
-			Aggregation: func() any { return h.debugState() },
-			Debts:       h.debtCleaner,
-			Backup:      h.backups,
-			Cluster:     h.clusterHandler(),
-			JWKS:        h.tokens.JWKS,
-			OpenIDConfiguration: func() []byte {
-				return h.tokens.OpenIDConfiguration(h.url + "/openid/v1/jwks")
-			},
-			Profiling: c.Profiling,
-			Handlers:  c.Embedded.Handlers,
-		}),
-	}
+	h.router = h.Router(server.NewStatic(server.StaticConfig{
+		Health: h.health, Version: version.Get(),
+		Gatherer:    prometheus.Gatherers{h.registry, legacyregistry.DefaultGatherer},
+		Aggregation: func() any { return h.debugState() },
+		Debts:       h.debtCleaner,
+		Backup:      h.backups,
+		Cluster:     h.clusterHandler(),
+		JWKS:        h.tokens.JWKS,
+		OpenIDConfiguration: func() []byte {
+			return h.tokens.OpenIDConfiguration(h.url + "/openid/v1/jwks")
+		},
+		Profiling: c.Profiling,
+		Handlers:  c.Embedded.Handlers,
+	}))
 	if err := h.wireControllers(); err != nil {
 		return err
 	}
@@ -87,16 +61,14 @@ func (h *parts) wireFront() error {
 			Service: "aggregator", Version: version.Portico, Dial: h.egress.ControlPlane().Dialer(), Logger: h.log.Named("tracing"),
 		})
 	}
-	config := server.ChainConfig{
+	config := h.Chain(server.ChainConfig{
 		Authenticator: inProcessAuthenticator{h.authn}, Authorizer: h.authz, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
 		Fairness: h.fairness, MaxInFlight: c.MaxRequestsInFlight, MaxMutatingInFlight: c.MaxMutatingRequestsInFlight,
 		CORSAllowedOrigins: c.CORSAllowedOrigins, DeniedUserAgents: c.DeniedUserAgents, AccessLog: h.accessLog(), Audit: h.auditor(), Tracer: h.tracer(),
 		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate,
 		GoawayChance:       c.GoawayChance, StrictTransportSecurity: c.StrictTransportSecurity,
-		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory,
-		Metrics: h.metrics.Requests, Logger: h.log.Named("server"), Drainer: h.drainer,
 		LargeHeaders: server.NewHeaderMemory(h.memory, h.mayHaveLargeHeaders),
-	}
+	})
 	chain, err := server.NewChain(config, h.router)
 	if err != nil {
 		return err
@@ -118,37 +90,11 @@ func (h *parts) wireFront() error {
 	if err := pki.Restrict(offered, c.TLSMinVersion, c.TLSCipherSuites); err != nil {
 		return err
 	}
-	h.server = server.New(server.Config{
-		Listener: h.listener, Hold: c.Embedded.HoldConnections, TLS: h.nameClientCAs(offered), Engine: c.HTTPEngine, Handler: chain, Health: h.health, Drainer: h.drainer,
-		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory, LargeHeaders: config.LargeHeaders,
-		Proxy: h.proxy, Logger: h.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
+	h.server = h.Server(server.Config{
+		Listener: h.listener, Hold: c.Embedded.HoldConnections, TLS: h.nameClientCAs(offered), Engine: c.HTTPEngine, Handler: chain, Health: h.health,
+		LargeHeaders: config.LargeHeaders, ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
 	})
 	return nil
-}
-
-// wireGroups builds what serves the group-versions.
-func (h *parts) wireGroups(bodies *server.BodyMemory) {
-	builtIn := sets.New(h.core.BuiltIn()...)
-	c := dispatch.Config{
-		Routes: h.apiservices.Table, Proxy: h.proxy, Discovery: h.discovery,
-		Local: h.onlyWithEtcd(server.ForLocal(bodies, h.core.Handler())), LocalGroupVersions: h.localGroupVersions, Settle: h.settleDiscovery,
-		Warning:       h.stateWarning,
-		Unknown:       func(route *routetable.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
-		InitialEvents: h.watchLists,
-		SharedReads:   sharedreads.New(sharedreads.Config{MaxBytes: h.memory.Share(sharedreads.MaxBytes, 16), Metrics: h.metrics.SharedReads}),
-		SharedWatches: h.sharedWatches, Mirror: h.mirror, RollBack: h.apiservices.RollBack, Authorizer: h.authz,
-		Stored: &dispatch.Stored{
-			Merger: merge.New(h.memory.Share(merge.MaxBytes, 6)), InProcess: coreapi.InProcess,
-			CustomResource: func(r schema.GroupVersionResource) bool { return !builtIn.Has(r.GroupVersion()) && h.core.Serves(r) },
-		},
-	}
-	if h.sharesEtcd() {
-		c.Serves, c.CatchUp, h.catchUps = h.core.Serves, h.catchUp, make(catchUps, maxCatchUps)
-	}
-	if h.peers != nil && h.listener != nil {
-		c.Replicas, c.ReachedBy, c.WithEtcd, c.PeerMetrics = h.peers, h.apiservices.ReachedBy, h.etcdLoss.replicasWithEtcd, h.metrics.Peers
-	}
-	h.groups = dispatch.New(c)
 }
 
 // nameClientCAs names the authorities of clients and front proxies in the handshake, as kube-apiserver does.
@@ -251,10 +197,10 @@ func (h *parts) wireProfiling() {
 // server, but for those of --readyz-apiservices.
 func (h *parts) checks() []server.Check {
 	return slices.Concat(h.storageChecks(), []server.Check{
-		{Name: "local-groups", Ask: isClosed(h.core.Ready())},
-		{Name: "rbac", Ask: isClosed(h.rbac.Ready())},
-		{Name: "apiservice-routes", Ask: isClosed(h.apiservices.Ready())},
-		{Name: "discovery", Ask: isClosed(h.discovery.Ready())},
+		server.Closed("local-groups", h.core.Ready()),
+		server.Closed("rbac", h.rbac.Ready()),
+		server.Closed("apiservice-routes", h.APIServices.Ready()),
+		server.Closed("discovery", h.Discovery.Ready()),
 		{Name: "client-ca-file", Ask: func(context.Context) error { return h.clientCA.Stale() }},
 		{Name: "authentication", Ask: func(context.Context) error { return errors.Join(h.authn.Stale(), h.issuers.Stale()) }},
 		{Name: "authorization", Ask: func(context.Context) error { return h.authz.Stale() }},
@@ -262,33 +208,20 @@ func (h *parts) checks() []server.Check {
 		{Name: "tls-cert-file", Ask: func(context.Context) error { return h.servingCert.Stale() }},
 		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.proxyClientCert.Stale() }},
 		{Name: "shared-keys", Ask: h.sharedKeys.Check},
-		{Name: "startup", Ask: func(ctx context.Context) error {
+		{Name: "startup", Ask: func(context.Context) error {
 			if h.server == nil { // who embeds it has seen that it is ready
 				return nil
 			}
-			return isClosed(h.server.Ready())(ctx)
+			return server.NotClosed(h.server.Ready())
 		}},
 	}, h.backendChecks())
-}
-
-var errNotReady = errors.New("not there yet")
-
-func isClosed(ready <-chan struct{}) func(context.Context) error {
-	return func(context.Context) error {
-		select {
-		case <-ready:
-			return nil
-		default:
-			return errNotReady
-		}
-	}
 }
 
 // notReady returns why API requests cannot be served yet. The listener serves them last, so it checks only what may still be missing
 // then.
 func (h *parts) notReady() error {
 	for _, ready := range []<-chan struct{}{h.core.Ready(), h.rbac.Ready()} {
-		if err := isClosed(ready)(context.Background()); err != nil {
+		if err := server.NotClosed(ready); err != nil {
 			return err
 		}
 	}

@@ -59,7 +59,7 @@ func (h *parts) wireKubelets() {
 		types[i] = corev1.NodeAddressType(name)
 	}
 	h.kubelets = kubelet.New(kubelet.Config{
-		Proxy: func() *proxy.Proxy { return h.proxy }, PreferredAddressTypes: types, Certificate: h.kubeletClientCert, Authority: h.kubeletCA,
+		Proxy: func() *proxy.Proxy { return h.Proxy }, PreferredAddressTypes: types, Certificate: h.kubeletClientCert, Authority: h.kubeletCA,
 		Timeout: c.Timeout, Tunnel: h.egress.Cluster(), OwnAddresses: h.ownAddresses, Engine: h.cfg.BackendEngine, Logger: h.log.Named("kubelet"),
 	})
 }

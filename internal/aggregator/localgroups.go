@@ -36,10 +36,10 @@ func (c *Config) addAdmissionFlags(fs *pflag.FlagSet) {
 // knownKinds maps all kinds in the merged discovery documents, including last-known ones of dead backends. Nil before the
 // first document.
 func (h *parts) knownKinds() meta.RESTMapper {
-	if h.discovery == nil {
+	if h.Discovery == nil {
 		return nil
 	}
-	snapshot := h.discovery.Current()
+	snapshot := h.Discovery.Current()
 	if snapshot == nil {
 		return nil
 	}

@@ -46,18 +46,15 @@ func (h *parts) members() *run.Group {
 	if h.fairness != nil {
 		add("fairness", h.fairness.Ready(), h.fairness.Run)
 	}
-	add("transport", nil, h.closeTransport)
+	add("transport", nil, h.CloseTransport)
 	add("debts", h.debts.Ready(), h.debts.Run) // before any backend becomes available
-	add("apiservices", h.apiservices.Ready(), h.apiservices.Run)
+	var handOver []run.Member
 	if h.peers != nil {
-		add("peers", nil, h.peers.Run)
+		handOver = []run.Member{{Name: "peers", Run: h.peers.Run}}
 	}
-	add("mirror", nil, h.mirror.Run)
-	add("shared watches", nil, h.sharedWatches.Run)
-	add("moved watches", nil, func(ctx context.Context) error { return h.groups.Run(ctx, h.apiservices.Changed) })
-	add("discovery", h.discovery.Ready(), h.discovery.Run)
-	add("watch list probes", nil, h.watchLists.Run)
-	add("openapi", h.openapi.Ready(), h.openapi.Run)
+	for _, m := range h.Members(handOver...) {
+		g.Add(m)
+	}
 	addWithEtcd("debt cleanup", nil, h.debtCleaner.Run)
 	addWithEtcd("controllers", h.controllers.Ready(), h.controllers.Run)
 	if h.collector != nil {
@@ -102,7 +99,7 @@ func (h *parts) drain(ctx context.Context) error {
 	if err := h.drainer.Drain(grace); err != nil {
 		h.log.Warn("requests were cut off at the end of the shutdown grace", zap.Duration("grace", h.cfg.ShutdownGrace))
 	}
-	h.proxy.Drain(grace)
+	h.Proxy.Drain(grace)
 	return nil
 }
 
@@ -145,10 +142,4 @@ func (h *parts) runInformers() (<-chan struct{}, func(context.Context) error) {
 		h.services.Shutdown()
 		return nil
 	}
-}
-
-func (h *parts) closeTransport(ctx context.Context) error {
-	<-ctx.Done()
-	h.transport.Close()
-	return nil
 }

@@ -100,4 +100,4 @@ func (h *parts) peerAddress() string {
 // hops reports whether requests can be handed to a replica.
 func (h *parts) hops(replica string) bool { return h.peers != nil && h.peers.Reachable(replica) }
 
-func (h *parts) hopsChanged() { h.apiservices.HopsChanged() }
+func (h *parts) hopsChanged() { h.APIServices.HopsChanged() }

@@ -52,7 +52,7 @@ func (h *parts) backendChecks() []server.Check {
 	checks := make([]server.Check, len(names))
 	for i, name := range names {
 		checks[i] = server.Check{Name: "apiservice-" + name, Backend: true, InReadyz: h.cfg.Readiness.InReadyz, Ask: func(context.Context) error {
-			err := h.apiservices.CheckReadiness(readiness, name)
+			err := h.APIServices.CheckReadiness(readiness, name)
 			if tolerated, ok := errors.AsType[*apiservice.ToleratedError](err); ok {
 				return server.Tolerated(tolerated)
 			}

@@ -15,6 +15,7 @@ import (
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/lifecycle/quotas"
+	"portico.dev/internal/run"
 )
 
 // ServicesConfig configures addresses and ports of Services, and the Service kubernetes.
@@ -136,7 +137,7 @@ const addressSeparator = "@"
 
 // replicaAddress returns this replica's name with the address by which workloads reach it.
 func (h *parts) replicaAddress() string {
-	name := replicaName()
+	name := run.InstanceName()
 	if a := h.cfg.advertised(); a.IsValid() && h.listener != nil {
 		name += addressSeparator + netip.AddrPortFrom(a, h.port()).String()
 	}

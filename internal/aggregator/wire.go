@@ -3,14 +3,18 @@ package aggregator
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
+	"portico.dev/internal/aggregation"
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authn"
@@ -26,8 +30,6 @@ import (
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/encryption"
 	"portico.dev/internal/discovery"
-	"portico.dev/internal/discovery/remote"
-	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/dispatch"
 	"portico.dev/internal/egress"
 	"portico.dev/internal/fairness"
@@ -35,14 +37,14 @@ import (
 	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/lifecycle/debts"
 	"portico.dev/internal/lifecycle/garbage"
+	"portico.dev/internal/merge"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/mirror"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/peers"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routetable"
 	"portico.dev/internal/server"
-	"portico.dev/internal/sharedwatch"
 	"portico.dev/internal/store"
 	"portico.dev/internal/store/backup"
 	"portico.dev/internal/transport"
@@ -94,30 +96,21 @@ type parts struct {
 	services         aggregatorinformers.SharedInformerFactory
 	apiRoutes        apiservice.APIRoutes
 
-	// backendEvents passes events about backends from transport, router and apiservices to apiservices, discovery and openapi.
-	backendEvents transport.Events
-	egress        *egress.Selector // nil: there are no tunnels
-	transport     *transport.Set
-	peers         *peers.Peers // nil: replicas hand on nothing
-	debts         *debts.Store
-	apiservices   *apiservice.Controller
-	discovery     *discovery.Merger
-	watchLists    *watchlist.Prober
-	openapi       *openapi.Publisher
-	controllers   *lifecycle.Controllers
-	collector     *garbage.Collector // nil: --controllers turns it off
-	debtCleaner   *debts.Cleaner
+	egress  *egress.Selector // nil: there are no tunnels
+	peers   *peers.Peers     // nil: replicas hand on nothing
+	debts   *debts.Store
+	drainer *server.Drainer
+	// bodies bounds the memory of request bodies and of lists that are read as a whole.
+	bodies *server.BodyMemory
+	*aggregation.Aggregation
+	controllers *lifecycle.Controllers
+	collector   *garbage.Collector // nil: --controllers turns it off
+	debtCleaner *debts.Cleaner
 
 	catchUps catchUps // nil: no other replica can be ahead
 
-	proxy  *proxy.Proxy
-	mirror *mirror.Mirror
-	groups *dispatch.Handlers
 	router *server.Router
-	// sharedWatches feed several clients each.
-	sharedWatches *sharedwatch.Watches
-	health        *server.Health
-	drainer       *server.Drainer
+	health *server.Health
 	// etcdIsBack is closed when this replica has started from a state snapshot and then found etcd.
 	etcdIsBack chan struct{}
 	// etcdLoss decides what to do while an external etcd does not answer.
@@ -136,7 +129,7 @@ func wire(c Config, p *prepared, log *zap.Logger) (*parts, error) {
 	h.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	h.metrics = metrics.New(h.registry)
 	h.metrics.Engines.Use(string(c.HTTPEngine), string(c.BackendEngine))
-	for _, step := range []func() error{h.wireEgress, h.wireOverload, h.wireState, h.wireClients, h.wireRoutes, h.wireFront} {
+	for _, step := range []func() error{h.wireEgress, h.wireOverload, h.wireState, h.wireClients, h.wireAggregation, h.wireFront} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -182,46 +175,63 @@ func (h *parts) wireState() (err error) {
 	return err
 }
 
-// wireRoutes builds the routing table and the documents about it.
-func (h *parts) wireRoutes() (err error) {
-	c := h.cfg
-	h.transport = transport.New(transport.Options{
-		Certificate: h.proxyClientCert, OwnAddresses: h.ownAddresses, OnFailure: h.backendEvents.Failed,
-		OnSuccess: h.backendEvents.Answered, Tunnel: h.egress.Cluster(),
-		MaxReplayTotal: h.memory.Share(transport.MaxReplayTotal, 16),
-		Engine:         c.BackendEngine, Zone: c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
-	})
+// wireAggregation builds the routing table, the documents about it, and what serves the group-versions.
+func (h *parts) wireAggregation() (err error) {
 	if err := h.wirePeers(); err != nil {
 		return err
 	}
+	c := h.cfg
 	h.debts = debts.NewStore(h.store, h.log)
-	h.apiservices = apiservice.New(apiservice.Config{
-		Client: h.aggregator.ApiregistrationV1().APIServices(), APIServices: h.services.Apiregistration().V1().APIServices(),
-		Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(), Endpoints: h.informers.Endpoints(),
-		Transport: h.transport, Local: h.visible(), CRDs: h.core.CRDs(), APIRoutes: &h.apiRoutes, EndpointRouting: c.EnableAggregatorRouting,
-		WithoutEtcd: func() bool { _, without := h.withoutEtcd(); return without },
-		Peers:       h.replicas.Section(store.VerdictSection), Hops: h.hops, Replica: h.replicas.Name(), Events: h.clients.CoreV1().Events(metav1.NamespaceDefault),
-		DocumentProblem: func(apiService string) string { return h.openapi.Problem(apiService) },
-		Debts:           h.debts,
-		BackendEvents:   &h.backendEvents,
-		Metrics:         h.metrics.Availability, Logger: h.log.Named("apiservice"),
-	})
-	routes := remote.View{}.Tables(h.apiservices.Table)
-	h.discovery, err = discovery.New(discovery.Config{
-		Local: h.localDiscovery, LocalChanged: h.core.Changed, Routes: routes, Changed: h.apiservices.Changed,
-		Storage: documentStorage{h.store, "discovery/"}, BackendEvents: &h.backendEvents, Address: h.address(),
-		Metrics: h.metrics.Discovery, Logger: h.log.Named("discovery"),
-	})
-	if err != nil {
-		return err
-	}
-	h.watchLists = watchlist.NewProber(watchlist.Config{
-		Routes: h.watchListRoutes, RoutesChanged: h.apiservices.Changed, DocumentsChanged: h.discovery.Changed,
-		BackendEvents: &h.backendEvents, Metrics: h.metrics.Discovery, Logger: h.log.Named("watchlist"),
-	})
-	h.openapi, err = openapi.New(openapi.Config{
-		Local: h.localDocuments, LocalV2: h.localSwagger, LocalChanged: h.core.Changed, Routes: routes, Changed: h.apiservices.Changed,
-		Warning: h.staleWarning, Storage: documentStorage{h.store, "openapi/"}, BackendEvents: &h.backendEvents, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
+	h.bodies = server.NewBodyMemory(h.memory, h.metrics.Overload)
+	h.drainer = server.NewDrainer()
+	h.etcdLoss = h.newEtcdLoss()
+	h.Aggregation, err = aggregation.New(aggregation.Config{
+		Logger: h.log, Metrics: h.metrics, Memory: h.memory, Overload: h.overload, Drainer: h.drainer,
+		Transport: transport.Options{
+			Certificate: h.proxyClientCert, OwnAddresses: h.ownAddresses, Tunnel: h.egress.Cluster(), Engine: c.BackendEngine, Zone: c.Zone,
+		},
+		APIServices: apiservice.Config{
+			Client: h.aggregator.ApiregistrationV1().APIServices(), APIServices: h.services.Apiregistration().V1().APIServices(),
+			Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(), Endpoints: h.informers.Endpoints(),
+			Local: h.visible(), CRDs: h.core.CRDs(), APIRoutes: &h.apiRoutes, EndpointRouting: c.EnableAggregatorRouting,
+			WithoutEtcd: func() bool { _, without := h.withoutEtcd(); return without },
+			Peers:       h.replicas.Section(store.VerdictSection), Hops: h.hops, Replica: h.replicas.Name(), Events: h.clients.CoreV1().Events(metav1.NamespaceDefault),
+			Debts: h.debts,
+		},
+		Discovery: discovery.Config{
+			Local: h.localDiscovery, LocalChanged: h.core.Changed, Storage: documentStorage{h.store, "discovery/"}, Address: h.address(),
+		},
+		OpenAPI: openapi.Config{
+			Local: h.localDocuments, LocalV2: h.localSwagger, LocalChanged: h.core.Changed, Storage: documentStorage{h.store, "openapi/"},
+		},
+		WarnOfStaleDocuments: true, Resources: remoteResources,
+		Proxy: proxy.Config{
+			Lists:                  h.bodies.ForLists(),
+			IdentityHeaders:        slices.Concat(c.RequestHeaderUsernameHeaders, c.RequestHeaderUIDHeaders, c.RequestHeaderGroupHeaders),
+			IdentityHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
+		},
+		Handlers: h.handlers(),
 	})
 	return err
+}
+
+// handlers is what only a front door has to serve group-versions.
+func (h *parts) handlers() dispatch.Config {
+	builtIn := sets.New(h.core.BuiltIn()...)
+	c := dispatch.Config{
+		Local: h.onlyWithEtcd(server.ForLocal(h.bodies, h.core.Handler())), LocalGroupVersions: h.localGroupVersions, Settle: h.settleDiscovery,
+		Warning: h.stateWarning, Authorizer: h.authz,
+		Stored: &dispatch.Stored{
+			Merger: merge.New(h.memory.Share(merge.MaxBytes, 6)), InProcess: coreapi.InProcess,
+			CustomResource: func(r schema.GroupVersionResource) bool { return !builtIn.Has(r.GroupVersion()) && h.core.Serves(r) },
+		},
+	}
+	if h.sharesEtcd() {
+		c.Serves, c.CatchUp, h.catchUps = h.core.Serves, h.catchUp, make(catchUps, maxCatchUps)
+	}
+	if h.peers != nil && h.listener != nil {
+		reachedBy := func(route *routetable.Route) []string { return h.APIServices.ReachedBy(route) }
+		c.Replicas, c.ReachedBy, c.WithEtcd, c.PeerMetrics = h.peers, reachedBy, h.etcdLoss.replicasWithEtcd, h.metrics.Peers
+	}
+	return c
 }

@@ -375,7 +375,7 @@ func TestRestartAndDeathOfTheGateway(t *testing.T) {
 	})
 	first.stop()
 	second := c.start()
-	if known, ok := lookup(second.discovery.Current(), backend.GroupVersion); !ok || known.Resources[0].Resource != "widgets" {
+	if known, ok := lookup(second.Discovery.Current(), backend.GroupVersion); !ok || known.Resources[0].Resource != "widgets" {
 		t.Errorf("after a restart the gateway knows %+v", known)
 	}
 	widgets := c.objects(backend.GroupVersion, "widgets").Namespace("default")

@@ -36,14 +36,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 	if g.egress != nil {
 		add("tunnels", nil, func(ctx context.Context) error { return g.egress.Run(ctx, g.log.Named("egress")) })
 	}
-	add("transport", nil, g.closeTransport)
-	add("apiservices", g.apiservices.Ready(), g.apiservices.Run)
-	add("mirror", nil, g.mirror.Run)
-	add("shared watches", nil, g.watches.Run)
-	add("moved watches", nil, func(ctx context.Context) error { return g.groups.Run(ctx, g.apiservices.Changed) })
-	add("discovery", g.discovery.Ready(), g.discovery.Run)
-	add("watch list probes", nil, g.watchLists.Run)
-	add("openapi", g.openapi.Ready(), g.openapi.Run)
+	add("transport", nil, g.CloseTransport)
+	for _, m := range g.Members() {
+		group.Add(m)
+	}
 	add("upkeep", nil, g.runUpkeep)
 	if g.overload != nil {
 		add("overload", nil, g.overload.Run)
@@ -95,7 +91,7 @@ func (g *Gateway) runUpkeep(ctx context.Context) error {
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			table, leader := g.apiservices.Changed(), g.election.Changed()
+			table, leader := g.APIServices.Changed(), g.election.Changed()
 			g.upkeep.Wake()
 			select {
 			case <-table:
@@ -105,12 +101,6 @@ func (g *Gateway) runUpkeep(ctx context.Context) error {
 		}
 	}()
 	return g.upkeep.Run(ctx)
-}
-
-func (g *Gateway) closeTransport(ctx context.Context) error {
-	<-ctx.Done()
-	g.transport.Close()
-	return nil
 }
 
 // serveMetrics serves metrics over HTTP until ctx ends.

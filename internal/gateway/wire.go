@@ -2,22 +2,21 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -27,16 +26,15 @@ import (
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	"portico.dev/internal/adoption"
+	"portico.dev/internal/aggregation"
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/delegated"
 	"portico.dev/internal/clients"
 	"portico.dev/internal/discovery"
-	"portico.dev/internal/discovery/watchlist"
-	"portico.dev/internal/dispatch"
+	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/egress"
 	"portico.dev/internal/gateway/lastknown"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/mirror"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/pki"
@@ -44,9 +42,8 @@ import (
 	"portico.dev/internal/routetable"
 	routingclient "portico.dev/internal/routing/client"
 	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/run"
 	"portico.dev/internal/server"
-	"portico.dev/internal/sharedreads"
-	"portico.dev/internal/sharedwatch"
 	"portico.dev/internal/transport"
 	"portico.dev/internal/version"
 )
@@ -62,32 +59,22 @@ type Gateway struct {
 
 	listener, metricsListener net.Listener // the latter nil: no metrics are served
 
-	client       *clients.Client
-	aggregator   *aggregatorclient.Clientset
-	informers    *clients.Informers
-	view         apiServices // adopted APIServices, with their original servers
-	registered   aggregatorinformers.SharedInformerFactory
-	apiRoutes    apiservice.APIRoutes
-	trust        *delegated.Delegated
-	election     *election
-	peers        *peers
-	keys         *keys
-	upkeep       *upkeep
-	backendEvent transport.Events
-	egress       *egress.Selector // nil: there are no tunnels
-	transport    *transport.Set
-	apiservices  *apiservice.Controller
-	discovery    *discovery.Merger
-	watchLists   *watchlist.Prober
-	openapi      *openapi.Publisher
-	proxy        *proxy.Proxy
-	mirror       *mirror.Mirror
-	watches      *sharedwatch.Watches
-	groups       *dispatch.Handlers
-	router       *server.Router
-	health       *server.Health
-	drainer      *server.Drainer
-	server       *server.Server
+	client     *clients.Client
+	aggregator *aggregatorclient.Clientset
+	informers  *clients.Informers
+	view       apiServices // adopted APIServices, with their original servers
+	registered aggregatorinformers.SharedInformerFactory
+	apiRoutes  apiservice.APIRoutes
+	trust      *delegated.Delegated
+	election   *election
+	peers      *peers
+	keys       *keys
+	upkeep     *upkeep
+	egress     *egress.Selector // nil: there are no tunnels
+	*aggregation.Aggregation
+	router *server.Router
+	health *server.Health
+	server *server.Server
 }
 
 // New builds a gateway and binds its ports.
@@ -112,7 +99,7 @@ func New(c Config, log *zap.Logger) (*Gateway, error) {
 	if err := g.listen(); err != nil {
 		return nil, err
 	}
-	for _, step := range []func() error{func() error { return g.wireClients(config) }, g.wireTrust, g.wireRoutes, g.wireFront} {
+	for _, step := range []func() error{func() error { return g.wireClients(config) }, g.wireTrust, g.wireAggregation, g.wireFront} {
 		if err := step(); err != nil {
 			return nil, errors.Join(err, g.close())
 		}
@@ -184,7 +171,7 @@ func (g *Gateway) wireClients(config *rest.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	g.election = newElection(leases, g.cfg.Namespace, g.cfg.Service, replicaName(), g.log.Named("election"))
+	g.election = newElection(leases, g.cfg.Namespace, g.cfg.Service, run.InstanceName(), g.log.Named("election"))
 	g.peers = newPeers(g.election, leases.Leases(g.cfg.Namespace), defaultPeerTimes, g.log.Named("peers"))
 	g.informers = clients.NewInformers(g.client, nil)
 	g.registered = aggregatorinformers.NewSharedInformerFactory(g.aggregator, 0)
@@ -207,15 +194,6 @@ func notAdoptedYet(apiService string) string {
 	return "the gateway has not adopted APIService " + apiService + ": `aggregator adopt " + apiService + "`, or, if no server has this version, write an adopted APIService yourself"
 }
 
-// replicaName differs after a restart. It is part of the name of an object.
-func replicaName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "gateway"
-	}
-	return strings.ToLower(host + "-" + rand.Text()[:6])
-}
-
 // wireTrust builds the gateway's own authorities, and what publishes them.
 func (g *Gateway) wireTrust() (err error) {
 	core, namespace := g.client.CoreV1(), g.cfg.Namespace
@@ -226,56 +204,54 @@ func (g *Gateway) wireTrust() (err error) {
 		gateway: g.cfg.gateway(), apiServices: g.registered.Apiregistration().V1().APIServices().Lister(),
 		client: g.aggregator.ApiregistrationV1().APIServices(),
 		trust:  core.ConfigMaps(adoption.TrustNamespace), own: core.ConfigMaps(namespace), keys: g.keys, leads: g.election.leads,
-		routes: func() *routetable.Table { return g.apiservices.Table() }, metrics: metrics.NewGateway(g.registry),
+		routes: func() *routetable.Table { return g.APIServices.Table() }, metrics: metrics.NewGateway(g.registry),
 		log: g.log.Named("upkeep"), wake: make(chan struct{}, 1),
 	}
 	g.keys.published, g.keys.changed = g.upkeep.Published, g.upkeep.Wake
 	return nil
 }
 
-// wireRoutes builds the routing table and the documents about it, as the front door has them.
-func (g *Gateway) wireRoutes() (err error) {
+// wireAggregation builds the parts that the front door has, too.
+func (g *Gateway) wireAggregation() (err error) {
 	c := g.cfg
 	if c.EgressSelectorConfigFile != "" {
 		if g.egress, err = egress.Load(c.EgressSelectorConfigFile, g.metrics.Egress); err != nil {
 			return fmt.Errorf("--egress-selector-config-file: %w", err)
 		}
 	}
-	g.transport = transport.New(transport.Options{
-		Tunnel:      g.egress.Cluster(),
-		Certificate: g.keys.client, OwnAddresses: func() []string { return []string{g.Address()} },
-		OnFailure: g.backendEvent.Failed, OnSuccess: g.backendEvent.Answered,
-		MaxReplayTotal: g.memory.Share(transport.MaxReplayTotal, 16),
-		Engine:         c.BackendEngine, Zone: c.Zone, Metrics: g.metrics.Backends, Logger: g.log.Named("transport"),
-	})
 	owner := statusOwner{g.cfg.gateway(), g.registered.Apiregistration().V1().APIServices().Lister()}
 	g.apiRoutes.OwnsStatus = owner.ownsAPIRoute
-	g.apiservices = apiservice.New(apiservice.Config{
-		OwnsStatus: owner.ownsAPIService,
-		Client:     statusWriter{g.aggregator.ApiregistrationV1().APIServices()}, APIServices: g.view,
-		Services: g.informers.Services(), EndpointSlices: g.informers.EndpointSlices(),
-		APIRoutes: &g.apiRoutes, Transport: g.transport, EndpointRouting: c.EndpointRouting, Peers: g.peers, Replica: g.election.identity, Events: g.client.CoreV1().Events(metav1.NamespaceDefault),
-		DocumentProblem: func(apiService string) string { return g.openapi.Problem(apiService) },
-		BackendEvents:   &g.backendEvent, Metrics: g.metrics.Availability, Logger: g.log.Named("apiservice"),
-	})
-	routes := documentView.Tables(g.apiservices.Table)
-	g.discovery, err = discovery.New(discovery.Config{
-		Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: never, Routes: routes, Changed: g.apiservices.Changed,
-		Storage: g.storage(lastknown.Discovery), BackendEvents: &g.backendEvent, Metrics: g.metrics.Discovery, Logger: g.log.Named("discovery"),
-	})
-	if err != nil {
-		return err
-	}
-	g.watchLists = watchlist.NewProber(watchlist.Config{
-		Routes: g.watchListRoutes, RoutesChanged: g.apiservices.Changed, DocumentsChanged: g.discovery.Changed,
-		BackendEvents: &g.backendEvent, Metrics: g.metrics.Discovery, Logger: g.log.Named("watchlist"),
-	})
-	g.openapi, err = openapi.New(openapi.Config{
-		Local: func() []openapi.Document { return nil }, LocalChanged: never, Routes: routes, Changed: g.apiservices.Changed,
-		Storage: g.storage(lastknown.OpenAPI), BackendEvents: &g.backendEvent, Metrics: g.metrics.OpenAPI, Logger: g.log.Named("openapi"),
+	g.Aggregation, err = aggregation.New(aggregation.Config{
+		Logger: g.log, Metrics: g.metrics, Memory: g.memory, Overload: g.overload, Drainer: server.NewDrainer(),
+		Transport: transport.Options{
+			Tunnel: g.egress.Cluster(), Certificate: g.keys.client, OwnAddresses: func() []string { return []string{g.Address()} },
+			Engine: c.BackendEngine, Zone: c.Zone,
+		},
+		APIServices: apiservice.Config{
+			OwnsStatus: owner.ownsAPIService,
+			Client:     statusWriter{g.aggregator.ApiregistrationV1().APIServices()}, APIServices: g.view,
+			Services: g.informers.Services(), EndpointSlices: g.informers.EndpointSlices(),
+			APIRoutes: &g.apiRoutes, EndpointRouting: c.EndpointRouting, Peers: g.peers, Replica: g.election.identity, Events: g.client.CoreV1().Events(metav1.NamespaceDefault),
+		},
+		Discovery: discovery.Config{
+			Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: never, Storage: g.storage(lastknown.Discovery),
+		},
+		OpenAPI: openapi.Config{Local: func() []openapi.Document { return nil }, LocalChanged: never, Storage: g.storage(lastknown.OpenAPI)},
+		View:    documentView,
+		Resources: func(snapshot *discovery.Snapshot, gv schema.GroupVersion) []apidiscoveryv2.APIResourceDiscovery {
+			known, _ := lookup(snapshot, gv)
+			return known.Resources
+		},
+		Proxy: proxy.Config{
+			Pseudonym: "portico-gateway", Condition: string(adoption.BackendAvailable), Lists: server.NewBodyMemory(g.memory, g.metrics.Overload).ForLists(),
+		},
 	})
 	return err
 }
+
+// documentView is how discovery and OpenAPI see the routing table. What is known of a server stays current while it is dead: its resources are there for
+// the API server, whose requests for them get 503 and the cause.
+var documentView = remote.View{RemoteOnly: true, KeepDead: true}
 
 func (g *Gateway) storage(key string) lastknown.Storage {
 	return lastknown.Storage{Client: g.client.CoreV1().ConfigMaps(g.cfg.Namespace), Key: key, Packed: key == lastknown.OpenAPI, Logger: g.log.Named("storage")}
@@ -287,43 +263,21 @@ func never() <-chan struct{} { return nil }
 // wireFront builds what serves requests.
 func (g *Gateway) wireFront() error {
 	c := g.cfg
-	g.proxy = proxy.New(proxy.Config{
-		Logger: g.log.Named("proxy"), Requests: g.metrics.Requests, Pseudonym: "portico-gateway", Condition: string(adoption.BackendAvailable),
-		Lists: server.NewBodyMemory(g.memory, g.metrics.Overload).ForLists(),
-	})
-	g.drainer = server.NewDrainer()
 	g.health = server.NewHealth(g.log.Named("health"), g.checks()...)
-	g.mirror = mirror.New(mirror.Config{Metrics: g.metrics.Mirror, Logger: g.log.Named("mirror")})
-	g.watches = sharedwatch.New(sharedwatch.Config{
-		MaxBytes: g.memory.Share(sharedwatch.MaxBytes, 12), Metrics: g.metrics.SharedWatches, Logger: g.log.Named("sharedwatch"),
-	})
-	g.groups = dispatch.New(dispatch.Config{
-		Routes: g.apiservices.Table, Proxy: g.proxy, Discovery: g.discovery,
-		Unknown:       func(route *routetable.Route) { g.backendEvent.DocumentsMayDiffer(route.Backend) },
-		InitialEvents: g.watchLists,
-		SharedReads:   sharedreads.New(sharedreads.Config{MaxBytes: g.memory.Share(sharedreads.MaxBytes, 16), Metrics: g.metrics.SharedReads}),
-		SharedWatches: g.watches, Mirror: g.mirror, RollBack: g.apiservices.RollBack,
-	})
-	g.router = &server.Router{
-		Groups: g.groups, Discovery: g.discovery, OpenAPI: g.openapi,
-		Static: server.NewStatic(server.StaticConfig{Health: g.health, Version: version.Get(), Gatherer: g.registry, Aggregation: func() any { return nil }}),
-	}
+	g.router = g.Router(server.NewStatic(server.StaticConfig{Health: g.health, Version: version.Get(), Gatherer: g.registry, Aggregation: func() any { return nil }}))
 	largeHeaders := server.NewHeaderMemory(g.memory, func(s *tls.ConnectionState) bool { return g.trust.IsFrontProxy(s.PeerCertificates) })
-	chain, err := server.NewChain(server.ChainConfig{
+	chain, err := server.NewChain(g.Chain(server.ChainConfig{
 		LargeHeaders:  largeHeaders,
 		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, RequestTimeout: c.RequestTimeout, EndBeforeClient: true, AnyOrigin: true,
 		MaxInFlight: c.MaxInFlight, MaxMutatingInFlight: c.MaxMutatingInFlight, GoawayChance: c.GoawayChance, GoawayInterval: goawayInterval,
 		AccessLog: g.accessLog(),
-		Overload:  g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory,
-		Metrics: g.metrics.Requests, Logger: g.log.Named("server"), Drainer: g.drainer,
-	}, &handler{routes: g.apiservices.Table, discovery: g.discovery.Current, router: g.router})
+	}), &handler{routes: g.APIServices.Table, discovery: g.Discovery.Current, router: g.router})
 	if err != nil {
 		return err
 	}
-	g.server = server.New(server.Config{
+	g.server = g.Server(server.Config{
 		Listener: g.listener, TLS: pki.ServerConfig(g.keys.serving), Engine: c.HTTPEngine, MaxConcurrentStreams: maxConcurrentStreams,
-		Handler: chain, Health: g.health, Drainer: g.drainer, Overload: g.overload, OverloadMetrics: g.metrics.Overload, Memory: g.memory, LargeHeaders: largeHeaders,
-		Proxy: g.proxy, Logger: g.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
+		Handler: chain, Health: g.health, LargeHeaders: largeHeaders, ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
 	})
 	return nil
 }
@@ -347,30 +301,17 @@ func (g *Gateway) accessLog() *zap.Logger {
 // ready serves on.
 func (g *Gateway) checks() []server.Check {
 	return []server.Check{
-		{Name: "authentication", Ask: isClosed(g.trust.Ready())},
-		{Name: "keys", Ask: isClosed(g.keys.ready)},
-		{Name: "apiservice-routes", Ask: isClosed(g.apiservices.Ready())},
-		{Name: "discovery", Ask: isClosed(g.discovery.Ready())},
-		{Name: "openapi", Ask: isClosed(g.openapi.Ready())},
-		{Name: "startup", Ask: func(ctx context.Context) error { return isClosed(g.server.Ready())(ctx) }},
-	}
-}
-
-var errNotReady = errors.New("not there yet")
-
-func isClosed(ready <-chan struct{}) func(context.Context) error {
-	return func(context.Context) error {
-		select {
-		case <-ready:
-			return nil
-		default:
-			return errNotReady
-		}
+		server.Closed("authentication", g.trust.Ready()),
+		server.Closed("keys", g.keys.ready),
+		server.Closed("apiservice-routes", g.APIServices.Ready()),
+		server.Closed("discovery", g.Discovery.Ready()),
+		server.Closed("openapi", g.OpenAPI.Ready()),
+		{Name: "startup", Ask: func(context.Context) error { return server.NotClosed(g.server.Ready()) }},
 	}
 }
 
 // notReady returns why requests cannot be served yet. The listener serves them last.
-func (g *Gateway) notReady() error { return isClosed(g.discovery.Ready())(context.Background()) }
+func (g *Gateway) notReady() error { return server.NotClosed(g.Discovery.Ready()) }
 
 func (g *Gateway) metricsHandler() http.Handler {
 	mux := http.NewServeMux()

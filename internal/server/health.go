@@ -23,6 +23,23 @@ import (
 	"portico.dev/internal/respond"
 )
 
+// Closed returns a check that passes once ready is closed.
+func Closed(name string, ready <-chan struct{}) Check {
+	return Check{Name: name, Ask: func(context.Context) error { return NotClosed(ready) }}
+}
+
+// NotClosed returns an error until ready is closed.
+func NotClosed(ready <-chan struct{}) error {
+	select {
+	case <-ready:
+		return nil
+	default:
+		return errNotReady
+	}
+}
+
+var errNotReady = errors.New("not there yet")
+
 // Check is one named question about the server's health.
 type Check struct {
 	// Name is what /readyz?verbose prints and ?exclude= names.

@@ -1,0 +1,16 @@
+package run
+
+import (
+	"crypto/rand"
+	"os"
+	"strings"
+)
+
+// InstanceName returns the host name with a random suffix. It differs after a restart, and is a valid part of the name of an object.
+func InstanceName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "replica"
+	}
+	return strings.ToLower(host + "-" + rand.Text()[:6])
+}
