@@ -195,7 +195,7 @@ Errors about the syntax of HTTP are in [HTTP rules](../http-rules.md). [When a b
 		heading, intro string
 	}{
 		{[]string{"proxy/", "transport/explain.go"}, "Requests to an extension server", "Codes 502, 503, 504 and 429 name the APIService in `details`, and the cause in `details.causes`. `message` begins with `the extension server of APIService NAME cannot serve the request: `, and with code 503 with `the server is currently unable to handle the request: APIService NAME: `, before the text in the table. 503 has `retryAfterSeconds` where a retry may help. While an APIService is not available, the cause is the [reason of its condition](conditions.md)."},
-		{[]string{"server/", "filters/"}, "Every request", "Filters and the router answer with these before a request reaches its server."},
+		{[]string{"server/", "filters/", "dispatch/", "respond/respond.go"}, "Every request", "Filters and the handlers of group-versions answer with these before a request reaches its server."},
 		{[]string{"discovery/"}, "Discovery", ""},
 		{[]string{"openapi/"}, "OpenAPI", ""},
 	} {
