@@ -181,53 +181,96 @@ func (s *v2Publisher) haveAll(parts []string) bool {
 func (s *v2Publisher) merge(ctx context.Context) (*mergedV2, error) {
 	began, local := time.Now(), s.local()
 	s.parts.keep(local)
+	sources := s.sources()
+	m := newSwaggerMerger()
+	size, err := s.addLocals(ctx, m, local, func(path string) bool { return !sources.remotePaths[path] || sources.customFirst[path] })
+	if err != nil {
+		return nil, err
+	}
+	if err := s.addRemotes(ctx, m, sources.remotes, size); err != nil {
+		return nil, err
+	}
+	if len(sources.customLast) > 0 {
+		if _, err := s.addLocals(ctx, m, local, func(path string) bool { return sources.customLast[path] }); err != nil {
+			return nil, err
+		}
+	}
+	d, err := m.pack()
+	if err != nil {
+		return nil, err
+	}
+	e := &mergedV2{Document: d, revision: sources.revision, local: hashes(local), read: began}
 	s.mu.Lock()
-	revision, remotePaths := s.revision, map[string]bool{}
-	var remotes []remoteSwagger
+	s.merged = e
+	s.mu.Unlock()
+	s.metrics.SwaggerSeconds.Observe(time.Since(began).Seconds())
+	s.metrics.SwaggerBytes.Set(float64(len(d.Packed)))
+	return e, nil
+}
+
+// v2Sources are what one merge reads, from one state of the publisher. The maps have paths of group-versions.
+type v2Sources struct {
+	revision    int
+	remotes     []remoteSwagger
+	remotePaths map[string]bool
+	// Custom resources are a part of these group-versions: the first one, or a later one.
+	customFirst, customLast map[string]bool
+}
+
+func (s *v2Publisher) sources() v2Sources {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := v2Sources{revision: s.revision, remotePaths: map[string]bool{}, customFirst: map[string]bool{}, customLast: map[string]bool{}}
 	served := map[string]schema.GroupVersion{}
-	customFirst, customLast := map[string]bool{}, map[string]bool{} // group-versions of which custom resources are a part
 	for _, r := range s.table.Routes {
 		served[r.APIService] = r.GroupVersion
 	}
 	for _, r := range s.table.Routes {
 		if r.Local && r.PartOf != "" {
-			of := customLast
+			of := out.customLast
 			if slices.ContainsFunc(s.table.Routes, func(whole remote.Route) bool { return len(whole.Parts) > 0 && whole.Parts[0] == r.APIService }) {
-				of = customFirst
+				of = out.customFirst
 			}
 			of[indexPath(r.GroupVersion)] = true
 		}
 		if r.Local || len(r.Parts) > 0 && s.haveAll(r.Parts) {
-			continue // what an APIService had before it got an APIRoute is not served any more
+			continue // an APIService with an APIRoute is served by the parts alone
 		}
 		as := r.GroupVersion
 		if r.PartOf != "" {
 			as = served[r.PartOf]
 		}
-		remotePaths[indexPath(as)] = true
+		out.remotePaths[indexPath(as)] = true
 		if d := s.held[r.APIService].document; d != nil {
-			remotes = append(remotes, remoteSwagger{*d, r.GroupVersion, as})
+			out.remotes = append(out.remotes, remoteSwagger{*d, r.GroupVersion, as})
 		}
 	}
-	s.mu.Unlock()
+	return out
+}
 
-	m, size := newSwaggerMerger(), 0
+// addLocals adds the paths of the local group-versions for which keep holds, and returns the size of the local documents.
+func (s *v2Publisher) addLocals(ctx context.Context, m *swaggerMerger, local []Source, keep func(groupVersion string) bool) (size int, err error) {
 	for _, from := range local {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return 0, err
 		}
 		d, err := s.parts.document(from)
 		if err == nil {
 			size += d.size()
-			err = m.addLocal(d, func(path string) bool { return !remotePaths[path] || customFirst[path] })
+			err = m.addLocal(d, keep)
 		}
 		if err != nil {
 			s.log.Error("leaving local groups out of the OpenAPI v2 document", zap.Error(err))
 		}
 	}
+	return size, ctx.Err()
+}
+
+// addRemotes adds documents of backends as long as the merged document is not too large. size is that of what it has already.
+func (s *v2Publisher) addRemotes(ctx context.Context, m *swaggerMerger, remotes []remoteSwagger, size int) error {
 	for _, d := range remotes {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		if size += d.size(); size > maxMerged {
 			s.log.Warn("the OpenAPI v2 document would be too large; leaving members out", zap.String("from", d.Path))
@@ -237,32 +280,7 @@ func (s *v2Publisher) merge(ctx context.Context) (*mergedV2, error) {
 			s.log.Error("leaving a member of the OpenAPI v2 document out", zap.String("member", d.Path), zap.Error(err))
 		}
 	}
-	for _, from := range local {
-		if len(customLast) == 0 {
-			break
-		}
-		d, err := s.parts.document(from)
-		if err == nil {
-			err = m.addLocal(d, func(path string) bool { return customLast[path] })
-		}
-		if err != nil {
-			s.log.Error("leaving custom resources out of the OpenAPI v2 document", zap.Error(err))
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	d, err := m.pack()
-	if err != nil {
-		return nil, err
-	}
-	e := &mergedV2{Document: d, revision: revision, local: hashes(local), read: began}
-	s.mu.Lock()
-	s.merged = e
-	s.mu.Unlock()
-	s.metrics.SwaggerSeconds.Observe(time.Since(began).Seconds())
-	s.metrics.SwaggerBytes.Set(float64(len(d.Packed)))
-	return e, nil
+	return ctx.Err()
 }
 
 // addLocal adds the paths of the group-versions for which keep holds.
