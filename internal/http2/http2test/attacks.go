@@ -49,119 +49,123 @@ func seedOf(write func(s *script)) []byte {
 // ClientAttacks are the inputs of known attacks by clients, made small, and of the cases of golang.org/x/net/http2's server tests that
 // are about frames and fields.
 func ClientAttacks() (seeds [][]byte) {
-	for _, write := range []func(s *script){
-		func(s *script) { // CVE-2023-44487
-			for id := uint32(1); id < 20; id += 2 {
-				s.headers(id, true, request("GET", "/wait")...)
-				_ = s.WriteRSTStream(id, http2.ErrCodeCancel)
-			}
-		},
-		func(s *script) { // CVE-2025-8671, by windows
-			for id := uint32(1); id < 12; id += 2 {
-				s.headers(id, true, request("GET", "/wait")...)
-				_ = s.WriteRawFrame(http2.FrameWindowUpdate, 0, id, []byte{0, 0, 0, 0})
-			}
-		},
-		func(s *script) { // the same, by a window that overflows, DATA on a half-closed stream, and a bad length
-			s.headers(1, true, request("GET", "/wait")...)
-			_ = s.WriteWindowUpdate(1, 1<<31-1)
-			s.headers(3, true, request("GET", "/wait")...)
-			_ = s.WriteData(3, true, []byte("x"))
-			s.headers(5, false, request("POST", "/echo", "content-length", "1")...)
-			_ = s.WriteData(5, true, []byte("xy"))
-		},
-		func(s *script) { // CVE-2023-45288
-			_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields(request("GET", "/now")...)})
-			for range 40 {
-				_ = s.WriteContinuation(1, false, nil)
-			}
-		},
-		func(s *script) { // CVE-2019-9512, 9515, 9518
-			for range 12 {
-				_ = s.WritePing(false, [8]byte{})
-				_ = s.WriteSettings()
-				_ = s.WriteData(1, false, nil)
-			}
-		},
-		func(s *script) { // CVE-2019-9518: empty DATA on an open stream
-			s.headers(1, false, request("POST", "/echo")...)
-			for range 30 {
-				_ = s.WriteData(1, false, nil)
-			}
-		},
-		func(s *script) { // CVE-2019-9517, CVE-2016-1546: answers without windows
-			_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-			s.headers(1, true, request("GET", "/large")...)
-			s.headers(3, true, request("GET", "/large")...)
-			for range 10 {
-				_ = s.WriteWindowUpdate(1, 1)
-			}
-		},
-		func(s *script) { // HPACK bomb
-			block := s.fields(append(request("GET", "/now"), "x", string(bytes.Repeat([]byte("v"), 3000)))...)
-			_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: append(block, bytes.Repeat([]byte{0xbe}, 500)...), EndHeaders: true, EndStream: true})
-		},
-		func(s *script) { // many tiny fields, cookie crumbs
-			list := request("GET", "/echo")
-			for range 200 {
-				list = append(list, "cookie", "a=b")
-			}
-			s.headers(1, true, list...)
-		},
-		func(s *script) { // CVE-2026-33814
-			_ = s.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 0})
-			s.headers(1, true, request("GET", "/now")...)
-		},
-		func(s *script) { // frames after GOAWAY
-			_ = s.WriteGoAway(0, http2.ErrCodeNo, nil)
-			s.headers(1, true, request("GET", "/now")...)
-		},
-		func(s *script) { // CVE-2021-21409
-			s.headers(1, false, request("POST", "/echo", "content-length", "5")...)
-			_ = s.WriteData(1, true, []byte("POST / HTTP/1.1"))
-		},
-		func(s *script) { // TestServer_Handles_Fragmented headers, and trailers
-			_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields(request("POST", "/echo", "trailer", "x-t")...), EndHeaders: true})
-			_ = s.WriteDataPadded(1, false, []byte("hello"), make([]byte, 10))
-			_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields("x-t", "1"), EndStream: true})
-			_ = s.WriteContinuation(1, true, s.fields("x-u", "2"))
-		},
-		func(s *script) { // a stream's window, opened by SETTINGS after the answer began
-			_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 3})
-			s.headers(1, true, request("GET", "/large")...)
-			_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
-			_ = s.WriteWindowUpdate(1, 10)
-			_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000})
-		},
-		func(s *script) { _ = s.WriteRSTStream(1, http2.ErrCodeCancel) }, // of a stream that has not begun
-		func(s *script) { _ = s.WriteWindowUpdate(1, 1) },
-		func(s *script) { _ = s.WriteData(1, true, []byte("x")) },
-		func(s *script) { _ = s.WriteContinuation(1, true, nil) },
-		func(s *script) { // a block that is interrupted
-			_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields(request("GET", "/now")...)})
-			_ = s.WritePing(false, [8]byte{})
-		},
-		func(s *script) { // more streams than may be, and one more when one has ended
-			for id := uint32(1); id < 10; id += 2 {
-				s.headers(id, true, request("GET", "/wait")...)
-			}
-			_ = s.WriteRSTStream(1, http2.ErrCodeCancel)
-			s.headers(11, true, request("GET", "/now")...)
-		},
-	} {
+	for _, write := range clientScripts {
 		seeds = append(seeds, seedOf(write))
 	}
-	// TestServer_Request_Reject_* and their like.
-	for _, list := range [][]string{
-		request("GET", "/echo", "UPPER", "v"), request("GET", "/echo", "foo\xffbar", "v"), request("GET", "/echo", "foo:bar", "v"), request("GET", "/echo", "foo", "has\nnewline"),
-		request("GET", "/echo", ":unknown_thing", "v"), request("GET", "/echo", "x", "y", ":method", "GET"), request("GET", ""), request("GET", "/echo", "connection", "keep-alive"),
-		request("GET", "/echo", "te", "gzip, trailers"), request("CONNECT", "/echo"), {":method", "CONNECT", ":authority", "a:443"}, {":method", "GET", ":path", "/echo", ":scheme", "https"},
-		{":method", "GET", ":scheme", "https", ":path", "/echo", "host", "a"}, {":scheme", "https", ":path", "/echo"}, request("POST", "/echo", "content-length", "-1"),
-		request("GET", "/x HTTP/1.1\r\nHost: a\r\n\r\nGET /y"), {":method", "CONNECT", ":protocol", "websocket", ":scheme", "https", ":path", "/echo", ":authority", "a"},
-	} {
+	for _, list := range rejectedFields {
 		seeds = append(seeds, seedOf(func(s *script) { s.headers(1, true, list...) }))
 	}
 	return seeds
+}
+
+var clientScripts = []func(s *script){
+	func(s *script) { // CVE-2023-44487
+		for id := uint32(1); id < 20; id += 2 {
+			s.headers(id, true, request("GET", "/wait")...)
+			_ = s.WriteRSTStream(id, http2.ErrCodeCancel)
+		}
+	},
+	func(s *script) { // CVE-2025-8671, by windows
+		for id := uint32(1); id < 12; id += 2 {
+			s.headers(id, true, request("GET", "/wait")...)
+			_ = s.WriteRawFrame(http2.FrameWindowUpdate, 0, id, []byte{0, 0, 0, 0})
+		}
+	},
+	func(s *script) { // the same, by a window that overflows, DATA on a half-closed stream, and a bad length
+		s.headers(1, true, request("GET", "/wait")...)
+		_ = s.WriteWindowUpdate(1, 1<<31-1)
+		s.headers(3, true, request("GET", "/wait")...)
+		_ = s.WriteData(3, true, []byte("x"))
+		s.headers(5, false, request("POST", "/echo", "content-length", "1")...)
+		_ = s.WriteData(5, true, []byte("xy"))
+	},
+	func(s *script) { // CVE-2023-45288
+		_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields(request("GET", "/now")...)})
+		for range 40 {
+			_ = s.WriteContinuation(1, false, nil)
+		}
+	},
+	func(s *script) { // CVE-2019-9512, 9515, 9518
+		for range 12 {
+			_ = s.WritePing(false, [8]byte{})
+			_ = s.WriteSettings()
+			_ = s.WriteData(1, false, nil)
+		}
+	},
+	func(s *script) { // CVE-2019-9518: empty DATA on an open stream
+		s.headers(1, false, request("POST", "/echo")...)
+		for range 30 {
+			_ = s.WriteData(1, false, nil)
+		}
+	},
+	func(s *script) { // CVE-2019-9517, CVE-2016-1546: answers without windows
+		_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		s.headers(1, true, request("GET", "/large")...)
+		s.headers(3, true, request("GET", "/large")...)
+		for range 10 {
+			_ = s.WriteWindowUpdate(1, 1)
+		}
+	},
+	func(s *script) { // HPACK bomb
+		block := s.fields(append(request("GET", "/now"), "x", string(bytes.Repeat([]byte("v"), 3000)))...)
+		_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: append(block, bytes.Repeat([]byte{0xbe}, 500)...), EndHeaders: true, EndStream: true})
+	},
+	func(s *script) { // many tiny fields, cookie crumbs
+		list := request("GET", "/echo")
+		for range 200 {
+			list = append(list, "cookie", "a=b")
+		}
+		s.headers(1, true, list...)
+	},
+	func(s *script) { // CVE-2026-33814
+		_ = s.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 0})
+		s.headers(1, true, request("GET", "/now")...)
+	},
+	func(s *script) { // frames after GOAWAY
+		_ = s.WriteGoAway(0, http2.ErrCodeNo, nil)
+		s.headers(1, true, request("GET", "/now")...)
+	},
+	func(s *script) { // CVE-2021-21409
+		s.headers(1, false, request("POST", "/echo", "content-length", "5")...)
+		_ = s.WriteData(1, true, []byte("POST / HTTP/1.1"))
+	},
+	func(s *script) { // TestServer_Handles_Fragmented headers, and trailers
+		_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields(request("POST", "/echo", "trailer", "x-t")...), EndHeaders: true})
+		_ = s.WriteDataPadded(1, false, []byte("hello"), make([]byte, 10))
+		_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields("x-t", "1"), EndStream: true})
+		_ = s.WriteContinuation(1, true, s.fields("x-u", "2"))
+	},
+	func(s *script) { // a stream's window, opened by SETTINGS after the answer began
+		_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 3})
+		s.headers(1, true, request("GET", "/large")...)
+		_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
+		_ = s.WriteWindowUpdate(1, 10)
+		_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000})
+	},
+	func(s *script) { _ = s.WriteRSTStream(1, http2.ErrCodeCancel) }, // of a stream that has not begun
+	func(s *script) { _ = s.WriteWindowUpdate(1, 1) },
+	func(s *script) { _ = s.WriteData(1, true, []byte("x")) },
+	func(s *script) { _ = s.WriteContinuation(1, true, nil) },
+	func(s *script) { // a block that is interrupted
+		_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields(request("GET", "/now")...)})
+		_ = s.WritePing(false, [8]byte{})
+	},
+	func(s *script) { // more streams than may be, and one more when one has ended
+		for id := uint32(1); id < 10; id += 2 {
+			s.headers(id, true, request("GET", "/wait")...)
+		}
+		_ = s.WriteRSTStream(1, http2.ErrCodeCancel)
+		s.headers(11, true, request("GET", "/now")...)
+	},
+}
+
+// rejectedFields are those of TestServer_Request_Reject_* and their like.
+var rejectedFields = [][]string{
+	request("GET", "/echo", "UPPER", "v"), request("GET", "/echo", "foo\xffbar", "v"), request("GET", "/echo", "foo:bar", "v"), request("GET", "/echo", "foo", "has\nnewline"),
+	request("GET", "/echo", ":unknown_thing", "v"), request("GET", "/echo", "x", "y", ":method", "GET"), request("GET", ""), request("GET", "/echo", "connection", "keep-alive"),
+	request("GET", "/echo", "te", "gzip, trailers"), request("CONNECT", "/echo"), {":method", "CONNECT", ":authority", "a:443"}, {":method", "GET", ":path", "/echo", ":scheme", "https"},
+	{":method", "GET", ":scheme", "https", ":path", "/echo", "host", "a"}, {":scheme", "https", ":path", "/echo"}, request("POST", "/echo", "content-length", "-1"),
+	request("GET", "/x HTTP/1.1\r\nHost: a\r\n\r\nGET /y"), {":method", "CONNECT", ":protocol", "websocket", ":scheme", "https", ":path", "/echo", ":authority", "a"},
 }
 
 // ServerAttacks are the inputs of known attacks by servers, made small, and of the cases of golang.org/x/net/http2's transport tests that
