@@ -64,7 +64,7 @@ func (h *Handlers) groupVersionLagCheck(gv schema.GroupVersion) func(*filters.Re
 
 // resourceOf returns the requested resource. It is empty for the document of a group-version.
 func resourceOf(r *filters.Request) string {
-	if r.IsResource() {
+	if r.Info.IsResourceRequest {
 		return r.Info.Resource
 	}
 	return ""

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/request"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 )
@@ -53,7 +52,7 @@ func (h *errorRate) Serve(w http.ResponseWriter, r *filters.Request) {
 func (h *errorRate) count(r *filters.Request, response *countedResponse, complete bool) {
 	rec, failed := r.Record, false
 	switch {
-	case response.unread, errors.Is(request.ClientContext(r.Context()).Err(), context.Canceled), rec.Draining != nil && rec.Draining.Err() != nil:
+	case response.unread, errors.Is(r.Connected.Err(), context.Canceled), rec.Draining != nil && rec.Draining.Err() != nil:
 		return
 	case rec.Elsewhere:
 		failed = true

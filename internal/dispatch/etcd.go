@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/routetable"
 )
@@ -38,7 +37,7 @@ func (h *withoutEtcd) Serve(w http.ResponseWriter, r *filters.Request) {
 	if h.forward(w, r) {
 		return
 	}
-	if r.Method != http.MethodGet || request.LongRunning(r.Info) || r.Header["Upgrade"] != nil {
+	if r.Method != http.MethodGet || r.LongRunning || r.Header["Upgrade"] != nil {
 		h.here.Serve(w, r)
 		return
 	}
@@ -70,5 +69,5 @@ func (h *withoutEtcd) forward(w http.ResponseWriter, r *filters.Request) bool {
 // needsEtcd reports whether a request for a local group needs etcd. Token and access reviews do not: every replica answers them from its
 // caches, and extension servers depend on them.
 func needsEtcd(r *filters.Request) bool {
-	return r.IsResource() && r.Info.APIGroup != authenticationv1.GroupName && r.Info.APIGroup != authorizationv1.GroupName
+	return r.Info.IsResourceRequest && r.Info.APIGroup != authenticationv1.GroupName && r.Info.APIGroup != authorizationv1.GroupName
 }

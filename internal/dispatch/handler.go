@@ -35,7 +35,7 @@ type resources struct{ resources, document Handler }
 
 // Serve implements Handler.
 func (h *resources) Serve(w http.ResponseWriter, r *filters.Request) {
-	if r.IsResource() {
+	if r.Info.IsResourceRequest {
 		h.resources.Serve(w, r)
 		return
 	}

@@ -12,7 +12,6 @@ import (
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/merge"
-	"portico.dev/internal/request"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/routing"
 )
@@ -29,16 +28,16 @@ type endMovedWatches struct {
 
 // Serve implements Handler.
 func (h *endMovedWatches) Serve(w http.ResponseWriter, r *filters.Request) {
-	if !r.IsResource() || r.Info.Verb != "watch" || !h.mayMove(r) {
+	if !r.Info.IsResourceRequest || r.Info.Verb != "watch" || !h.mayMove(r) {
 		h.next.Serve(w, r)
 		return
 	}
-	given := r.Request
+	given := *r
 	done := h.watches.begin(r, h.route)
 	// Later tables are compared with the registered watches. A table that was published before the registration is not.
 	if now, ok := h.latest(); ok {
 		done()
-		r.Request = given
+		*r = given
 		now.Serve(w, r)
 		return
 	}
@@ -59,19 +58,20 @@ type ownedWatch struct {
 	cancel  context.CancelCauseFunc
 }
 
-// begin registers a watch and replaces the context of its request. The caller calls done after the watch.
+// begin registers a watch and replaces the contexts of its request. The caller calls done after the watch.
 func (s *movedWatches) begin(r *filters.Request, route *routetable.Route) (done func()) {
 	w := &ownedWatch{request: routing.NewRequest(r.Info, "", nil)}
 	w.owners = ownersOf(route, &w.request)
 	ctx, cancel := context.WithCancelCause(r.Context())
+	connected := ctx
 	w.cancel = cancel
-	if client := request.ClientContext(r.Context()); client != r.Context() {
-		ofClient, end := context.WithCancelCause(client)
-		ctx = request.WithClient(ctx, ofClient)
-		w.cancel = func(cause error) { cancel(cause); end(cause) }
+	if r.Connected != r.Context() {
+		var disconnect context.CancelCauseFunc
+		connected, disconnect = context.WithCancelCause(r.Connected)
+		w.cancel = func(cause error) { cancel(cause); disconnect(cause) }
 	}
 	s.add(route.GroupVersion, w)
-	r.Request = r.WithContext(ctx)
+	r.Request, r.Connected = r.WithContext(ctx), connected
 	return func() {
 		w.cancel(context.Canceled)
 		s.remove(route.GroupVersion, w)

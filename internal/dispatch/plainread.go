@@ -5,14 +5,13 @@ import (
 	"net/url"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/request"
 )
 
 // plainRead returns the query of a get or list whose response does not depend on earlier responses: a request without preconditions, ranges
 // and exact resource versions. It returns false for other requests.
 func plainRead(r *filters.Request, longRunning []string) (query url.Values, plain bool) {
 	info := r.Info
-	if r.Method != http.MethodGet || info.Verb != "get" && info.Verb != "list" || request.LongRunning(info) || isLongRunning(info, longRunning) ||
+	if r.Method != http.MethodGet || info.Verb != "get" && info.Verb != "list" || r.LongRunning || isLongRunning(r, longRunning) ||
 		r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		return nil, false
 	}

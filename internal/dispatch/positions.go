@@ -15,7 +15,7 @@ type expirePositions struct{ next Handler }
 
 // Serve implements Handler.
 func (h *expirePositions) Serve(w http.ResponseWriter, r *filters.Request) {
-	if r.IsResource() && (r.Info.Verb == "watch" || r.Info.Verb == "list") && rejectPosition(w, r) {
+	if r.Info.IsResourceRequest && (r.Info.Verb == "watch" || r.Info.Verb == "list") && rejectPosition(w, r) {
 		return
 	}
 	h.next.Serve(w, r)

@@ -7,11 +7,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/proxy"
-	"portico.dev/internal/request"
 	"portico.dev/internal/routetable"
 )
 
@@ -89,28 +87,27 @@ func (h *remote) resolve(r *filters.Request) (proxy.Destination, bool) {
 // forward forwards a request for route to d.
 func (s *remotes) forward(w http.ResponseWriter, r *filters.Request, route *routetable.Route, d proxy.Destination, elsewhere []resolver) {
 	s.warn(w)
-	r.Request = proxy.WithoutNominated(r.Request)
 	rec := r.Record
 	rec.ServedBy, rec.Proxied = route.Name, true
-	named := isLongRunning(r.Info, route.Options.LongRunningSubresources)
+	named := isLongRunning(r, route.Options.LongRunningSubresources)
 	// The concurrency slots of the backend bound the requests that wait for it. If they also kept their seats, one hanging backend would
 	// exhaust the seats of all clients.
-	rec.HoldSeat(named || request.LongRunning(r.Info))
+	rec.HoldSeat(named || r.LongRunning)
 	defer rec.CancelSeatRelease()
 	d.Continues = !named && r.Client.Is(w)
 	if named {
 		// The filters classified it as short, because they run before the APIService is known.
 		d.LongRunning, rec.IsLongRunning = true, true
 		r.Client.SetLongRunning()
-		given := r.Request
-		ctx, cancel := longRunningContext(given, rec.Draining)
-		defer func() { cancel(); r.Request = given }()
-		r.Request = given.WithContext(ctx)
+		given := r.Connected
+		connected, cancel := untilDrain(r)
+		defer func() { cancel(); r.Connected = given }()
+		r.Connected = connected
 	}
 	if failed := s.proxy.Attempt(w, r, d); failed != nil {
 		s.repeat(w, r, d, failed, elsewhere)
 	}
-	if s.unknown != nil && route.Backend != nil && filters.ResponseOf(w).Code == http.StatusNotFound && r.IsResource() && r.Info.Name == "" {
+	if s.unknown != nil && route.Backend != nil && filters.ResponseOf(w).Code == http.StatusNotFound && r.Info.IsResourceRequest && r.Info.Name == "" {
 		s.unknown(route)
 	}
 }
@@ -142,19 +139,20 @@ func (s *remotes) warn(w http.ResponseWriter) {
 	}
 }
 
-func isLongRunning(info *apirequest.RequestInfo, subresources []string) bool {
-	return len(subresources) > 0 && info != nil && info.IsResourceRequest && !request.LongRunning(info) && slices.Contains(subresources, info.Subresource)
+// isLongRunning reports whether only the options of an APIService declare r long-running.
+func isLongRunning(r *filters.Request, subresources []string) bool {
+	return len(subresources) > 0 && r.Info.IsResourceRequest && !r.LongRunning && slices.Contains(subresources, r.Info.Subresource)
 }
 
-// longRunningContext returns a context that ends when the client disconnects or the server drains. Upgraded requests have the grace period
-// instead of ending with the drain, as in the drain filter.
-func longRunningContext(r *http.Request, draining context.Context) (context.Context, context.CancelFunc) {
-	client, cancel := context.WithCancel(request.ClientContext(r.Context()))
-	if draining != nil && r.Header.Get("Upgrade") == "" {
+// untilDrain returns a context that ends when the client disconnects or the server drains. Upgraded requests have the grace period instead of
+// ending with the drain, as in the drain filter.
+func untilDrain(r *filters.Request) (context.Context, context.CancelFunc) {
+	connected, cancel := context.WithCancel(r.Connected)
+	if draining := r.Record.Draining; draining != nil && r.Header.Get("Upgrade") == "" {
 		stop := context.AfterFunc(draining, cancel)
-		return request.WithClient(r.Context(), client), func() { stop(); cancel() }
+		return connected, func() { stop(); cancel() }
 	}
-	return request.WithClient(r.Context(), client), cancel
+	return connected, cancel
 }
 
 // plain forwards requests of the front door itself. They do not take a seat and are not repeated at another server.

@@ -8,18 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/proxy"
 	"portico.dev/internal/routing"
 )
-
-// endToEnd removes the fields that the Connection header nominates. The proxy does not forward them, so rules and keys must not use them.
-type endToEnd struct{ next Handler }
-
-// Serve implements Handler.
-func (h *endToEnd) Serve(w http.ResponseWriter, r *filters.Request) {
-	r.Request = proxy.WithoutNominated(r.Request)
-	h.next.Serve(w, r)
-}
 
 // rules selects a handler by the rules of an APIRoute. The request was authorized before.
 type rules struct {
@@ -31,7 +21,7 @@ type rules struct {
 
 // Serve implements Handler.
 func (h *rules) Serve(w http.ResponseWriter, r *filters.Request) {
-	q := routing.NewRequest(r.Info, r.UserName(), r.Header)
+	q := routing.NewRequest(r.Info, r.UserName, r.Header)
 	var room [4]*routing.Choice
 	choices := h.route.Choose(&q, room[:0])
 	if h.stored != nil && isCollection(r) {

@@ -18,7 +18,7 @@ type settle struct {
 
 // Serve implements Handler.
 func (h *settle) Serve(w http.ResponseWriter, r *filters.Request) {
-	if r.Info != nil && !r.Info.IsResourceRequest {
+	if !r.Info.IsResourceRequest {
 		h.wait(r.Context(), h.gv)
 	}
 	h.next.Serve(w, r)

@@ -54,7 +54,7 @@ func (h *sharedRead) Serve(w http.ResponseWriter, r *filters.Request) {
 func (h *sharedRead) send(w http.ResponseWriter, r *filters.Request, key string) {
 	shared := h.choice.Shared
 	h.cache.Serve(w, r.Request, sharedreads.Request{
-		Key: key, User: r.UserName(), Of: h.route.Name,
+		Key: key, User: r.UserName, Of: h.route.Name,
 		Policy:  sharedreads.Policy{MaxAge: shared.MaxAge, StaleIfError: shared.StaleIfError},
 		Unkeyed: isUnkeyed,
 		Waiting: r.Record.ReleaseSeat, // the request in flight holds a concurrency slot
@@ -67,7 +67,7 @@ func mayShare(r *filters.Request, longRunning []string) bool {
 	if _, plain := plainRead(r, longRunning); !plain || r.Header["Pragma"] != nil {
 		return false
 	}
-	if needsFreshReads[r.UserName()] {
+	if needsFreshReads[r.UserName] {
 		return false
 	}
 	for _, v := range r.Header["Cache-Control"] {

@@ -48,7 +48,7 @@ func (h *sharedWatch) share(w http.ResponseWriter, r *filters.Request) bool {
 		return false
 	}
 	part := h.route.Parts[h.choice.Backend]
-	q.User = r.UserName()
+	q.User = r.UserName
 	q.Key, q.Of, q.Backend, q.Current = sharedWatchKey(&q, h.route, h.choice), h.route.Name, part.Backend, h.current
 	rec := r.Record
 	rec.ReleaseSeat() // from here on it waits for the extension server

@@ -226,8 +226,10 @@ func TestQueuedRequestWaitsForTheClientAndNotForTheDeadline(t *testing.T) {
 	w := l.getWaiter()
 	w.seats = 1
 	l.enqueue(w, 0)
+	ctx := &request.Context{Context: client}
+	ctx.SetDeadline(time.Now().Add(time.Hour))
 	time.AfterFunc(time.Millisecond, leave)
-	if w.wait(request.WithClient(costlyContext{client}, client), l, time.Now()) || client.Err() == nil || l.waiting != 0 {
+	if w.wait(costlyContext{ctx}, l, time.Now()) || client.Err() == nil || l.waiting != 0 {
 		t.Error("it went on waiting, or was seated")
 	}
 	l.putWaiter(w)

@@ -16,12 +16,15 @@ import (
 // look into contexts. Only the goroutine that serves the request uses it.
 type Request struct {
 	*http.Request
-	Info    *apirequest.RequestInfo // nil outside of a chain
-	User    user.Info               // after impersonation; nil: none is known
-	AuditID string
-	Record  *Record
-	Client  Client   // who gets the response
-	chain   *Context // of the chain; nil outside of one
+	Info        *apirequest.RequestInfo // empty outside of a chain
+	LongRunning bool                    // by verb and subresource, as kube-apiserver decides it
+	User        user.Info               // after impersonation; nil: none is known
+	UserName    string                  // of User
+	AuditID     string
+	Record      *Record
+	Client      Client          // who gets the response
+	Connected   context.Context // ends when the client disconnects; has no deadline
+	chain       *Context        // of the chain; nil outside of one
 }
 
 // Client is the response of a chain to its client, whatever writers handlers put before it.
@@ -45,9 +48,16 @@ func (noClient) SetLongRunning()             {}
 func (noClient) Withhold(func() bool)        {}
 func (noClient) Release() bool               { return false }
 
-// Request returns r with what c knows of it.
+// Request returns r with what its context says about it, which is c or was made from c.
 func (c *Context) Request(r *http.Request, record *Record, client Client) Request {
-	return Request{Request: r, Info: c.Info, User: c.User, AuditID: c.AuditID, Record: record, Client: client, chain: c}
+	ctx := r.Context()
+	out := Request{Request: r, Info: c.Info, User: c.User, AuditID: c.AuditID, Record: record, Client: client, chain: c}
+	if own, ok := ctx.(interface{ filtersContext() *Context }); !ok || own.filtersContext() != c {
+		out.Info, _ = apirequest.RequestInfoFrom(ctx)
+		out.User, _ = apirequest.UserFrom(ctx) // another one after impersonation
+	}
+	out.complete(ctx)
+	return out
 }
 
 // AtEnd has step called when the request is over, as the function of that name. It panics outside of a chain.
@@ -63,18 +73,20 @@ func RequestOf(r *http.Request) *Request {
 	out.chain, _ = ctx.Value(contextKey{}).(*Context)
 	out.Info, _ = apirequest.RequestInfoFrom(ctx)
 	out.User, _ = apirequest.UserFrom(ctx)
+	out.complete(ctx)
 	return out
 }
 
-// IsResource reports whether it is for a resource.
-func (r *Request) IsResource() bool { return r.Info != nil && r.Info.IsResourceRequest }
-
-// UserName returns the name of the user; empty: none is known.
-func (r *Request) UserName() string {
-	if r.User == nil {
-		return ""
+// complete sets the fields that follow from others.
+func (r *Request) complete(ctx context.Context) {
+	if r.Info == nil {
+		r.Info = &apirequest.RequestInfo{}
 	}
-	return r.User.GetName()
+	r.LongRunning = request.LongRunning(r.Info)
+	if r.User != nil {
+		r.UserName = r.User.GetName()
+	}
+	r.Connected = request.ClientContext(ctx)
 }
 
 // Record is what is learned of one request, for the log, the metrics and the audit event. Only the goroutine that serves the request uses it.

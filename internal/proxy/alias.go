@@ -41,7 +41,7 @@ var readVerbs = map[string]bool{"get": true, "list": true, "watch": true}
 func (x *exchange) checkAlias(upgrade string) error {
 	a := &x.dest.Alias
 	switch {
-	case x.info == nil || !x.info.IsResourceRequest:
+	case !x.info.IsResourceRequest:
 		return &badRequestError{"the path is none of a resource"}
 	case !readVerbs[x.info.Verb] || x.r.Method != http.MethodGet && x.r.Method != http.MethodHead:
 		e := apierrors.NewMethodNotSupported(schema.GroupResource{Group: x.info.APIGroup, Resource: x.info.Resource}, x.info.Verb)

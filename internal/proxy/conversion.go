@@ -31,7 +31,7 @@ const (
 // changed to ask the backend for plain JSON in full: what is converted has no byte in common with what a cache holds.
 func (x *exchange) conversionFor(header http.Header) *conversion {
 	t := &x.dest
-	if !t.ConvertTable && !t.ConvertMetadata || x.r.Method != http.MethodGet || x.info == nil || !x.info.IsResourceRequest {
+	if !t.ConvertTable && !t.ConvertMetadata || x.r.Method != http.MethodGet || !x.info.IsResourceRequest {
 		return nil
 	}
 	s := x.negotiate(x.r.Header.Values("Accept"))

@@ -186,7 +186,7 @@ func reasonOf(code int) metav1.StatusReason {
 // count adds to apiserver_request_terminations_total, as kube-apiserver does for requests that its proxy ended.
 func (x *exchange) count(code int32) {
 	m := x.proxy.config.Requests
-	if m == nil || x.info == nil {
+	if m == nil {
 		return
 	}
 	m.Terminations.WithLabelValues(x.info.Verb, x.info.APIGroup, x.info.APIVersion, x.info.Resource, x.info.Subresource,

@@ -149,9 +149,10 @@ func (w *testEnv) chain(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Audit-Id", "audit-1")
 	rw.Header().Set("Cache-Control", "no-cache, private")
 	if deadline > 0 && !request.LongRunning(info) {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(request.WithClient(ctx, ctx), deadline)
-		defer cancel()
+		limited := &request.Context{Context: ctx}
+		limited.SetDeadline(time.Now().Add(deadline))
+		defer limited.Finish()
+		ctx = limited
 	}
 	if prepare != nil {
 		prepare(rw, r)

@@ -68,7 +68,7 @@ func (x *exchange) rejectInitialEvents(why string) error {
 // all but "0" and "false" is true.
 func AsksInitialEvents(r *filters.Request) bool {
 	const name = "sendInitialEvents"
-	if r.Info == nil || r.Info.Verb != "watch" || !strings.Contains(r.URL.RawQuery, name) {
+	if r.Info.Verb != "watch" || !strings.Contains(r.URL.RawQuery, name) {
 		return false
 	}
 	values, ok := r.URL.Query()[name]

@@ -14,7 +14,6 @@ import (
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/request"
 	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
@@ -175,9 +174,10 @@ func (f *Failure) Repeat() {
 }
 
 func (p *Proxy) exchange(w http.ResponseWriter, r *filters.Request, d Destination) *exchange {
+	r.Request = WithoutNominated(r.Request)
 	return &exchange{
 		proxy: p, w: w, r: r.Request, request: r, info: r.Info, dest: d,
-		longRunning: d.LongRunning || request.LongRunning(r.Info),
+		longRunning: d.LongRunning || r.LongRunning,
 	}
 }
 

@@ -78,10 +78,10 @@ func (x *exchange) relay(resp *http.Response, up *upstreamContext) {
 
 // relayLater writes the header, and the rest when the handler has returned.
 func (x *exchange) relayLater(resp *http.Response, up *upstreamContext) {
-	filters.AtEnd(x.r.Context(), filters.StepFunc(func(any) { x.end() }))
+	x.request.AtEnd(filters.StepFunc(func(any) { x.end() }))
 	announced := x.relayHeader(resp, up)
 	flusher(x.w)()
-	filters.Continue(x.r.Context(), func() { x.relayBody(resp, up, announced) })
+	x.request.Continue(func() { x.relayBody(resp, up, announced) })
 }
 
 // streams reports whether each part of a response is to be sent at once.

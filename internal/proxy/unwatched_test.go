@@ -32,14 +32,15 @@ func TestUnwatchedRequestsAreEndedAllTheSame(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, leave := context.WithCancel(t.Context())
 				defer leave()
-				ctx, cancel := context.WithTimeout(request.WithClient(client, client), test.deadline)
-				defer cancel()
+				ctx := &request.Context{Context: client}
+				ctx.SetDeadline(time.Now().Add(test.deadline))
+				defer ctx.Finish()
 				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://x/", nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				p := New(Config{})
-				others := []*exchange{{r: r, proxy: p}, {r: r, proxy: p}}
+				others := []*exchange{{r: r, request: filters.RequestOf(r), proxy: p}, {r: r, request: filters.RequestOf(r), proxy: p}}
 				others[0].beginUpstream(time.Minute)
 				start := time.Now()
 				x := &exchange{r: r, request: filters.RequestOf(r), proxy: p}

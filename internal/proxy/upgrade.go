@@ -52,7 +52,7 @@ func (x *exchange) upgradeProtocol() (string, error) {
 		return "", &badRequestError{"only upgrades to websocket and SPDY/3.1 are forwarded"}
 	}
 	switch {
-	case x.info == nil || !x.info.IsResourceRequest:
+	case !x.info.IsResourceRequest:
 		return "", &badRequestError{"this path cannot be upgraded: only requests for a resource can"}
 	case x.r.ContentLength != 0:
 		return "", &badRequestError{"a request for an upgrade has no body"}

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"portico.dev/internal/request"
 	"portico.dev/internal/run"
 )
 
@@ -68,7 +67,7 @@ func (x *exchange) beginUpstream(patience time.Duration) *upstreamContext {
 		patience = deadline.Sub(now)
 	}
 	c.writer, c.limit = x.w, patience
-	c.client = request.ClientContext(ctx)
+	c.client = x.request.Connected
 	c.expires = now.Add(patience)
 	if x.proxy == nil || patience <= watchDelay {
 		c.watch()

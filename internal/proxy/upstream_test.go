@@ -16,7 +16,7 @@ func TestUpstreamContext(t *testing.T) {
 	const second = time.Second
 	type setup struct {
 		deadline   time.Duration // of the request; 0: none
-		withClient bool          // whether the filter called WithClient
+		withClient bool          // the deadline is one of the chain, whose client is known
 		headers    time.Duration // when response headers are written; 0: never
 		idle       time.Duration // granted then
 		leaves     time.Duration // when the client leaves; 0: never
@@ -45,10 +45,13 @@ func TestUpstreamContext(t *testing.T) {
 				client, leave := context.WithCancel(t.Context())
 				defer leave()
 				ctx := client
-				if test.deadline > 0 {
-					if test.withClient {
-						ctx = request.WithClient(ctx, ctx)
-					}
+				switch {
+				case test.withClient:
+					limited := &request.Context{Context: client}
+					limited.SetDeadline(time.Now().Add(test.deadline))
+					defer limited.Finish()
+					ctx = limited
+				case test.deadline > 0:
 					var cancel context.CancelFunc
 					ctx, cancel = context.WithTimeout(ctx, test.deadline)
 					defer cancel()

@@ -136,12 +136,6 @@ func (c *Context) Value(key any) any {
 
 type clientKey struct{}
 
-// WithClient marks ctx, whose own end may be a deadline, as one whose client is gone when client ends: a response that
-// outlives the deadline is then still ended when its client leaves.
-func WithClient(ctx, client context.Context) context.Context {
-	return context.WithValue(ctx, clientKey{}, client)
-}
-
 // ClientContext is the context that ends when the client of ctx's request leaves: ctx without the deadline of its request,
 // and ctx itself when nothing else is known.
 func ClientContext(ctx context.Context) context.Context {

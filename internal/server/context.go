@@ -119,8 +119,6 @@ func requestFrom(r *http.Request) *filters.Request {
 		c.AuditID = request.AuditID(ctx)
 	}
 	c.request = c.Context.Request(r, &c.record, &c.response)
-	c.request.Info, _ = requestInfo(ctx) // contexts in between may have others: the user that is impersonated
-	c.request.User, _ = requestUser(ctx)
 	return &c.request
 }
 

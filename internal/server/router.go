@@ -45,7 +45,7 @@ func (s *Router) serveDocument(w http.ResponseWriter, r *filters.Request, name s
 
 // groupVersionFor is groupVersionOf for a request whose path the chain has read already.
 func groupVersionFor(r *filters.Request) (schema.GroupVersion, bool) {
-	if info := r.Info; r.IsResource() && info.Path == r.URL.Path {
+	if info := r.Info; info.IsResourceRequest && info.Path == r.URL.Path {
 		return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, true
 	}
 	return groupVersionOf(r.URL.Path)
