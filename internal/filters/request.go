@@ -51,12 +51,15 @@ func (noClient) Release() bool               { return false }
 // Request returns r with what its context says about it, which is c or was made from c.
 func (c *Context) Request(r *http.Request, record *Record, client Client) Request {
 	ctx := r.Context()
-	out := Request{Request: r, Info: c.Info, User: c.User, AuditID: c.AuditID, Record: record, Client: client, chain: c}
+	out := Request{Request: r, Info: c.Info, User: c.User, AuditID: c.AuditID, Record: record, Client: client, Connected: ctx, chain: c}
 	if own, ok := ctx.(interface{ filtersContext() *Context }); !ok || own.filtersContext() != c {
 		out.Info, _ = apirequest.RequestInfoFrom(ctx)
 		out.User, _ = apirequest.UserFrom(ctx) // another one after impersonation
 	}
-	out.complete(ctx)
+	if c.HasDeadline() {
+		out.Connected = c.Context.Context
+	}
+	out.complete()
 	return out
 }
 
@@ -69,16 +72,16 @@ func (r *Request) Continue(rest func()) { r.chain.rest = rest }
 // RequestOf returns r with what its context says about it. What is recorded of it, nobody reads.
 func RequestOf(r *http.Request) *Request {
 	ctx := r.Context()
-	out := &Request{Request: r, AuditID: request.AuditID(ctx), Record: &Record{}, Client: noClient{}}
+	out := &Request{Request: r, AuditID: request.AuditID(ctx), Record: &Record{}, Client: noClient{}, Connected: request.ClientContext(ctx)}
 	out.chain, _ = ctx.Value(contextKey{}).(*Context)
 	out.Info, _ = apirequest.RequestInfoFrom(ctx)
 	out.User, _ = apirequest.UserFrom(ctx)
-	out.complete(ctx)
+	out.complete()
 	return out
 }
 
 // complete sets the fields that follow from others.
-func (r *Request) complete(ctx context.Context) {
+func (r *Request) complete() {
 	if r.Info == nil {
 		r.Info = &apirequest.RequestInfo{}
 	}
@@ -86,7 +89,6 @@ func (r *Request) complete(ctx context.Context) {
 	if r.User != nil {
 		r.UserName = r.User.GetName()
 	}
-	r.Connected = request.ClientContext(ctx)
 }
 
 // Record is what is learned of one request, for the log, the metrics and the audit event. Only the goroutine that serves the request uses it.

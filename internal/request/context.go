@@ -42,6 +42,9 @@ type deadlineContext struct {
 // SetDeadline gives the request its deadline, before the context is passed on.
 func (c *Context) SetDeadline(at time.Time) { c.deadline = at }
 
+// HasDeadline reports whether c has a deadline of its own.
+func (c *Context) HasDeadline() bool { return !c.deadline.IsZero() }
+
 // Finish is called when the request has been served.
 func (c *Context) Finish() {
 	c.finished.Store(true)
