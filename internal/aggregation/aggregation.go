@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"go.uber.org/zap"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -13,10 +12,8 @@ import (
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/dispatch"
-	"portico.dev/internal/metrics"
 	"portico.dev/internal/mirror"
 	"portico.dev/internal/openapi"
-	"portico.dev/internal/overload"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/run"
@@ -27,13 +24,9 @@ import (
 )
 
 // Config contains what the programs configure differently. New completes the configurations of the parts with the fields that refer to other
-// parts, and with loggers and metrics.
+// parts, with the settings in Serving, and with loggers and metrics.
 type Config struct {
-	Logger   *zap.Logger
-	Metrics  *metrics.Metrics
-	Memory   overload.Limit
-	Overload *overload.Monitor // nil: memory has no limit
-	Drainer  *server.Drainer
+	*Base
 
 	Transport   transport.Options
 	APIServices apiservice.Config
@@ -72,15 +65,16 @@ type Aggregation struct {
 func New(c Config) (*Aggregation, error) {
 	a := &Aggregation{config: c}
 	t := c.Transport
+	t.Tunnel, t.Engine, t.Zone = c.Egress.Cluster(), c.serving.BackendEngine, c.serving.Zone
 	t.OnFailure, t.OnSuccess = a.BackendEvents.Failed, a.BackendEvents.Answered
 	t.MaxReplayTotal = c.Memory.Share(transport.MaxReplayTotal, 16)
-	t.Metrics, t.Logger = c.Metrics.Backends, c.Logger.Named("transport")
+	t.Metrics, t.Logger = c.Metrics.Backends, c.log.Named("transport")
 	a.Transport = transport.New(t)
 
 	s := c.APIServices
-	s.Transport, s.BackendEvents = a.Transport, &a.BackendEvents
+	s.Transport, s.BackendEvents, s.EndpointRouting = a.Transport, &a.BackendEvents, c.serving.EnableAggregatorRouting
 	s.DocumentProblem = func(apiService string) string { return a.OpenAPI.Problem(apiService) }
-	s.Metrics, s.Logger = c.Metrics.Availability, c.Logger.Named("apiservice")
+	s.Metrics, s.Logger = c.Metrics.Availability, c.log.Named("apiservice")
 	a.APIServices = apiservice.New(s)
 
 	if err := a.buildDocuments(); err != nil {
@@ -96,17 +90,17 @@ func (a *Aggregation) buildDocuments() (err error) {
 	routes := c.View.Tables(a.APIServices.Table)
 	d := c.Discovery
 	d.Routes, d.Changed, d.BackendEvents = routes, a.APIServices.Changed, &a.BackendEvents
-	d.Metrics, d.Logger = c.Metrics.Discovery, c.Logger.Named("discovery")
+	d.Metrics, d.Logger = c.Metrics.Discovery, c.log.Named("discovery")
 	if a.Discovery, err = discovery.New(d); err != nil {
 		return err
 	}
 	a.WatchLists = watchlist.NewProber(watchlist.Config{
 		Routes: a.watchListRoutes, RoutesChanged: a.APIServices.Changed, DocumentsChanged: a.Discovery.Changed,
-		BackendEvents: &a.BackendEvents, Metrics: c.Metrics.Discovery, Logger: c.Logger.Named("watchlist"),
+		BackendEvents: &a.BackendEvents, Metrics: c.Metrics.Discovery, Logger: c.log.Named("watchlist"),
 	})
 	o := c.OpenAPI
 	o.Routes, o.Changed, o.BackendEvents = routes, a.APIServices.Changed, &a.BackendEvents
-	o.Metrics, o.Logger = c.Metrics.OpenAPI, c.Logger.Named("openapi")
+	o.Metrics, o.Logger = c.Metrics.OpenAPI, c.log.Named("openapi")
 	if c.WarnOfStaleDocuments {
 		o.Warning = a.staleWarning
 	}
@@ -134,11 +128,11 @@ func (a *Aggregation) watchListRoutes() []watchlist.Route {
 func (a *Aggregation) buildHandlers() {
 	c := &a.config
 	p := c.Proxy
-	p.Requests, p.Logger = c.Metrics.Requests, c.Logger.Named("proxy")
+	p.Lists, p.Requests, p.Logger = c.Bodies.ForLists(), c.Metrics.Requests, c.log.Named("proxy")
 	a.Proxy = proxy.New(p)
-	a.Mirror = mirror.New(mirror.Config{Metrics: c.Metrics.Mirror, Logger: c.Logger.Named("mirror")})
+	a.Mirror = mirror.New(mirror.Config{Metrics: c.Metrics.Mirror, Logger: c.log.Named("mirror")})
 	a.SharedWatches = sharedwatch.New(sharedwatch.Config{
-		MaxBytes: c.Memory.Share(sharedwatch.MaxBytes, 12), Metrics: c.Metrics.SharedWatches, Logger: c.Logger.Named("sharedwatch"),
+		MaxBytes: c.Memory.Share(sharedwatch.MaxBytes, 12), Metrics: c.Metrics.SharedWatches, Logger: c.log.Named("sharedwatch"),
 	})
 	h := c.Handlers
 	h.Routes, h.Proxy, h.Discovery, h.InitialEvents = a.APIServices.Table, a.Proxy, a.Discovery, a.WatchLists
@@ -155,15 +149,23 @@ func (a *Aggregation) Router(static http.Handler) *server.Router {
 
 // Chain completes the configuration of a chain.
 func (a *Aggregation) Chain(c server.ChainConfig) server.ChainConfig {
-	c.Overload, c.OverloadMetrics, c.Memory = a.config.Overload, a.config.Metrics.Overload, a.config.Memory
-	c.Metrics, c.Logger, c.Drainer = a.config.Metrics.Requests, a.config.Logger.Named("server"), a.config.Drainer
+	b := a.config.Base
+	c.RequestTimeout, c.GoawayChance = b.serving.RequestTimeout, b.serving.GoawayChance
+	c.MaxInFlight, c.MaxMutatingInFlight = b.serving.MaxRequestsInFlight, b.serving.MaxMutatingRequestsInFlight
+	c.Overload, c.OverloadMetrics, c.Memory = b.Overload, b.Metrics.Overload, b.Memory
+	c.Metrics, c.Logger, c.Drainer = b.Metrics.Requests, b.log.Named("server"), b.Drainer
+	if b.serving.AccessLog {
+		c.AccessLog = b.log.Named("access")
+	}
 	return c
 }
 
 // Server completes the configuration of a server and returns it.
 func (a *Aggregation) Server(c server.Config) *server.Server {
-	c.Overload, c.OverloadMetrics, c.Memory = a.config.Overload, a.config.Metrics.Overload, a.config.Memory
-	c.Logger, c.Drainer, c.Proxy = a.config.Logger.Named("server"), a.config.Drainer, a.Proxy
+	b := a.config.Base
+	c.Engine, c.ShutdownDelay, c.ShutdownGrace = b.serving.HTTPEngine, b.serving.ShutdownDelay, b.serving.ShutdownGrace
+	c.Overload, c.OverloadMetrics, c.Memory = b.Overload, b.Metrics.Overload, b.Memory
+	c.Logger, c.Drainer, c.Proxy = b.log.Named("server"), b.Drainer, a.Proxy
 	return server.New(c)
 }
 

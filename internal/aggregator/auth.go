@@ -144,7 +144,7 @@ func (h *parts) wireAuthentication() (err error) {
 		Issuer: h.issuer, Audiences: c.APIAudiences, ExtendExpiration: c.Authentication.ExtendTokens,
 		Now:            h.clock.now,
 		SigningKeyFile: h.signingKey, VerifyKeyFiles: c.ServiceAccountKeyFiles, Lookup: h.tokenLookup,
-		Metrics: h.metrics.Auth.ServiceAccounts,
+		Metrics: h.Metrics.Auth.ServiceAccounts,
 		Used:    func(s *corev1.Secret) { h.controllers.TokenUsed(s) },
 	})
 	if err != nil {
@@ -163,7 +163,7 @@ func (h *parts) wireAuthentication() (err error) {
 			UsernameHeaders: c.RequestHeaderUsernameHeaders, UIDHeaders: c.RequestHeaderUIDHeaders,
 			GroupHeaders: c.RequestHeaderGroupHeaders, ExtraHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
 		},
-		Metrics: h.metrics.Auth, Logger: h.log.Named("authentication"),
+		Metrics: h.Metrics.Auth, Logger: h.log.Named("authentication"),
 	})
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 	a := h.cfg.Authentication
 	h.issuers, err = oidc.New(oidc.Config{
 		File: a.ConfigFile, Flags: a.OIDC, Audiences: h.tokens.Audiences(), DisallowedIssuers: []string{h.issuer},
-		AnonymousRefused: !h.cfg.AnonymousAuth, Metrics: h.metrics.Auth, Logger: h.log.Named("oidc"),
+		AnonymousRefused: !h.cfg.AnonymousAuth, Metrics: h.Metrics.Auth, Logger: h.log.Named("oidc"),
 	})
 	if err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 	}
 	h.webhook, err = tokenwebhook.New(tokenwebhook.Config{
 		File: a.WebhookConfigFile, Version: a.WebhookVersion, CacheTTL: a.WebhookCacheTTL,
-		Audiences: h.tokens.Audiences(), Dial: h.egress.ControlPlane().NetDialer(), Metrics: h.metrics.Auth,
+		Audiences: h.tokens.Audiences(), Dial: h.Egress.ControlPlane().NetDialer(), Metrics: h.Metrics.Auth,
 	})
 	return append(others, h.webhook), err
 }
@@ -215,7 +215,7 @@ func (h *parts) registerTrustMetrics() {
 		"tls-cert-file": h.servingCert.Stale, "proxy-client-cert-file": h.proxyClientCert.Stale,
 		"authentication": h.authn.Stale, "authentication-config": h.issuers.Stale, "pki": h.keys.Stale,
 	} {
-		h.metrics.Auth.Trust(file, stale)
+		h.Metrics.Auth.Trust(file, stale)
 	}
 }
 
@@ -251,13 +251,13 @@ func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
 func (h *parts) wireAuthorization() (err error) {
 	h.rbac = rbac.New(h.log.Named("rbac"))
 	c := h.cfg.Authorization
-	c.First, c.Dial = h.cfg.Embedded.Authorizers, h.egress.ControlPlane().NetDialer()
+	c.First, c.Dial = h.cfg.Embedded.Authorizers, h.Egress.ControlPlane().NetDialer()
 	h.nodes = nodes.New()
-	c.RBAC, c.Node, c.Metrics, c.Logger = h.rbac, h.nodes, h.metrics.Authorization, h.log.Named("authorization")
+	c.RBAC, c.Node, c.Metrics, c.Logger = h.rbac, h.nodes, h.Metrics.Authorization, h.log.Named("authorization")
 	if h.authz, err = authz.New(c); err != nil {
 		return err
 	}
-	h.metrics.Auth.Trust("authorization-config", h.authz.Stale)
+	h.Metrics.Auth.Trust("authorization-config", h.authz.Stale)
 	return nil
 }
 

@@ -86,7 +86,7 @@ func (h *parts) wireBackup() error {
 			leads, _ := h.election()
 			return leads
 		},
-		Metrics: h.metrics.Backup, Log: h.log.Named("backup"),
+		Metrics: h.Metrics.Backup, Log: h.log.Named("backup"),
 	}
 	return nil
 }

@@ -12,23 +12,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"portico.dev/internal/aggregation"
 	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authz"
 	"portico.dev/internal/coreapi/admission"
-	"portico.dev/internal/engine"
 	"portico.dev/internal/lifecycle"
-	"portico.dev/internal/overload"
 	"portico.dev/internal/server"
 )
 
 // Config is every setting of the front door. Flags carry kube-apiserver's names where they mean the same.
 type Config struct {
+	aggregation.Serving
+
 	// DataDir holds what the front door makes for itself: keys, and the embedded etcd. Mode 0700.
 	DataDir string
 
-	// BindAddress and SecurePort are where it listens. Port 0 picks a free one.
-	BindAddress string
-	SecurePort  int
 	// AdvertiseNames are more names and addresses that the serving certificate is made for.
 	AdvertiseNames []string
 
@@ -80,23 +78,9 @@ type Config struct {
 
 	// Signing is what signs certificates. Default nothing.
 	Signing SigningConfig
-	// EgressSelectorConfigFile has the tunnels through which networks are reached. Default none: all are reached directly.
-	EgressSelectorConfigFile string
 	// Kubelet is how kubelets are reached.
 	Kubelet KubeletConfig
 
-	// EnableAggregatorRouting sends requests to endpoints rather than to the cluster address of a Service. Default true.
-	EnableAggregatorRouting bool
-	// HTTPEngine is the implementation of HTTP that serves clients, BackendEngine the one that reaches extension servers.
-	// Default Portico's own. docs/http-engines.md says what the library's cannot promise.
-	HTTPEngine, BackendEngine engine.Name
-	// Zone is where this replica runs; endpoints of the same zone are preferred while one of them is well. Default none.
-	Zone string
-
-	RequestTimeout time.Duration
-	// MemoryLimit is how much memory the process may use: empty is the limit of its control group, or GOMEMLIMIT if that is less;
-	// 0 is no limit.
-	MemoryLimit string
 	// Services is what Services get, and how the front door is one itself.
 	Services ServicesConfig
 	// Admission is what every write to the local groups passes. Default upstream's plugins.
@@ -114,25 +98,17 @@ type Config struct {
 
 	// EnablePriorityAndFairness lets requests take turns by the flowcontrol objects. Default true.
 	EnablePriorityAndFairness bool
-	// MaxRequestsInFlight and MaxMutatingRequestsInFlight add up to the seats that priority levels share; without
-	// fairness they bound reads and writes. Default 400 and 200.
-	MaxRequestsInFlight         int
-	MaxMutatingRequestsInFlight int
-	CORSAllowedOrigins          []string
-	DeniedUserAgents            []string
+	CORSAllowedOrigins        []string
+	DeniedUserAgents          []string
 	// TLSMinVersion and TLSCipherSuites narrow what is offered to clients. Default TLS 1.2 and up, AEAD suites.
 	TLSMinVersion   string
 	TLSCipherSuites []string
-	// GoawayChance is the part of requests over HTTP/2 that are asked to come by another connection. Default 0.
-	GoawayChance float64
 	// StrictTransportSecurity are directives for browsers. Default none.
 	StrictTransportSecurity []string
 	// Readiness makes /readyz/backends, and /readyz if it says so, depend on extension servers. Default: neither does.
 	Readiness ReadinessConfig
 	// Peers is how replicas hand requests to each other.
-	Peers         PeersConfig
-	ShutdownDelay time.Duration
-	ShutdownGrace time.Duration
+	Peers PeersConfig
 	// AuthorizeUpgradesAsCreate asks for the right to create of whoever upgrades a GET, beside that to get.
 	AuthorizeUpgradesAsCreate bool
 	// TracingEndpoint is host:port of an OTLP collector (gRPC, without TLS: on this machine). Default none.
@@ -143,8 +119,6 @@ type Config struct {
 	Profiling bool
 	// ContentionProfiling records every wait of one goroutine for another, for /debug/pprof/block. Default false.
 	ContentionProfiling bool
-	// AccessLog logs one line for each request.
-	AccessLog bool
 	// Audit says what is written down of requests, and where. Default nothing.
 	Audit audit.Config
 
@@ -154,10 +128,9 @@ type Config struct {
 
 // Default is the configuration of `aggregator serve` with no flags.
 func Default() Config {
-	return Config{
+	c := Config{
+		Serving:                          aggregation.DefaultServing(),
 		DataDir:                          "./portico-data",
-		BindAddress:                      "127.0.0.1",
-		SecurePort:                       6443,
 		AnonymousAuth:                    true,
 		AllowPrivileged:                  true,
 		Authentication:                   defaultAuthentication(),
@@ -174,23 +147,20 @@ func Default() Config {
 		RequestHeaderExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 		Signing:                          defaultSigning(),
 		Kubelet:                          defaultKubelet(),
-		EnableAggregatorRouting:          true,
-		HTTPEngine:                       engine.Portico,
-		BackendEngine:                    engine.Portico,
-		RequestTimeout:                   time.Minute,
 		Admission:                        defaultAdmission(),
 		Services:                         defaultServices(),
 		Controllers:                      lifecycle.EveryController(),
 		EnablePriorityAndFairness:        true,
-		MaxRequestsInFlight:              400,
-		MaxMutatingRequestsInFlight:      200,
 		Readiness:                        ReadinessConfig{MaxNotReady: 0.5},
 		Peers:                            PeersConfig{Enabled: true},
-		ShutdownGrace:                    10 * time.Second,
 		Profiling:                        true,
-		AccessLog:                        true,
 	}
+	c.BindAddress, c.SecurePort, c.ShutdownGrace, c.AccessLog = "127.0.0.1", 6443, 10*time.Second, true
+	return c
 }
+
+// graceFlag is the flag of ShutdownGrace.
+const graceFlag = "shutdown-grace-period"
 
 // AddFlags binds the settings to flags, with c's values as defaults.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
@@ -212,7 +182,7 @@ func (c *Config) NamedFlags() cliflag.NamedFlagSets {
 		{"authorization", []func(*pflag.FlagSet){c.addAuthorizationFlags}},
 		{"etcd", []func(*pflag.FlagSet){c.addStorageFlags, c.Cluster.addFlags, c.Storage.addFlags, c.StateSnapshot.addFlags}},
 		{"backup", []func(*pflag.FlagSet){c.Backup.addFlags}},
-		{"request", []func(*pflag.FlagSet){c.addRequestFlags, c.AddEngineFlags}},
+		{"request", []func(*pflag.FlagSet){c.addRequestFlags}},
 		{"flow control", []func(*pflag.FlagSet){c.addFairnessFlags}},
 		{"admission", []func(*pflag.FlagSet){c.addAdmissionFlags}},
 		{"API enablement", []func(*pflag.FlagSet){c.addRuntimeConfigFlags}},
@@ -233,15 +203,12 @@ func (c *Config) NamedFlags() cliflag.NamedFlagSets {
 
 func (c *Config) addListenFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory for keys and the embedded etcd; created with mode 0700")
-	fs.StringVar(&c.BindAddress, "bind-address", c.BindAddress, "IP address to listen on")
-	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port to listen on with TLS; 0 picks a free one")
+	c.AddListenFlags(fs, graceFlag)
 	fs.StringSliceVar(&c.AdvertiseNames, "advertise-name", c.AdvertiseNames, "another DNS name or IP address of this server, added to the serving certificate; may be repeated")
 	fs.StringVar(&c.TLSCertFile, "tls-cert-file", c.TLSCertFile, "serving certificate (PEM); default one that is generated in the data directory")
 	fs.StringVar(&c.TLSPrivateKeyFile, "tls-private-key-file", c.TLSPrivateKeyFile, "key of the serving certificate")
 	fs.StringVar(&c.TLSMinVersion, "tls-min-version", c.TLSMinVersion, "minimum TLS version for clients: VersionTLS12 or VersionTLS13; default VersionTLS12")
 	fs.StringSliceVar(&c.TLSCipherSuites, "tls-cipher-suites", c.TLSCipherSuites, "TLS 1.2 cipher suites to offer; default all secure ones")
-	fs.DurationVar(&c.ShutdownDelay, "shutdown-delay-duration", c.ShutdownDelay, "how long to keep serving after /readyz begins to fail at shutdown")
-	fs.DurationVar(&c.ShutdownGrace, "shutdown-grace-period", c.ShutdownGrace, "how long requests in flight may take to finish at shutdown")
 }
 
 func (c *Config) addIdentityFlags(fs *pflag.FlagSet) {
@@ -263,10 +230,8 @@ func (c *Config) addIdentityFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.APIAudiences, "api-audiences", c.APIAudiences, "audiences that service account tokens for this server must have; default the issuer")
 }
 
-// AddEngineFlags binds the choice between implementations of HTTP to flags, for commands that serve and have no other settings.
-func (c *Config) AddEngineFlags(fs *pflag.FlagSet) {
-	fs.Var(&c.HTTPEngine, "http-engine", "HTTP implementation that serves clients: portico, or library (Go's net/http). docs/http-engines.md says what the library does not guarantee")
-	fs.Var(&c.BackendEngine, "backend-engine", "HTTP implementation that calls extension servers: portico or library")
+func (c *Config) addEgressFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.EgressSelectorConfigFile, "egress-selector-config-file", c.EgressSelectorConfigFile, "EgressSelectorConfiguration of apiserver.k8s.io/v1beta1: tunnels by which nodes, pods and Services (cluster), webhooks that are URLs and what flags name (controlplane), and etcd are reached; default none")
 }
 
 func (c *Config) addControllerFlags(fs *pflag.FlagSet) {
@@ -283,18 +248,14 @@ func (c *Config) addStorageFlags(fs *pflag.FlagSet) {
 }
 
 func (c *Config) addRequestFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.EnableAggregatorRouting, "enable-aggregator-routing", c.EnableAggregatorRouting, "send requests to the endpoints of a Service instead of to its cluster IP")
-	fs.StringVar(&c.Zone, "zone", c.Zone, "topology zone of this server; endpoints of extension servers in the same zone are preferred")
-	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "timeout of requests that are not long-running")
-	fs.StringVar(&c.MemoryLimit, "memory-limit", c.MemoryLimit, "memory that this process may use, such as 2Gi. Near the limit, requests are rejected and connections closed, privileged ones last. Default the limit of the cgroup or GOMEMLIMIT, whichever is lower; 0 disables it")
+	c.AddRequestFlags(fs)
+	c.AddEngineFlags(fs)
 	fs.StringSliceVar(&c.CORSAllowedOrigins, "cors-allowed-origins", c.CORSAllowedOrigins, "regular expressions of origins that are allowed by CORS; default none")
 	fs.StringArrayVar(&c.DeniedUserAgents, "deny-user-agents", c.DeniedUserAgents, "regular expression (RE2); requests with a User-Agent that matches are answered 403. Can be repeated; default none")
-	fs.Float64Var(&c.GoawayChance, "goaway-chance", c.GoawayChance, "fraction of HTTP/2 requests that are answered with GOAWAY, so that clients reconnect and spread over replicas; at most 0.02")
 	fs.StringSliceVar(&c.StrictTransportSecurity, "strict-transport-security-directives", c.StrictTransportSecurity, "directives of the Strict-Transport-Security header: max-age=SECONDS, includeSubDomains, preload; default no header")
 	fs.BoolVar(&c.AuthorizeUpgradesAsCreate, "authorize-upgrades-as-create", c.AuthorizeUpgradesAsCreate, "require the verb create, in addition to get, for WebSocket upgrades by GET")
 	fs.StringVar(&c.TracingEndpoint, "tracing-endpoint", c.TracingEndpoint, "host:port of an OTLP collector that receives spans, over gRPC without TLS; default none")
 	fs.IntVar(&c.TracingSamplingRatePerMillion, "tracing-sampling-rate-per-million", c.TracingSamplingRatePerMillion, "how many of a million requests are traced, in addition to those that a privileged client traces")
-	fs.BoolVar(&c.AccessLog, "access-log", c.AccessLog, "log one line for each request")
 }
 
 func (c *Config) addAuditFlags(fs *pflag.FlagSet) {
@@ -321,12 +282,10 @@ func (c *Config) Validate() error {
 	if c.DataDir == "" {
 		bad("data-dir", "a directory is needed")
 	}
-	if net.ParseIP(c.BindAddress) == nil {
-		bad("bind-address", "%q is not an IP address", c.BindAddress)
+	if c.BindAddress == "" { // a gateway listens on every address by default
+		bad("bind-address", "an IP address is needed; 0.0.0.0 and :: are every address")
 	}
-	if c.SecurePort < 0 || c.SecurePort > 65535 {
-		bad("secure-port", "%d is not a port; use 1 to 65535, or 0 for a free one", c.SecurePort)
-	}
+	c.Serving.Validate(graceFlag, bad)
 	for _, pair := range [][4]string{
 		{"tls-cert-file", c.TLSCertFile, "tls-private-key-file", c.TLSPrivateKeyFile},
 		{"proxy-client-cert-file", c.ProxyClientCertFile, "proxy-client-key-file", c.ProxyClientKeyFile},
@@ -352,12 +311,6 @@ func (c *Config) Validate() error {
 	c.validateStorage(bad)
 	c.validateStateSnapshot(bad)
 	c.validateBackup(bad)
-	if c.RequestTimeout <= 0 {
-		bad("request-timeout", "%s is not positive", c.RequestTimeout)
-	}
-	if err := overload.CheckSetting(c.MemoryLimit); err != nil {
-		bad("memory-limit", "%v", err)
-	}
 	c.Admission.Validate(bad)
 	c.Services.validate(bad)
 	c.Kubelet.validate(bad)
@@ -402,9 +355,6 @@ func (c *Config) Validate() error {
 	}
 	if err := c.validateEmbedded(); err != nil {
 		errs = append(errs, err)
-	}
-	if c.ShutdownDelay < 0 || c.ShutdownGrace <= 0 {
-		bad("shutdown-grace-period", "delay and grace are lengths of time")
 	}
 	return errors.Join(errs...)
 }

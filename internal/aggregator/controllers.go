@@ -42,7 +42,7 @@ import (
 
 // wireControllers builds the controllers, with a client that reaches backends too.
 func (h *parts) wireControllers() error {
-	inside := server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), h.router)
+	inside := server.NewInternalChain(self, h.Metrics.Requests, h.log.Named("server"), h.router)
 	allGroups, err := metadata.NewForConfig(&rest.Config{
 		Host: "https://portico.invalid", Transport: jsonDeletions(coreapi.InProcess(inside)), QPS: -1,
 		WarningHandler: rest.NoWarnings{}, // warnings about deprecated kinds are for clients outside
@@ -165,7 +165,7 @@ func (h *parts) backendTransport(apiService string) (http.RoundTripper, error) {
 		ConvertTable: route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}
 	carry := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.Proxy.Serve(w, filters.RequestOf(r), target) })
-	return jsonDeletions(coreapi.InProcess(server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), carry))), nil
+	return jsonDeletions(coreapi.InProcess(server.NewInternalChain(self, h.Metrics.Requests, h.log.Named("server"), carry))), nil
 }
 
 // knownResources returns the last-known namespaced resources of a group-version that can be listed and deleted.
@@ -197,7 +197,7 @@ func (h *parts) newCollector(allGroups, stored metadata.Interface) *garbage.Coll
 			},
 		}).now,
 		Leads:  h.election,
-		Events: h.clients.CoreV1(), Metrics: h.metrics.Garbage, Logger: h.log,
+		Events: h.clients.CoreV1(), Metrics: h.Metrics.Garbage, Logger: h.log,
 	})
 }
 

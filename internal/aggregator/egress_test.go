@@ -9,13 +9,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
-	"portico.dev/internal/metrics"
+	"portico.dev/internal/aggregation"
 	"portico.dev/internal/transport"
 )
 
@@ -49,11 +48,12 @@ func TestWebhooksThatAreURLsGoThroughTheTunnel(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := &parts{cfg: Config{EgressSelectorConfigFile: file}, metrics: &metrics.Metrics{Egress: metrics.NewEgress(prometheus.NewRegistry())}}
-	if err := h.wireEgress(); err != nil {
+	base, err := aggregation.NewBase(aggregation.Serving{EgressSelectorConfigFile: file}, zap.NewNop())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if h.egress.Cluster() != nil {
+	h := &parts{Base: base}
+	if h.Egress.Cluster() != nil {
 		t.Error("there is a tunnel to the cluster, which the file does not have")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -77,10 +77,5 @@ func TestWebhooksThatAreURLsGoThroughTheTunnel(t *testing.T) {
 	}
 	if fmt.Sprint(all) != "[hooks.example:443]" {
 		t.Errorf("the tunnel was asked for %v", all)
-	}
-
-	h = &parts{cfg: Config{EgressSelectorConfigFile: filepath.Join(dir, "absent")}, metrics: h.metrics}
-	if err := h.wireEgress(); err == nil || !strings.HasPrefix(err.Error(), "--egress-selector-config-file: ") {
-		t.Errorf("a file that is not there: %v", err)
 	}
 }

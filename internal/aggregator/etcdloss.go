@@ -48,7 +48,7 @@ type etcdLoss struct {
 }
 
 func (h *parts) newEtcdLoss() *etcdLoss {
-	l := &etcdLoss{lost: h.store.Lost, silence: h.store.Silence, changed: h.store.LostChanged, drainer: h.drainer, log: h.log.Named("etcd-loss")}
+	l := &etcdLoss{lost: h.store.Lost, silence: h.store.Silence, changed: h.store.LostChanged, drainer: h.Drainer, log: h.log.Named("etcd-loss")}
 	l.alone = func() bool {
 		others, _ := h.replicas.Received()
 		return len(others) == 0

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace"
-	"go.uber.org/zap"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"portico.dev/internal/audit"
@@ -34,7 +33,7 @@ func (h *parts) wireFront() error {
 	}
 	h.router = h.Router(server.NewStatic(server.StaticConfig{
 		Health: h.health, Version: version.Get(),
-		Gatherer:    prometheus.Gatherers{h.registry, legacyregistry.DefaultGatherer},
+		Gatherer:    prometheus.Gatherers{h.Registry, legacyregistry.DefaultGatherer},
 		Aggregation: func() any { return h.debugState() },
 		Debts:       h.debtCleaner,
 		Backup:      h.backups,
@@ -58,16 +57,14 @@ func (h *parts) wireFront() error {
 	if c.TracingEndpoint != "" {
 		h.tracing = server.NewTracerProvider(server.TracingConfig{
 			Endpoint: c.TracingEndpoint, SamplingRatePerMillion: c.TracingSamplingRatePerMillion,
-			Service: "aggregator", Version: version.Portico, Dial: h.egress.ControlPlane().Dialer(), Logger: h.log.Named("tracing"),
+			Service: "aggregator", Version: version.Portico, Dial: h.Egress.ControlPlane().Dialer(), Logger: h.log.Named("tracing"),
 		})
 	}
 	config := h.Chain(server.ChainConfig{
-		Authenticator: inProcessAuthenticator{h.authn}, Authorizer: h.authz, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
-		Fairness: h.fairness, MaxInFlight: c.MaxRequestsInFlight, MaxMutatingInFlight: c.MaxMutatingRequestsInFlight,
-		CORSAllowedOrigins: c.CORSAllowedOrigins, DeniedUserAgents: c.DeniedUserAgents, AccessLog: h.accessLog(), Audit: h.auditor(), Tracer: h.tracer(),
-		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate,
-		GoawayChance:       c.GoawayChance, StrictTransportSecurity: c.StrictTransportSecurity,
-		LargeHeaders: server.NewHeaderMemory(h.memory, h.mayHaveLargeHeaders),
+		Authenticator: inProcessAuthenticator{h.authn}, Authorizer: h.authz, Ready: h.notReady, Fairness: h.fairness,
+		CORSAllowedOrigins: c.CORSAllowedOrigins, DeniedUserAgents: c.DeniedUserAgents, Audit: h.auditor(), Tracer: h.tracer(),
+		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate, StrictTransportSecurity: c.StrictTransportSecurity,
+		LargeHeaders: server.NewHeaderMemory(h.Memory, h.mayHaveLargeHeaders),
 	})
 	chain, err := server.NewChain(config, h.router)
 	if err != nil {
@@ -80,7 +77,7 @@ func (h *parts) wireFront() error {
 	certificate := h.servingCert.GetCertificate
 	if h.peers != nil {
 		certificate = h.peers.Certificate(certificate)
-		chain = server.SplitPeers(server.NewPeerChain(config, h.peers, h.metrics.Peers, h.router), chain, h.health)
+		chain = server.SplitPeers(server.NewPeerChain(config, h.peers, h.Metrics.Peers, h.router), chain, h.health)
 	}
 	if h.joins != nil {
 		certificate = h.joins.Certificate(certificate)
@@ -91,8 +88,8 @@ func (h *parts) wireFront() error {
 		return err
 	}
 	h.server = h.Server(server.Config{
-		Listener: h.listener, Hold: c.Embedded.HoldConnections, TLS: h.nameClientCAs(offered), Engine: c.HTTPEngine, Handler: chain, Health: h.health,
-		LargeHeaders: config.LargeHeaders, ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
+		Listener: h.listener, Hold: c.Embedded.HoldConnections, TLS: h.nameClientCAs(offered), Handler: chain, Health: h.health,
+		LargeHeaders: config.LargeHeaders,
 	})
 	return nil
 }
@@ -116,13 +113,6 @@ func (h *parts) mayHaveLargeHeaders(s *tls.ConnectionState) bool {
 	return h.authn.IsFrontProxy(s.PeerCertificates)
 }
 
-func (h *parts) accessLog() *zap.Logger {
-	if !h.cfg.AccessLog {
-		return nil
-	}
-	return h.log.Named("access")
-}
-
 // tracer returns nil, without which the chain traces nothing, if tracing is off.
 func (h *parts) tracer() trace.Tracer {
 	if h.tracing == nil {
@@ -137,7 +127,7 @@ func (h *parts) wireAudit() (err error) {
 	if !c.Enabled() {
 		return nil
 	}
-	c.Metrics, c.Logger, c.Dial = h.metrics.Audit, h.log.Named("audit"), h.egress.ControlPlane().NetDialer()
+	c.Metrics, c.Logger, c.Dial = h.Metrics.Audit, h.log.Named("audit"), h.Egress.ControlPlane().NetDialer()
 	h.audit, err = audit.New(c)
 	return err
 }
@@ -175,7 +165,7 @@ func (h *parts) wireFairness() (err error) {
 		return nil
 	}
 	h.fairness, err = fairness.New(fairness.Config{
-		Client: h.bootstrapClients, Seats: h.cfg.seats(), Metrics: h.metrics.Fairness, Logger: h.log.Named("fairness"),
+		Client: h.bootstrapClients, Seats: h.cfg.seats(), Metrics: h.Metrics.Fairness, Logger: h.log.Named("fairness"),
 		WithoutEtcd: func() bool { _, without := h.withoutEtcd(); return without },
 	})
 	return err

@@ -60,7 +60,7 @@ func (h *parts) wireKubelets() {
 	}
 	h.kubelets = kubelet.New(kubelet.Config{
 		Proxy: func() *proxy.Proxy { return h.Proxy }, PreferredAddressTypes: types, Certificate: h.kubeletClientCert, Authority: h.kubeletCA,
-		Timeout: c.Timeout, Tunnel: h.egress.Cluster(), OwnAddresses: h.ownAddresses, Engine: h.cfg.BackendEngine, Logger: h.log.Named("kubelet"),
+		Timeout: c.Timeout, Tunnel: h.Egress.Cluster(), OwnAddresses: h.ownAddresses, Engine: h.cfg.BackendEngine, Logger: h.log.Named("kubelet"),
 	})
 }
 

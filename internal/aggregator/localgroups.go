@@ -73,7 +73,7 @@ func (h *parts) wireWebhooks() admission.Webhooks {
 	h.webhookServices = admission.NewWebhookServices(h.findWebhook, transport.Options{
 		// Webhooks on the same machine are common. So are extension servers as webhooks, by the Service kubernetes: requests to
 		// own addresses are not refused either.
-		AllowLoopback: true, Tunnel: h.egress.Cluster(),
+		AllowLoopback: true, Tunnel: h.Egress.Cluster(),
 		Engine: h.cfg.BackendEngine, Zone: h.cfg.Zone, MaxConns: webhookConns, Logger: h.log.Named("webhooks"),
 	})
 	return admission.Webhooks{Services: h.webhookServices, Dial: h.webhookDialer()}
@@ -141,7 +141,7 @@ func (h *parts) closeWebhooks(ctx context.Context) error {
 
 // webhookDialer connects to webhooks that are URLs.
 func (h *parts) webhookDialer() func(ctx context.Context, network, address string) (net.Conn, error) {
-	if through := transport.Guarded(h.egress.ControlPlane()).NetDialer(); through != nil {
+	if through := transport.Guarded(h.Egress.ControlPlane()).NetDialer(); through != nil {
 		return through
 	}
 	return dialWebhook

@@ -23,8 +23,8 @@ func (h *parts) members() *run.Group {
 		add("port", h.server.Accepts(), h.server.Accept)
 	}
 	add("keys", nil, h.watchKeys)
-	if h.egress != nil {
-		add("tunnels", nil, h.runEgress)
+	if h.Egress != nil {
+		add("tunnels", nil, h.RunEgress)
 	}
 	add("authentication", nil, h.watchAuthentication)
 	add("authorization", nil, h.authz.Run)
@@ -76,8 +76,8 @@ func (h *parts) members() *run.Group {
 	if h.audit != nil {
 		add("audit", nil, h.audit.Run) // likewise for events
 	}
-	if h.overload != nil {
-		add("overload", nil, h.overload.Run)
+	if h.Overload != nil {
+		add("overload", nil, h.Overload.Run)
 	}
 	for _, m := range h.cfg.Embedded.Members {
 		g.Add(m)
@@ -96,7 +96,7 @@ func (h *parts) drain(ctx context.Context) error {
 	h.health.Stopping()
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.ShutdownGrace)
 	defer cancel()
-	if err := h.drainer.Drain(grace); err != nil {
+	if err := h.Drainer.Drain(grace); err != nil {
 		h.log.Warn("requests were cut off at the end of the shutdown grace", zap.Duration("grace", h.cfg.ShutdownGrace))
 	}
 	h.Proxy.Drain(grace)

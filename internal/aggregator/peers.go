@@ -48,10 +48,10 @@ func (h *parts) wirePeers() (err error) {
 	h.peers, err = peers.New(peers.Config{
 		Section: h.replicas.Section("peers"), Name: h.replicas.Name(), Address: h.peerAddress(), GroupVersions: h.core.BuiltIn(),
 		Transport: transport.Options{
-			Tunnel: h.egress.ControlPlane(), OwnAddresses: h.ownAddresses, Engine: h.cfg.BackendEngine, MaxInFlight: maxPeerRequests,
-			MaxReplayTotal: h.memory.Share(transport.MaxReplayTotal, 32), Logger: h.log.Named("peers"),
+			Tunnel: h.Egress.ControlPlane(), OwnAddresses: h.ownAddresses, Engine: h.cfg.BackendEngine, MaxInFlight: maxPeerRequests,
+			MaxReplayTotal: h.Memory.Share(transport.MaxReplayTotal, 32), Logger: h.log.Named("peers"),
 		},
-		Metrics: h.metrics.Peers, Changed: h.hopsChanged, Logger: h.log.Named("peers"),
+		Metrics: h.Metrics.Peers, Changed: h.hopsChanged, Logger: h.log.Named("peers"),
 	})
 	if err != nil {
 		return fmt.Errorf("identity among replicas: %w", err)

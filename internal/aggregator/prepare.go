@@ -2,13 +2,11 @@ package aggregator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"slices"
 	"strconv"
-	"syscall"
 
 	"go.uber.org/zap"
 
@@ -49,7 +47,7 @@ var privateFiles = []string{"pki", "etcd", "admin.kubeconfig", "extserver.kubeco
 func prepare(ctx context.Context, c *Config, log *zap.Logger) (p *prepared, err error) {
 	p = &prepared{listener: c.Embedded.Listener}
 	if p.listener == nil && !c.Embedded.NoListener {
-		if p.listener, err = listen(*c); err != nil {
+		if p.listener, err = c.Listen(); err != nil {
 			return nil, err
 		}
 	}
@@ -77,18 +75,6 @@ func (p *prepared) address() string {
 
 // noListenerURL is the URL of a front door without a listener. Nothing resolves it.
 const noListenerURL = "https://portico.invalid"
-
-func listen(c Config) (net.Listener, error) {
-	address := net.JoinHostPort(c.BindAddress, strconv.Itoa(c.SecurePort))
-	listener, err := net.Listen("tcp", address)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s is in use by another process; choose another port with --secure-port, or 0 for a free one", address)
-	case err != nil:
-		return nil, fmt.Errorf("listen on %s: %w", address, err)
-	}
-	return listener, nil
-}
 
 func (p *prepared) load(c Config) error {
 	host := dialableHost(c.BindAddress)

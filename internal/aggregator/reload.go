@@ -22,7 +22,7 @@ func (a *Aggregator) Reload(read func() (Config, error)) error {
 		return errors.New("the front door is starting or stopping; try again when it is ready")
 	}
 	err := h.reload(read)
-	h.metrics.Reload.Done(err)
+	h.Metrics.Reload.Done(err)
 	a.wake.Wake()
 	return err
 }

@@ -109,7 +109,7 @@ func (h *parts) stateSnapshot() (*store.StateSnapshotConfig, error) {
 }
 
 func (h *parts) registerStateMetrics() {
-	metrics.NewStateSnapshot(h.registry, func() time.Duration {
+	metrics.NewStateSnapshot(h.Registry, func() time.Duration {
 		at, without := h.withoutEtcd()
 		if !without {
 			return 0

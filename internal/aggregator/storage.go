@@ -74,7 +74,7 @@ func (h *parts) wireStore() (err error) {
 		return err
 	}
 	h.store, err = store.New(store.Config{
-		Dial: h.egress.Etcd().Dialer(), Servers: c.EtcdServers, CAFile: c.EtcdCAFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile,
+		Dial: h.Egress.Etcd().Dialer(), Servers: c.EtcdServers, CAFile: c.EtcdCAFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile,
 		Prefix: c.EtcdPrefix, DataDir: c.etcdDir(), UnixSocket: c.EtcdUnixSocket, Cluster: h.member,
 		QuotaBytes: c.Storage.QuotaBackendBytes, Volatile: c.Embedded.Volatile,
 		StateSnapshot: snapshot, Logger: h.log.Named("store"),

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,7 +29,6 @@ import (
 	"portico.dev/internal/coreapi/encryption"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/dispatch"
-	"portico.dev/internal/egress"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/kubelet"
 	"portico.dev/internal/lifecycle"
@@ -40,7 +37,6 @@ import (
 	"portico.dev/internal/merge"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/openapi"
-	"portico.dev/internal/overload"
 	"portico.dev/internal/peers"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/routetable"
@@ -58,11 +54,8 @@ type parts struct {
 	// authoritiesReplaced is called after those in the key directory have changed (pki.Rotate).
 	authoritiesReplaced func()
 
-	registry *prometheus.Registry
-	metrics  *metrics.Metrics
-	clock    clock
-	memory   overload.Limit
-	overload *overload.Monitor // nil: memory has no limit
+	*aggregation.Base
+	clock clock
 
 	store    *store.Store
 	replicas *store.Replicas
@@ -96,12 +89,8 @@ type parts struct {
 	services         aggregatorinformers.SharedInformerFactory
 	apiRoutes        apiservice.APIRoutes
 
-	egress  *egress.Selector // nil: there are no tunnels
-	peers   *peers.Peers     // nil: replicas hand on nothing
-	debts   *debts.Store
-	drainer *server.Drainer
-	// bodies bounds the memory of request bodies and of lists that are read as a whole.
-	bodies *server.BodyMemory
+	peers *peers.Peers // nil: replicas hand on nothing
+	debts *debts.Store
 	*aggregation.Aggregation
 	controllers *lifecycle.Controllers
 	collector   *garbage.Collector // nil: --controllers turns it off
@@ -124,26 +113,17 @@ type parts struct {
 	server   *server.Server // nil: Embedded.NoListener
 }
 
-func wire(c Config, p *prepared, log *zap.Logger) (*parts, error) {
-	h := &parts{cfg: c, prepared: p, log: log, registry: prometheus.NewRegistry(), etcdIsBack: make(chan struct{})}
-	h.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	h.metrics = metrics.New(h.registry)
-	h.metrics.Engines.Use(string(c.HTTPEngine), string(c.BackendEngine))
-	for _, step := range []func() error{h.wireEgress, h.wireOverload, h.wireState, h.wireClients, h.wireAggregation, h.wireFront} {
+func wire(c Config, p *prepared, log *zap.Logger) (h *parts, err error) {
+	h = &parts{cfg: c, prepared: p, log: log, etcdIsBack: make(chan struct{})}
+	if h.Base, err = aggregation.NewBase(c.Serving, log); err != nil {
+		return nil, err
+	}
+	for _, step := range []func() error{h.wireState, h.wireClients, h.wireAggregation, h.wireFront} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
 	return h, nil
-}
-
-// wireOverload leaves overload nil when memory has no limit.
-func (h *parts) wireOverload() (err error) {
-	if h.memory, err = overload.Find(h.cfg.MemoryLimit); err != nil || h.memory.Bytes == 0 {
-		return err
-	}
-	h.overload = overload.New(overload.Config{Limit: h.memory, Metrics: h.metrics.Overload, Logger: h.log.Named("overload")})
-	return nil
 }
 
 // wireState builds storage, authentication, authorization, and the local groups, which use all three.
@@ -158,11 +138,11 @@ func (h *parts) wireState() (err error) {
 		return err
 	}
 	h.wireSharedKeys()
-	metrics.NewReplicas(h.registry, func() bool {
+	metrics.NewReplicas(h.Registry, func() bool {
 		_, leads := h.replicas.Received()
 		return leads
 	}, func() bool { return h.store.Lost() == nil }, func() bool { return h.sharedKeys.Check(context.Background()) == nil })
-	metrics.NewEtcdServers(h.registry, h.store.ServersAnswer)
+	metrics.NewEtcdServers(h.Registry, h.store.ServersAnswer)
 	h.registerStateMetrics()
 	h.wireKubelets()
 	h.core, err = coreapi.New(coreapi.Config{
@@ -182,18 +162,14 @@ func (h *parts) wireAggregation() (err error) {
 	}
 	c := h.cfg
 	h.debts = debts.NewStore(h.store, h.log)
-	h.bodies = server.NewBodyMemory(h.memory, h.metrics.Overload)
-	h.drainer = server.NewDrainer()
 	h.etcdLoss = h.newEtcdLoss()
 	h.Aggregation, err = aggregation.New(aggregation.Config{
-		Logger: h.log, Metrics: h.metrics, Memory: h.memory, Overload: h.overload, Drainer: h.drainer,
-		Transport: transport.Options{
-			Certificate: h.proxyClientCert, OwnAddresses: h.ownAddresses, Tunnel: h.egress.Cluster(), Engine: c.BackendEngine, Zone: c.Zone,
-		},
+		Base:      h.Base,
+		Transport: transport.Options{Certificate: h.proxyClientCert, OwnAddresses: h.ownAddresses},
 		APIServices: apiservice.Config{
 			Client: h.aggregator.ApiregistrationV1().APIServices(), APIServices: h.services.Apiregistration().V1().APIServices(),
 			Services: h.informers.Services(), EndpointSlices: h.informers.EndpointSlices(), Endpoints: h.informers.Endpoints(),
-			Local: h.visible(), CRDs: h.core.CRDs(), APIRoutes: &h.apiRoutes, EndpointRouting: c.EnableAggregatorRouting,
+			Local: h.visible(), CRDs: h.core.CRDs(), APIRoutes: &h.apiRoutes,
 			WithoutEtcd: func() bool { _, without := h.withoutEtcd(); return without },
 			Peers:       h.replicas.Section(store.VerdictSection), Hops: h.hops, Replica: h.replicas.Name(), Events: h.clients.CoreV1().Events(metav1.NamespaceDefault),
 			Debts: h.debts,
@@ -206,7 +182,6 @@ func (h *parts) wireAggregation() (err error) {
 		},
 		WarnOfStaleDocuments: true, Resources: remoteResources,
 		Proxy: proxy.Config{
-			Lists:                  h.bodies.ForLists(),
 			IdentityHeaders:        slices.Concat(c.RequestHeaderUsernameHeaders, c.RequestHeaderUIDHeaders, c.RequestHeaderGroupHeaders),
 			IdentityHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
 		},
@@ -219,10 +194,10 @@ func (h *parts) wireAggregation() (err error) {
 func (h *parts) handlers() dispatch.Config {
 	builtIn := sets.New(h.core.BuiltIn()...)
 	c := dispatch.Config{
-		Local: h.onlyWithEtcd(server.ForLocal(h.bodies, h.core.Handler())), LocalGroupVersions: h.localGroupVersions, Settle: h.settleDiscovery,
+		Local: h.onlyWithEtcd(server.ForLocal(h.Bodies, h.core.Handler())), LocalGroupVersions: h.localGroupVersions, Settle: h.settleDiscovery,
 		Warning: h.stateWarning, Authorizer: h.authz,
 		Stored: &dispatch.Stored{
-			Merger: merge.New(h.memory.Share(merge.MaxBytes, 6)), InProcess: coreapi.InProcess,
+			Merger: merge.New(h.Memory.Share(merge.MaxBytes, 6)), InProcess: coreapi.InProcess,
 			CustomResource: func(r schema.GroupVersionResource) bool { return !builtIn.Has(r.GroupVersion()) && h.core.Serves(r) },
 		},
 	}
@@ -231,7 +206,7 @@ func (h *parts) handlers() dispatch.Config {
 	}
 	if h.peers != nil && h.listener != nil {
 		reachedBy := func(route *routetable.Route) []string { return h.APIServices.ReachedBy(route) }
-		c.Replicas, c.ReachedBy, c.WithEtcd, c.PeerMetrics = h.peers, reachedBy, h.etcdLoss.replicasWithEtcd, h.metrics.Peers
+		c.Replicas, c.ReachedBy, c.WithEtcd, c.PeerMetrics = h.peers, reachedBy, h.etcdLoss.replicasWithEtcd, h.Metrics.Peers
 	}
 	return c
 }

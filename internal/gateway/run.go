@@ -33,16 +33,16 @@ func (g *Gateway) Run(ctx context.Context) error {
 	add("peers", nil, g.peers.Run)
 	synced, follow := g.runInformers()
 	add("informers", synced, follow)
-	if g.egress != nil {
-		add("tunnels", nil, func(ctx context.Context) error { return g.egress.Run(ctx, g.log.Named("egress")) })
+	if g.Egress != nil {
+		add("tunnels", nil, g.RunEgress)
 	}
 	add("transport", nil, g.CloseTransport)
 	for _, m := range g.Members() {
 		group.Add(m)
 	}
 	add("upkeep", nil, g.runUpkeep)
-	if g.overload != nil {
-		add("overload", nil, g.overload.Run)
+	if g.Overload != nil {
+		add("overload", nil, g.Overload.Run)
 	}
 	add("listener", g.server.Ready(), g.server.Run)
 	return group.Run(ctx)

@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -32,11 +29,9 @@ import (
 	"portico.dev/internal/clients"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/remote"
-	"portico.dev/internal/egress"
 	"portico.dev/internal/gateway/lastknown"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/openapi"
-	"portico.dev/internal/overload"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/routetable"
@@ -50,12 +45,9 @@ import (
 
 // Gateway is every part, built and not yet started. The order of the fields is the order of wiring.
 type Gateway struct {
-	cfg      Config
-	log      *zap.Logger
-	registry *prometheus.Registry
-	metrics  *metrics.Metrics
-	memory   overload.Limit
-	overload *overload.Monitor // nil: memory has no limit
+	cfg Config
+	log *zap.Logger
+	*aggregation.Base
 
 	listener, metricsListener net.Listener // the latter nil: no metrics are served
 
@@ -70,7 +62,6 @@ type Gateway struct {
 	peers      *peers
 	keys       *keys
 	upkeep     *upkeep
-	egress     *egress.Selector // nil: there are no tunnels
 	*aggregation.Aggregation
 	router *server.Router
 	health *server.Health
@@ -86,15 +77,9 @@ func New(c Config, log *zap.Logger) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{cfg: c, log: log, registry: prometheus.NewRegistry()}
-	g.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	g.metrics = metrics.New(g.registry)
-	g.metrics.Engines.Use(string(c.HTTPEngine), string(c.BackendEngine))
-	if g.memory, err = overload.Find(c.MemoryLimit); err != nil {
+	g := &Gateway{cfg: c, log: log}
+	if g.Base, err = aggregation.NewBase(c.Serving, log); err != nil {
 		return nil, err
-	}
-	if g.memory.Bytes > 0 {
-		g.overload = overload.New(overload.Config{Limit: g.memory, Metrics: g.metrics.Overload, Logger: log.Named("overload")})
 	}
 	if err := g.listen(); err != nil {
 		return nil, err
@@ -122,9 +107,8 @@ func (c *Config) client() (config *rest.Config, err error) {
 }
 
 func (g *Gateway) listen() (err error) {
-	g.listener, err = net.Listen("tcp", net.JoinHostPort(g.cfg.BindAddress, strconv.Itoa(g.cfg.SecurePort)))
-	if err != nil {
-		return fmt.Errorf("--secure-port: %w", err)
+	if g.listener, err = g.cfg.Listen(); err != nil {
+		return err
 	}
 	if g.cfg.MetricsBindAddress == "" {
 		return nil
@@ -204,7 +188,7 @@ func (g *Gateway) wireTrust() (err error) {
 		gateway: g.cfg.gateway(), apiServices: g.registered.Apiregistration().V1().APIServices().Lister(),
 		client: g.aggregator.ApiregistrationV1().APIServices(),
 		trust:  core.ConfigMaps(adoption.TrustNamespace), own: core.ConfigMaps(namespace), keys: g.keys, leads: g.election.leads,
-		routes: func() *routetable.Table { return g.APIServices.Table() }, metrics: metrics.NewGateway(g.registry),
+		routes: func() *routetable.Table { return g.APIServices.Table() }, metrics: metrics.NewGateway(g.Registry),
 		log: g.log.Named("upkeep"), wake: make(chan struct{}, 1),
 	}
 	g.keys.published, g.keys.changed = g.upkeep.Published, g.upkeep.Wake
@@ -213,25 +197,16 @@ func (g *Gateway) wireTrust() (err error) {
 
 // wireAggregation builds the parts that the front door has, too.
 func (g *Gateway) wireAggregation() (err error) {
-	c := g.cfg
-	if c.EgressSelectorConfigFile != "" {
-		if g.egress, err = egress.Load(c.EgressSelectorConfigFile, g.metrics.Egress); err != nil {
-			return fmt.Errorf("--egress-selector-config-file: %w", err)
-		}
-	}
 	owner := statusOwner{g.cfg.gateway(), g.registered.Apiregistration().V1().APIServices().Lister()}
 	g.apiRoutes.OwnsStatus = owner.ownsAPIRoute
 	g.Aggregation, err = aggregation.New(aggregation.Config{
-		Logger: g.log, Metrics: g.metrics, Memory: g.memory, Overload: g.overload, Drainer: server.NewDrainer(),
-		Transport: transport.Options{
-			Tunnel: g.egress.Cluster(), Certificate: g.keys.client, OwnAddresses: func() []string { return []string{g.Address()} },
-			Engine: c.BackendEngine, Zone: c.Zone,
-		},
+		Base:      g.Base,
+		Transport: transport.Options{Certificate: g.keys.client, OwnAddresses: func() []string { return []string{g.Address()} }},
 		APIServices: apiservice.Config{
 			OwnsStatus: owner.ownsAPIService,
 			Client:     statusWriter{g.aggregator.ApiregistrationV1().APIServices()}, APIServices: g.view,
 			Services: g.informers.Services(), EndpointSlices: g.informers.EndpointSlices(),
-			APIRoutes: &g.apiRoutes, EndpointRouting: c.EndpointRouting, Peers: g.peers, Replica: g.election.identity, Events: g.client.CoreV1().Events(metav1.NamespaceDefault),
+			APIRoutes: &g.apiRoutes, Peers: g.peers, Replica: g.election.identity, Events: g.client.CoreV1().Events(metav1.NamespaceDefault),
 		},
 		Discovery: discovery.Config{
 			Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: never, Storage: g.storage(lastknown.Discovery),
@@ -242,9 +217,7 @@ func (g *Gateway) wireAggregation() (err error) {
 			known, _ := lookup(snapshot, gv)
 			return known.Resources
 		},
-		Proxy: proxy.Config{
-			Pseudonym: "portico-gateway", Condition: string(adoption.BackendAvailable), Lists: server.NewBodyMemory(g.memory, g.metrics.Overload).ForLists(),
-		},
+		Proxy: proxy.Config{Pseudonym: "portico-gateway", Condition: string(adoption.BackendAvailable)},
 	})
 	return err
 }
@@ -262,22 +235,19 @@ func never() <-chan struct{} { return nil }
 
 // wireFront builds what serves requests.
 func (g *Gateway) wireFront() error {
-	c := g.cfg
 	g.health = server.NewHealth(g.log.Named("health"), g.checks()...)
-	g.router = g.Router(server.NewStatic(server.StaticConfig{Health: g.health, Version: version.Get(), Gatherer: g.registry, Aggregation: func() any { return nil }}))
-	largeHeaders := server.NewHeaderMemory(g.memory, func(s *tls.ConnectionState) bool { return g.trust.IsFrontProxy(s.PeerCertificates) })
+	g.router = g.Router(server.NewStatic(server.StaticConfig{Health: g.health, Version: version.Get(), Gatherer: g.Registry, Aggregation: func() any { return nil }}))
+	largeHeaders := server.NewHeaderMemory(g.Memory, func(s *tls.ConnectionState) bool { return g.trust.IsFrontProxy(s.PeerCertificates) })
 	chain, err := server.NewChain(g.Chain(server.ChainConfig{
 		LargeHeaders:  largeHeaders,
-		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, RequestTimeout: c.RequestTimeout, EndBeforeClient: true, AnyOrigin: true,
-		MaxInFlight: c.MaxInFlight, MaxMutatingInFlight: c.MaxMutatingInFlight, GoawayChance: c.GoawayChance, GoawayInterval: goawayInterval,
-		AccessLog: g.accessLog(),
+		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, EndBeforeClient: true, AnyOrigin: true, GoawayInterval: goawayInterval,
 	}), &handler{routes: g.APIServices.Table, discovery: g.Discovery.Current, router: g.router})
 	if err != nil {
 		return err
 	}
 	g.server = g.Server(server.Config{
-		Listener: g.listener, TLS: pki.ServerConfig(g.keys.serving), Engine: c.HTTPEngine, MaxConcurrentStreams: maxConcurrentStreams,
-		Handler: chain, Health: g.health, LargeHeaders: largeHeaders, ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
+		Listener: g.listener, TLS: pki.ServerConfig(g.keys.serving), MaxConcurrentStreams: maxConcurrentStreams,
+		Handler: chain, Health: g.health, LargeHeaders: largeHeaders,
 	})
 	return nil
 }
@@ -289,13 +259,6 @@ const goawayInterval = time.Minute
 // maxConcurrentStreams are the requests at once on a connection. Go's HTTP/2 client, which API servers have, makes a connection for each request
 // that finds no room, and drops most of them later; with more room that happens less often. It is what Go's own server announces.
 const maxConcurrentStreams = 250
-
-func (g *Gateway) accessLog() *zap.Logger {
-	if !g.cfg.AccessLog {
-		return nil
-	}
-	return g.log.Named("access")
-}
 
 // checks are those of /readyz. None depends on an extension server, and none fails while the API server is away: a gateway that was
 // ready serves on.
@@ -315,6 +278,6 @@ func (g *Gateway) notReady() error { return server.NotClosed(g.Discovery.Ready()
 
 func (g *Gateway) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(g.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(g.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	return mux
 }

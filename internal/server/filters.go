@@ -248,16 +248,16 @@ func endConnection(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// maxGoawayChance is upstream's bound: above it clients would spend their time on handshakes.
-const maxGoawayChance = 0.02
+// MaxGoawayChance is upstream's bound: above it clients would spend their time on handshakes.
+const MaxGoawayChance = 0.02
 
 // goawayFilter asks a few HTTP/2 clients to connect again, so that they spread over replicas behind a load balancer
 // that balances connections only. What is on the connection is finished first. interval is the least time between two; 0: none. Go's
 // HTTP/2 client makes a connection for each request that finds no room on one, so that a single GOAWAY to a busy client leads to dozens of
 // handshakes.
 func goawayFilter(chance float64, interval time.Duration) (func(http.Handler) http.Handler, error) {
-	if chance < 0 || chance > maxGoawayChance {
-		return nil, fmt.Errorf("goaway chance %g is not between 0 and %g", chance, maxGoawayChance)
+	if chance < 0 || chance > MaxGoawayChance {
+		return nil, fmt.Errorf("goaway chance %g is not between 0 and %g", chance, MaxGoawayChance)
 	}
 	began := time.Now()
 	var next atomic.Int64 // since began, when the next client may be asked

@@ -33,20 +33,20 @@ func TestGoawayChance(t *testing.T) {
 		return n
 	}
 	// A hundred are expected; the bounds are more than seven deviations away.
-	if n := closed(maxGoawayChance, 0, 2); n < 30 || n > 175 {
+	if n := closed(MaxGoawayChance, 0, 2); n < 30 || n > 175 {
 		t.Errorf("%d of 5000 asked to leave, at a chance of one in fifty", n)
 	}
-	if n := closed(maxGoawayChance, 0, 1); n != 0 {
+	if n := closed(MaxGoawayChance, 0, 1); n != 0 {
 		t.Errorf("%d requests over HTTP/1.1 asked to leave", n)
 	}
 	if n := closed(0, 0, 2); n != 0 {
 		t.Errorf("%d asked to leave without a chance", n)
 	}
-	if n := closed(maxGoawayChance, time.Hour, 2); n != 1 {
+	if n := closed(MaxGoawayChance, time.Hour, 2); n != 1 {
 		t.Errorf("%d asked to leave within an interval", n)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		wrap, err := goawayFilter(maxGoawayChance, 10*time.Second)
+		wrap, err := goawayFilter(MaxGoawayChance, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,54 @@
+package aggregation
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+
+	"portico.dev/internal/egress"
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/overload"
+	"portico.dev/internal/server"
+)
+
+// Base contains the parts on which all others depend. They are built first.
+type Base struct {
+	Registry *prometheus.Registry
+	Metrics  *metrics.Metrics
+	Memory   overload.Limit
+	Overload *overload.Monitor // nil without a limit
+	Egress   *egress.Selector  // nil without tunnels
+	Drainer  *server.Drainer
+	// Bodies bounds the memory of request bodies and of lists that are read as a whole.
+	Bodies *server.BodyMemory
+
+	serving Serving
+	log     *zap.Logger
+}
+
+// NewBase builds the base for valid settings.
+func NewBase(s Serving, log *zap.Logger) (b *Base, err error) {
+	b = &Base{Registry: prometheus.NewRegistry(), Drainer: server.NewDrainer(), serving: s, log: log}
+	b.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	b.Metrics = metrics.New(b.Registry)
+	b.Metrics.Engines.Use(string(s.HTTPEngine), string(s.BackendEngine))
+	if file := s.EgressSelectorConfigFile; file != "" {
+		if b.Egress, err = egress.Load(file, b.Metrics.Egress); err != nil {
+			return nil, fmt.Errorf("--egress-selector-config-file: %w", err)
+		}
+	}
+	if b.Memory, err = overload.Find(s.MemoryLimit); err != nil {
+		return nil, err
+	}
+	if b.Memory.Bytes > 0 {
+		b.Overload = overload.New(overload.Config{Limit: b.Memory, Metrics: b.Metrics.Overload, Logger: log.Named("overload")})
+	}
+	b.Bodies = server.NewBodyMemory(b.Memory, b.Metrics.Overload)
+	return b, nil
+}
+
+// RunEgress runs the tunnels. They start before every part that dials, and stop after it.
+func (b *Base) RunEgress(ctx context.Context) error { return b.Egress.Run(ctx, b.log.Named("egress")) }
