@@ -61,9 +61,7 @@ func (c *SigningConfig) validate(controllers lifecycle.Choice, bad func(flag, fo
 	given := false
 	for _, p := range c.pairs() {
 		given = given || p.files.Cert != "" || p.files.Key != ""
-		if (p.files.Cert == "") != (p.files.Key == "") {
-			bad(p.flag+"-cert-file", "is only of use together with --%s-key-file", p.flag)
-		}
+		checkKeyPair(bad, p.flag+"-cert-file", p.files.Cert, p.flag+"-key-file", p.files.Key)
 	}
 	for _, p := range c.specific() {
 		if c.All != (KeyFiles{}) && *p.files != (KeyFiles{}) {

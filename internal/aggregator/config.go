@@ -211,6 +211,21 @@ func (c *Config) addListenFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.TLSCipherSuites, "tls-cipher-suites", c.TLSCipherSuites, "TLS 1.2 cipher suites to offer; default all secure ones")
 }
 
+func (c *Config) validateListen(bad func(flag, format string, args ...any)) {
+	if c.DataDir == "" {
+		bad("data-dir", "a directory is needed")
+	}
+	if c.BindAddress == "" { // a gateway listens on every address by default
+		bad("bind-address", "an IP address is needed; 0.0.0.0 and :: are every address")
+	}
+	checkKeyPair(bad, "tls-cert-file", c.TLSCertFile, "tls-private-key-file", c.TLSPrivateKeyFile)
+	for _, name := range c.AdvertiseNames {
+		if net.ParseIP(name) == nil && len(validation.IsDNS1123Subdomain(name)) > 0 {
+			bad("advertise-name", "%q is neither a DNS name nor an IP address", name)
+		}
+	}
+}
+
 func (c *Config) addIdentityFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.RootCAFile, "root-ca-file", c.RootCAFile, "CA certificates that workloads verify this server with, published as kube-root-ca.crt; default generated in the data directory")
 	fs.StringVar(&c.ClientCAFile, "client-ca-file", c.ClientCAFile, "CA certificates of client certificates; default generated in the data directory")
@@ -230,12 +245,23 @@ func (c *Config) addIdentityFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.APIAudiences, "api-audiences", c.APIAudiences, "audiences that service account tokens for this server must have; default the issuer")
 }
 
+func (c *Config) validateIdentity(bad func(flag, format string, args ...any)) {
+	checkKeyPair(bad, "proxy-client-cert-file", c.ProxyClientCertFile, "proxy-client-key-file", c.ProxyClientKeyFile)
+}
+
 func (c *Config) addEgressFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.EgressSelectorConfigFile, "egress-selector-config-file", c.EgressSelectorConfigFile, "EgressSelectorConfiguration of apiserver.k8s.io/v1beta1: tunnels by which nodes, pods and Services (cluster), webhooks that are URLs and what flags name (controlplane), and etcd are reached; default none")
 }
 
 func (c *Config) addControllerFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Controllers, "controllers", c.Controllers, "controllers that run here instead of in kube-controller-manager, by kube-controller-manager's names: '*' enables all that are on by default, NAME enables one, -NAME disables one; an empty value disables all. Those of certificatesigningrequests are on by default with --cluster-signing-cert-file, those of bootstrap tokens never")
+}
+
+func (c *Config) validateControllers(bad func(flag, format string, args ...any)) {
+	if err := lifecycle.Choice(c.Controllers).Check(); err != nil {
+		bad("controllers", "%v", err)
+	}
+	c.Signing.validate(c.Controllers, bad)
 }
 
 func (c *Config) addStorageFlags(fs *pflag.FlagSet) {
@@ -247,6 +273,16 @@ func (c *Config) addStorageFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.EtcdUnixSocket, "etcd-unix-socket", c.EtcdUnixSocket, "Unix socket on which the embedded etcd listens for etcdctl; default none")
 }
 
+func (c *Config) validateEtcd(bad func(flag, format string, args ...any)) {
+	checkKeyPair(bad, "etcd-certfile", c.EtcdCertFile, "etcd-keyfile", c.EtcdKeyFile)
+	if len(c.EtcdServers) > 0 && c.EtcdUnixSocket != "" {
+		bad("etcd-unix-socket", "belongs to the embedded etcd, and --etcd-servers names another")
+	}
+	if !strings.HasPrefix(c.EtcdPrefix, "/") {
+		bad("etcd-prefix", "%q does not begin with a slash", c.EtcdPrefix)
+	}
+}
+
 func (c *Config) addRequestFlags(fs *pflag.FlagSet) {
 	c.AddRequestFlags(fs)
 	c.AddEngineFlags(fs)
@@ -256,6 +292,20 @@ func (c *Config) addRequestFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.AuthorizeUpgradesAsCreate, "authorize-upgrades-as-create", c.AuthorizeUpgradesAsCreate, "require the verb create, in addition to get, for WebSocket upgrades by GET")
 	fs.StringVar(&c.TracingEndpoint, "tracing-endpoint", c.TracingEndpoint, "host:port of an OTLP collector that receives spans, over gRPC without TLS; default none")
 	fs.IntVar(&c.TracingSamplingRatePerMillion, "tracing-sampling-rate-per-million", c.TracingSamplingRatePerMillion, "how many of a million requests are traced, in addition to those that a privileged client traces")
+}
+
+func (c *Config) validateRequests(bad func(flag, format string, args ...any)) {
+	if _, err := server.CompileUserAgents(c.DeniedUserAgents); err != nil {
+		bad("deny-user-agents", "%v", err)
+	}
+	if _, _, err := net.SplitHostPort(c.TracingEndpoint); c.TracingEndpoint != "" && err != nil {
+		bad("tracing-endpoint", "%q is not host:port: %v", c.TracingEndpoint, err)
+	}
+	if n := c.TracingSamplingRatePerMillion; n < 0 || n > 1_000_000 {
+		bad("tracing-sampling-rate-per-million", "%d is not a number from 0 to 1000000", n)
+	} else if n > 0 && c.TracingEndpoint == "" {
+		bad("tracing-sampling-rate-per-million", "is only of use together with --tracing-endpoint")
+	}
 }
 
 func (c *Config) addAuditFlags(fs *pflag.FlagSet) {
@@ -273,90 +323,44 @@ func (c *Config) addAuditFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&a.WebhookInitialBackoff, "audit-webhook-initial-backoff", 10*time.Second, "delay before the first retry")
 }
 
+func (c *Config) validateAudit(bad func(flag, format string, args ...any)) {
+	a := &c.Audit
+	if m := a.LogMode; m != "" && m != audit.ModeBatch && m != audit.ModeBlocking {
+		bad("audit-log-mode", "%q is neither %s nor %s", m, audit.ModeBatch, audit.ModeBlocking)
+	}
+	if a.PolicyFile != "" && !a.Enabled() {
+		bad("audit-policy-file", "is only of use together with --audit-log-path or --audit-webhook-config-file")
+	}
+	if a.LogMaxAge < 0 || a.LogMaxBackups < 0 || a.LogMaxSize < 0 {
+		bad("audit-log-maxsize", "age, number and size of logs cannot be negative")
+	}
+	if a.WebhookBatchMaxSize < 0 || a.WebhookBatchMaxWait < 0 || a.WebhookInitialBackoff < 0 {
+		bad("audit-webhook-batch-max-size", "sizes and waits cannot be negative")
+	}
+}
+
 // Validate reports every setting that cannot work, each with its flag.
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(flag, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
 	}
-	if c.DataDir == "" {
-		bad("data-dir", "a directory is needed")
-	}
-	if c.BindAddress == "" { // a gateway listens on every address by default
-		bad("bind-address", "an IP address is needed; 0.0.0.0 and :: are every address")
-	}
 	c.Serving.Validate(graceFlag, bad)
-	for _, pair := range [][4]string{
-		{"tls-cert-file", c.TLSCertFile, "tls-private-key-file", c.TLSPrivateKeyFile},
-		{"proxy-client-cert-file", c.ProxyClientCertFile, "proxy-client-key-file", c.ProxyClientKeyFile},
-		{"etcd-certfile", c.EtcdCertFile, "etcd-keyfile", c.EtcdKeyFile},
-		{"kubelet-client-certificate", c.Kubelet.ClientCertificate, "kubelet-client-key", c.Kubelet.ClientKey},
+	for _, validate := range []func(func(flag, format string, args ...any)){
+		c.validateListen, c.validateIdentity, c.validateEtcd, c.validateCluster, c.validateStorage, c.validateStateSnapshot, c.validateBackup, c.Admission.Validate,
+		c.Services.validate, c.Kubelet.validate, c.validateControllers, c.validateRuntimeConfig, c.validateRequests, c.validateFairness,
+		c.validateAudit, c.Readiness.validate, c.Peers.validate,
 	} {
-		if (pair[1] == "") != (pair[3] == "") {
-			bad(pair[0], "is only of use together with --%s", pair[2])
-		}
+		validate(bad)
 	}
-	for _, name := range c.AdvertiseNames {
-		if net.ParseIP(name) == nil && len(validation.IsDNS1123Subdomain(name)) > 0 {
-			bad("advertise-name", "%q is neither a DNS name nor an IP address", name)
-		}
+	return errors.Join(append(errs, c.Authentication.validate(), c.Authorization.Validate(), c.validateEmbedded())...)
+}
+
+// checkKeyPair requires both files of a certificate and its key, or none.
+func checkKeyPair(bad func(flag, format string, args ...any), certFlag, certFile, keyFlag, keyFile string) {
+	if (certFile == "") != (keyFile == "") {
+		bad(certFlag, "is only of use together with --%s", keyFlag)
 	}
-	if len(c.EtcdServers) > 0 && c.EtcdUnixSocket != "" {
-		bad("etcd-unix-socket", "belongs to the embedded etcd, and --etcd-servers names another")
-	}
-	if !strings.HasPrefix(c.EtcdPrefix, "/") {
-		bad("etcd-prefix", "%q does not begin with a slash", c.EtcdPrefix)
-	}
-	c.validateCluster(bad)
-	c.validateStorage(bad)
-	c.validateStateSnapshot(bad)
-	c.validateBackup(bad)
-	c.Admission.Validate(bad)
-	c.Services.validate(bad)
-	c.Kubelet.validate(bad)
-	c.Signing.validate(c.Controllers, bad)
-	if err := lifecycle.Choice(c.Controllers).Check(); err != nil {
-		bad("controllers", "%v", err)
-	}
-	if err := c.validateRuntimeConfig(); err != nil {
-		bad("runtime-config", "%v", err)
-	}
-	if _, err := server.CompileUserAgents(c.DeniedUserAgents); err != nil {
-		bad("deny-user-agents", "%v", err)
-	}
-	c.validateFairness(bad)
-	if _, _, err := net.SplitHostPort(c.TracingEndpoint); c.TracingEndpoint != "" && err != nil {
-		bad("tracing-endpoint", "%q is not host:port: %v", c.TracingEndpoint, err)
-	}
-	if n := c.TracingSamplingRatePerMillion; n < 0 || n > 1_000_000 {
-		bad("tracing-sampling-rate-per-million", "%d is not a number from 0 to 1000000", n)
-	} else if n > 0 && c.TracingEndpoint == "" {
-		bad("tracing-sampling-rate-per-million", "is only of use together with --tracing-endpoint")
-	}
-	if m := c.Audit.LogMode; m != "" && m != audit.ModeBatch && m != audit.ModeBlocking {
-		bad("audit-log-mode", "%q is neither %s nor %s", m, audit.ModeBatch, audit.ModeBlocking)
-	}
-	if c.Audit.PolicyFile != "" && !c.Audit.Enabled() {
-		bad("audit-policy-file", "is only of use together with --audit-log-path or --audit-webhook-config-file")
-	}
-	if c.Audit.LogMaxAge < 0 || c.Audit.LogMaxBackups < 0 || c.Audit.LogMaxSize < 0 {
-		bad("audit-log-maxsize", "age, number and size of logs cannot be negative")
-	}
-	if c.Audit.WebhookBatchMaxSize < 0 || c.Audit.WebhookBatchMaxWait < 0 || c.Audit.WebhookInitialBackoff < 0 {
-		bad("audit-webhook-batch-max-size", "sizes and waits cannot be negative")
-	}
-	c.Readiness.validate(bad)
-	c.Peers.validate(bad)
-	if err := c.Authentication.validate(); err != nil {
-		errs = append(errs, err)
-	}
-	if err := c.Authorization.Validate(); err != nil {
-		errs = append(errs, err)
-	}
-	if err := c.validateEmbedded(); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }
 
 func (c *Config) pkiDir() string { return filepath.Join(c.DataDir, "pki") }

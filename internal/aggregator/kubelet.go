@@ -43,6 +43,7 @@ func (c *KubeletConfig) addFlags(fs *pflag.FlagSet) {
 }
 
 func (c *KubeletConfig) validate(bad func(flag, format string, args ...any)) {
+	checkKeyPair(bad, "kubelet-client-certificate", c.ClientCertificate, "kubelet-client-key", c.ClientKey)
 	if len(c.PreferredAddressTypes) == 0 {
 		bad("kubelet-preferred-address-types", "at least one type is needed, such as InternalIP")
 	}

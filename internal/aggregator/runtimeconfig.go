@@ -1,7 +1,6 @@
 package aggregator
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -29,17 +28,13 @@ func (c *Config) addRuntimeConfigFlags(fs *pflag.FlagSet) {
 		"group/version/resource=false, api/all, api/ga, api/beta; APIs that the front door itself needs stay on")
 }
 
-// validateRuntimeConfig says what cannot be turned off.
-func (c *Config) validateRuntimeConfig() error {
+func (c *Config) validateRuntimeConfig(bad func(flag, format string, args ...any)) {
 	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig, c.localGroups())
 	if err != nil {
-		return err
+		bad("runtime-config", "%v", err)
+	} else if c.EnablePriorityAndFairness && !chosen.FairnessServed() {
+		bad("runtime-config", "flowcontrol.apiserver.k8s.io/v1 cannot be turned off while requests take turns by it; set --enable-priority-and-fairness=false too")
 	}
-	if c.EnablePriorityAndFairness && !chosen.FairnessServed() {
-		return errors.New("flowcontrol.apiserver.k8s.io/v1 cannot be turned off while requests take turns by it; " +
-			"set --enable-priority-and-fairness=false too")
-	}
-	return nil
 }
 
 // runtimeConfig has been checked by Validate.
