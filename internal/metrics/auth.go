@@ -40,7 +40,7 @@ type ServiceAccountTokens struct {
 // NewServiceAccountTokens registers them on reg.
 func NewServiceAccountTokens(reg prometheus.Registerer) *ServiceAccountTokens {
 	counter := func(name, help string) prometheus.Counter {
-		return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Subsystem: "serviceaccount", Name: name, Help: help}))
+		return newCounter(reg, "serviceaccount_"+name, help)
 	}
 	return &ServiceAccountTokens{
 		Valid:         counter("valid_tokens_total", "Cumulative valid projected service account tokens used"),
@@ -54,25 +54,17 @@ func NewServiceAccountTokens(reg prometheus.Registerer) *ServiceAccountTokens {
 
 // NewAuth registers the metrics of authentication on reg.
 func NewAuth(reg prometheus.Registerer) *Auth {
-	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
-	}
 	a := &Auth{
 		reg:      reg,
-		attempts: counters("authentication_attempts", "Requests by what authentication made of them: success, failure or error.", "result"),
-		duration: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "authentication_duration_seconds",
-			Help:    "Time that authentication took, by result.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
-		}, []string{"result"})),
-		users:   counters("authenticated_user_requests", "Authenticated requests by class of user name.", "username"),
-		reloads: counters("apiserver_authentication_config_controller_automatic_reloads_total", "Reloads of the authentication configuration, by status.", "status"),
-		reloaded: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds",
-			Help: "When the authentication configuration was last reloaded, by status.",
-		}, []string{"status"})),
-		keys:            counters("portico_oidc_key_fetches_total", "Times that an issuer was asked for its keys, by issuer and result.", "issuer", "result"),
-		reviews:         counters("portico_token_webhook_reviews_total", "Tokens that the token review webhook was asked about, by result.", "result"),
+		attempts: newCounterVec(reg, "authentication_attempts", "Requests by what authentication made of them: success, failure or error.", "result"),
+		duration: newHistogramVec(reg, "authentication_duration_seconds",
+			"Time that authentication took, by result.", prometheus.ExponentialBuckets(0.001, 2, 15), "result"),
+		users:   newCounterVec(reg, "authenticated_user_requests", "Authenticated requests by class of user name.", "username"),
+		reloads: newCounterVec(reg, "apiserver_authentication_config_controller_automatic_reloads_total", "Reloads of the authentication configuration, by status.", "status"),
+		reloaded: newGaugeVec(reg, "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds",
+			"When the authentication configuration was last reloaded, by status.", "status"),
+		keys:            newCounterVec(reg, "portico_oidc_key_fetches_total", "Times that an issuer was asked for its keys, by issuer and result.", "issuer", "result"),
+		reviews:         newCounterVec(reg, "portico_token_webhook_reviews_total", "Tokens that the token review webhook was asked about, by result.", "result"),
 		ServiceAccounts: NewServiceAccountTokens(reg),
 	}
 	a.succeeded, a.success = a.attempts.WithLabelValues("success"), a.duration.WithLabelValues("success")
@@ -172,21 +164,18 @@ type Authorization struct {
 // NewAuthorization registers the metrics of authorization on reg.
 func NewAuthorization(reg prometheus.Registerer) *Authorization {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_authorization_" + name, Help: help}, labels))
+		return newCounterVec(reg, "apiserver_authorization_"+name, help, labels...)
 	}
 	return &Authorization{
 		Decisions:    counter("decisions_total", "Requests that an authorizer allowed or denied.", "type", "name", "decision"),
 		WebhookCalls: counter("webhook_evaluations_total", "Calls to authorization webhooks.", "name", "result"),
-		WebhookDuration: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_authorization_webhook_duration_seconds", Help: "Time that calls to authorization webhooks took.",
-		}, []string{"name", "result"})),
+		WebhookDuration: newHistogramVec(reg, "apiserver_authorization_webhook_duration_seconds",
+			"Time that calls to authorization webhooks took.", nil, "name", "result"),
 		WebhookFailOpen:     counter("webhook_evaluations_fail_open_total", "Failed calls that the next authorizer was asked after.", "name", "result"),
 		ConditionErrors:     counter("match_condition_evaluation_errors_total", "Requests for which a condition of a webhook had no value.", "type", "name"),
 		ConditionExclusions: counter("match_condition_exclusions_total", "Requests that the conditions of a webhook kept from it.", "type", "name"),
 		Reloads:             counter("config_controller_automatic_reloads_total", "Edits of the configuration file that were read.", "status"),
-		ReloadTime: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_authorization_config_controller_automatic_reload_last_timestamp_seconds",
-			Help: "When an edit of the configuration file was last read.",
-		}, []string{"status"})),
+		ReloadTime: newGaugeVec(reg, "apiserver_authorization_config_controller_automatic_reload_last_timestamp_seconds",
+			"When an edit of the configuration file was last read.", "status"),
 	}
 }

@@ -13,14 +13,9 @@ type Audit struct {
 // NewAudit registers the metrics of the audit sinks on reg.
 func NewAudit(reg prometheus.Registerer) *Audit {
 	return &Audit{
-		Written: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_audit_events_written_total",
-			Help: "Audit events that a sink has taken.",
-		}, []string{"sink"})),
-		Dropped: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_audit_events_dropped_total",
-			Help: "Audit events that were lost: the sink failed, or its queue was full.",
-		}, []string{"sink"})),
+		Written: newCounterVec(reg, "portico_audit_events_written_total", "Audit events that a sink has taken.", "sink"),
+		Dropped: newCounterVec(reg, "portico_audit_events_dropped_total",
+			"Audit events that were lost: the sink failed, or its queue was full.", "sink"),
 	}
 }
 
@@ -39,22 +34,11 @@ type Backup struct {
 // NewBackup registers the metrics of scheduled backups on reg.
 func NewBackup(reg prometheus.Registerer) *Backup {
 	return &Backup{
-		LastSuccess: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_backup_last_success_timestamp_seconds",
-			Help: "When the newest scheduled backup in --backup-dir began, in seconds since 1970. 0: there is none.",
-		})),
-		Failures: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "portico_backup_failures_total",
-			Help: "Scheduled backups that failed.",
-		})),
-		Size: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_backup_size_bytes",
-			Help: "Size of the newest scheduled backup.",
-		})),
-		Duration: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_backup_duration_seconds",
-			Help: "How long the newest scheduled backup took.",
-		})),
+		LastSuccess: newGauge(reg, "portico_backup_last_success_timestamp_seconds",
+			"When the newest scheduled backup in --backup-dir began, in seconds since 1970. 0: there is none."),
+		Failures: newCounter(reg, "portico_backup_failures_total", "Scheduled backups that failed."),
+		Size:     newGauge(reg, "portico_backup_size_bytes", "Size of the newest scheduled backup."),
+		Duration: newGauge(reg, "portico_backup_duration_seconds", "How long the newest scheduled backup took."),
 	}
 }
 
@@ -76,27 +60,15 @@ type Discovery struct {
 // NewDiscovery registers the metrics of discovery on reg.
 func NewDiscovery(reg prometheus.Registerer) *Discovery {
 	return &Discovery{
-		Aggregations: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "aggregator_discovery_aggregation_count_total",
-			Help: "Times that the merged discovery document was made.",
-		})),
-		BuildSeconds: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "portico_discovery_build_duration_seconds",
-			Help:    "Time to make the merged discovery documents.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
-		})),
-		Rounds: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_discovery_rounds_total",
-			Help: "Rounds of asking one backend for the discovery of its group-versions, by outcome.",
-		}, []string{"outcome"})),
-		Stale: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_discovery_stale_group_versions",
-			Help: "Group-versions whose resources may have changed since they were last known.",
-		})),
-		InitialEvents: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "portico_discovery_initial_events_resources",
-			Help: "Resources of extension servers by how these treat watches that ask for initial events: unprobed, honours, refuses, ignores, undetermined. Those that are ignored are answered with 422.",
-		}, []string{"verdict"})),
+		Aggregations: newCounter(reg, "aggregator_discovery_aggregation_count_total", "Times that the merged discovery document was made."),
+		BuildSeconds: newHistogram(reg, "portico_discovery_build_duration_seconds",
+			"Time to make the merged discovery documents.", prometheus.ExponentialBuckets(0.0005, 4, 8)),
+		Rounds: newCounterVec(reg, "portico_discovery_rounds_total",
+			"Rounds of asking one backend for the discovery of its group-versions, by outcome.", "outcome"),
+		Stale: newGauge(reg, "portico_discovery_stale_group_versions",
+			"Group-versions whose resources may have changed since they were last known."),
+		InitialEvents: newGaugeVec(reg, "portico_discovery_initial_events_resources",
+			"Resources of extension servers by how these treat watches that ask for initial events: unprobed, honours, refuses, ignores, undetermined. Those that are ignored are answered with 422.", "verdict"),
 	}
 }
 
@@ -118,26 +90,13 @@ type Garbage struct {
 // NewGarbage registers the metrics of the garbage collector on reg.
 func NewGarbage(reg prometheus.Registerer) *Garbage {
 	return &Garbage{
-		SyncErrors: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "garbagecollector_controller_resources_sync_error_total",
-			Help: "Times that the garbage collector could not list or watch a resource.",
-		})),
-		Deleted: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "portico_garbage_deleted_total",
-			Help: "Objects deleted because their owners are gone, or wait for them to go.",
-		})),
-		Depth: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_garbage_queue_depth",
-			Help: "Objects that the garbage collector has to look at now.",
-		})),
-		Objects: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_garbage_objects",
-			Help: "Objects that the garbage collector knows.",
-		})),
-		Monitors: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "portico_garbage_monitors",
-			Help: "Resources that the garbage collector watches, by whether it has seen all their objects once.",
-		}, []string{"state"})),
+		SyncErrors: newCounter(reg, "garbagecollector_controller_resources_sync_error_total",
+			"Times that the garbage collector could not list or watch a resource."),
+		Deleted: newCounter(reg, "portico_garbage_deleted_total", "Objects deleted because their owners are gone, or wait for them to go."),
+		Depth:   newGauge(reg, "portico_garbage_queue_depth", "Objects that the garbage collector has to look at now."),
+		Objects: newGauge(reg, "portico_garbage_objects", "Objects that the garbage collector knows."),
+		Monitors: newGaugeVec(reg, "portico_garbage_monitors",
+			"Resources that the garbage collector watches, by whether it has seen all their objects once.", "state"),
 	}
 }
 
@@ -158,27 +117,14 @@ type OpenAPI struct {
 // NewOpenAPI registers the metrics of OpenAPI on reg.
 func NewOpenAPI(reg prometheus.Registerer) *OpenAPI {
 	return &OpenAPI{
-		Rounds: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_openapi_rounds_total",
-			Help: "Rounds of asking one backend for its OpenAPI documents, by outcome.",
-		}, []string{"outcome"})),
-		Documents: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_openapi_documents",
-			Help: "OpenAPI v3 documents being served.",
-		})),
-		Bytes: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_openapi_document_bytes",
-			Help: "Memory taken by the compressed OpenAPI documents of backends.",
-		})),
-		SwaggerSeconds: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "portico_openapi_v2_build_seconds",
-			Help:    "Time to merge the OpenAPI v2 document when it is asked for.",
-			Buckets: prometheus.ExponentialBuckets(0.005, 2, 11),
-		})),
-		SwaggerBytes: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_openapi_v2_bytes",
-			Help: "Memory taken by the compressed OpenAPI v2 document; 0 while nobody reads it.",
-		})),
+		Rounds: newCounterVec(reg, "portico_openapi_rounds_total",
+			"Rounds of asking one backend for its OpenAPI documents, by outcome.", "outcome"),
+		Documents: newGauge(reg, "portico_openapi_documents", "OpenAPI v3 documents being served."),
+		Bytes:     newGauge(reg, "portico_openapi_document_bytes", "Memory taken by the compressed OpenAPI documents of backends."),
+		SwaggerSeconds: newHistogram(reg, "portico_openapi_v2_build_seconds",
+			"Time to merge the OpenAPI v2 document when it is asked for.", prometheus.ExponentialBuckets(0.005, 2, 11)),
+		SwaggerBytes: newGauge(reg, "portico_openapi_v2_bytes",
+			"Memory taken by the compressed OpenAPI v2 document; 0 while nobody reads it."),
 	}
 }
 
@@ -195,20 +141,13 @@ type Overload struct {
 
 // NewOverload registers the metrics of shedding on reg.
 func NewOverload(reg prometheus.Registerer) *Overload {
-	gauge := func(name, help string) prometheus.Gauge {
-		return register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
-	}
 	return &Overload{
-		Limit: gauge("portico_memory_limit_bytes", "Memory that load is shed by. 0: there is no limit."),
-		Used:  gauge("portico_memory_used_bytes", "Memory in use for certain, without garbage that is not collected yet."),
-		Level: gauge("portico_overload_level", "How short memory is: 0 normal, 1 shedding, 2 critical, 3 exhausted."),
-		Shed: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_overload_shed_requests_total",
-			Help: "Requests that were refused to save memory, by reason: memory, refused (before authentication), bodies.",
-		}, []string{"reason"})),
-		Closed: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_overload_closed_connections_total",
-			Help: "Connections that were closed to save memory, by reason: idle, largest, handshake.",
-		}, []string{"reason"})),
+		Limit: newGauge(reg, "portico_memory_limit_bytes", "Memory that load is shed by. 0: there is no limit."),
+		Used:  newGauge(reg, "portico_memory_used_bytes", "Memory in use for certain, without garbage that is not collected yet."),
+		Level: newGauge(reg, "portico_overload_level", "How short memory is: 0 normal, 1 shedding, 2 critical, 3 exhausted."),
+		Shed: newCounterVec(reg, "portico_overload_shed_requests_total",
+			"Requests that were refused to save memory, by reason: memory, refused (before authentication), bodies.", "reason"),
+		Closed: newCounterVec(reg, "portico_overload_closed_connections_total",
+			"Connections that were closed to save memory, by reason: idle, largest, handshake.", "reason"),
 	}
 }

@@ -23,24 +23,14 @@ type Egress struct {
 func NewEgress(reg prometheus.Registerer) *Egress {
 	labels := []string{"protocol", "transport"}
 	return &Egress{
-		Starts: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_egress_dialer_dial_start_total",
-			Help: "Dials through tunnels of --egress-selector-config-file, by protocol (http_connect or grpc) and transport (tcp or uds).",
-		}, labels)),
-		Duration: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_egress_dialer_dial_duration_seconds", Help: "Duration of successful dials through tunnels.",
-			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 2.5, 12.5},
-		}, labels)),
-		Failures: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_egress_dialer_dial_failure_count",
-			Help: "Dials through tunnels that failed, by the stage that failed: connect (to the tunnel's server) or proxy (from there to the address).",
-		}, append(labels, "stage"))),
-		Pending: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "portico_egress_pending_dials", Help: "Dials through the tunnel to a network that are under way.",
-		}, []string{"network"})),
-		Open: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "portico_egress_connections", Help: "Connections through the tunnel to a network that are open.",
-		}, []string{"network"})),
+		Starts: newCounterVec(reg, "apiserver_egress_dialer_dial_start_total",
+			"Dials through tunnels of --egress-selector-config-file, by protocol (http_connect or grpc) and transport (tcp or uds).", labels...),
+		Duration: newHistogramVec(reg, "apiserver_egress_dialer_dial_duration_seconds",
+			"Duration of successful dials through tunnels.", []float64{0.005, 0.025, 0.1, 0.5, 2.5, 12.5}, labels...),
+		Failures: newCounterVec(reg, "apiserver_egress_dialer_dial_failure_count",
+			"Dials through tunnels that failed, by the stage that failed: connect (to the tunnel's server) or proxy (from there to the address).", append(labels, "stage")...),
+		Pending: newGaugeVec(reg, "portico_egress_pending_dials", "Dials through the tunnel to a network that are under way.", "network"),
+		Open:    newGaugeVec(reg, "portico_egress_connections", "Connections through the tunnel to a network that are open.", "network"),
 	}
 }
 

@@ -27,36 +27,19 @@ func NewFairness(reg prometheus.Registerer) *Fairness {
 	flow := func(more ...string) []string { return append([]string{"priority_level", "flow_schema"}, more...) }
 	seconds := []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}
 	return &Fairness{
-		estimated: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "work_estimated_seats", Help: "Seats that requests were estimated to need.",
-			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 100},
-		}, flow())),
-		requests: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: prefix + "current_executing_requests", Help: "Requests that have a seat. A watch has one until its initial events are out.",
-		}, flow())),
-		seats: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: prefix + "current_executing_seats", Help: "Seats that requests have.",
-		}, flow())),
-		admitted: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "dispatched_requests_total", Help: "Requests that were given a seat.",
-		}, flow())),
-		waited: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "request_wait_duration_seconds", Help: "Time in a queue, by whether the request was served then.",
-			Buckets: seconds,
-		}, flow("execute"))),
-		executed: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "request_execution_seconds", Help: "Time with a seat.", Buckets: seconds,
-		}, flow("type"))),
-		length: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "request_queue_length_after_enqueue", Help: "Requests in a queue, with the one that has just joined it.",
-			Buckets: []float64{0, 10, 25, 50, 100, 250, 500, 1000},
-		}, flow())),
-		waiting: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: prefix + "current_inqueue_requests", Help: "Requests that wait in queues.",
-		}, flow())),
-		wanted: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: prefix + "current_inqueue_seats", Help: "Seats that requests in queues wait for.",
-		}, flow())),
+		estimated: newHistogramVec(reg, prefix+"work_estimated_seats",
+			"Seats that requests were estimated to need.", []float64{1, 2, 4, 8, 16, 32, 64, 100}, flow()...),
+		requests: newGaugeVec(reg, prefix+"current_executing_requests",
+			"Requests that have a seat. A watch has one until its initial events are out.", flow()...),
+		seats:    newGaugeVec(reg, prefix+"current_executing_seats", "Seats that requests have.", flow()...),
+		admitted: newCounterVec(reg, prefix+"dispatched_requests_total", "Requests that were given a seat.", flow()...),
+		waited: newHistogramVec(reg, prefix+"request_wait_duration_seconds",
+			"Time in a queue, by whether the request was served then.", seconds, flow("execute")...),
+		executed: newHistogramVec(reg, prefix+"request_execution_seconds", "Time with a seat.", seconds, flow("type")...),
+		length: newHistogramVec(reg, prefix+"request_queue_length_after_enqueue",
+			"Requests in a queue, with the one that has just joined it.", []float64{0, 10, 25, 50, 100, 250, 500, 1000}, flow()...),
+		waiting: newGaugeVec(reg, prefix+"current_inqueue_requests", "Requests that wait in queues.", flow()...),
+		wanted:  newGaugeVec(reg, prefix+"current_inqueue_seats", "Seats that requests in queues wait for.", flow()...),
 	}
 }
 

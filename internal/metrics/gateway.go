@@ -19,18 +19,12 @@ type Gateway struct {
 // NewGateway registers them on reg.
 func NewGateway(reg prometheus.Registerer) *Gateway {
 	return &Gateway{
-		apiServices: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "portico_gateway_apiservices",
-			Help: "APIServices by state: adopted (the API server sends their requests to this gateway) or prepared (it does not yet).",
-		}, []string{"state"})),
-		leads: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_gateway_leads",
-			Help: "Whether this replica of the gateway writes conditions, caBundles and the front-proxy authority.",
-		})),
-		trusted: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "portico_gateway_front_proxy_trusted",
-			Help: "Whether the extension servers of an APIService, by name, believe the gateway's front-proxy certificate. Absent while that is not known.",
-		}, []string{"name"})),
+		apiServices: newGaugeVec(reg, "portico_gateway_apiservices",
+			"APIServices by state: adopted (the API server sends their requests to this gateway) or prepared (it does not yet).", "state"),
+		leads: newGauge(reg, "portico_gateway_leads",
+			"Whether this replica of the gateway writes conditions, caBundles and the front-proxy authority."),
+		trusted: newGaugeVec(reg, "portico_gateway_front_proxy_trusted",
+			"Whether the extension servers of an APIService, by name, believe the gateway's front-proxy certificate. Absent while that is not known.", "name"),
 		known: map[string]bool{},
 	}
 }

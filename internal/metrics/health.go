@@ -13,14 +13,10 @@ type HealthChecks struct {
 // NewHealthChecks registers them on reg, which is not the registry of /metrics.
 func NewHealthChecks(reg prometheus.Registerer) *HealthChecks {
 	return &HealthChecks{
-		Result: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubernetes_healthcheck",
-			Help: "What came of a health check, when it was asked last: 1 is success.",
-		}, []string{"name", "type"})),
-		Total: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubernetes_healthchecks_total",
-			Help: "Times that health checks were asked, by status: success or error.",
-		}, []string{"name", "type", "status"})),
+		Result: newGaugeVec(reg, "kubernetes_healthcheck",
+			"What came of a health check, when it was asked last: 1 is success.", "name", "type"),
+		Total: newCounterVec(reg, "kubernetes_healthchecks_total",
+			"Times that health checks were asked, by status: success or error.", "name", "type", "status"),
 	}
 }
 

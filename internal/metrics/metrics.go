@@ -59,6 +59,32 @@ func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	return c
 }
 
+func newCounter(reg prometheus.Registerer, name, help string) prometheus.Counter {
+	return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+}
+
+func newCounterVec(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
+	return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+}
+
+func newGauge(reg prometheus.Registerer, name, help string) prometheus.Gauge {
+	return register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+}
+
+func newGaugeVec(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.GaugeVec {
+	return register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
+}
+
+// newHistogram registers a histogram with these buckets, nil for Prometheus' default ones.
+func newHistogram(reg prometheus.Registerer, name, help string, buckets []float64) prometheus.Histogram {
+	return register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}))
+}
+
+// newHistogramVec is newHistogram with labels.
+func newHistogramVec(reg prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels))
+}
+
 // Engines is which implementations of HTTP this process uses.
 type Engines struct {
 	// Info is portico_http_engine_info, always 1. Labels: side (clients or backends) and engine (portico or library).
@@ -67,10 +93,8 @@ type Engines struct {
 
 // NewEngines registers the metric on reg.
 func NewEngines(reg prometheus.Registerer) *Engines {
-	return &Engines{Info: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "portico_http_engine_info",
-		Help: "Which implementation of HTTP serves clients (--http-engine) and reaches backends (--backend-engine). Always 1.",
-	}, []string{"side", "engine"}))}
+	return &Engines{Info: newGaugeVec(reg, "portico_http_engine_info",
+		"Which implementation of HTTP serves clients (--http-engine) and reaches backends (--backend-engine). Always 1.", "side", "engine")}
 }
 
 // Use sets the implementations that are used.

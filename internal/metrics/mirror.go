@@ -24,10 +24,8 @@ type Mirror struct {
 
 // NewMirror registers the metrics of mirrored reads on reg.
 func NewMirror(reg prometheus.Registerer) *Mirror {
-	return &Mirror{Reads: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "portico_mirrored_reads_total",
-		Help: "Copies of reads for a second backend of an APIRoute, by the APIRoute, that backend and what it answered: same, another status, another body, failed (no complete response), or dropped (not sent or not compared, because there was no room or a body was too large).",
-	}, []string{"apiroute", "backend", "result"}))}
+	return &Mirror{Reads: newCounterVec(reg, "portico_mirrored_reads_total",
+		"Copies of reads for a second backend of an APIRoute, by the APIRoute, that backend and what it answered: same, another status, another body, failed (no complete response), or dropped (not sent or not compared, because there was no room or a body was too large).", "apiroute", "backend", "result")}
 }
 
 // Read counts a copy.

@@ -15,18 +15,12 @@ type Peers struct {
 // NewPeers registers the metrics of requests between replicas on reg.
 func NewPeers(reg prometheus.Registerer) *Peers {
 	return &Peers{
-		sent: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_peer_requests_sent_total",
-			Help: "Requests handed to other replicas, by what they are for: the name of an APIService, or of a group-version as one has.",
-		}, []string{"apiservice"})),
-		received: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_peer_requests_received_total",
-			Help: "Requests that came from other replicas, by result: served, refused (it was not proven that a replica sent them) or limited.",
-		}, []string{"result"})),
-		clockSkew: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "portico_replica_clock_skew_seconds",
-			Help: "How far the clock of another replica is ahead of that of this one, at the least, to the second. The oldest replica compares itself with each other one, and the second oldest with the oldest.",
-		}, []string{"replica"})),
+		sent: newCounterVec(reg, "portico_peer_requests_sent_total",
+			"Requests handed to other replicas, by what they are for: the name of an APIService, or of a group-version as one has.", "apiservice"),
+		received: newCounterVec(reg, "portico_peer_requests_received_total",
+			"Requests that came from other replicas, by result: served, refused (it was not proven that a replica sent them) or limited.", "result"),
+		clockSkew: newGaugeVec(reg, "portico_replica_clock_skew_seconds",
+			"How far the clock of another replica is ahead of that of this one, at the least, to the second. The oldest replica compares itself with each other one, and the second oldest with the oldest.", "replica"),
 	}
 }
 

@@ -12,14 +12,9 @@ type Reload struct{ successful, at prometheus.Gauge }
 // NewReload registers the metrics on reg. A start is a reload that was successful.
 func NewReload(reg prometheus.Registerer) *Reload {
 	r := &Reload{
-		successful: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_config_last_reload_successful",
-			Help: "Whether the settings were taken over when they were last read: at the start, or at the last SIGHUP.",
-		})),
-		at: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_config_last_reload_success_timestamp_seconds",
-			Help: "When the settings were last read and taken over.",
-		})),
+		successful: newGauge(reg, "portico_config_last_reload_successful",
+			"Whether the settings were taken over when they were last read: at the start, or at the last SIGHUP."),
+		at: newGauge(reg, "portico_config_last_reload_success_timestamp_seconds", "When the settings were last read and taken over."),
 	}
 	r.Done(nil)
 	return r

@@ -93,10 +93,8 @@ func NewRequests(reg prometheus.Registerer) *Requests {
 	resource := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 	withCode := append(append([]string(nil), resource...), "code")
 	r := &Requests{
-		Total: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_total",
-			Help: "Requests by verb, group, version, resource, scope, component and HTTP code.",
-		}, withCode)),
+		Total: newCounterVec(reg, "apiserver_request_total",
+			"Requests by verb, group, version, resource, scope, component and HTTP code.", withCode...),
 		Duration: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_request_duration_seconds",
 			Help:    "Time to answer, without long-running requests.",
@@ -104,31 +102,18 @@ func NewRequests(reg prometheus.Registerer) *Requests {
 			// For a Prometheus that asks for protobuf, as kube-apiserver 1.37 has it.
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 		}, resource)),
-		SLI: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_request_sli_duration_seconds",
-			Help:    "Time to answer, without long-running requests, and without the time in webhooks and in the queues of API Priority and Fairness.",
-			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
-		}, resource)),
-		InFlight: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_current_inflight_requests",
-			Help: "Requests being served, without long-running ones.",
-		}, []string{"request_kind"})),
-		LongRunning: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests",
-			Help: "Watches, logs, proxies and other long-running requests being served.",
-		}, resource)),
-		Terminations: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_terminations_total",
-			Help: "Requests that the server ended on its own account.",
-		}, withCode)),
-		Panics: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "portico_panics_total",
-			Help: "Requests whose handler panicked.",
-		})),
-		Refused: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_requests_refused_total",
-			Help: "Requests turned away before they were authorized, by reason.",
-		}, []string{"reason"})),
+		SLI: newHistogramVec(reg, "apiserver_request_sli_duration_seconds",
+			"Time to answer, without long-running requests, and without the time in webhooks and in the queues of API Priority and Fairness.",
+			[]float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}, resource...),
+		InFlight: newGaugeVec(reg, "apiserver_current_inflight_requests",
+			"Requests being served, without long-running ones.", "request_kind"),
+		LongRunning: newGaugeVec(reg, "apiserver_longrunning_requests",
+			"Watches, logs, proxies and other long-running requests being served.", resource...),
+		Terminations: newCounterVec(reg, "apiserver_request_terminations_total",
+			"Requests that the server ended on its own account.", withCode...),
+		Panics: newCounter(reg, "portico_panics_total", "Requests whose handler panicked."),
+		Refused: newCounterVec(reg, "portico_requests_refused_total",
+			"Requests turned away before they were authorized, by reason.", "reason"),
 	}
 	r.ReadOnly, r.Mutating = r.InFlight.WithLabelValues("readOnly"), r.InFlight.WithLabelValues("mutating")
 	return r

@@ -35,14 +35,9 @@ type sharedSeries struct{ apiRoute, result string }
 // NewSharedReads registers the metrics of shared reads on reg.
 func NewSharedReads(reg prometheus.Registerer) *SharedReads {
 	return &SharedReads{
-		served: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_shared_reads_total",
-			Help: "Reads that an APIRoute allows to share responses, by the APIRoute and how they were answered: sent to the extension server, waited for the response to an equal one, kept (from before), stale (from before, because the extension server failed) or not_shared.",
-		}, []string{"apiroute", "result"})),
-		bytes: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_shared_reads_bytes",
-			Help: "Bytes of the responses that are kept to be shared.",
-		})),
+		served: newCounterVec(reg, "portico_shared_reads_total",
+			"Reads that an APIRoute allows to share responses, by the APIRoute and how they were answered: sent to the extension server, waited for the response to an equal one, kept (from before), stale (from before, because the extension server failed) or not_shared.", "apiroute", "result"),
+		bytes: newGauge(reg, "portico_shared_reads_bytes", "Bytes of the responses that are kept to be shared."),
 	}
 }
 

@@ -20,19 +20,12 @@ type SharedWatches struct {
 // NewSharedWatches registers the metrics of shared watches on reg.
 func NewSharedWatches(reg prometheus.Registerer) *SharedWatches {
 	return &SharedWatches{
-		streams: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_shared_watches", Help: "Watches of extension servers that feed several clients.",
-		})),
-		clients: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "portico_shared_watch_clients", Help: "Clients that are fed by shared watches, or wait for one.",
-		})),
-		events: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_shared_watch_events_total", Help: "Events that shared watches received, by APIRoute. Each goes to any number of clients.",
-		}, []string{"apiroute"})),
-		ended: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "portico_shared_watch_ended_total",
-			Help: "Watches of clients that were fed by a shared watch, by APIRoute and why they ended: client_left, timeout, slow (it read too slowly, and got 410), expired (the extension server said 410) or upstream (the extension server ended the watch, or could not be reached).",
-		}, []string{"apiroute", "reason"})),
+		streams: newGauge(reg, "portico_shared_watches", "Watches of extension servers that feed several clients."),
+		clients: newGauge(reg, "portico_shared_watch_clients", "Clients that are fed by shared watches, or wait for one."),
+		events: newCounterVec(reg, "portico_shared_watch_events_total",
+			"Events that shared watches received, by APIRoute. Each goes to any number of clients.", "apiroute"),
+		ended: newCounterVec(reg, "portico_shared_watch_ended_total",
+			"Watches of clients that were fed by a shared watch, by APIRoute and why they ended: client_left, timeout, slow (it read too slowly, and got 410), expired (the extension server said 410) or upstream (the extension server ended the watch, or could not be reached).", "apiroute", "reason"),
 	}
 }
 
