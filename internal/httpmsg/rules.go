@@ -95,9 +95,6 @@ func byteRange(first, last byte) string {
 	return string(b)
 }
 
-// String is the name of e in errors.
-func (e *Element) String() string { return e.name }
-
 // Allows reports whether e may contain the byte c.
 func (e *Element) Allows(c byte) bool { return e.allowed[c] }
 

@@ -27,12 +27,12 @@ func TestTables(t *testing.T) {
 	} {
 		for c := range 256 {
 			if refused := strings.IndexByte(test.refused, byte(c)) >= 0; test.element.Allows(byte(c)) == refused {
-				t.Errorf("%s: 0x%02x is allowed: %v", test.element, c, !refused)
+				t.Errorf("%s: 0x%02x is allowed: %v", test.element.name, c, !refused)
 			}
 		}
 		for _, r := range test.element.rows {
 			if !strings.Contains(r.source, "RFC") {
-				t.Errorf("%s: the row %q names no RFC", test.element, r.bytes)
+				t.Errorf("%s: the row %q names no RFC", test.element.name, r.bytes)
 			}
 		}
 	}
