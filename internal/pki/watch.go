@@ -153,17 +153,22 @@ func watchDirectories(files []string) (*fsnotify.Watcher, error) {
 }
 
 func readFile(name string) ([]byte, error) {
+	return ReadFile(name, MaxPEMBytes, fmt.Errorf("%s is larger than %d bytes", name, MaxPEMBytes))
+}
+
+// ReadFile reads a file. It returns tooLarge if the file has more than limit bytes.
+func ReadFile(name string, limit int64, tooLarge error) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxPEMBytes+1))
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > MaxPEMBytes {
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, MaxPEMBytes)
+	if int64(len(data)) > limit {
+		return nil, tooLarge
 	}
 	return data, nil
 }

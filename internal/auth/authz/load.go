@@ -2,8 +2,6 @@ package authz
 
 import (
 	"fmt"
-	"io"
-	"os"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -11,6 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/load"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	"k8s.io/apiserver/pkg/authorization/cel"
+
+	"portico.dev/internal/pki"
 )
 
 // maxFileBytes bounds an AuthorizationConfiguration.
@@ -18,20 +18,12 @@ const maxFileBytes = 1 << 20
 
 // readFile is an AuthorizationConfiguration as its file has it, defaulted.
 func readFile(name string) (*apiserver.AuthorizationConfiguration, error) {
-	f, err := os.Open(name)
+	data, err := pki.ReadFile(name, maxFileBytes, fmt.Errorf("%s is larger than %d bytes", name, maxFileBytes))
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case len(data) == 0:
+	if len(data) == 0 {
 		return nil, fmt.Errorf("%s is empty", name) // the library would take that for a configuration without authorizers
-	case len(data) > maxFileBytes:
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFileBytes)
 	}
 	config, err := load.LoadFromData(data)
 	if err != nil {

@@ -11,8 +11,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/golang-jwt/jwt/v5"
 
@@ -144,19 +142,7 @@ func publicKey(block *pem.Block) (crypto.PublicKey, error) {
 }
 
 func readKeyFile(file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxKeyFileBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxKeyFileBytes {
-		return nil, errors.New(file + " is too large to be a key")
-	}
-	return data, nil
+	return pki.ReadFile(file, maxKeyFileBytes, errors.New(file+" is too large to be a key"))
 }
 
 // header is a token's JOSE header. We write three members and know what they mean.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+
+	"portico.dev/internal/pki"
 )
 
 // maxConfigBytes is the largest configuration file that is read.
@@ -168,17 +169,5 @@ func decode(data []byte) (*apiserver.AdmissionConfiguration, error) {
 }
 
 func readFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxConfigBytes {
-		return nil, fmt.Errorf("%s has more than %d bytes", name, maxConfigBytes)
-	}
-	return data, nil
+	return pki.ReadFile(name, maxConfigBytes, fmt.Errorf("%s has more than %d bytes", name, maxConfigBytes))
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"portico.dev/internal/pki"
 )
 
 const (
@@ -39,13 +40,13 @@ type reader struct {
 // file reads one file. The definitions are only good when there are no mistakes.
 func (r reader) file(name string) ([]*definition, MistakesError) {
 	notes := &notes{file: name}
-	data, err := readFile(name)
+	data, err := pki.ReadFile(name, maxFileBytes, fmt.Errorf("larger than %d bytes; split it", maxFileBytes))
 	if err != nil {
 		notes.at(nil, "", "%v", err)
 		return nil, notes.mistakes
 	}
 	var found []*definition
-	documents := yaml.NewDecoder(data)
+	documents := yaml.NewDecoder(bytes.NewReader(data))
 	for {
 		var document yaml.Node
 		err := documents.Decode(&document)
@@ -76,22 +77,6 @@ func (r reader) file(name string) ([]*definition, MistakesError) {
 		}
 	}
 	return found, notes.mistakes
-}
-
-func readFile(name string) (io.Reader, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxFileBytes {
-		return nil, fmt.Errorf("larger than %d bytes; split it", maxFileBytes)
-	}
-	return bytes.NewReader(data), nil
 }
 
 // checkAliases is an error for aliases that contain themselves or would make a document far larger than it is. What else
