@@ -24,9 +24,7 @@ func LimitedResources(config io.Reader) ([]limits.LimitedResource, error) {
 		return nil, err
 	}
 	errs := validation.ValidateConfiguration(read)
-	for i, l := range read.LimitedResources {
-		errs = append(errs, limitedResource(l, field.NewPath("limitedResources").Index(i))...)
-	}
+	errs = append(errs, validate.EachValue(read.LimitedResources, field.NewPath("limitedResources"), limitedResource)...)
 	return read.LimitedResources, errs.ToAggregate()
 }
 
@@ -51,10 +49,7 @@ func limitedResource(l limits.LimitedResource, path *field.Path) field.ErrorList
 	if len(l.MatchScopes) > 0 && r != corev1.Resource("pods") && r != corev1.Resource("persistentvolumeclaims") {
 		errs = append(errs, field.Invalid(scopes, r.String(), "only pods and persistentvolumeclaims have scopes"))
 	}
-	for i := range l.MatchScopes {
-		errs = append(errs, validate.ScopeRequirement(&l.MatchScopes[i], scopes.Index(i))...)
-	}
-	return errs
+	return append(errs, validate.Each(l.MatchScopes, scopes, validate.ScopeRequirement)...)
 }
 
 // covered returns an error if a request uses a limited resource and no quota covers it. It does not check whether the quotas

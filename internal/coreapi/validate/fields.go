@@ -215,3 +215,17 @@ func signerPart(part string, path *field.Path, check func(string) []string) fiel
 	}
 	return nil
 }
+
+// Each returns what check finds in the items of the list at path.
+func Each[T any](items []T, path *field.Path, check func(*T, *field.Path) field.ErrorList) field.ErrorList {
+	var errs field.ErrorList
+	for i := range items {
+		errs = append(errs, check(&items[i], path.Index(i))...)
+	}
+	return errs
+}
+
+// EachValue is Each for items that are passed by value.
+func EachValue[T any](items []T, path *field.Path, check func(T, *field.Path) field.ErrorList) field.ErrorList {
+	return Each(items, path, func(item *T, at *field.Path) field.ErrorList { return check(*item, at) })
+}

@@ -20,10 +20,7 @@ const (
 func ObjectMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFunc) field.ErrorList {
 	errs := PlainMeta(m, scope, name)
 	path := field.NewPath("metadata", "finalizers")
-	for i, finalizer := range m.Finalizers {
-		errs = append(errs, StandardFinalizer(finalizer, path.Index(i))...)
-	}
-	return errs
+	return append(errs, EachValue(m.Finalizers, path, StandardFinalizer)...)
 }
 
 func PlainMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFunc) field.ErrorList {
@@ -53,10 +50,7 @@ func (r Rules) CheckFinalizers() Rules {
 		if err != nil {
 			return append(errs, field.InternalError(field.NewPath("metadata"), err))
 		}
-		for i, finalizer := range m.GetFinalizers() {
-			errs = append(errs, StandardFinalizer(finalizer, field.NewPath("metadata", "finalizers").Index(i))...)
-		}
-		return errs
+		return append(errs, EachValue(m.GetFinalizers(), field.NewPath("metadata", "finalizers"), StandardFinalizer)...)
 	}
 	return r
 }

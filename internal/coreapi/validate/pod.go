@@ -135,9 +135,7 @@ func podNames(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	for i, alias := range s.HostAliases {
 		at := path.Child("hostAliases").Index(i)
 		errs = append(errs, utilvalidation.IsValidIPForLegacyField(at.Child("ip"), alias.IP, true, nil)...)
-		for j, hostname := range alias.Hostnames {
-			errs = append(errs, DnsSubdomain(hostname, at.Child("hostnames").Index(j))...)
-		}
+		errs = append(errs, EachValue(alias.Hostnames, at.Child("hostnames"), DnsSubdomain)...)
 	}
 	return errs
 }

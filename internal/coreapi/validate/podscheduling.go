@@ -76,14 +76,10 @@ func podAffinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
 		if n.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 			errs = append(errs, NodeTerms(n.RequiredDuringSchedulingIgnoredDuringExecution, at.Child(must))...)
 		}
-		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
-			errs = append(errs, preferredNodes(&n.PreferredDuringSchedulingIgnoredDuringExecution[i], at.Child(should).Index(i))...)
-		}
+		errs = append(errs, Each(n.PreferredDuringSchedulingIgnoredDuringExecution, at.Child(should), preferredNodes)...)
 	}
 	terms := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, at *field.Path) {
-		for i := range required {
-			errs = append(errs, podAffinityTerm(&required[i], at.Child(must).Index(i))...)
-		}
+		errs = append(errs, Each(required, at.Child(must), podAffinityTerm)...)
 		for i := range preferred {
 			errs = append(errs, weight(preferred[i].Weight, at.Child(should).Index(i))...)
 			errs = append(errs, podAffinityTerm(&preferred[i].PodAffinityTerm, at.Child(should).Index(i).Child("podAffinityTerm"))...)
@@ -113,10 +109,7 @@ func preferredNodes(t *corev1.PreferredSchedulingTerm, path *field.Path) field.E
 		unread.Values = make([]string, len(unread.Values))
 		errs = append(errs, nodeExpression(&unread, path.Child("preference", "matchExpressions").Index(i))...)
 	}
-	for i := range t.Preference.MatchFields {
-		errs = append(errs, nodeField(&t.Preference.MatchFields[i], path.Child("preference", "matchFields").Index(i))...)
-	}
-	return errs
+	return append(errs, Each(t.Preference.MatchFields, path.Child("preference", "matchFields"), nodeField)...)
 }
 
 func podAffinityTerm(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
@@ -160,11 +153,7 @@ func labelKeyList(keys []string, s *metav1.LabelSelector, path *field.Path) fiel
 	if s == nil {
 		return field.ErrorList{field.Forbidden(path, "must not be specified when labelSelector is not set")}
 	}
-	var errs field.ErrorList
-	for i, key := range keys {
-		errs = append(errs, metav1validation.ValidateLabelName(key, path.Index(i))...)
-	}
-	return errs
+	return EachValue(keys, path, metav1validation.ValidateLabelName)
 }
 
 func spread(constraints []corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
@@ -260,12 +249,8 @@ func NodeTerms(s *corev1.NodeSelector, path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i, term := range s.NodeSelectorTerms {
-		for j := range term.MatchExpressions {
-			errs = append(errs, nodeExpression(&term.MatchExpressions[j], terms.Index(i).Child("matchExpressions").Index(j))...)
-		}
-		for j := range term.MatchFields {
-			errs = append(errs, nodeField(&term.MatchFields[j], terms.Index(i).Child("matchFields").Index(j))...)
-		}
+		errs = append(errs, Each(term.MatchExpressions, terms.Index(i).Child("matchExpressions"), nodeExpression)...)
+		errs = append(errs, Each(term.MatchFields, terms.Index(i).Child("matchFields"), nodeField)...)
 	}
 	return errs
 }
@@ -311,10 +296,7 @@ func nodeField(r *corev1.NodeSelectorRequirement, path *field.Path) field.ErrorL
 	if r.Key != "metadata.name" {
 		return append(errs, field.Invalid(path.Child("key"), r.Key, "not a valid field selector key"))
 	}
-	for i, value := range r.Values {
-		errs = append(errs, DnsSubdomain(value, path.Child("values").Index(i))...)
-	}
-	return errs
+	return append(errs, EachValue(r.Values, path.Child("values"), DnsSubdomain)...)
 }
 
 // OldNodeLabels are labels of nodes that have other names now, and what is said to whoever still selects by them.

@@ -26,9 +26,7 @@ func podSecurity(s *corev1.PodSpec, spec *field.Path) field.ErrorList {
 	errs = append(errs, userID(c.RunAsUser, path.Child("runAsUser"))...)
 	errs = append(errs, groupID(c.RunAsGroup, path.Child("runAsGroup"))...)
 	errs = append(errs, groupID(c.FSGroup, path.Child("fsGroup"))...)
-	for i := range c.SupplementalGroups {
-		errs = append(errs, groupID(&c.SupplementalGroups[i], path.Child("supplementalGroups").Index(i))...)
-	}
+	errs = append(errs, Each(c.SupplementalGroups, path.Child("supplementalGroups"), groupID)...)
 	seen := sets.New[string]()
 	for i, sysctl := range c.Sysctls {
 		at := path.Child("sysctls").Index(i).Child("name")

@@ -70,6 +70,18 @@ func (e *expressions) conditions(list []admissionregistrationv1.MatchCondition, 
 	}
 }
 
+// conditionTexts returns the expressions of the conditions and variables of a policy.
+func conditionTexts(conditions []admissionregistrationv1.MatchCondition, variables []admissionregistrationv1.Variable) sets.Set[string] {
+	texts := sets.New[string]()
+	for _, c := range conditions {
+		texts.Insert(c.Expression)
+	}
+	for _, v := range variables {
+		texts.Insert(v.Expression)
+	}
+	return texts
+}
+
 // variables are known to what follows, and to variables after them.
 func (e *expressions) variables(list []admissionregistrationv1.Variable, path *field.Path) {
 	composed, err := plugincel.NewCompositedCompiler(celenv.MustBaseEnvSet(celenv.DefaultCompatibilityVersion()))

@@ -65,16 +65,10 @@ func validateMutatingAdmissionPolicyExpressions(p, old *admissionregistrationv1.
 }
 
 func mutatingTexts(p *admissionregistrationv1.MutatingAdmissionPolicy) sets.Set[string] {
-	texts := sets.New[string]()
 	if p == nil {
-		return texts
+		return nil
 	}
-	for _, c := range p.Spec.MatchConditions {
-		texts.Insert(c.Expression)
-	}
-	for _, v := range p.Spec.Variables {
-		texts.Insert(v.Expression)
-	}
+	texts := conditionTexts(p.Spec.MatchConditions, p.Spec.Variables)
 	for _, m := range p.Spec.Mutations {
 		if m.ApplyConfiguration != nil {
 			texts.Insert(m.ApplyConfiguration.Expression)
@@ -95,9 +89,7 @@ func validateMutatingAdmissionPolicy(p *admissionregistrationv1.MutatingAdmissio
 	if len(p.Spec.Mutations) == 0 {
 		errs = append(errs, field.Required(spec.Child("mutations"), "mutations must contain at least one item"))
 	}
-	for i := range p.Spec.Mutations {
-		errs = append(errs, mutation(&p.Spec.Mutations[i], spec.Child("mutations").Index(i))...)
-	}
+	errs = append(errs, validate.Each(p.Spec.Mutations, spec.Child("mutations"), mutation)...)
 	return append(errs, validate.Required(p.Spec.ReinvocationPolicy, spec.Child("reinvocationPolicy"),
 		admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
 }

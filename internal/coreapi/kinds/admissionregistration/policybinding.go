@@ -66,13 +66,8 @@ func matchResources(m *admissionregistrationv1.MatchResources, path *field.Path)
 	} else {
 		errs = append(errs, validate.Selector(m.ObjectSelector, at)...)
 	}
-	for i := range m.ResourceRules {
-		errs = append(errs, namedRule(&m.ResourceRules[i], path.Child("resourceRules").Index(i))...)
-	}
-	for i := range m.ExcludeResourceRules {
-		errs = append(errs, namedRule(&m.ExcludeResourceRules[i], path.Child("excludeResourceRules").Index(i))...)
-	}
-	return errs
+	errs = append(errs, validate.Each(m.ResourceRules, path.Child("resourceRules"), namedRule)...)
+	return append(errs, validate.Each(m.ExcludeResourceRules, path.Child("excludeResourceRules"), namedRule)...)
 }
 
 func namedRule(r *admissionregistrationv1.NamedRuleWithOperations, path *field.Path) field.ErrorList {

@@ -69,16 +69,10 @@ func validateValidatingAdmissionPolicyExpressions(p, old *admissionregistrationv
 }
 
 func validatingTexts(p *admissionregistrationv1.ValidatingAdmissionPolicy) sets.Set[string] {
-	texts := sets.New[string]()
 	if p == nil {
-		return texts
+		return nil
 	}
-	for _, c := range p.Spec.MatchConditions {
-		texts.Insert(c.Expression)
-	}
-	for _, v := range p.Spec.Variables {
-		texts.Insert(v.Expression)
-	}
+	texts := conditionTexts(p.Spec.MatchConditions, p.Spec.Variables)
 	for _, v := range p.Spec.Validations {
 		texts.Insert(v.Expression, v.MessageExpression)
 	}
@@ -103,9 +97,7 @@ func validateValidatingAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmi
 		return append(errs, field.Required(spec.Child("validations"), something),
 			field.Required(spec.Child("auditAnnotations"), something))
 	}
-	for i := range p.Spec.Validations {
-		errs = append(errs, policyValidation(&p.Spec.Validations[i], spec.Child("validations").Index(i))...)
-	}
+	errs = append(errs, validate.Each(p.Spec.Validations, spec.Child("validations"), policyValidation)...)
 	return append(errs, auditAnnotations(p.Name, p.Spec.AuditAnnotations, spec.Child("auditAnnotations"))...)
 }
 

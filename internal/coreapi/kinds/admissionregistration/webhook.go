@@ -62,9 +62,7 @@ func uniqueNames(hooks []hook) bool {
 
 func (h hook) errors(quiet bool, path *field.Path) field.ErrorList {
 	errs := utilvalidation.IsFullyQualifiedName(path.Child("name"), h.name)
-	for i := range h.rules {
-		errs = append(errs, matchRule(&h.rules[i], path.Child("rules").Index(i))...)
-	}
+	errs = append(errs, validate.Each(h.rules, path.Child("rules"), matchRule)...)
 	if h.failure != nil {
 		errs = append(errs, validate.OneOf(*h.failure, path.Child("failurePolicy"), admissionregistrationv1.Fail,
 			admissionregistrationv1.Ignore)...)

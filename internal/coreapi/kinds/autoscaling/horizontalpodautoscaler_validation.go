@@ -110,9 +110,7 @@ func scalingRules(r *autoscalingv2.HPAScalingRules, path *field.Path) field.Erro
 	if len(r.Policies) == 0 {
 		errs = append(errs, field.Required(path.Child("policies"), "must specify at least one Policy"))
 	}
-	for i := range r.Policies {
-		errs = append(errs, scalingPolicy(&r.Policies[i], path.Child("policies").Index(i))...)
-	}
+	errs = append(errs, validate.Each(r.Policies, path.Child("policies"), scalingPolicy)...)
 	if r.Tolerance != nil && r.Tolerance.Sign() < 0 {
 		errs = append(errs, field.Invalid(path.Child("tolerance"), r.Tolerance.String(), validation.IsNegativeErrorMsg))
 	}

@@ -92,12 +92,8 @@ func endpointSubsets(subsets []corev1.EndpointSubset) field.ErrorList {
 		if len(subset.Addresses) == 0 && len(subset.NotReadyAddresses) == 0 {
 			errs = append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
 		}
-		for j := range subset.Addresses {
-			errs = append(errs, endpointAddress(&subset.Addresses[j], path.Child("addresses").Index(j))...)
-		}
-		for j := range subset.NotReadyAddresses {
-			errs = append(errs, endpointAddress(&subset.NotReadyAddresses[j], path.Child("notReadyAddresses").Index(j))...)
-		}
+		errs = append(errs, validate.Each(subset.Addresses, path.Child("addresses"), endpointAddress)...)
+		errs = append(errs, validate.Each(subset.NotReadyAddresses, path.Child("notReadyAddresses"), endpointAddress)...)
 		for j := range subset.Ports {
 			errs = append(errs, endpointPort(&subset.Ports[j], len(subset.Ports) > 1, path.Child("ports").Index(j))...)
 		}

@@ -96,9 +96,7 @@ func validateFlowSchema(f *flowcontrolv1.FlowSchema) field.ErrorList {
 	} else {
 		errs = append(errs, validate.Invalid(path, level, validation.NameIsDNSSubdomain(level, false))...)
 	}
-	for i := range f.Spec.Rules {
-		errs = append(errs, flowRules(&f.Spec.Rules[i], spec.Child("rules").Index(i))...)
-	}
+	errs = append(errs, validate.Each(f.Spec.Rules, spec.Child("rules"), flowRules)...)
 	for _, fixed := range bootstrap.MandatoryFlowSchemas {
 		if f.Name == fixed.Name && !apiequality.Semantic.DeepEqual(f.Spec, fixed.Spec) {
 			errs = append(errs, field.Invalid(spec, f.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", f.Name)))
@@ -154,19 +152,12 @@ func flowRules(r *flowcontrolv1.PolicyRulesWithSubjects, path *field.Path) field
 	if len(r.Subjects) == 0 {
 		errs = append(errs, field.Required(path.Child("subjects"), "subjects must contain at least one value"))
 	}
-	for i := range r.Subjects {
-		errs = append(errs, flowSubject(&r.Subjects[i], path.Child("subjects").Index(i))...)
-	}
+	errs = append(errs, validate.Each(r.Subjects, path.Child("subjects"), flowSubject)...)
 	if len(r.ResourceRules) == 0 && len(r.NonResourceRules) == 0 {
 		errs = append(errs, field.Required(path, "at least one of resourceRules and nonResourceRules has to be non-empty"))
 	}
-	for i := range r.ResourceRules {
-		errs = append(errs, flowResourceRule(&r.ResourceRules[i], path.Child("resourceRules").Index(i))...)
-	}
-	for i := range r.NonResourceRules {
-		errs = append(errs, flowURLRule(&r.NonResourceRules[i], path.Child("nonResourceRules").Index(i))...)
-	}
-	return errs
+	errs = append(errs, validate.Each(r.ResourceRules, path.Child("resourceRules"), flowResourceRule)...)
+	return append(errs, validate.Each(r.NonResourceRules, path.Child("nonResourceRules"), flowURLRule)...)
 }
 
 // flowSubject asks for exactly the member that the kind names.
@@ -254,10 +245,7 @@ func flowURLRule(r *flowcontrolv1.NonResourcePolicyRule, path *field.Path) field
 	if slices.Contains(r.NonResourceURLs, "*") {
 		return errs
 	}
-	for i, url := range r.NonResourceURLs {
-		errs = append(errs, flowURL(url, urls.Index(i))...)
-	}
-	return errs
+	return append(errs, validate.EachValue(r.NonResourceURLs, urls, flowURL)...)
 }
 
 func flowVerbs(verbs []string, path *field.Path) field.ErrorList {

@@ -116,9 +116,7 @@ func ingressRules(i *networkingv1.Ingress, let tolerated) field.ErrorList {
 	}
 	for n, tls := range i.Spec.TLS {
 		at := spec.Child("tls").Index(n)
-		for h, host := range tls.Hosts {
-			errs = append(errs, dnsOrWildcard(host, at.Child("hosts").Index(h))...)
-		}
+		errs = append(errs, validate.EachValue(tls.Hosts, at.Child("hosts"), dnsOrWildcard)...)
 		if !let.secretNames {
 			errs = append(errs, secretName(tls.SecretName, at.Child("secretName"))...)
 		}
@@ -162,10 +160,7 @@ func httpRule(rule *networkingv1.HTTPIngressRuleValue, path *field.Path) field.E
 	if len(rule.Paths) == 0 {
 		errs = append(errs, field.Required(path.Child("paths"), ""))
 	}
-	for i := range rule.Paths {
-		errs = append(errs, httpPath(&rule.Paths[i], path.Child("paths").Index(i))...)
-	}
-	return errs
+	return append(errs, validate.Each(rule.Paths, path.Child("paths"), httpPath)...)
 }
 
 func httpPath(p *networkingv1.HTTPIngressPath, path *field.Path) field.ErrorList {

@@ -117,10 +117,7 @@ func networkPolicySpec(s *networkingv1.NetworkPolicySpec, stored []string) field
 }
 
 func networkRule(ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, portsAt, peersAt *field.Path, stored []string) field.ErrorList {
-	var errs field.ErrorList
-	for i := range ports {
-		errs = append(errs, policyPort(&ports[i], portsAt.Index(i))...)
-	}
+	errs := validate.Each(ports, portsAt, policyPort)
 	for i := range peers {
 		errs = append(errs, policyPeer(&peers[i], peersAt.Index(i), stored)...)
 	}

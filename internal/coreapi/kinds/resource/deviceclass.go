@@ -56,9 +56,7 @@ func deviceClass(c, old *resourcev1.DeviceClass) field.ErrorList {
 	errs := validation.ValidateObjectMetaWithOpts(&c.ObjectMeta, validate.ClusterScoped, func(path *field.Path, name string) field.ErrorList {
 		return covered(apivalidate.LongName(context.Background(), operation.Operation{}, path, &name, nil))
 	}, field.NewPath("metadata"))
-	for i, name := range c.Finalizers {
-		errs = append(errs, validate.StandardFinalizer(name, field.NewPath("metadata", "finalizers").Index(i))...)
-	}
+	errs = append(errs, validate.EachValue(c.Finalizers, field.NewPath("metadata", "finalizers"), validate.StandardFinalizer)...)
 	spec := field.NewPath("spec")
 	// Expressions that were accepted before are not compiled again, nor parameters measured.
 	known := old != nil && apiequality.Semantic.DeepEqual(c.Spec.Selectors, old.Spec.Selectors)

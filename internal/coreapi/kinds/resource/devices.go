@@ -107,11 +107,7 @@ func count(mode resourcev1.DeviceAllocationMode, n int64, path *field.Path) fiel
 }
 
 func tolerations(list []resourcev1.DeviceToleration, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range list {
-		errs = append(errs, toleration(&list[i], path.Index(i))...)
-	}
-	return errs
+	return validate.Each(list, path, toleration)
 }
 
 func toleration(t *resourcev1.DeviceToleration, path *field.Path) field.ErrorList {

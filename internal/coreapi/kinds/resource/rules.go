@@ -67,11 +67,7 @@ func checkEach[T any](items []T, most int, size coverage, path *field.Path, chec
 		}
 		return field.ErrorList{err}
 	}
-	var errs field.ErrorList
-	for i, item := range items {
-		errs = append(errs, check(item, path.Index(i))...)
-	}
-	return errs
+	return validate.EachValue(items, path, check)
 }
 
 // coverage says whether a tag states a rule too.

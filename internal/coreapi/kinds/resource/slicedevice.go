@@ -148,10 +148,7 @@ func attribute(a resourcev1.DeviceAttribute, path *field.Path) field.ErrorList {
 	})
 	is("versions", a.VersionValues != nil, func(at *field.Path) field.ErrorList {
 		errs := notEmpty(a.VersionValues, at)
-		for i, text := range a.VersionValues {
-			errs = append(errs, version(text, at.Index(i))...)
-		}
-		return errs
+		return append(errs, validate.EachValue(a.VersionValues, at, version)...)
 	})
 	const one = "exactly one value must be specified"
 	switch set {

@@ -114,9 +114,7 @@ func validateAPIRouteStatus(r, _ *v1alpha1.APIRoute) field.ErrorList {
 	}
 	for i, rule := range r.Status.Rules {
 		check(at.Child("rules").Index(i), rule.Name, rule.Conditions)
-		for j, name := range rule.RolledBack {
-			errs = append(errs, validate.DnsLabel(name, at.Child("rules").Index(i).Child("rolledBack").Index(j))...)
-		}
+		errs = append(errs, validate.EachValue(rule.RolledBack, at.Child("rules").Index(i).Child("rolledBack"), validate.DnsLabel)...)
 	}
 	return errs
 }
