@@ -9,6 +9,7 @@ package apiclient
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,10 +107,7 @@ func (c *Client) Do(ctx context.Context, r Request) ([]byte, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	limit := r.MaxBytes
-	if limit == 0 {
-		limit = maxBytes
-	}
+	limit := cmp.Or(r.MaxBytes, maxBytes)
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	switch {
 	case err != nil:

@@ -1,6 +1,7 @@
 package apiservice
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -296,9 +297,7 @@ const slowFailureThreshold = 2
 // record adds an outcome. A group-version becomes unavailable at the first failure that is not slow and at the second slow
 // one. It becomes available at the first success, because a mistake costs one request that fails with an honest error.
 func (h history) record(o outcome) history {
-	if o.digest == 0 {
-		o.digest = h.last.digest
-	}
+	o.digest = cmp.Or(o.digest, h.last.digest)
 	if o.failure == nil {
 		return history{last: o, up: true}
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -20,9 +21,7 @@ type ClientFlags struct {
 
 // Add adds the flags.
 func (f *ClientFlags) Add(fs *pflag.FlagSet) {
-	if f.Timeout == 0 {
-		f.Timeout = 10 * time.Second
-	}
+	f.Timeout = cmp.Or(f.Timeout, 10*time.Second)
 	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig of the API server; default $KUBECONFIG, then ~/.kube/config")
 	fs.StringVar(&f.Context, "context", "", "context of the kubeconfig; default its current one")
 	fs.DurationVar(&f.Timeout, "timeout", f.Timeout, "timeout of each request")

@@ -59,10 +59,7 @@ func (o *drillOptions) foreignTarget() (drill.Target, error) {
 	if err != nil {
 		return drill.Target{}, fmt.Errorf("read the kubeconfig (--kubeconfig or $KUBECONFIG): %w", err)
 	}
-	name := o.context
-	if name == "" {
-		name = raw.CurrentContext
-	}
+	name := cmp.Or(o.context, raw.CurrentContext)
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return drill.Target{}, fmt.Errorf("read the kubeconfig (--kubeconfig or $KUBECONFIG): %w", err)

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,10 +86,7 @@ func (c *caller) ask(ctx context.Context, q question) answer {
 func (c *caller) open(ctx context.Context, q question) (*http.Response, error) {
 	target := c.base.JoinPath(q.path)
 	target.RawQuery = q.query.Encode()
-	method := q.method
-	if method == "" {
-		method = http.MethodGet
-	}
+	method := cmp.Or(q.method, http.MethodGet)
 	r, err := http.NewRequestWithContext(ctx, method, target.String(), strings.NewReader(string(q.body)))
 	if err != nil {
 		return nil, err

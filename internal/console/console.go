@@ -72,9 +72,7 @@ type Console struct {
 
 // newConsole is a console without a page.
 func newConsole(cfg Config) (*Console, error) {
-	if cfg.Interval == 0 {
-		cfg.Interval = defaultInterval
-	}
+	cfg.Interval = cmp.Or(cfg.Interval, defaultInterval)
 	if cfg.Interval < minInterval {
 		return nil, fmt.Errorf("an interval of %s is too short: %s is the least", cfg.Interval, minInterval)
 	}

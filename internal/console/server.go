@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -212,10 +213,7 @@ func (c *Console) postDoctor(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, err := c.runDoctor(c.ctx, in.APIService)
-	target := in.APIService
-	if target == "" {
-		target = "all APIServices"
-	}
+	target := cmp.Or(in.APIService, "all APIServices")
 	c.began(w, "run the doctor on", target, id, err)
 }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,10 +165,7 @@ func (c *Console) pollFrontDoor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	name := d.Replica
-	if name == "" {
-		name = "front door"
-	}
+	name := cmp.Or(d.Replica, "front door")
 	var counted map[string]*counts
 	failed := c.cluster.read(ctx, "/metrics", nil, func(body io.Reader) (err error) {
 		counted, err = readMetrics(body)

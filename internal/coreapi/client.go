@@ -2,6 +2,7 @@ package coreapi
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,9 +119,7 @@ func (t inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	request.RequestURI = r.URL.RequestURI()
 	request.Proto, request.ProtoMajor, request.ProtoMinor = "HTTP/2.0", 2, 0
-	if request.Host == "" {
-		request.Host = r.URL.Host
-	}
+	request.Host = cmp.Or(request.Host, r.URL.Host)
 	reader, writer := io.Pipe()
 	answer := &pipeResponse{
 		header: http.Header{}, pipe: writer, buffer: bufio.NewWriterSize(writer, pipeBuffer), started: make(chan struct{}),

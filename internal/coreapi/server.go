@@ -1,6 +1,7 @@
 package coreapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,9 +128,7 @@ func New(cfg Config) (*Server, error) {
 	case cfg.Authorizer == nil || cfg.RuleResolver == nil:
 		return nil, errors.New("local groups: no authorizer or no rule resolver")
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	boundPatches()
 	if cfg.Groups == nil {
 		cfg.Groups = kinds.Base()

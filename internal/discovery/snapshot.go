@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -151,10 +152,7 @@ func (s *Snapshot) newMapper() meta.RESTMapper {
 }
 
 func singular(r apidiscoveryv2.APIResourceDiscovery) string {
-	if r.SingularResource == "" {
-		return r.Resource
-	}
-	return r.SingularResource
+	return cmp.Or(r.SingularResource, r.Resource)
 }
 
 // newSnapshot makes the documents of gvs. Unchanged ones are taken from before, with their encodings; before may be nil.

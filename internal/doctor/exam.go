@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -155,9 +156,7 @@ func (x *exam) diagnose(hop string, f finding) *Diagnosis {
 	for _, line := range f.fix {
 		d.Mend = append(d.Mend, printable(line))
 	}
-	if d.Cause == "" {
-		d.Cause = f.found
-	}
+	d.Cause = cmp.Or(d.Cause, f.found)
 	c := x.report.Available
 	if said := blame(c.Reason, c.Message); f.blocks && c.Status != string(apiregistrationv1.ConditionTrue) && c.Message != "" && (said == hop || said == "") {
 		d.Cause = c.Message

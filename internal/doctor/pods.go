@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -98,10 +99,7 @@ func troubleOf(p *corev1.Pod) *corev1.ContainerStatus {
 }
 
 func describePod(p *corev1.Pod, trouble *corev1.ContainerStatus) string {
-	phase := string(p.Status.Phase)
-	if phase == "" {
-		phase = string(corev1.PodUnknown)
-	}
+	phase := string(cmp.Or(p.Status.Phase, corev1.PodUnknown))
 	if p.DeletionTimestamp != nil {
 		phase = "Terminating"
 	}

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -141,10 +142,7 @@ func (s *Stage) actor(who, letter, home string, stores bool) (*actor, error) {
 func (s *Stage) otherBackend() (*actor, error) {
 	a := &actor{component: s.subject.component, home: s.Namespace, service: "other-backend"}
 	a.who, a.throughHeader = OtherBackend, true
-	bind := s.target.Bind
-	if bind == "" {
-		bind = "127.0.0.1"
-	}
+	bind := cmp.Or(s.target.Bind, "127.0.0.1")
 	server, err := faulty.New(faulty.Config{
 		Group: a.group, ServerName: a.service + "." + a.home + ".svc", Address: net.JoinHostPort(bind, "0"), Stores: a.stores,
 	})

@@ -1,6 +1,7 @@
 package fairness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,7 @@ func New(cfg Config) (*Fairness, error) {
 	if cfg.Client == nil || cfg.Seats <= 0 {
 		return nil, errors.New("fairness: a client and at least one seat are needed")
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewFairness(prometheus.NewRegistry())
 	}

@@ -3,6 +3,7 @@
 package httpmsg
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/http"
@@ -110,10 +111,7 @@ type RequestError struct {
 
 // Status is the status that a server answers.
 func (e *RequestError) Status() int {
-	if e.Code == 0 {
-		return http.StatusBadRequest
-	}
-	return e.Code
+	return cmp.Or(e.Code, http.StatusBadRequest)
 }
 
 func (e *RequestError) Error() string { return e.Reason }
@@ -345,10 +343,7 @@ func CheckRequest(r *http.Request) error {
 			return err
 		}
 	}
-	host := r.Host
-	if host == "" {
-		host = r.URL.Host
-	}
+	host := cmp.Or(r.Host, r.URL.Host)
 	ascii, err := httpguts.PunycodeHostPort(host)
 	if err != nil {
 		return Authority.errorf("is no name")

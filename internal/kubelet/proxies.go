@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,9 +211,7 @@ func (c *Connector) proxied(find func() (*proxy.Target, func(), error)) http.Han
 			return
 		}
 		defer release()
-		if rest == "" {
-			rest = "/"
-		}
+		rest = cmp.Or(rest, "/")
 		t.Prefix, t.Path, t.RawQuery = prefix, rest, r.URL.RawQuery
 		c.config.Proxy().ServeTarget(w, r, t)
 	})

@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -98,9 +99,7 @@ func (c *Collection) versions(position string) ([]string, error) {
 	var out []string
 	for part := range slices.Chunk([]byte(digits), versionDigits) {
 		v := strings.TrimLeft(string(part), "0")
-		if v == "" {
-			v = "0"
-		}
+		v = cmp.Or(v, "0")
 		out = append(out, v)
 	}
 	return out, nil

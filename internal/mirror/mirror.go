@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -68,9 +69,7 @@ func New(c Config) *Mirror {
 	orDefault(&c.MaxBytes, 32<<20)
 	orDefault(&c.Timeout, 10*time.Second)
 	orDefault(&c.LogInterval, 10*time.Second)
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	return &Mirror{config: c, log: c.Logger, queue: make(chan *Read, c.MaxWaiting)}
 }
 

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,7 @@ func (c CertificateConfig) withDefaults() (CertificateConfig, error) {
 		}
 	}
 	c.AuthorityTTL = max(c.AuthorityTTL, 2*c.TTL)
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	return c, nil
 }
 

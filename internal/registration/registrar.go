@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,9 +65,7 @@ type Registrar struct {
 
 // NewRegistrar makes a Registrar. It does no I/O beyond the files that Client names.
 func NewRegistrar(c RegistrarConfig) (*Registrar, error) {
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	client, err := apiclient.New(c.Client)
 	if err != nil {
 		return nil, err

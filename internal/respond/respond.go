@@ -7,6 +7,7 @@ package respond
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -56,9 +57,7 @@ func StatusOf(err error) *metav1.Status {
 	}
 	status := carrier.Status()
 	status.Kind, status.APIVersion = "Status", "v1"
-	if status.Status == "" {
-		status.Status = metav1.StatusFailure
-	}
+	status.Status = cmp.Or(status.Status, metav1.StatusFailure)
 	if status.Code < 100 || status.Code > 599 {
 		status.Code = http.StatusInternalServerError
 	}

@@ -3,6 +3,7 @@ package sharedwatch
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -363,9 +364,7 @@ func (t *stream) listObjects(ctx context.Context, user string) error {
 	return t.list(ctx, user, true, func(l *list) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.history.base == "" {
-			t.history.base = l.version
-		}
+		t.history.base = cmp.Or(t.history.base, l.version)
 		err := t.history.setObjects(l)
 		if err == nil {
 			t.history.reach(l.version)
@@ -383,9 +382,7 @@ func (t *stream) askVersion(ctx context.Context, user string) error {
 	return t.list(ctx, user, false, func(l *list) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.history.base == "" {
-			t.history.base = l.version
-		}
+		t.history.base = cmp.Or(t.history.base, l.version)
 		t.history.reach(l.version)
 		return nil
 	})

@@ -1,6 +1,7 @@
 package sharedwatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -90,9 +91,7 @@ func New(c Config) *Watches {
 	orDefault(&c.MaxFrameBytes, 8<<20)
 	orDefault(&c.MaxBytes, MaxBytes)
 	orDefault(&c.MaxLists, maxLists)
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	return &Watches{
 		config: c, log: c.Logger, streams: map[string]*stream{}, refused: map[refusal]time.Time{}, users: map[string]usage{},
 		lists: map[string]*listSlots{}, listEnded: make(chan struct{}),

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,15 +48,9 @@ const (
 
 func (c *StateSnapshotConfig) withDefaults() *StateSnapshotConfig {
 	d := *c
-	if d.Wait == 0 {
-		d.Wait = 10 * time.Second
-	}
-	if d.Interval == 0 {
-		d.Interval = 10 * time.Second
-	}
-	if d.FrequentInterval == 0 {
-		d.FrequentInterval = time.Minute
-	}
+	d.Wait = cmp.Or(d.Wait, 10*time.Second)
+	d.Interval = cmp.Or(d.Interval, 10*time.Second)
+	d.FrequentInterval = cmp.Or(d.FrequentInterval, time.Minute)
 	return &d
 }
 

@@ -14,6 +14,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,15 +104,9 @@ type Store struct {
 
 // New checks cfg. It touches neither disk nor network.
 func New(cfg Config) (*Store, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
-	if cfg.Prefix == "" {
-		cfg.Prefix = DefaultPrefix
-	}
-	if cfg.QuotaBytes == 0 {
-		cfg.QuotaBytes = DefaultQuotaBytes
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
+	cfg.Prefix = cmp.Or(cfg.Prefix, DefaultPrefix)
+	cfg.QuotaBytes = cmp.Or(cfg.QuotaBytes, DefaultQuotaBytes)
 	if !strings.HasPrefix(cfg.Prefix, "/") || strings.HasPrefix(cfg.Prefix+"/", ownPrefix) || strings.HasPrefix(cfg.Prefix+"/", otherPrefix) {
 		return nil, fmt.Errorf("etcd prefix %q: it must begin with / and stay clear of %s and %s", cfg.Prefix, ownPrefix, otherPrefix)
 	}

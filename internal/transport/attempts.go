@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,9 +157,7 @@ func (a *attempts) prepare(e *endpoint) (*http.Request, error) {
 	url := *a.request.URL
 	url.Scheme, url.Host = "https", e.address
 	r.URL = &url
-	if r.Host == "" {
-		r.Host = a.b.key.serverName
-	}
+	r.Host = cmp.Or(r.Host, a.b.key.serverName)
 	if a.buffered != nil {
 		r.Body = a.buffered.Clone()
 		r.GetBody = func() (io.ReadCloser, error) { return a.buffered.Clone(), nil }

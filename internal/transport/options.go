@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -95,9 +96,7 @@ func (o Options) withDefaults() Options {
 	if o.OwnAddresses == nil {
 		o.OwnAddresses = func() []string { return nil }
 	}
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
-	}
+	o.Logger = cmp.Or(o.Logger, zap.NewNop())
 	return o
 }
 

@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,9 +73,7 @@ func (o *WebhookInstallOptions) prepare() error {
 			return fmt.Errorf("webhooks: %w", err)
 		}
 	}
-	if o.LocalServingHost == "" {
-		o.LocalServingHost = "127.0.0.1"
-	}
+	o.LocalServingHost = cmp.Or(o.LocalServingHost, "127.0.0.1")
 	if o.LocalServingPort == 0 {
 		listener, err := net.Listen("tcp", net.JoinHostPort(o.LocalServingHost, "0"))
 		if err != nil {

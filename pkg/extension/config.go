@@ -1,6 +1,7 @@
 package extension
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -100,9 +101,7 @@ func (c *Config) withDefaults() (Config, error) {
 	if out.Sources == nil {
 		out.Sources = func() []Source { return nil }
 	}
-	if out.Logger == nil {
-		out.Logger = zap.NewNop()
-	}
+	out.Logger = cmp.Or(out.Logger, zap.NewNop())
 	return out, out.validate()
 }
 

@@ -2,6 +2,7 @@ package extension
 
 import (
 	"bufio"
+	"cmp"
 	"net"
 	"net/http"
 	"strconv"
@@ -39,9 +40,7 @@ func (h *Host) record(next http.Handler) http.Handler {
 		rec := &recorder{hijacked: &h.hijacked}
 		rec.ResponseWriter, rec.OnCode = w, func() { ws.writeTo(rec.Header()) }
 		defer func() {
-			if rec.Code == 0 {
-				rec.Code = http.StatusOK
-			}
+			rec.Code = cmp.Or(rec.Code, http.StatusOK)
 			took := time.Since(began)
 			h.count(c.Info, rec.Code, took)
 			if h.config.AccessLog {

@@ -1,6 +1,7 @@
 package extension
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -223,9 +224,7 @@ func (b *schemas) fields(t reflect.Type, d docs, properties map[string]any) (req
 				continue
 			}
 		}
-		if name == "" {
-			name = f.Name
-		}
+		name = cmp.Or(name, f.Name)
 		at := d.field(name)
 		properties[name] = b.described(b.of(f.Type, at), firstOf(at.here(), f.Tag.Get("description"), own[name], typeDoc(f.Type)))
 		if !strings.Contains(flags, "omitempty") && !strings.Contains(flags, "omitzero") {

@@ -233,9 +233,7 @@ func readable(resources []Resource) []registration.Resources {
 	var all []registration.Resources
 	for _, r := range resources {
 		group, name := r.GroupVersion().Group, r.GroupVersionResource().Resource
-		if name == "" {
-			name = "*"
-		}
+		name = cmp.Or(name, "*")
 		i := slices.IndexFunc(all, func(g registration.Resources) bool { return g.Group == group })
 		if i < 0 {
 			all = append(all, registration.Resources{Group: group})

@@ -96,27 +96,19 @@ func (o Options) withDefaults(resources []Resource) (Options, error) {
 	if err := o.loadClients(); err != nil {
 		return o, err
 	}
-	if o.ServiceNamespace == "" {
-		o.ServiceNamespace = "kube-system"
-	}
+	o.ServiceNamespace = cmp.Or(o.ServiceNamespace, "kube-system")
 	if o.ServiceName == "" && len(resources) > 0 {
 		o.ServiceName = strings.ReplaceAll(resources[0].GroupVersion().Group, ".", "-")
 	}
-	if o.ExternalName == "" {
-		o.ExternalName = "localhost"
-	}
-	if o.BindAddress == "" {
-		o.BindAddress = "0.0.0.0"
-	}
+	o.ExternalName = cmp.Or(o.ExternalName, "localhost")
+	o.BindAddress = cmp.Or(o.BindAddress, "0.0.0.0")
 	if o.AlwaysAllowPaths == nil {
 		o.AlwaysAllowPaths = []string{"/healthz", "/livez", "/readyz"}
 	}
 	if o.AlwaysAllowGroups == nil {
 		o.AlwaysAllowGroups = []string{"system:masters"}
 	}
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
-	}
+	o.Logger = cmp.Or(o.Logger, zap.NewNop())
 	return o, o.validate()
 }
 

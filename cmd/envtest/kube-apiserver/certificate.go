@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,9 +18,7 @@ type keyPair struct{ certFile, keyFile string }
 // servingPair returns the files of the serving certificate in certDir, by kube-apiserver's names. If neither is there, it
 // writes a self-signed one, for host and this machine. An empty certDir stands for own.
 func servingPair(certDir, own, host string) (keyPair, error) {
-	if certDir == "" {
-		certDir = own
-	}
+	certDir = cmp.Or(certDir, own)
 	pair := keyPair{filepath.Join(certDir, "apiserver.crt"), filepath.Join(certDir, "apiserver.key")}
 	cert, err := exists(pair.certFile)
 	if err != nil {

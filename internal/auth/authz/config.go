@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,10 +142,7 @@ func (c *Config) fromFlags() (*apiserver.AuthorizationConfiguration, error) {
 }
 
 func (c *Config) flagWebhook(file string) *apiserver.WebhookConfiguration {
-	version := c.WebhookVersion
-	if version == "" {
-		version = DefaultWebhookVersion
-	}
+	version := cmp.Or(c.WebhookVersion, DefaultWebhookVersion)
 	return &apiserver.WebhookConfiguration{
 		Timeout:                                  metav1.Duration{Duration: flagWebhookTimeout},
 		FailurePolicy:                            apiserver.FailurePolicyNoOpinion,

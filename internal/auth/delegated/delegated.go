@@ -1,6 +1,7 @@
 package delegated
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
@@ -107,9 +108,7 @@ func New(cfg Config) (*Delegated, error) {
 	if d.startTimeout <= 0 {
 		d.startTimeout = time.Minute
 	}
-	if d.log == nil {
-		d.log = zap.NewNop()
-	}
+	d.log = cmp.Or(d.log, zap.NewNop())
 	return d, nil
 }
 

@@ -1,6 +1,7 @@
 package oidc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -75,9 +76,7 @@ func (f Flags) configuration() (*apiserver.AuthenticationConfiguration, error) {
 		jwt.Issuer.CertificateAuthority = string(data)
 	}
 	claim, prefix := f.UsernameClaim, f.UsernamePrefix
-	if claim == "" {
-		claim = "sub"
-	}
+	claim = cmp.Or(claim, "sub")
 	switch {
 	case prefix == "-":
 		prefix = ""

@@ -1,6 +1,7 @@
 package oidc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,10 +59,7 @@ func New(cfg Config) (*Issuers, error) {
 		return nil, err
 	}
 	s := &Issuers{cfg: cfg, compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler)}
-	read := cfg.File
-	if read == "" {
-		read = cfg.Flags.CAFile
-	}
+	read := cmp.Or(cfg.File, cfg.Flags.CAFile)
 	var err error
 	s.follow, err = pki.OpenWatchedFile(read, func(string) (snapshot, error) { return s.load() })
 	return s, err

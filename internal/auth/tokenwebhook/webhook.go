@@ -1,6 +1,7 @@
 package tokenwebhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -77,9 +78,7 @@ type cachedResult struct {
 
 // New reads the kubeconfig. No request is made.
 func New(cfg Config) (*Webhook, error) {
-	if cfg.Version == "" {
-		cfg.Version = "v1beta1"
-	}
+	cfg.Version = cmp.Or(cfg.Version, "v1beta1")
 	if cfg.CacheTTL < 0 {
 		return nil, fmt.Errorf("--authentication-token-webhook-cache-ttl: %s is negative", cfg.CacheTTL)
 	}

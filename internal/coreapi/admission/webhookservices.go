@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -63,10 +64,7 @@ type Reference struct {
 const defaultWebhookPort = 443
 
 func (r *Reference) names(s webhookService) bool {
-	port := r.Port
-	if port == 0 {
-		port = defaultWebhookPort
-	}
+	port := cmp.Or(r.Port, defaultWebhookPort)
 	return webhookService{r.Namespace, r.Name, port} == s
 }
 

@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,9 +94,7 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 // keepAllocated takes over what was allocated before where the author named nothing, so that a manifest can be sent twice.
 func keepAllocated(s, old *corev1.Service) {
 	if usesClusterIP(s) && usesClusterIP(old) {
-		if s.Spec.ClusterIP == "" {
-			s.Spec.ClusterIP = old.Spec.ClusterIP
-		}
+		s.Spec.ClusterIP = cmp.Or(s.Spec.ClusterIP, old.Spec.ClusterIP)
 		if len(s.Spec.ClusterIPs) == 0 {
 			s.Spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
 		}

@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,9 +34,7 @@ type Repairer struct {
 func NewRepairer(a *Allocator, list func(context.Context) ([]corev1.Service, error), touch func(context.Context, *corev1.Service) error,
 	grace time.Duration,
 ) *Repairer {
-	if grace == 0 {
-		grace = DefaultGrace
-	}
+	grace = cmp.Or(grace, DefaultGrace)
 	return &Repairer{allocator: a, list: list, touch: touch, grace: grace, now: time.Now}
 }
 

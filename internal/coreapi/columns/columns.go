@@ -6,6 +6,7 @@
 package columns
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -152,10 +153,7 @@ func AgeOf(object metav1.Object, now time.Time) string {
 }
 
 func OrElse(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
+	return cmp.Or(value, otherwise)
 }
 
 // Clipped joins the first few values and counts the others.

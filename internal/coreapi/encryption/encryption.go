@@ -8,6 +8,7 @@
 package encryption
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,9 +66,7 @@ type generation struct {
 
 // New touches neither disk nor network.
 func New(cfg Config) *Encryption {
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	return &Encryption{cfg: cfg, log: cfg.Logger, ready: make(chan struct{})}
 }
 

@@ -2,6 +2,7 @@ package listcache
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -95,9 +96,7 @@ func (f *frame) WriteHeader(code int) {
 		return
 	}
 	f.holding = true
-	if f.code == 0 {
-		f.code = code
-	}
+	f.code = cmp.Or(f.code, code)
 }
 
 func (f *frame) Write(p []byte) (int, error) {

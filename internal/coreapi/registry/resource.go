@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -143,10 +144,7 @@ type Resource struct {
 }
 
 func (r *Resource) StorageDirectory() string {
-	if r.Directory != "" {
-		return r.Directory
-	}
-	return r.Name
+	return cmp.Or(r.Directory, r.Name)
 }
 
 // Part is one field of a kind, reachable without knowing the kind.

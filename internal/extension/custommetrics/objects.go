@@ -1,6 +1,7 @@
 package custommetrics
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -59,9 +60,7 @@ func NewObjects(c ObjectsConfig) *Objects {
 	if c.Interval <= 0 {
 		c.Interval = time.Minute
 	}
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	o := &Objects{config: c, names: ttlcache.New[objectSelection, []string](rememberSelections)}
 	o.catalogue.Store(WellKnown())
 	return o

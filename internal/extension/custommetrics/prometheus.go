@@ -81,18 +81,14 @@ func NewPrometheusProvider(c PrometheusConfig) (*PrometheusProvider, error) {
 	if c.Client == nil || c.Rules == nil || c.Objects == nil {
 		return nil, errors.New("metrics from prometheus: a client, rules and objects are required")
 	}
-	if c.Name == "" {
-		c.Name = "prometheus-rules"
-	}
+	c.Name = cmp.Or(c.Name, "prometheus-rules")
 	if c.Interval <= 0 {
 		c.Interval = time.Minute
 	}
 	if c.MaxAge <= 0 {
 		c.MaxAge = max(10*time.Minute, c.Interval)
 	}
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	p := &PrometheusProvider{config: c}
 	p.series = [2][]shapes{make([]shapes, len(c.Rules.Rules)), make([]shapes, len(c.Rules.ExternalRules))}
 	unread := errors.New("its series have not been looked up yet")

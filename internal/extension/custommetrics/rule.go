@@ -1,6 +1,7 @@
 package custommetrics
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -73,10 +74,7 @@ func (w *walker) compile(d draft) *Rule {
 }
 
 func (w *walker) compileName(r *Rule, d draft) {
-	expression := d.matches
-	if expression == "" {
-		expression = ".*"
-	}
+	expression := cmp.Or(d.matches, ".*")
 	re, err := regexp.Compile(expression)
 	if err != nil {
 		w.complain(d.at(d.matchesNode), join(d.field, "name.matches"), "want a regular expression: %v", err)

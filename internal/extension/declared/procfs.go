@@ -1,6 +1,7 @@
 package declared
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,10 +35,7 @@ type Procfs struct {
 
 // Fetch reads the table.
 func (p *Procfs) Fetch(ctx context.Context) (any, error) {
-	root := p.Root
-	if root == "" {
-		root = procfs.DefaultMountPoint
-	}
+	root := cmp.Or(p.Root, procfs.DefaultMountPoint)
 	proc, err := procfs.NewFS(root)
 	if err != nil {
 		return nil, fmt.Errorf("open procfs: %w", err)

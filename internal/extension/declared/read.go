@@ -2,6 +2,7 @@ package declared
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -236,9 +237,7 @@ func readColumns(f *form, d *definition) {
 		in.need("path", ".status.depth")
 		c := column{name: in.text("name"), description: in.text("description"),
 			kind: in.choice("type", valueTypes...), priority: int32(in.integer("priority", 0, 0, 1000))}
-		if c.description == "" {
-			c.description = c.name + "."
-		}
+		c.description = cmp.Or(c.description, c.name+".")
 		if n := in.ask("path"); n != nil {
 			var ok bool
 			if c.path, ok = objectPath(f.notes, n, in.field("path"), in.text("path")); ok {

@@ -1,6 +1,7 @@
 package declared
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,7 @@ type Set struct {
 // New reads the files. The error is a MistakesError with everything that is wrong in any of them, or says that there
 // are none: at the start, nobody would see a warning. It asks no source.
 func New(c Config) (*Set, error) {
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	s := &Set{config: c, log: c.Logger, reader: reader{allowExec: c.AllowExec, procRoot: c.ProcPath},
 		reshaped: make(chan struct{}, 1), trouble: map[string]error{}}
 	found, mistakes, err := s.read()

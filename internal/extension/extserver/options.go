@@ -42,9 +42,7 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	o.ServiceName = cmp.Or(o.ServiceName, serviceName)
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
-	}
+	o.Logger = cmp.Or(o.Logger, zap.NewNop())
 	if o.NodeName == "" {
 		name, err := os.Hostname()
 		if err != nil {

@@ -53,9 +53,7 @@ func (c HostConfig) withDefaults() (HostConfig, error) {
 	if c.Resolution <= 0 {
 		c.Resolution = 10 * time.Second
 	}
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	switch {
 	case c.Node == "":
 		return c, errors.New("host metrics: the node needs a name")

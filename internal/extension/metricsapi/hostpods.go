@@ -316,8 +316,5 @@ func shortened(s string) string {
 func cut(s string) string { return s[:min(len(s), maxName)] }
 
 func orUnnamed(s string) string {
-	if s == "" {
-		return noName
-	}
-	return s
+	return cmp.Or(s, noName)
 }

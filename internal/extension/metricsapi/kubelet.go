@@ -76,9 +76,7 @@ func (c KubeletConfig) withDefaults() (KubeletConfig, error) {
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 32)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 16<<20)
 	c.MaxAge = cmp.Or(c.MaxAge, 3*c.Resolution)
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	switch {
 	case c.Client == nil:
 		return c, errors.New("kubelet source: a kubeconfig is required: it says where Nodes are listed")

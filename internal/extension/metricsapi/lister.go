@@ -1,6 +1,7 @@
 package metricsapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,9 +72,7 @@ func newNodeLabelLister(c listerConfig) (*lister, error) {
 
 // newPodLabelLister lists the metadata of Pods that run.
 func newPodLabelLister(c listerConfig) (*lister, error) {
-	if c.Fields == "" {
-		c.Fields = "status.phase=Running"
-	}
+	c.Fields = cmp.Or(c.Fields, "status.phase=Running")
 	return newLister(c, "pods", apiclient.MetadataList)
 }
 
@@ -81,9 +80,7 @@ func newLister(c listerConfig, plural, accept string) (*lister, error) {
 	if c.Interval <= 0 {
 		c.Interval = 30 * time.Second
 	}
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	client, err := apiclient.New(c.Client)
 	if err != nil {
 		return nil, err

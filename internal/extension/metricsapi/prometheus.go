@@ -41,9 +41,7 @@ func (c PrometheusConfig) withDefaults() (PrometheusConfig, error) {
 	c.Window = cmp.Or(c.Window, 2*time.Minute)
 	c.Resolution = cmp.Or(c.Resolution, 15*time.Second)
 	c.MaxAge = cmp.Or(c.MaxAge, 3*c.Resolution)
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	if c.Window < time.Second || c.Resolution < 0 || c.MaxAge < 0 {
 		return c, errors.New("prometheus source: the window must be at least 1s, other durations not negative")
 	}

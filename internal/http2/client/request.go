@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -124,10 +125,7 @@ func checkConnectionHeader(name string, values []string) error {
 }
 
 func method(r *http.Request) string {
-	if r.Method == "" {
-		return http.MethodGet
-	}
-	return r.Method
+	return cmp.Or(r.Method, http.MethodGet)
 }
 
 // EncodeHeaders implements frame.HeaderBlock.

@@ -1,6 +1,7 @@
 package garbage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,10 +168,7 @@ func (e *events) warn(ctx context.Context, kind schema.GroupVersionKind, o *meta
 		return
 	}
 	e.sent.Add(id, now)
-	namespace := o.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
+	namespace := cmp.Or(o.Namespace, metav1.NamespaceDefault)
 	event := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", o.Name, now.UnixNano()), Namespace: namespace},
 		InvolvedObject: corev1.ObjectReference{

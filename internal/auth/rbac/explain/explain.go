@@ -223,10 +223,7 @@ func listText(all []string) string {
 	}
 	quoted := make([]string, 0, maxListed)
 	for _, s := range all[:min(len(all), maxListed)] {
-		if s == "" {
-			s = `""`
-		}
-		quoted = append(quoted, s)
+		quoted = append(quoted, cmp.Or(s, `""`))
 	}
 	if more := len(all) - maxListed; more > 0 {
 		quoted = append(quoted, fmt.Sprintf("and %d more", more))

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -289,10 +290,7 @@ func (p nodeRestriction) evictions(ctx context.Context, node string, a admission
 		return nodeForbidden(a, "unexpected type %T", a.GetObject())
 	}
 	// The name in the URL is the pod that is evicted, whatever the body says.
-	name := a.GetName()
-	if name == "" {
-		name = eviction.Name
-	}
+	name := cmp.Or(a.GetName(), eviction.Name)
 	if name == "" {
 		return nodeForbidden(a, "could not determine pod from request data")
 	}

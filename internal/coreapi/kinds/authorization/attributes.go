@@ -1,6 +1,7 @@
 package authorization
 
 import (
+	"cmp"
 	"fmt"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -30,9 +31,7 @@ func attributesOf(u user.Info, resource *authorizationv1.ResourceAttributes, pat
 		ResourceRequest: true,
 	}
 	// RBAC does not read versions; an authorizer that does must see "any" where the question leaves it open.
-	if record.APIVersion == "" {
-		record.APIVersion = "*"
-	}
+	record.APIVersion = cmp.Or(record.APIVersion, "*")
 	record.FieldSelectorRequirements, record.FieldSelectorParsingErr = fieldRequirements(resource.FieldSelector)
 	record.LabelSelectorRequirements, record.LabelSelectorParsingErr = labelRequirements(resource.LabelSelector)
 	return record

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -130,9 +131,7 @@ func validatePersistentVolumeClaim(c *corev1.PersistentVolumeClaim) field.ErrorL
 func validatePersistentVolumeClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	errs := validatePersistentVolumeClaim(c)
 	next, before := c.Spec.DeepCopy(), old.Spec.DeepCopy()
-	if before.VolumeName == "" {
-		before.VolumeName = next.VolumeName
-	}
+	before.VolumeName = cmp.Or(before.VolumeName, next.VolumeName)
 	errs = append(errs, claimClass(c, old, next)...)
 	if c.Status.Phase == corev1.ClaimBound {
 		if next.Resources.Requests != nil {

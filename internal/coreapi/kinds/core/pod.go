@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -240,18 +241,14 @@ func keepOfPodStatus(obj, old runtime.Object) {
 	pod.OwnerReferences = before.OwnerReferences
 	pod.DeletionTimestamp = before.DeletionTimestamp
 	next, was := &pod.Status, &before.Status
-	if next.QOSClass == "" {
-		next.QOSClass = was.QOSClass
-	}
+	next.QOSClass = cmp.Or(next.QOSClass, was.QOSClass)
 	if next.ResourceClaimStatuses == nil {
 		next.ResourceClaimStatuses = was.ResourceClaimStatuses
 	}
 	if next.ExtendedResourceClaimStatus == nil {
 		next.ExtendedResourceClaimStatus = was.ExtendedResourceClaimStatus
 	}
-	if next.ObservedGeneration == 0 {
-		next.ObservedGeneration = was.ObservedGeneration
-	}
+	next.ObservedGeneration = cmp.Or(next.ObservedGeneration, was.ObservedGeneration)
 	if was.NodeAllocatableResourceClaimStatuses == nil { // DRANodeAllocatableResources is alpha, and off
 		next.NodeAllocatableResourceClaimStatuses = nil
 	}
