@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -111,12 +112,7 @@ func (o *restoreOptions) next(r backup.Restored, m backup.Manifest, out, errOut 
 	if r.Keys != "" {
 		fmt.Fprintf(out, "%s is made\n", r.Keys)
 	}
-	var flags []string
-	for flag := range r.Flags {
-		flags = append(flags, flag)
-	}
-	slices.Sort(flags)
-	for _, flag := range flags {
+	for _, flag := range slices.Sorted(maps.Keys(r.Flags)) {
 		for _, file := range r.Flags[flag] {
 			start += " --" + flag + " " + file
 		}

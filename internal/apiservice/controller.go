@@ -2,6 +2,7 @@ package apiservice
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -325,10 +326,7 @@ func (c *Controller) awaitReady(ctx context.Context) {
 }
 
 func hasUnchecked(t *routetable.Table) bool {
-	for _, r := range t.Routes() {
-		if r.Condition.Reason == routetable.ReasonNotChecked {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.Routes(), func(r *routetable.Route) bool {
+		return r.Condition.Reason == routetable.ReasonNotChecked
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -56,11 +57,7 @@ func (d *Readiness) leaving(live []replicaReach) []string {
 			}
 		}
 	}
-	out := make([]string, 0, len(missed))
-	for replica := range missed {
-		out = append(out, replica)
-	}
-	slices.SortFunc(out, func(a, b string) int { return cmp.Or(cmp.Compare(missed[b], missed[a]), cmp.Compare(a, b)) })
+	out := slices.SortedFunc(maps.Keys(missed), func(a, b string) int { return cmp.Or(cmp.Compare(missed[b], missed[a]), cmp.Compare(a, b)) })
 	// A share such as 0.2 of 5 is exactly one replica, whatever floating point makes of it.
 	most := int(d.MaxNotReady*float64(len(live)) + 1e-9)
 	return out[:min(most, len(out))]

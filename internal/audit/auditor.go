@@ -204,9 +204,7 @@ func encode(b []byte, e *auditinternal.Event, more []Annotation) ([]byte, error)
 	}
 	out.RequestObject, out.ResponseObject = nil, nil
 	annotations := map[string]string{truncatedAnnotation: "true"}
-	for k, v := range out.Annotations {
-		annotations[k] = v
-	}
+	maps.Copy(annotations, out.Annotations)
 	out.Annotations = annotations
 	line, err = json.Marshal(&out)
 	return append(b, line...), err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -92,9 +93,7 @@ func (c *caller) open(ctx context.Context, q question) (*http.Response, error) {
 		return nil, err
 	}
 	for _, from := range []http.Header{c.headers, q.headers} {
-		for name, values := range from {
-			r.Header[name] = values
-		}
+		maps.Copy(r.Header, from)
 	}
 	r.Header.Set("User-Agent", "aggregator-conformance")
 	r.Header.Set("Accept", q.accept)

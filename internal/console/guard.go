@@ -96,12 +96,9 @@ func (g *guard) exchange(token string) (*http.Cookie, error) {
 
 // knows reports whether a request has the session.
 func (g *guard) knows(r *http.Request) bool {
-	for _, c := range r.CookiesNamed(cookieName) {
-		if subtle.ConstantTimeCompare([]byte(c.Value), []byte(g.cookie)) == 1 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.CookiesNamed(cookieName), func(c *http.Cookie) bool {
+		return subtle.ConstantTimeCompare([]byte(c.Value), []byte(g.cookie)) == 1
+	})
 }
 
 func quoted(s string) string { return fmt.Sprintf("%.100q", s) }

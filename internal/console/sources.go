@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -198,11 +199,7 @@ func (s *state) gatewayServices() []adoption.Service {
 			found[gateway] = true
 		}
 	}
-	out := make([]adoption.Service, 0, len(found))
-	for g := range found {
-		out = append(out, g)
-	}
-	slices.SortFunc(out, func(a, b adoption.Service) int { return strings.Compare(a.String(), b.String()) })
+	out := slices.SortedFunc(maps.Keys(found), func(a, b adoption.Service) int { return strings.Compare(a.String(), b.String()) })
 	return out[:min(len(out), maxGatewayPods)]
 }
 

@@ -182,12 +182,7 @@ func (c RuntimeConfig) servesPath(path string) bool {
 	case parts[0] == "api" && len(parts) >= 2:
 		version, parts = schema.GroupVersion{Version: parts[1]}, parts[2:]
 	case parts[0] == "apis" && len(parts) == 2:
-		for _, v := range c.builtIn() {
-			if v.Group == parts[1] {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(c.builtIn(), func(v schema.GroupVersion) bool { return v.Group == parts[1] })
 	case parts[0] == "apis" && len(parts) >= 3:
 		version, parts = schema.GroupVersion{Group: parts[1], Version: parts[2]}, parts[3:]
 	default:

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -109,20 +110,11 @@ func (r *recorder) read(f func(*History)) { r.change(f) }
 func (h *History) of(who string, verbs ...string) []Request {
 	var out []Request
 	for _, r := range h.Requests {
-		if r.Who == who && (len(verbs) == 0 || contains(verbs, r.Verb)) {
+		if r.Who == who && (len(verbs) == 0 || slices.Contains(verbs, r.Verb)) {
 			out = append(out, r)
 		}
 	}
 	return out
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }
 
 // duringFault are those that began when the fault was there and were over before it was mended.

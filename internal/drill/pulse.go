@@ -2,6 +2,7 @@ package drill
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -71,12 +72,9 @@ func (r *recorder) feelPulse(ctx context.Context) {
 
 // stood reports that the machine stood still during the request, or so shortly before it that it was still catching up.
 func (h *History) stood(r Request) bool {
-	for _, s := range h.Stalls {
-		if r.Start.Before(s.To.Add(aftermath)) && r.Start.Add(r.Took).After(s.From) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.Stalls, func(s Span) bool {
+		return r.Start.Before(s.To.Add(aftermath)) && r.Start.Add(r.Took).After(s.From)
+	})
 }
 
 // excused are requests that must not be held against the front door.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"os"
@@ -356,9 +357,7 @@ func (b *body) readTrailers() error {
 		if r.Trailer == nil {
 			r.Trailer = ch.trailer
 		} else {
-			for name, values := range ch.trailer {
-				r.Trailer[name] = values
-			}
+			maps.Copy(r.Trailer, ch.trailer)
 		}
 	}
 	return io.EOF

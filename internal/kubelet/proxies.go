@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -156,12 +157,8 @@ func isPod(ctx context.Context, from registry.Objects, e *discoveryv1.Endpoint) 
 	if err != nil {
 		return false
 	}
-	for _, ip := range pod.Status.PodIPs {
-		if ip.IP == e.Addresses[0] { // only the first address is used
-			return true
-		}
-	}
-	return false
+	// Only the first address is used.
+	return slices.Contains(pod.Status.PodIPs, corev1.PodIP{IP: e.Addresses[0]})
 }
 
 // proxyTo reaches a pod, or a port of a node: without TLS, or with TLS whose certificate is not verified.

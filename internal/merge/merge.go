@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -187,9 +188,7 @@ func newQuery(r *filters.Request, c *Collection) (*query, error) {
 	if who := r.User; who != nil {
 		q.user = who.GetName()
 	}
-	for name, value := range values {
-		q.rest[name] = value
-	}
+	maps.Copy(q.rest, values)
 	for _, name := range own {
 		q.rest.Del(name)
 	}
@@ -225,9 +224,7 @@ func newQuery(r *filters.Request, c *Collection) (*query, error) {
 // with returns the parameters for a source, with these beside what the client said. Those without a value are left out.
 func (q *query) with(pairs ...string) url.Values {
 	out := url.Values{}
-	for name, values := range q.rest {
-		out[name] = values
-	}
+	maps.Copy(out, q.rest)
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
 			out.Set(pairs[i], pairs[i+1])

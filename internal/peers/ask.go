@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -24,12 +25,7 @@ const askTimeout = time.Second
 func (p *Peers) Others() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	names := make([]string, 0, len(p.replicas))
-	for name := range p.replicas {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(p.replicas))
 }
 
 // Answering asks all other replicas at a path, and returns the names of those that answer 200 within a second, in order.

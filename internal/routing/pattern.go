@@ -1,6 +1,9 @@
 package routing
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // matchPattern reports whether a name matches a pattern, in which * stands for any characters and ? for any one.
 func matchPattern(pattern, name string) bool { return match(pattern, name, false) }
@@ -31,10 +34,5 @@ func match(pattern, name string, isPattern bool) bool {
 }
 
 func matchesAny(patterns []string, name string) bool {
-	for _, p := range patterns {
-		if matchPattern(p, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(patterns, func(p string) bool { return matchPattern(p, name) })
 }

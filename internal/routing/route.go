@@ -372,10 +372,7 @@ func matchesResource(patterns []string, q *Request) bool {
 }
 
 func hasHeaders(h http.Header, wanted []v1alpha1.HeaderMatch) bool {
-	for _, w := range wanted {
-		if !slices.Contains(h.Values(w.Name), w.Value) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(wanted, func(w v1alpha1.HeaderMatch) bool {
+		return !slices.Contains(h.Values(w.Name), w.Value)
+	})
 }

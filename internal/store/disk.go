@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -194,12 +195,7 @@ func (s *Store) CheckSpace(ctx context.Context) error {
 }
 
 func isFull(status *clientv3.StatusResponse) bool {
-	for _, trouble := range status.Errors {
-		if strings.Contains(trouble, pb.AlarmType_NOSPACE.String()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(status.Errors, func(trouble string) bool { return strings.Contains(trouble, pb.AlarmType_NOSPACE.String()) })
 }
 
 // nextMemberAfter is how long one member has to say its status before the next one is asked too.

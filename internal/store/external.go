@@ -110,12 +110,7 @@ func (s *Store) dialOptions() []grpc.DialOption {
 }
 
 func usesTLS(servers []string) bool {
-	for _, server := range servers {
-		if strings.HasPrefix(server, "https://") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(servers, func(server string) bool { return strings.HasPrefix(server, "https://") })
 }
 
 func (s *Store) clientTLS() (*tls.Config, *pki.KeyPair, error) {

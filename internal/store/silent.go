@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -203,9 +204,7 @@ func (w *memberWatch) judge(now time.Time) {
 			continue
 		}
 		w.log.Warn("a member of etcd does not answer; the others are used", zap.String("member", address), zap.Duration("for", now.Sub(at).Round(time.Millisecond)))
-		for c := range w.conns[address] {
-			closing = append(closing, c)
-		}
+		closing = slices.AppendSeq(closing, maps.Keys(w.conns[address]))
 	}
 	w.mu.Unlock()
 	for _, c := range closing {

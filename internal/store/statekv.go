@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,12 +37,7 @@ type stateSource struct {
 }
 
 func newStateSource(s *state) *stateSource {
-	source := &stateSource{at: s.at, ranges: s.ranges, used: make(chan struct{}), values: s.values}
-	for key := range s.values {
-		source.keys = append(source.keys, key)
-	}
-	slices.Sort(source.keys)
-	return source
+	return &stateSource{at: s.at, ranges: s.ranges, used: make(chan struct{}), keys: slices.Sorted(maps.Keys(s.values)), values: s.values}
 }
 
 // useEtcd ends the use of the state.

@@ -234,7 +234,7 @@ func (a *attempts) shouldRetry(e *endpoint, f failure) bool {
 	switch {
 	case f.op != OpRoundTrip:
 		// The same endpoint would fail the same way: once for each of them.
-		if contains(a.tried, e) || alone {
+		if slices.Contains(a.tried, e) || alone {
 			return false
 		}
 		a.tried = append(a.tried, e)

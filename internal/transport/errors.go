@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"portico.dev/internal/engine"
@@ -168,16 +169,11 @@ const (
 
 // malformedResponse reports the texts of net/http's errors for malformed responses.
 func malformedResponse(text string) bool {
-	for _, t := range []string{
+	return slices.ContainsFunc([]string{
 		textHeadersLarge, textMalformed, textTrailerKey, textTrailersLong, textTrailersEnd,
 		textBadLength, textTwoLengths, textBadCoding, textChunkLength, textChunkLine, textChunkBareLF, textChunkNonData, textLineTooLong, textHeadTooLarge,
 		textInterimsLarge,
-	} {
-		if strings.Contains(text, t) {
-			return true
-		}
-	}
-	return false
+	}, func(t string) bool { return strings.Contains(text, t) })
 }
 
 // classify reads an attempt's error. When ctx, which is the request's, has ended, no side is to blame.

@@ -485,13 +485,13 @@ func (b *Backend) Ejected() []Ejection {
 // repeated, came soon, and another endpoint works.
 func (a *attempts) retryElsewhere(e *endpoint, code int, took time.Duration) bool {
 	members := *a.b.candidates.Load()
-	if len(members) < 2 || !failedStatus(code) || took > retryErrorsWithin || !a.idempotent() || contains(a.tried, e) {
+	if len(members) < 2 || !failedStatus(code) || took > retryErrorsWithin || !a.idempotent() || slices.Contains(a.tried, e) {
 		return false
 	}
 	now := time.Now()
 	usable := func(m candidate) bool {
 		ok, _ := m.health.usable(now)
-		return ok && m.endpoint != e && !contains(a.tried, m.endpoint)
+		return ok && m.endpoint != e && !slices.Contains(a.tried, m.endpoint)
 	}
 	if !slices.ContainsFunc(members, usable) || !a.b.budget.spend() {
 		return false

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -24,7 +25,7 @@ func (b *Backend) pick(members []candidate, tried []*endpoint) *endpoint {
 	best, class := buffer[:0], rankWorst
 	for _, m := range members {
 		c := b.rank(m, now)
-		if contains(tried, m.endpoint) {
+		if slices.Contains(tried, m.endpoint) {
 			c += rankWorst + 1
 		}
 		if c < class {
@@ -89,13 +90,4 @@ func twoChoices(from []*endpoint) *endpoint {
 		return from[j]
 	}
 	return from[i]
-}
-
-func contains(list []*endpoint, e *endpoint) bool {
-	for _, o := range list {
-		if o == e {
-			return true
-		}
-	}
-	return false
 }

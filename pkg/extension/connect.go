@@ -1,6 +1,7 @@
 package extension
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -71,10 +72,7 @@ func (t *trackedConn) Close() error {
 // closeAll closes every connection that is left.
 func (c *connections) closeAll() {
 	c.mu.Lock()
-	left := make([]*trackedConn, 0, len(c.open))
-	for t := range c.open {
-		left = append(left, t)
-	}
+	left := slices.Collect(maps.Keys(c.open))
 	c.mu.Unlock()
 	for _, t := range left {
 		_ = t.Close() // it is being cut off; there is nobody to tell

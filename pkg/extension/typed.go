@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -162,11 +164,7 @@ func (h typedResource[T, P]) field(o object, label string) string {
 }
 
 func (h typedResource[T, P]) fieldLabels() []string {
-	labels := make([]string, 0, len(h.definition.Fields))
-	for label := range h.definition.Fields {
-		labels = append(labels, label)
-	}
-	return labels
+	return slices.Collect(maps.Keys(h.definition.Fields))
 }
 
 func (h typedResource[T, P]) goType() reflect.Type { return reflect.TypeFor[T]() }

@@ -1,6 +1,7 @@
 package frontdoor
 
 import (
+	"maps"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,9 +65,7 @@ type SelectableFields = selectable.Fields
 // FieldsOf makes SelectableFields of a function that returns the values of fields by name ("spec.size"), and of all names.
 func FieldsOf[T runtime.Object](values func(obj T) map[string]string, names ...string) *SelectableFields {
 	return selectable.Of(selectable.Own(names...), func(set fields.Set, obj T) {
-		for name, value := range values(obj) {
-			set[name] = value
-		}
+		maps.Copy(set, values(obj))
 	})
 }
 

@@ -39,12 +39,9 @@ var wellKnown = Headers{
 
 // Claimed reports whether h states a user name, trusted or not, under a configured header or the usual one.
 func (n Headers) Claimed(h http.Header) bool {
-	for _, name := range append(wellKnown.Username[:1:1], n.Username...) {
-		if len(h[textproto.CanonicalMIMEHeaderKey(name)]) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(append(wellKnown.Username[:1:1], n.Username...), func(name string) bool {
+		return len(h[textproto.CanonicalMIMEHeaderKey(name)]) > 0
+	})
 }
 
 // identity is the user that h states, nil when it states none. It is worth nothing until the sender's certificate has

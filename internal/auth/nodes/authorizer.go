@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -190,12 +191,9 @@ func checkCSINode(_ *Authorizer, node string, attrs authorizer.Attributes) (auth
 // ofNode reports whether a field selector selects the objects of one node.
 func ofNode(attrs authorizer.Attributes, node string) bool {
 	requirements, _ := attrs.GetFieldSelector()
-	for _, r := range requirements {
-		if r.Field == "spec.nodeName" && r.Operator == selection.Equals && r.Value == node {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(requirements, func(r fields.Requirement) bool {
+		return r.Field == "spec.nodeName" && r.Operator == selection.Equals && r.Value == node
+	})
 }
 
 func checkResourceSlice(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {

@@ -1,6 +1,7 @@
 package rbac
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -89,10 +90,5 @@ func (a *aggregation) selected(rule *rbacv1.AggregationRule) []*rbacv1.ClusterRo
 
 // all is for selectors that match roles without labels; the usual ones never do.
 func (a *aggregation) all() []*rbacv1.ClusterRole {
-	all := make([]*rbacv1.ClusterRole, 0, len(a.roles))
-	for _, r := range a.roles {
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(x, y *rbacv1.ClusterRole) int { return strings.Compare(x.Name, y.Name) })
-	return all
+	return slices.SortedFunc(maps.Values(a.roles), func(x, y *rbacv1.ClusterRole) int { return strings.Compare(x.Name, y.Name) })
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"math/big"
 	"slices"
 	"strings"
@@ -58,12 +59,7 @@ func (t *Tokens) Issuer() string { return t.issuer }
 func (t *Tokens) Audiences() []string { return slices.Clone(t.audiences) }
 
 func (s keySet) sorted() []verifyKey {
-	keys := make([]verifyKey, 0, len(s))
-	for _, k := range s {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b verifyKey) int { return strings.Compare(a.id, b.id) })
-	return keys
+	return slices.SortedFunc(maps.Values(s), func(a, b verifyKey) int { return strings.Compare(a.id, b.id) })
 }
 
 func (k verifyKey) jwk() jsonWebKey {

@@ -6,6 +6,7 @@ package selectable
 
 import (
 	"fmt"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
@@ -88,8 +89,6 @@ func Own(names ...string) map[string]string {
 func InNamespace(names ...string) map[string]string { return Own(append(names, namespaceField)...) }
 
 func WithAliases(labels, aliases map[string]string) map[string]string {
-	for alias, name := range aliases {
-		labels[alias] = name
-	}
+	maps.Copy(labels, aliases)
 	return labels
 }

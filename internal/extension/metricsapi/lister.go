@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -197,11 +199,7 @@ func (i *lister) All() []listedObject {
 	if objects == nil {
 		return nil
 	}
-	out := make([]listedObject, 0, len(*objects))
-	for _, o := range *objects {
-		out = append(out, o)
-	}
-	return out
+	return slices.Collect(maps.Values(*objects))
 }
 
 // LastError is why the last listing failed, nil when it did not.

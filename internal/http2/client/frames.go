@@ -3,6 +3,8 @@ package client
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"portico.dev/internal/http2/frame"
 )
@@ -326,10 +328,7 @@ func (r *reader) settings(f *frame.Frame) error {
 // checkWindows finds streams whose window became too large with the server's SETTINGS (RFC 9113, 6.9.2).
 func (c *Conn) checkWindows() error {
 	c.mu.Lock()
-	streams := make([]*stream, 0, len(c.streams))
-	for _, s := range c.streams {
-		streams = append(streams, s)
-	}
+	streams := slices.Collect(maps.Values(c.streams))
 	c.mu.Unlock()
 	for _, s := range streams {
 		if c.w.WindowOverflows(&s.send) {

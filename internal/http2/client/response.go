@@ -2,6 +2,7 @@ package client
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -176,9 +177,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		if s.response.Trailer == nil {
 			s.response.Trailer = make(http.Header, len(s.trailer))
 		}
-		for name, values := range s.trailer {
-			s.response.Trailer[name] = values
-		}
+		maps.Copy(s.response.Trailer, s.trailer)
 	}
 	return n, err
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"crypto/tls"
 	"errors"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -222,10 +223,7 @@ func (c *conn) close() {
 }
 
 func (c *conn) streamsLocked() []*stream {
-	all := make([]*stream, 0, len(c.streams))
-	for _, st := range c.streams {
-		all = append(all, st)
-	}
+	all := slices.Collect(maps.Values(c.streams))
 	clear(c.streams)
 	return all
 }

@@ -114,12 +114,7 @@ func (c *conn) beyondLastLocked(id uint32) bool {
 }
 
 func (c *conn) wasResetLocked(id uint32) bool {
-	for _, other := range c.resetStreams {
-		if other == id {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(c.resetStreams[:], id)
 }
 
 func (c *conn) windowUpdate(f *frame.Frame) error {

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
@@ -39,10 +40,7 @@ func (defaultTolerationSeconds) Admit(_ context.Context, a admission.Attributes,
 
 // tolerates compares key and effect only, as upstream does.
 func tolerates(given []corev1.Toleration, taint string) bool {
-	for _, t := range given {
-		if (t.Key == taint || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(given, func(t corev1.Toleration) bool {
+		return (t.Key == taint || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
+	})
 }

@@ -365,12 +365,9 @@ func repeats(r *certificatesv1.CertificateSigningRequest) bool {
 	if r == nil {
 		return false
 	}
-	for _, c := range r.Status.Conditions {
-		if len(conditionsOf(r, c.Type)) > 1 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return len(conditionsOf(r, c.Type)) > 1
+	})
 }
 
 func validateCertificateSigningRequestUpdate(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {

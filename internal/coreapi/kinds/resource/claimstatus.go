@@ -36,12 +36,9 @@ func skipsOperations(a *resourcev1.AllocationResult) bool {
 	if a == nil {
 		return false
 	}
-	for _, r := range a.Devices.Results {
-		if len(r.SkipNodeOperations) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool {
+		return len(r.SkipNodeOperations) > 0
+	})
 }
 
 // device is one device, or a share of it. In errors it looks as it does in upstream's.

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,21 +147,11 @@ func haveLists(s *resourcev1.ResourceSliceSpec) bool {
 }
 
 func consumesCounters(s *resourcev1.ResourceSliceSpec) bool {
-	for _, d := range s.Devices {
-		if len(d.ConsumesCounters) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Devices, func(d resourcev1.Device) bool { return len(d.ConsumesCounters) > 0 })
 }
 
 func hasTaints(s *resourcev1.ResourceSliceSpec) bool {
-	for _, d := range s.Devices {
-		if len(d.Taints) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Devices, func(d resourcev1.Device) bool { return len(d.Taints) > 0 })
 }
 
 func createResourceSlice(s *resourcev1.ResourceSlice) field.ErrorList {
