@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +29,6 @@ import (
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/engine/enginetest"
-	"portico.dev/internal/metrics"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
@@ -65,12 +63,18 @@ func start(t *testing.T, handler http.HandlerFunc) http.Handler {
 		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(port)}},
 	})
 	apiServices, kinds := aggregatorinformers.NewSharedInformerFactory(registered, 0), kubeinformers.NewSharedInformerFactory(core, 0)
+	serving := DefaultServing()
+	serving.BackendEngine = enginetest.Backend(t)
+	base, err := NewBase(serving, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
 	a, err := New(Config{
-		Logger: zap.NewNop(), Metrics: metrics.New(prometheus.NewRegistry()), Drainer: server.NewDrainer(),
-		Transport: transport.Options{AllowLoopback: true, Engine: enginetest.Backend(t)},
+		Base:      base,
+		Transport: transport.Options{AllowLoopback: true},
 		APIServices: apiservice.Config{
 			Client: registered.ApiregistrationV1().APIServices(), APIServices: apiServices.Apiregistration().V1().APIServices(),
-			Services: kinds.Core().V1().Services(), EndpointSlices: kinds.Discovery().V1().EndpointSlices(), EndpointRouting: true,
+			Services: kinds.Core().V1().Services(), EndpointSlices: kinds.Discovery().V1().EndpointSlices(),
 		},
 		Discovery: discovery.Config{Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: never, Storage: nothingKnown{}},
 		OpenAPI:   openapi.Config{Local: func() []openapi.Document { return nil }, LocalChanged: never, Storage: nothingKnown{}},
