@@ -65,6 +65,12 @@ func (o Options) NewAdjustable() (*zap.Logger, *Level, error) {
 	return log, level, nil
 }
 
+// To returns a logger that writes to out.
+func (o Options) To(out zapcore.WriteSyncer) (*zap.Logger, error) {
+	log, _, err := o.to(out)
+	return log, err
+}
+
 func (o Options) to(out zapcore.WriteSyncer) (*zap.Logger, *Level, error) {
 	level := &Level{own: zap.NewAtomicLevel(), libraries: zap.NewAtomicLevel()}
 	if err := level.Set(o.Level); err != nil {

@@ -58,7 +58,7 @@ func (s *screen) said() string {
 func newScreen(t *testing.T, o ...zap.Option) (*screen, *zap.Logger) {
 	t.Helper()
 	s := &screen{}
-	log, _, err := Default().to(s)
+	log, err := Default().To(s)
 	if err != nil {
 		t.Fatal(err)
 	}
