@@ -317,6 +317,7 @@ func serveBench(kind string) error {
 			Listener: l, TLS: pki.ServerConfig(pair), Handler: handler, Health: server.NewHealth(zap.NewNop()),
 			Drainer: server.NewDrainer(), Proxy: proxy.New(proxy.Config{}), Logger: zap.NewNop(),
 		})
+		go func() { _ = s.Accept(ctx) }()
 		go func() { _ = s.Run(ctx) }()
 	} else {
 		s := &http.Server{TLSConfig: pki.ServerConfig(pair), Handler: handler, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100}}
