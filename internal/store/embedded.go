@@ -283,11 +283,12 @@ func startEmbedded(config config.ServerConfig) (server *etcdserver.EtcdServer, e
 
 // runningMember is a member of etcd from its start to its end.
 type runningMember struct {
-	server  *etcdserver.EtcdServer // nil: it did not get that far
-	peers   *peerServer            // nil: there are no other members
-	failure *failure
-	elected bool
-	removed atomic.Bool // from its cluster
+	server   *etcdserver.EtcdServer // nil: it did not get that far
+	peers    *peerServer            // nil: there are no other members
+	failure  *failure
+	elected  bool
+	removed  atomic.Bool // from its cluster
+	stopping atomic.Bool // set before it is stopped
 }
 
 // peersFailed has the error that ends the service for other members.
@@ -342,7 +343,9 @@ func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
 	}
 	m := &runningMember{failure: newFailure()}
 	config := embeddedConfig(s.cfg)
-	config.Logger = m.failure.logger(config.Logger)
+	config.Logger = m.failure.logger(config.Logger).WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		return stoppingCore{c, &m.stopping}
+	}))
 	if s.cfg.Cluster != nil {
 		config.Logger = config.Logger.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return removalCore{c, &m.removed} }))
 		if err := s.cfg.Cluster.amongOthers(&config, s.joined); err != nil {
@@ -455,6 +458,7 @@ func damaged(dir string, err error) error {
 func (m *runningMember) close() error {
 	defer m.closePeers() // after the member: one that leads hands that over
 	closed := make(chan struct{})
+	m.stopping.Store(true)
 	go func() {
 		defer close(closed)
 		m.server.Stop()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,8 +15,7 @@ var harmless = []struct{ message, cause string }{
 	// At the first start on an empty directory, before the first entry of its log.
 	{"failed to update storage version", "missing term information"},
 	{"Failed to detect schema version", "missing term information"},
-	{"failed to update cluster version", "request cancelled"}, // stopped soon after it started
-	{"simple token is not cryptographically signed", ""},      // etcd's own users are not used
+	{"simple token is not cryptographically signed", ""}, // etcd's own users are not used
 }
 
 // etcdLogger returns the logger of etcd: warnings and errors, information only if l is at debug level, without harmless
@@ -33,6 +33,28 @@ func etcdLogger(l *zap.Logger) *zap.Logger {
 // Of each message, repeats are written in a second, and one in manyRepeats of the rest: etcd retries without a pause, and a
 // start with many entries to apply logged the same warning a thousand times in milliseconds.
 const repeats, manyRepeats = 10, 1000
+
+// stoppingCore drops warnings while its member is stopped: goroutines of etcd report that their work was canceled, each in words
+// of its own. Errors are still written.
+type stoppingCore struct {
+	zapcore.Core
+	stopping *atomic.Bool
+}
+
+func (c stoppingCore) Enabled(l zapcore.Level) bool {
+	return c.Core.Enabled(l) && (l > zapcore.WarnLevel || !c.stopping.Load())
+}
+
+func (c stoppingCore) With(fields []zapcore.Field) zapcore.Core {
+	return stoppingCore{c.Core.With(fields), c.stopping}
+}
+
+func (c stoppingCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !c.Enabled(e.Level) {
+		return checked
+	}
+	return c.Core.Check(e, checked)
+}
 
 // filterCore drops harmless messages and those below least.
 type filterCore struct {

@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -230,6 +232,24 @@ func TestAFreshStartLogsNoErrors(t *testing.T) {
 	}
 	for _, e := range logs.All() {
 		t.Errorf("%s %s %v", e.Level, e.Message, e.ContextMap())
+	}
+}
+
+// A stop soon after the start cancels what etcd does then, which it logs as warnings.
+func TestWarningsWhileStoppingAreNotLogged(t *testing.T) {
+	core, logs := observer.New(zap.WarnLevel)
+	var stopping atomic.Bool
+	logger := zap.New(stoppingCore{core, &stopping}).With(zap.Int("member", 1))
+	logger.Warn("before")
+	stopping.Store(true)
+	logger.Warn("server has stopped; skipping GoAttach")
+	logger.Error("cannot close the database")
+	var got []string
+	for _, e := range logs.All() {
+		got = append(got, e.Message)
+	}
+	if want := []string{"before", "cannot close the database"}; !slices.Equal(got, want) {
+		t.Errorf("logged %q, want %q", got, want)
 	}
 }
 
