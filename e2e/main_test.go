@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/run/freeport"
 )
 
 var (
 	// binaries is the directory of the programs under test, set once before any test runs.
 	binaries string
 	// ports are for servers whose ports must be known before, or last.
-	ports programs.Ports
+	ports freeport.Ports
 )
 
 func TestMain(m *testing.M) {

@@ -63,7 +63,7 @@ var innerLayers = map[string]map[string]int{
 	"http2":     {".": 0, "frame": 0, "client": 1, "server": 1, "http2test": 1},
 	"lifecycle": {"reconcile": 0, "debts": 0, "bootstrap": 1, "certificates": 1, "garbage": 1, "namespaces": 1, "quotas": 1, "trust": 1, ".": 2},
 	"routing":   {"v1alpha1": 0, "client": 1, ".": 1},
-	"run":       {".": 0, "memory": 0, "mutants": 0, "processors": 0},
+	"run":       {".": 0, "freeport": 0, "memory": 0, "mutants": 0, "processors": 0},
 	"store":     {".": 0, "backup": 1},
 }
 

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/run/freeport"
 )
 
 // binaries is the directory of the programs; it is set before any test runs.
 var binaries string
 
 // ports are of servers that keep theirs over restarts.
-var ports programs.Ports
+var ports freeport.Ports
 
 // needed are the programs that are built. With the tag incumbent they are more, and a run is recorded afterwards.
 var (

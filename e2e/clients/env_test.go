@@ -21,6 +21,7 @@ import (
 
 	"portico.dev/e2e/programs"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/run/freeport"
 )
 
 // testEnv is a front door on a fixed port, an extension server behind it whose data is a file, and the clients of both.
@@ -190,7 +191,7 @@ func authority(t *testing.T, name string) *pki.Authority {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	var ports programs.Ports
+	var ports freeport.Ports
 	port, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/run/freeport"
 )
 
 // Programs are paths of programs.
@@ -55,7 +56,7 @@ type Cluster struct {
 	server   Server
 	dir      string
 	log      io.Writer
-	ports    programs.Ports
+	ports    freeport.Ports
 }
 
 // New starts nothing. The programs work in dir, an absolute path, and log to log, which may be nil. Whoever makes a cluster stops it.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/run/freeport"
 )
 
 // The gateway of deploy/gateway, with the arguments of its pods and the rights of its service account, adopts and releases. The API server
@@ -151,7 +152,7 @@ func startGateway(t *testing.T, dir, kubeconfig, port string) *programs.Process 
 }
 
 // ports are for servers whose ports must be known before they start.
-var ports programs.Ports
+var ports freeport.Ports
 
 // unusedPort is a port that nobody listens on.
 func unusedPort(t *testing.T) string {

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"portico.dev/e2e/programs"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/run/freeport"
 )
 
 // group is what a backend serves.
@@ -51,7 +51,7 @@ func startBackend(namespace string) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ports programs.Ports
+	var ports freeport.Ports
 	dead, err := ports.Free()
 	if err != nil {
 		return nil, err

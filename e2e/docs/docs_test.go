@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/run/freeport"
 )
 
 var binaries string
@@ -84,7 +85,7 @@ type page struct {
 }
 
 // ports are for pages that name a port.
-var ports programs.Ports
+var ports freeport.Ports
 
 // freePort is what a word stands for that is a port.
 const freePort = "free-port"

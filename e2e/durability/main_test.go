@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/run/freeport"
 )
 
 var (
@@ -18,7 +19,7 @@ var (
 	// built is the directory of what is built, until the tests end.
 	built string
 	// ports are of those who are started again.
-	ports programs.Ports
+	ports freeport.Ports
 )
 
 func TestMain(m *testing.M) {

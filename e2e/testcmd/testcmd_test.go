@@ -26,6 +26,7 @@ import (
 
 	"portico.dev/e2e/cluster"
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/run/freeport"
 )
 
 // suite is the script that runs the groups.
@@ -150,7 +151,7 @@ type apiServer struct {
 // startServer starts a front door with the flags that hack/make-rules/test-cmd.sh gives to kube-apiserver.
 func startServer(t *testing.T, root string) apiServer {
 	t.Helper()
-	var ports programs.Ports
+	var ports freeport.Ports
 	port, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"portico.dev/e2e/compat"
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/run/freeport"
 )
 
 var (
@@ -20,7 +21,7 @@ var (
 var (
 	// binaries is the directory of the programs, and logs the one of everybody's logs; both are set before any test runs.
 	binaries, logs string
-	ports          programs.Ports
+	ports          freeport.Ports
 	book           = compat.Open("Extension servers", sampleAPIServer, metricsServer, customMetrics, prometheusAdapter, upgrader)
 )
 

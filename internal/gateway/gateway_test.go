@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -34,6 +32,7 @@ import (
 	"portico.dev/internal/clients"
 	"portico.dev/internal/doctor"
 	"portico.dev/internal/gateway/adopter"
+	"portico.dev/internal/run/freeport"
 	"portico.dev/pkg/apitest"
 )
 
@@ -130,19 +129,16 @@ func (c *cluster) start(change ...func(*Config)) *running {
 	return r
 }
 
-// freePort is a port that every replica of a gateway is told. It is below those that the kernel gives to whoever asks for any, so
-// that nobody else is given it before a replica has it, or between two of them.
+var ports freeport.Ports
+
+// freePort returns a port that all replicas of a gateway are configured with.
 func freePort(t *testing.T) int32 {
 	t.Helper()
-	for range 100 {
-		port := 20000 + rand.Int32N(10000)
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = l.Close()
-			return port
-		}
+	port, err := ports.Free()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("all ports are taken")
-	return 0
+	return int32(port)
 }
 
 func (c *cluster) apiService(name string) *apiregistrationv1.APIService {

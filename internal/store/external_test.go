@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"portico.dev/internal/pki"
+	"portico.dev/internal/run/freeport"
 )
 
 // secureEtcd is an etcd of somebody else: it asks for client certificates of its own authority.
@@ -65,19 +67,18 @@ func secureEtcd(t *testing.T) (cfg Config, otherCA Config) {
 		Config{Servers: servers, CAFile: ca, CertFile: strangeCert, KeyFile: strangeKey}
 }
 
-// freeAddress is an address that nobody listens on, and nobody is given meanwhile where there are more than one of them.
-// etcd does not report the port it was given for port 0.
+// addresses gives out ports of an address that no other test listens on.
+var addresses = freeport.Ports{Host: "127.0.0.2"}
+
+// freeAddress returns an address for a server that must be configured with its port: etcd does not report the port that it was
+// given for port 0.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.2:0")
-	if err != nil {
-		l, err = net.Listen("tcp", "127.0.0.1:0")
-	}
+	port, err := addresses.Free()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort(addresses.Host, strconv.Itoa(port))
 }
 
 func TestAnExternalEtcd(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 
 	"portico.dev/e2e/programs"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/run/freeport"
 )
 
 // Config says where a control plane is made.
@@ -36,7 +37,7 @@ type Config struct {
 	// Controllers are those that kube-controller-manager runs. Default all.
 	Controllers string
 	// Ports gives out the port of kube-apiserver, which keeps it over restarts.
-	Ports *programs.Ports
+	Ports *freeport.Ports
 }
 
 // Cluster is a control plane. Methods are for one goroutine.

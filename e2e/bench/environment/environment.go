@@ -12,6 +12,7 @@ import (
 
 	"portico.dev/e2e/programs"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/run/freeport"
 )
 
 const (
@@ -28,7 +29,7 @@ type Environment struct {
 	ca      *pki.Authority
 	orders  commands
 	log     *os.File
-	ports   programs.Ports
+	ports   freeport.Ports
 	ends    []func() error
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"portico.dev/e2e/behind/cluster"
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/run/freeport"
 )
 
 var (
@@ -29,7 +30,7 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	k, err := cluster.New(cluster.Config{
-		Programs: dir, Dir: t.TempDir(), Ports: &programs.Ports{}, Controllers: "serviceaccount-controller,resourcequota-controller,root-ca-certificate-publisher-controller",
+		Programs: dir, Dir: t.TempDir(), Ports: &freeport.Ports{}, Controllers: "serviceaccount-controller,resourcequota-controller,root-ca-certificate-publisher-controller",
 		APIServerFlags: []string{"--disable-admission-plugins=StorageObjectInUseProtection"},
 	})
 	if err != nil {

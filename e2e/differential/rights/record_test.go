@@ -10,6 +10,7 @@ import (
 
 	"portico.dev/e2e/behind/cluster"
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/run/freeport"
 )
 
 var write = flag.Bool("write", false, "write down what kube-apiserver answers")
@@ -24,7 +25,7 @@ func TestRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	k, err := cluster.New(cluster.Config{Programs: dir, Dir: t.TempDir(), Ports: &programs.Ports{}, APIServerFlags: []string{"--token-auth-file=" + tokenFile(t)}})
+	k, err := cluster.New(cluster.Config{Programs: dir, Dir: t.TempDir(), Ports: &freeport.Ports{}, APIServerFlags: []string{"--token-auth-file=" + tokenFile(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}

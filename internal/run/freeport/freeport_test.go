@@ -1,4 +1,4 @@
-package programs
+package freeport
 
 import (
 	"net"
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPortsAreGivenOnce(t *testing.T) {
+func TestPortsAreUnique(t *testing.T) {
 	var ports Ports
 	given := map[int]bool{}
 	for range 50 {
@@ -15,13 +15,13 @@ func TestPortsAreGivenOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if given[port] || port < firstPort || port >= lastPort {
-			t.Fatalf("got %d after %d others", port, len(given))
+			t.Fatalf("Free() = %d, want an unused port from %d to %d; used: %v", port, firstPort, lastPort, given)
 		}
 		given[port] = true
 	}
 }
 
-func TestAPortThatIsTakenIsNotGiven(t *testing.T) {
+func TestPortInUseIsSkipped(t *testing.T) {
 	var ports Ports
 	port, err := ports.Free()
 	if err != nil {
@@ -34,6 +34,6 @@ func TestAPortThatIsTakenIsNotGiven(t *testing.T) {
 	defer l.Close()
 	ports.next = port
 	if again, err := ports.Free(); err != nil || again == port {
-		t.Errorf("got %d, %v", again, err)
+		t.Errorf("Free() = %d, %v, want another port than %d", again, err, port)
 	}
 }
