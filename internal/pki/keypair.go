@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/sha256"
@@ -15,14 +16,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// KeyPair is a certificate and its key that may be replaced while in use. It always holds a matching pair.
+// KeyPair is a certificate and its key that may be replaced while in use. The two always match.
 type KeyPair struct {
 	certFile, keyFile string
 	current           atomic.Pointer[tls.Certificate]
 	stale             atomic.Pointer[error]
 }
 
-// LoadKeyPair reads a pair from files, which Run follows.
+// LoadKeyPair reads a pair from files, which Run watches.
 func LoadKeyPair(certFile, keyFile string) (*KeyPair, error) {
 	k := &KeyPair{certFile: certFile, keyFile: keyFile}
 	if err := k.reload(); err != nil {
@@ -31,7 +32,7 @@ func LoadKeyPair(certFile, keyFile string) (*KeyPair, error) {
 	return k, nil
 }
 
-// StaticKeyPair is a pair without files.
+// StaticKeyPair returns a pair without files.
 func StaticKeyPair(certPEM, keyPEM []byte) (*KeyPair, error) {
 	k := &KeyPair{}
 	if err := k.Set(certPEM, keyPEM); err != nil {
@@ -40,7 +41,7 @@ func StaticKeyPair(certPEM, keyPEM []byte) (*KeyPair, error) {
 	return k, nil
 }
 
-// Set replaces the pair. A pair that does not parse or match is refused and the last good one stays.
+// Set replaces the pair. It refuses a pair that is invalid or does not match, and keeps the last valid one.
 func (k *KeyPair) Set(certPEM, keyPEM []byte) error {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -55,27 +56,27 @@ func (k *KeyPair) Set(certPEM, keyPEM []byte) error {
 	return nil
 }
 
-// GetCertificate serves the pair (tls.Config.GetCertificate).
+// GetCertificate returns the pair. It implements tls.Config.GetCertificate.
 func (k *KeyPair) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return k.current.Load(), nil
 }
 
-// GetClientCertificate presents the pair (tls.Config.GetClientCertificate).
+// GetClientCertificate returns the pair. It implements tls.Config.GetClientCertificate.
 func (k *KeyPair) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return k.current.Load(), nil
 }
 
-// Leaf is the certificate now in use.
+// Leaf returns the current certificate.
 func (k *KeyPair) Leaf() *x509.Certificate { return k.current.Load().Leaf }
 
-// Fingerprint identifies the certificate now in use: SHA-256 of its bytes in hex. Connections made with another one
-// are to be closed.
+// Fingerprint returns the SHA-256 of the current certificate in hex. Connections made with another certificate should
+// be closed.
 func (k *KeyPair) Fingerprint() string {
 	sum := sha256.Sum256(k.current.Load().Leaf.Raw)
 	return hex.EncodeToString(sum[:])
 }
 
-// Roots are the certificates of a bundle by which the pair is verified, none if it is not.
+// Roots returns the certificates of a bundle that verify the pair, or nil if it cannot be verified.
 func (k *KeyPair) Roots(b *Bundle) []*x509.Certificate {
 	pair := k.current.Load()
 	intermediates := x509.NewCertPool()
@@ -95,10 +96,10 @@ func (k *KeyPair) Roots(b *Bundle) []*x509.Certificate {
 	return roots
 }
 
-// Stale is why the last reload was refused, nil when the pair is what its files say.
+// Stale returns why the last reload was refused, or nil if the pair matches its files.
 func (k *KeyPair) Stale() error { return loadError(&k.stale) }
 
-// Run follows the files until ctx ends. A static pair has nothing to follow and just waits.
+// Run watches the files until ctx ends. For a static pair it only waits.
 func (k *KeyPair) Run(ctx context.Context, log *zap.Logger) error {
 	return WatchFiles(ctx, log, []string{k.certFile, k.keyFile}, func() (bool, error) {
 		before := k.Fingerprint()
@@ -120,11 +121,12 @@ func (k *KeyPair) reload() error {
 	return k.Set(certPEM, keyPEM)
 }
 
-// MaxPEMBytes bounds every file and bundle read here.
+// MaxPEMBytes is the maximum size of files and bundles read by this package.
 const MaxPEMBytes = 1 << 20
 
-// ParseBundle reads the certificates of a PEM bundle. An empty bundle, a block that is not a certificate and trailing
-// garbage are errors: a bundle that is only partly parsed is only partly trusted.
+// ParseBundle parses the certificates of a PEM bundle. An empty bundle, a block that cannot be decoded and a block that
+// is not a certificate are errors, because a bundle that is only partially parsed is only partially trusted. Text
+// between blocks is ignored.
 func ParseBundle(data []byte) ([]*x509.Certificate, error) {
 	if len(data) > MaxPEMBytes {
 		return nil, fmt.Errorf("the bundle is larger than %d bytes", MaxPEMBytes)
@@ -145,13 +147,17 @@ func ParseBundle(data []byte) ([]*x509.Certificate, error) {
 		}
 		certs = append(certs, cert)
 	}
+	// pem.Decode skips a block that it cannot decode.
+	if skipped := bytes.Count(data, []byte("-----BEGIN ")) - len(certs); skipped > 0 {
+		return nil, fmt.Errorf("%d PEM block(s) of the bundle cannot be decoded; look for a missing END line or a damaged line", skipped)
+	}
 	if len(certs) == 0 {
 		return nil, errors.New("no PEM certificate found; expected at least one CERTIFICATE block")
 	}
 	return certs, nil
 }
 
-// ParseKey reads a private key: PKCS#8, SEC 1 or PKCS#1.
+// ParseKey parses a private key in PKCS#8, SEC 1 or PKCS#1 form.
 func ParseKey(data []byte) (crypto.Signer, error) {
 	block, _ := pem.Decode(data)
 	if block == nil {
@@ -172,7 +178,7 @@ func ParseKey(data []byte) (crypto.Signer, error) {
 	return nil, fmt.Errorf("the %q block is no private key in PKCS#8, SEC 1 or PKCS#1 form", block.Type)
 }
 
-// EncodeKey writes a private key as PKCS#8 PEM.
+// EncodeKey encodes a private key as PKCS#8 PEM.
 func EncodeKey(key crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
