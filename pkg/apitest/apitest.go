@@ -23,22 +23,23 @@ import (
 	"portico.dev/pkg/frontdoor"
 )
 
-// Env is a server that runs for a test. Its methods end the test when something fails; they are for the goroutine of the test.
+// Env is a running server for a test. Its methods fail the test on errors. They must be called from the test's goroutine.
 type Env struct {
 	*Environment
 
 	t      testing.TB
-	client *kubernetes.Clientset // of the administrator
-	serial *atomic.Int64         // of names; shared by all of one server
+	client *kubernetes.Clientset // the administrator's client
+	serial *atomic.Int64         // for unique names; shared by all Envs of a server
 }
 
-// Start starts a server for a test, and stops it when the test and its subtests have ended.
+// Start starts a server for a test and stops it after the test and its subtests.
 func Start(t testing.TB) *Env {
 	t.Helper()
 	return StartWith(t, &Environment{})
 }
 
-// StartWith starts the server of an environment. Without a Logger, warnings and errors go to the test's log.
+// StartWith starts the server of e and stops it after the test and its subtests. If e.Logger is nil, warnings and errors go
+// to the test's log.
 func StartWith(t testing.TB, e *Environment) *Env {
 	t.Helper()
 	if e.Logger == nil {
@@ -60,12 +61,12 @@ func StartWith(t testing.TB, e *Environment) *Env {
 	return env
 }
 
-// In returns the same server for a subtest: what is made through it is removed when the subtest ends.
+// In returns an Env of the same server for a subtest. Objects created through it are removed at the end of the subtest.
 func (e *Env) In(t testing.TB) *Env {
 	return &Env{Environment: e.Environment, t: t, client: e.client, serial: e.serial}
 }
 
-// callTimeout bounds a method of Env.
+// callTimeout limits the duration of a method of Env.
 const callTimeout = time.Minute
 
 func (e *Env) context() (context.Context, context.CancelFunc) {
@@ -79,8 +80,8 @@ func (e *Env) must(what string, err error) {
 	}
 }
 
-// Namespace creates a namespace for the test and returns its name. It is deleted when the test ends, which fails if the namespace does
-// not terminate: then finalizers, or an extension server, hold it.
+// Namespace creates a namespace for the test and returns its name. It deletes the namespace at the end of the test. The test
+// fails if the namespace does not terminate, because a finalizer or an extension server blocks its deletion.
 func (e *Env) Namespace() string {
 	e.t.Helper()
 	ctx, cancel := e.context()
@@ -96,7 +97,7 @@ func (e *Env) deleteNamespace(made *corev1.Namespace) {
 	defer cancel()
 	namespaces := e.client.CoreV1().Namespaces()
 	if err := namespaces.Delete(ctx, made.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(made.UID))}); err != nil {
-		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // the test did it
+		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // deleted by the test
 			e.t.Errorf("delete namespace %s: %v", made.Name, err)
 		}
 		return
@@ -115,7 +116,7 @@ func (e *Env) deleteNamespace(made *corev1.Namespace) {
 	}
 }
 
-// User returns the configuration of clients of a user without any rights of its own. Grant gives some.
+// User returns a client configuration for a user without permissions. Use Grant to add some.
 func (e *Env) User(name string, groups ...string) *rest.Config {
 	e.t.Helper()
 	u, err := e.AddUser(User{Name: name, Groups: groups}, e.Config)
@@ -123,8 +124,8 @@ func (e *Env) User(name string, groups ...string) *rest.Config {
 	return u.Config()
 }
 
-// Grant lets a user do what rules say: in a namespace, or everywhere if it is empty. It returns when they are in force. The roles are
-// removed when the test ends.
+// Grant grants rules to a user, in a namespace or, if namespace is empty, in the cluster. It returns when the rules are in
+// effect. The roles are deleted at the end of the test.
 func (e *Env) Grant(user, namespace string, rules ...rbacv1.PolicyRule) {
 	e.t.Helper()
 	ctx, cancel := e.context()
@@ -164,7 +165,7 @@ func (e *Env) revoke(binding, role deleteFunc, name string) {
 	}
 }
 
-// awaitRight waits until the authorizer knows a rule, by its first resource or path.
+// awaitRight waits until the authorizer allows the first verb on the first resource or path of a rule.
 func (e *Env) awaitRight(ctx context.Context, user, namespace string, rule rbacv1.PolicyRule) {
 	e.t.Helper()
 	if len(rule.Verbs) == 0 {
@@ -190,7 +191,7 @@ func (e *Env) awaitRight(ctx context.Context, user, namespace string, rule rbacv
 	}))
 }
 
-// rfc1123 replaces what a name of an object cannot have.
+// rfc1123 replaces the characters that an object name must not contain.
 func rfc1123(name string) string {
 	out := []byte(name)
 	for i, c := range out {
@@ -201,7 +202,7 @@ func rfc1123(name string) string {
 	return "u" + string(out) + "u"
 }
 
-// WriteKubeconfig writes a kubeconfig of the administrator into a temporary file and returns its name.
+// WriteKubeconfig writes the administrator's kubeconfig to a temporary file and returns its name.
 func (e *Env) WriteKubeconfig() string {
 	e.t.Helper()
 	file := filepath.Join(e.t.TempDir(), "kubeconfig")
@@ -209,10 +210,10 @@ func (e *Env) WriteKubeconfig() string {
 	return file
 }
 
-// Snapshot is the state of all objects at one moment.
+// Snapshot contains the state of all objects at one point in time.
 type Snapshot = frontdoor.Snapshot
 
-// Snapshot reads the state of all objects.
+// Snapshot returns the state of all objects.
 func (e *Env) Snapshot() *Snapshot {
 	e.t.Helper()
 	ctx, cancel := e.context()
@@ -222,8 +223,8 @@ func (e *Env) Snapshot() *Snapshot {
 	return s
 }
 
-// Restore makes the state of all objects that of a snapshot: what was created since disappears, what was changed or deleted is as it was.
-// Watches see it as changes.
+// Restore resets all objects to a snapshot: it deletes objects created since, and restores objects that were changed or
+// deleted. Watches see these changes.
 func (e *Env) Restore(s *Snapshot) {
 	e.t.Helper()
 	ctx, cancel := e.context()
@@ -231,9 +232,8 @@ func (e *Env) Restore(s *Snapshot) {
 	e.must("restore", e.front.Restore(ctx, s))
 }
 
-// Advance moves time forward where it is the server's own: service account tokens expire, and Events are deleted, as if d had passed.
-// Everything else keeps the time of the machine: timestamps of objects, certificates, and leases of leader election, which their holders
-// judge.
+// Advance advances the server's clock by d: service account tokens expire, and expired Events are deleted. It does not affect
+// timestamps of objects, certificates, and leases of leader election, which their holders evaluate.
 func (e *Env) Advance(d time.Duration) {
 	e.t.Helper()
 	ctx, cancel := e.context()

@@ -14,10 +14,10 @@ import (
 	"portico.dev/internal/drill/faulty"
 )
 
-// Backend is an extension server behind an APIService, which has one fault at a time. A method that begins a fault returns when the server
-// has it; what clients see of it follows, since the front door notices by itself. WaitUnavailable and WaitAvailable wait for that.
+// Backend is an extension server behind an APIService. It has at most one fault at a time. A method that injects a fault
+// returns when the server has it. The front door detects it later; use WaitUnavailable and WaitAvailable to wait for that.
 type Backend struct {
-	// GroupVersion is what it serves, and APIService the name of the object that registers it.
+	// GroupVersion is the group-version that the backend serves. APIService is the name of its APIService.
 	GroupVersion schema.GroupVersion
 	APIService   string
 
@@ -26,22 +26,22 @@ type Backend struct {
 	client *clientset.Clientset
 }
 
-// Backend starts an extension server for the version v1 of a group and registers it. Its resource is widgets, namespaced objects with
-// metadata only, which can be created, changed, watched and deleted, and are kept in memory. It returns when the server is available, which
-// is removed when the test ends.
+// Backend starts an extension server for version v1 of a group and registers it. It serves the namespaced resource widgets.
+// The objects consist of metadata, support create, update, watch and delete, and are kept in memory. Backend returns when the
+// server is available. The server is removed at the end of the test.
 func (e *Env) Backend(group string) *Backend {
 	e.t.Helper()
 	return e.startBackend(group, true)
 }
 
-// ReadOnlyBackend is a Backend whose resource is readings, which can be got and listed and are not stored anywhere, like the metrics of a
-// metrics server.
+// ReadOnlyBackend starts a Backend that serves the resource readings. It supports get and list and stores no objects, as a
+// metrics server does.
 func (e *Env) ReadOnlyBackend(group string) *Backend {
 	e.t.Helper()
 	return e.startBackend(group, false)
 }
 
-// backendNamespace has the Services of backends. It is not deleted by tests.
+// backendNamespace contains the Services of backends. Tests do not delete it.
 const backendNamespace = metav1.NamespaceSystem
 
 func (e *Env) startBackend(group string, stores bool) *Backend {
@@ -75,7 +75,7 @@ func (e *Env) startBackend(group string, stores bool) *Backend {
 	return b
 }
 
-// register writes the Service and the APIService, which are deleted before the server stops.
+// register creates the Service and the APIService. They are deleted before the server stops.
 func (b *Backend) register(service string) {
 	e := b.env
 	e.t.Helper()
@@ -99,14 +99,14 @@ func (b *Backend) register(service string) {
 	e.t.Cleanup(func() { e.unregister(b.client, service) })
 }
 
-// WaitAvailable waits until the front door reaches the server.
+// WaitAvailable waits until the APIService is available.
 func (b *Backend) WaitAvailable() {
 	b.env.t.Helper()
 	b.env.waitAvailable(b.client, b.APIService, apiregistrationv1.ConditionTrue)
 }
 
-// WaitUnavailable waits until the front door has noticed that the server does not work. Not every fault makes it unavailable: slow or
-// broken responses to single requests do not.
+// WaitUnavailable waits until the front door has marked the APIService unavailable. Faults that only affect single requests,
+// such as slow or truncated responses, do not make it unavailable.
 func (b *Backend) WaitUnavailable() {
 	b.env.t.Helper()
 	b.env.waitAvailable(b.client, b.APIService, apiregistrationv1.ConditionFalse)
@@ -140,44 +140,44 @@ func (b *Backend) fault(f faulty.Fault) {
 	b.env.must("change the fault of "+b.APIService, b.server.SetFault(f))
 }
 
-// Heal ends the fault.
+// Heal removes the fault.
 func (b *Backend) Heal() { b.env.t.Helper(); b.fault(faulty.Healthy) }
 
-// Refuse cuts all connections and refuses new ones, like a process that has ended.
+// Refuse closes all connections and resets new ones, like the exit of a process.
 func (b *Backend) Refuse() { b.env.t.Helper(); b.fault(faulty.Refuse) }
 
-// Blackhole accepts connections, and not a byte goes either way, on old ones neither, like a broken network.
+// Blackhole accepts connections, but transfers no byte in either direction, on old and new connections.
 func (b *Backend) Blackhole() { b.env.t.Helper(); b.fault(faulty.Blackhole) }
 
-// Hang reads requests, and answers HTTP/2 pings but no request.
+// Hang reads requests and answers HTTP/2 pings, but sends no responses.
 func (b *Backend) Hang() { b.env.t.Helper(); b.fault(faulty.Hang) }
 
-// Drip sends bodies one byte at a time.
+// Drip sends response bodies one byte at a time.
 func (b *Backend) Drip() { b.env.t.Helper(); b.fault(faulty.SlowDrip) }
 
-// ResetBodies breaks every response about objects off after half of its body.
+// ResetBodies resets every response about objects after half of its body.
 func (b *Backend) ResetBodies() { b.env.t.Helper(); b.fault(faulty.ResetMidBody) }
 
-// GoAway ends each connection after a few requests, with GOAWAY on HTTP/2.
+// GoAway closes each connection after a few requests, with GOAWAY on HTTP/2.
 func (b *Backend) GoAway() { b.env.t.Helper(); b.fault(faulty.GoAwayStorm) }
 
-// ExpireCertificate shows a certificate that has expired.
+// ExpireCertificate presents an expired certificate.
 func (b *Backend) ExpireCertificate() { b.env.t.Helper(); b.fault(faulty.ExpiredCertificate) }
 
-// ChangeAuthority shows a certificate of a CA that is not in the caBundle.
+// ChangeAuthority presents a certificate of a CA that is not in the caBundle.
 func (b *Backend) ChangeAuthority() { b.env.t.Helper(); b.fault(faulty.WrongAuthority) }
 
-// ChangeName shows a certificate for another name.
+// ChangeName presents a certificate for another name.
 func (b *Backend) ChangeName() { b.env.t.Helper(); b.fault(faulty.WrongName) }
 
-// GarbleDiscovery answers discovery with a page of HTML and status 200.
+// GarbleDiscovery answers discovery requests with 200 and a page of HTML.
 func (b *Backend) GarbleDiscovery() { b.env.t.Helper(); b.fault(faulty.GarbageDiscovery) }
 
-// EmptyDiscovery answers that there are no resources, while they are served.
+// EmptyDiscovery reports no resources in discovery, while the server serves them.
 func (b *Backend) EmptyDiscovery() { b.env.t.Helper(); b.fault(faulty.VanishingDiscovery) }
 
-// EndlessOpenAPI sends OpenAPI documents without end.
+// EndlessOpenAPI sends OpenAPI documents that never end.
 func (b *Backend) EndlessOpenAPI() { b.env.t.Helper(); b.fault(faulty.HugeOpenAPI) }
 
-// Stored is how many objects the server has in a namespace, whatever it tells clients.
+// Stored returns the number of stored objects in a namespace, whether or not clients see them.
 func (b *Backend) Stored(namespace string) int { return b.server.Stored(namespace) }

@@ -16,38 +16,39 @@ import (
 	"portico.dev/pkg/frontdoor"
 )
 
-// Environment is a server for tests in the shape of envtest.Environment: fields are set, Start starts it, Stop stops it. Tests that
-// have a testing.TB at hand do better with Start of this package. The zero value is usable. An Environment is started once.
+// Environment is a test server with the API of envtest.Environment: set the fields, call Start, and call Stop at the end. If
+// a testing.TB is available, use the function Start instead. The zero value is usable. An Environment can be started only
+// once.
 type Environment struct {
-	// CRDs are installed by Start, and those that the files in CRDDirectoryPaths define: YAML and JSON files, and directories of
-	// them. Objects of other kinds in the files are ignored.
+	// CRDs are installed by Start, together with the ones in CRDDirectoryPaths. These are YAML and JSON files, or directories
+	// of such files. Objects of other kinds in the files are ignored.
 	CRDs              []*apiextensionsv1.CustomResourceDefinition
 	CRDDirectoryPaths []string
-	// ErrorIfCRDPathMissing makes Start fail for a path that does not exist. Default: it is ignored.
+	// ErrorIfCRDPathMissing makes Start fail if a path does not exist. Default: missing paths are ignored.
 	ErrorIfCRDPathMissing bool
-	// WebhookInstallOptions are webhook configurations that Start installs.
+	// WebhookInstallOptions are the webhook configurations that Start installs.
 	WebhookInstallOptions WebhookInstallOptions
 
-	// Flags are further settings, as flags of the command "aggregator serve", which are kube-apiserver's: "--runtime-config=...".
-	// "--controllers=" runs no controller, as envtest does.
+	// Flags are additional settings, as flags of the command "aggregator serve". They have the names of kube-apiserver's
+	// flags, such as "--runtime-config=...". As in envtest, no controllers run with "--controllers=".
 	Flags []string
-	// Storage is shared with other environments. Default: each has its own.
+	// Storage is shared with other environments. Default: separate storage in memory.
 	Storage *SharedStorage
-	// StartTimeout bounds Start, StopTimeout bounds Stop. Default a minute each.
+	// StartTimeout limits Start, StopTimeout limits Stop. Default: one minute each.
 	StartTimeout, StopTimeout time.Duration
-	// Logger gets the server's log. Default: nothing is logged.
+	// Logger receives the server's log. Default: no logging.
 	Logger *zap.Logger
 
-	// Config is for clients that may do everything (group system:masters). KubeConfig is the same as the content of a file. Start sets
-	// both.
+	// Config is a client configuration with all permissions (group system:masters). KubeConfig is the same configuration as
+	// the content of a kubeconfig file. Start sets both.
 	Config     *rest.Config
 	KubeConfig []byte
 
 	front  *frontdoor.FrontDoor
 	cancel context.CancelFunc
-	done   chan error // closed after Run has returned
+	done   chan error // closed when Run has returned
 	stop   sync.Once
-	err    error // of Run
+	err    error // error of Run
 }
 
 const defaultTimeout = time.Minute
@@ -59,7 +60,7 @@ func timeoutOr(d time.Duration) time.Duration {
 	return d
 }
 
-// Start starts the server and installs what the fields say. After an error nothing runs.
+// Start starts the server and installs the CRDs and webhooks. If it returns an error, the server has been stopped.
 func (e *Environment) Start() (*rest.Config, error) {
 	if e.front != nil {
 		return nil, errors.New("the environment was started before; make a new one")
@@ -79,7 +80,7 @@ func (e *Environment) Start() (*rest.Config, error) {
 func (e *Environment) start(ctx context.Context) error {
 	c := frontdoor.Config{
 		Storage: frontdoor.Storage{InMemory: true}, Logger: e.Logger, NamespaceDeletionDelay: 10 * time.Millisecond,
-		// Tests are many clients at once, and none of them is a stranger.
+		// A test runs many clients at once, and all of them are trusted.
 		Flags: append([]string{"--enable-priority-and-fairness=false", "--max-requests-inflight=-1", "--max-mutating-requests-inflight=-1",
 			"--profiling=false", "--shutdown-grace-period=100ms", "--memory-limit=0"}, e.Flags...),
 	}
@@ -116,12 +117,12 @@ func (e *Environment) start(ctx context.Context) error {
 	if e.Config, err = front.RESTConfig(administrator, []string{user.SystemPrivilegedGroup}); err != nil {
 		return err
 	}
-	e.Config.QPS, e.Config.Burst = 1000, 2000 // envtest's
+	e.Config.QPS, e.Config.Burst = 1000, 2000 // as in envtest
 	e.KubeConfig, err = front.Kubeconfig(administrator, []string{user.SystemPrivilegedGroup})
 	return err
 }
 
-// install installs definitions and webhooks.
+// install installs CRDs and webhooks.
 func (e *Environment) install(ctx context.Context) error {
 	if err := e.WebhookInstallOptions.prepare(); err != nil {
 		return err
@@ -132,7 +133,8 @@ func (e *Environment) install(ctx context.Context) error {
 	return e.WebhookInstallOptions.install(ctx, e.Config)
 }
 
-// Stop stops the server, and returns after everything that it started has ended. It can be called twice, and without Start.
+// Stop stops the server and waits up to StopTimeout until all its parts have ended. It may be called repeatedly, and without
+// Start.
 func (e *Environment) Stop() error {
 	e.stop.Do(func() {
 		if e.WebhookInstallOptions.madeDir {
@@ -154,25 +156,26 @@ func (e *Environment) Stop() error {
 	return e.err
 }
 
-// User is somebody with a certificate. It is envtest.User.
+// User is a user with a client certificate, as envtest.User.
 type User struct {
 	Name   string
 	Groups []string
 }
 
-// AuthenticatedUser is a user with what is needed to connect. It is envtest's.
+// AuthenticatedUser is a user with client credentials, as envtest.AuthenticatedUser.
 type AuthenticatedUser struct {
 	config     *rest.Config
 	kubeconfig []byte
 }
 
-// Config is for clients of the user.
+// Config returns a client configuration for the user.
 func (u *AuthenticatedUser) Config() *rest.Config { return rest.CopyConfig(u.config) }
 
-// KubeConfig is the same as the content of a file.
+// KubeConfig returns the content of a kubeconfig file for the user. The error is always nil.
 func (u *AuthenticatedUser) KubeConfig() ([]byte, error) { return u.kubeconfig, nil }
 
-// AddUser issues a certificate for a user. Rate limits and the like are taken from base, which may be nil.
+// AddUser issues a client certificate for a user. The other client settings, such as rate limits, are copied from base, or
+// from Environment.Config if base is nil.
 func (e *Environment) AddUser(u User, base *rest.Config) (*AuthenticatedUser, error) {
 	if e.front == nil {
 		return nil, errors.New("the environment must be started before users are added")

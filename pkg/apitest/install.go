@@ -33,30 +33,31 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// WebhookInstallOptions are webhooks that Start installs, in the shape of envtest.WebhookInstallOptions. Webhooks that name a Service
-// are called at LocalServingHost and LocalServingPort instead, where the test runs a webhook server with the certificate in
-// LocalServingCertDir.
+// WebhookInstallOptions are the webhooks that Start installs, with the API of envtest.WebhookInstallOptions. If a webhook
+// names a Service, Start replaces it by a URL with LocalServingHost and LocalServingPort. The test runs a webhook server
+// there, with the certificate in LocalServingCertDir.
 type WebhookInstallOptions struct {
-	// MutatingWebhooks and ValidatingWebhooks are installed, and those in the files at Paths: YAML and JSON files, and directories of
-	// them. Objects of other kinds in the files are ignored.
+	// MutatingWebhooks and ValidatingWebhooks are installed, together with the ones in Paths. These are YAML and JSON files,
+	// or directories of such files. Objects of other kinds in the files are ignored.
 	MutatingWebhooks   []*admissionregistrationv1.MutatingWebhookConfiguration
 	ValidatingWebhooks []*admissionregistrationv1.ValidatingWebhookConfiguration
 	Paths              []string
-	// IgnoreErrorIfPathMissing lets Start go on if a path does not exist.
+	// IgnoreErrorIfPathMissing ignores paths that do not exist. Default: Start fails.
 	IgnoreErrorIfPathMissing bool
 
-	// LocalServingHost and LocalServingPort are where the test serves webhooks. Default 127.0.0.1 and a free port.
+	// LocalServingHost and LocalServingPort are the address of the test's webhook server. Default: 127.0.0.1 and a free port.
 	LocalServingHost string
 	LocalServingPort int
-	// LocalServingCertDir has the certificate for it (tls.crt and tls.key), which Start makes. Default: a temporary directory.
+	// LocalServingCertDir is the directory in which Start writes the webhook server's certificate (tls.crt and tls.key).
+	// Default: a temporary directory, which Stop removes.
 	LocalServingCertDir string
-	// LocalServingCAData is the CA certificate of it. Start sets it.
+	// LocalServingCAData is the CA certificate of the webhook server, in PEM. Start sets it.
 	LocalServingCAData []byte
 
 	madeDir bool
 }
 
-// prepare reads the files, and makes port and certificate if there are webhooks. Conversion webhooks of definitions use both too.
+// prepare reads the files and sets the port and the certificate, which conversion webhooks of CRDs use too.
 func (o *WebhookInstallOptions) prepare() error {
 	objects, err := readObjects(o.Paths, !o.IgnoreErrorIfPathMissing)
 	if err != nil {
@@ -118,7 +119,7 @@ func (o *WebhookInstallOptions) makeCertificate() (err error) {
 		os.WriteFile(filepath.Join(o.LocalServingCertDir, "tls.key"), keyPEM, 0o600))
 }
 
-// url is where the path of a Service is served locally.
+// url returns the local URL for the path of a Service.
 func (o *WebhookInstallOptions) url(path *string) string {
 	u := "https://" + net.JoinHostPort(o.LocalServingHost, strconv.Itoa(o.LocalServingPort))
 	if path == nil {
@@ -159,7 +160,7 @@ func (o *WebhookInstallOptions) install(ctx context.Context, config *rest.Config
 	return nil
 }
 
-// installCRDs creates or updates the definitions, and waits until their resources are in discovery.
+// installCRDs creates or updates the CRDs and waits until discovery lists their resources.
 func (e *Environment) installCRDs(ctx context.Context) error {
 	objects, err := readObjects(e.CRDDirectoryPaths, e.ErrorIfCRDPathMissing)
 	if err != nil {
@@ -211,7 +212,7 @@ func installCRD(ctx context.Context, client clientset.Interface, crd *apiextensi
 	})
 }
 
-// pollInterval is the pause between two looks at what is awaited.
+// pollInterval is the polling interval of all waits.
 const pollInterval = 5 * time.Millisecond
 
 func waitForCRDs(ctx context.Context, client discovery.DiscoveryInterface, crds []*apiextensionsv1.CustomResourceDefinition) error {
@@ -233,10 +234,10 @@ func waitForCRDs(ctx context.Context, client discovery.DiscoveryInterface, crds 
 	return nil
 }
 
-// maxFileBytes bounds a file with objects.
+// maxFileBytes limits the size of a file.
 const maxFileBytes = 64 << 20
 
-// readObjects reads the objects in files and directories. A directory is not searched below its first level.
+// readObjects reads the objects in files and directories. It does not descend into subdirectories.
 func readObjects(paths []string, mustExist bool) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, path := range paths {
@@ -299,7 +300,7 @@ func readFile(name string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// appendAs appends object in its Go type.
+// appendAs converts object to T and appends it.
 func appendAs[T any](to *[]*T, object *unstructured.Unstructured) error {
 	var typed T
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &typed); err != nil {

@@ -11,12 +11,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// libraryLog takes what the Kubernetes libraries log, of which there is one log in a process (klog), to the environment that was
-// started last and runs. Without one that has a Logger it is dropped. Before the first start it goes to standard error.
+// libraryLog forwards the log of the Kubernetes libraries (klog), which is global to the process, to the running environment
+// that was started last and has a Logger. Without such an environment it drops the messages. Before the first start they go
+// to standard error.
 var libraryLog = libraryLogger{before: zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.Lock(os.Stderr), zapcore.InfoLevel)}
 
-// The logger of klog must not be replaced while other goroutines log, and a test may have some before it starts an environment. A logger that the
-// test binary sets later takes the place of this one.
+// klog's logger must be set before other goroutines log, and a test may start goroutines before an environment. A logger that
+// the test binary sets later replaces this one.
 func init() {
 	klog.SetLoggerWithOptions(zapr.NewLogger(zap.New(&libraryLog)), klog.ContextualLogger(true))
 }
@@ -25,11 +26,11 @@ type libraryLogger struct {
 	before  zapcore.Core
 	started atomic.Bool
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards running
 	running []*Environment
 }
 
-// follow begins to send lines to e.
+// follow adds e as a target of the log.
 func (l *libraryLogger) follow(e *Environment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +49,8 @@ func (l *libraryLogger) unfollow(e *Environment) {
 	}
 }
 
-// Enabled, With, Check, Write and Sync implement zapcore.Core. Libraries are verbose: only warnings and errors of an environment's are of use.
+// Enabled, With, Check, Write and Sync implement zapcore.Core. After the first start, only warnings and errors are enabled,
+// because the Kubernetes libraries are verbose.
 func (l *libraryLogger) Enabled(level zapcore.Level) bool {
 	return level >= zapcore.WarnLevel || !l.started.Load() && l.before.Enabled(level)
 }
@@ -62,7 +64,7 @@ func (l *libraryLogger) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry
 	return checked
 }
 
-// Write holds the lock while the test's log is written, so that the test cannot end meanwhile.
+// Write holds the lock while it writes to a test's log, so that the test cannot end before Write returns.
 func (l *libraryLogger) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	if !l.started.Load() {
 		return l.before.Write(entry, fields)

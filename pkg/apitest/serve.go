@@ -12,8 +12,9 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// Serve hosts resources on an extension server in the process of the test, behind APIServices, with TLS and delegated authentication and
-// authorization as in a cluster. It returns when they are available. They are removed when the test ends.
+// Serve hosts resources on an extension server in the process of the test, behind APIServices, with TLS and delegated
+// authentication and authorization as in a cluster. It returns when the APIServices are available. They are removed at the
+// end of the test.
 func (e *Env) Serve(resources ...extension.Resource) *extension.Server {
 	e.t.Helper()
 	service := fmt.Sprintf("served-%d", e.serial.Add(1))

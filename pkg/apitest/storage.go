@@ -11,18 +11,18 @@ import (
 	"portico.dev/internal/store"
 )
 
-// SharedStorage is one etcd for several environments, each with a prefix of its own: they do not see each other's objects. It saves
-// memory where many environments run at once. Snapshot, Restore and Advance are not available on it.
+// SharedStorage is an etcd for several environments, each of which has a separate prefix, so that it does not see the objects
+// of the others. It saves memory if many environments run at once. Restore and Advance are not available with it.
 type SharedStorage struct {
 	dir      string
 	socket   string
 	cancel   context.CancelFunc
-	done     chan struct{} // closed after the store has stopped
-	err      error         // of the store
+	done     chan struct{} // closed when the store has stopped
+	err      error         // error of the store
 	prefixes atomic.Int64
 }
 
-// NewSharedStorage starts an etcd in this process. Close stops it, after the environments that use it.
+// NewSharedStorage starts an etcd in this process. Stop the environments that use it before calling Close.
 func NewSharedStorage() (*SharedStorage, error) {
 	dir, err := os.MkdirTemp("", "portico-")
 	if err != nil {
@@ -50,7 +50,7 @@ func NewSharedStorage() (*SharedStorage, error) {
 	case <-timer.C:
 		err = fmt.Errorf("it is not ready after %s", defaultTimeout)
 	}
-	_ = s.Close() // the reason is known
+	_ = s.Close() // the first error is more useful
 	return nil, fmt.Errorf("shared storage: %w", err)
 }
 
@@ -64,7 +64,7 @@ func (s *SharedStorage) Close() error {
 	return s.err
 }
 
-// take returns the URLs of the etcd, and a prefix that nobody else has.
+// take returns the URLs of the etcd and a unique prefix.
 func (s *SharedStorage) take() (servers []string, prefix string, err error) {
 	select {
 	case <-s.done:
@@ -74,5 +74,5 @@ func (s *SharedStorage) take() (servers []string, prefix string, err error) {
 	}
 }
 
-// directory makes a data directory for the keys of an environment.
+// directory creates a data directory for the keys of an environment.
 func (s *SharedStorage) directory() (string, error) { return os.MkdirTemp(s.dir, "environment-") }

@@ -21,8 +21,8 @@ import (
 	"portico.dev/internal/filters"
 )
 
-// audit writes the event of a request that has been answered. Bodies, headers and the values of query parameters that are not the
-// API's own are never in it.
+// audit writes the audit event of a finished request. The event never contains bodies, headers or the values of query
+// parameters that the Kubernetes API does not define.
 func (h *Host) audit(c *filters.Context, r *http.Request, code int) {
 	e := auditv1.Event{
 		TypeMeta: metav1.TypeMeta{Kind: "Event", APIVersion: auditv1.SchemeGroupVersion.String()},
@@ -64,10 +64,10 @@ func (h *Host) audit(c *filters.Context, r *http.Request, code int) {
 	}
 }
 
-// auditFile is the file of --audit-log-path, open while run runs.
+// auditFile is the file of --audit-log-path. It is open while run runs.
 type auditFile struct {
 	path string
-	done chan struct{} // closed when it is open
+	done chan struct{} // closed when the file is open
 
 	mu   sync.Mutex // guards file
 	file *os.File

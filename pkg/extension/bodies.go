@@ -14,11 +14,11 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// maxBodies bounds how many encoded lists are kept, besides the bytes they take.
+// maxBodies limits the number of cached lists, in addition to the limit on their total size.
 const maxBodies = 1024
 
-// bodyKey names one encoding of one list of one view. A view belongs to one audience, so what is kept of a PerCaller
-// resource is found only by who it was made for.
+// bodyKey identifies one encoding of one list of one view. A view belongs to one audience, so a cached list of a PerCaller
+// resource is only served to the caller that it was encoded for.
 type bodyKey struct {
 	view      uint64
 	namespace string
@@ -32,12 +32,12 @@ type body struct {
 	bytes   []byte
 }
 
-// bodies keeps encoded lists, so that a list that many ask for is encoded once while it does not change.
+// bodies caches encoded lists, so that a list with many clients is encoded once until it changes.
 type bodies struct {
 	limit  int
 	making singleflight.Group
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	kept *simplelru.LRU[bodyKey, body]
 	size int
 }
@@ -46,13 +46,14 @@ func newBodies(limit int) *bodies {
 	b := &bodies{limit: limit}
 	kept, err := simplelru.NewLRU(maxBodies, func(_ bodyKey, gone body) { b.size -= len(gone.bytes) })
 	if err != nil {
-		panic("extension: " + err.Error()) // only for a limit below one
+		panic("extension: " + err.Error()) // fails only for a size below one
 	}
 	b.kept = kept
 	return b
 }
 
-// get is the body of k at version, made by make when it is not kept. Those who ask together wait for one making.
+// get returns the body of k at version. If it is not cached, get calls make; concurrent calls for the same body share one
+// call of make.
 func (b *bodies) get(k bodyKey, version uint64, make func() ([]byte, error)) ([]byte, error) {
 	if found, ok := b.find(k, version); ok {
 		return found, nil
@@ -83,7 +84,7 @@ func (b *bodies) find(k bodyKey, version uint64) ([]byte, bool) {
 func (b *bodies) keep(k bodyKey, made body) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.kept.Remove(k) // adding over it would not tell what it took
+	b.kept.Remove(k) // Add would replace the value without calling the eviction callback
 	if len(made.bytes) > b.limit {
 		return
 	}
@@ -94,11 +95,11 @@ func (b *bodies) keep(k bodyKey, made body) {
 	}
 }
 
-// scratch lends what encoding needs for a moment: a list of thousands of objects would otherwise leave megabytes behind
-// each time.
+// scratch pools the buffers and gzip writers of the encoders. Without it, each list of thousands of objects would leave
+// megabytes of garbage.
 type scratch struct{ buffers, zips sync.Pool }
 
-// maxScratch is the largest buffer that is kept for the next list.
+// maxScratch is the capacity above which a buffer is not returned to the pool.
 const maxScratch = 16 << 20
 
 func (s *scratch) buffer() *bytes.Buffer {
@@ -115,11 +116,11 @@ func (s *scratch) release(b *bytes.Buffer) {
 	}
 }
 
-// compress writes raw to into.
+// compress writes the gzip encoding of raw to into.
 func (s *scratch) compress(into *bytes.Buffer, raw []byte) error {
 	z, ok := s.zips.Get().(*gzip.Writer)
 	if !ok {
-		z, _ = gzip.NewWriterLevel(into, gzip.BestSpeed) // an error only for a level that does not exist
+		z, _ = gzip.NewWriterLevel(into, gzip.BestSpeed) // fails only for an invalid level
 	}
 	defer s.zips.Put(z)
 	z.Reset(into)
@@ -130,17 +131,17 @@ func (s *scratch) compress(into *bytes.Buffer, raw []byte) error {
 }
 
 const (
-	// gzipThreshold is the size from which kube-apiserver compresses: below it, the time is not worth the bytes.
+	// gzipThreshold is kube-apiserver's minimum size for compression: smaller responses are not worth the CPU time.
 	gzipThreshold = 128 << 10
 	codingGzip    = "gzip"
 )
 
-// writeBody answers with a whole body, which is in coding already.
+// writeBody writes a complete response body, which is already encoded with coding.
 func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType, coding string, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	if h.Get("Cache-Control") == "" {
-		// What a caller may see must not be kept by a cache in between and shown to another.
+		// A shared cache must not store a response that depends on the caller's permissions.
 		h.Set("Cache-Control", "no-cache, private")
 	}
 	if len(body) >= gzipThreshold || coding != "" {
@@ -152,10 +153,10 @@ func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType, co
 	respond.Body(w, r, code, body)
 }
 
-// compresses reports whether an answer of so many bytes is worth compressing, and whether the client can read that.
+// compresses reports whether a response of size bytes is worth compressing and the client accepts gzip.
 func compresses(r *http.Request, size int) bool {
 	return size >= gzipThreshold && respond.AcceptsGzip(r)
 }
 
-// isGzip tells a compressed body by its first bytes, with which none of our encodings begins.
+// isGzip reports whether body is compressed. None of the host's encodings begins with the gzip magic number.
 func isGzip(body []byte) bool { return bytes.HasPrefix(body, []byte{0x1f, 0x8b}) }

@@ -9,7 +9,7 @@ import (
 	"portico.dev/internal/version"
 )
 
-// catalog is what is hosted at one time, with the documents that tell it. It is replaced as a whole and never changed.
+// catalog contains the hosted resources and the documents that describe them. It is immutable and replaced as a whole.
 type catalog struct {
 	resources map[schema.GroupVersionResource]*resourceHandler
 	custom    map[schema.GroupVersion]Resource
@@ -17,8 +17,8 @@ type catalog struct {
 	openapi   *openapi
 }
 
-// newCatalog makes the catalog of resources. What before holds of the same resources is taken over, so that its watches
-// go on.
+// newCatalog returns the catalog of resources. It reuses the handlers of before for resources that have not changed, so that
+// their watches continue.
 func newCatalog(resources []Resource, before *catalog, h *Host) (*catalog, error) {
 	c := &catalog{resources: map[schema.GroupVersionResource]*resourceHandler{}, custom: map[schema.GroupVersion]Resource{}}
 	for _, s := range resources {
@@ -64,21 +64,22 @@ func (c *catalog) add(s Resource, before *catalog, h *Host) error {
 	return nil
 }
 
-// find is the resource that a request names.
+// find returns the resource that the request names.
 func (c *catalog) find(info *apirequest.RequestInfo) (*resourceHandler, bool) {
 	s, ok := c.resources[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 	return s, ok
 }
 
-// findCustom is the group-version that a request lies in, when it is hosted as a whole.
+// findCustom returns the custom group-version that contains the request.
 func (c *catalog) findCustom(info *apirequest.RequestInfo) (Resource, bool) {
 	s, ok := c.custom[schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}]
 	return s, ok
 }
 
-// SetResources makes resources what is hosted, also while the host runs: discovery and OpenAPI follow, and watches of
-// what is gone end with 410. A Resource that was hosted before, the same value that Of returned, goes on undisturbed; a
-// new one of the same name counts as another. After an error everything is as it was.
+// SetResources replaces the hosted resources. It may be called while the host runs. Discovery and OpenAPI follow, and watches
+// of removed resources end with 410 Gone. A Resource that was hosted before, i.e. the same value that Of returned, continues
+// without interruption; a new value with the same name replaces the old one. If SetResources returns an error, nothing has
+// changed.
 func (h *Host) SetResources(resources []Resource) error {
 	h.setting.Lock()
 	defer h.setting.Unlock()

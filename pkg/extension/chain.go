@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// chain wraps a handler in the filters, in the order in which a request meets them.
+// chain wraps handler in the filters, in the order in which they process a request.
 func (h *Host) chain(handler http.Handler) http.Handler {
 	return filters.Chain(handler, []filters.Filter{
 		{Name: "record", Wrap: h.record},
@@ -39,12 +39,12 @@ func (h *Host) chain(handler http.Handler) http.Handler {
 	})
 }
 
-// newAuditID takes nothing over: who asks is not known yet.
+// newAuditID ignores the client's Audit-ID, because the client is not authenticated yet.
 func newAuditID(string) string { return "" }
 
-// frontProxyAuditID makes the Audit-ID that a front door sends the id of the request, so that the logs and audit events of both
-// have one id. Anybody else could give a request an id by which it is taken for another one, so that their id is not taken over.
-// What is refused before or by authentication has an id of its own.
+// frontProxyAuditID adopts the Audit-ID header of a front door, so that the logs and audit events of both servers share one
+// ID. The header of any other client is ignored, because it could make the request look like a different one. Requests that
+// are rejected by authentication, or before it, keep the ID that the host generated.
 func (h *Host) frontProxyAuditID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if values := r.Header["Audit-Id"]; len(values) > 0 && request.CredentialKind(r.Context()) == authn.KindFrontProxy {
@@ -56,12 +56,12 @@ func (h *Host) frontProxyAuditID(next http.Handler) http.Handler {
 	})
 }
 
-// NoteFrontProxy records that the request of ctx comes from a trusted front proxy, which vouches for its user. It is for an
-// Authenticator of your own, to be called in AuthenticateRequest with the context of the request: the request then has the
-// Audit-ID that the front proxy sent, and not a new one. The authenticator of a Server calls it by itself.
+// NoteFrontProxy records that the request of ctx comes from a trusted front proxy, which vouches for its user. A custom
+// Authenticator calls it in AuthenticateRequest, with the context of the request. The host then adopts the Audit-ID of the
+// front proxy instead of a generated one. The authenticator of a Server does this already.
 func NoteFrontProxy(ctx context.Context) { request.NoteCredential(ctx, authn.KindFrontProxy) }
 
-// canonicalPath rejects ambiguous URLs.
+// canonicalPath rejects ambiguous URLs with 400.
 func (h *Host) canonicalPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r, err := request.Canonicalize(r, request.RawPath(r.URL), r.URL.RawQuery)
@@ -74,7 +74,7 @@ func (h *Host) canonicalPath(next http.Handler) http.Handler {
 	})
 }
 
-// bodyLimit bounds the body, except that of a connect request, which is the provider's.
+// bodyLimit limits the size of the body. The body of a connect request belongs to the provider and is not limited.
 func (h *Host) bodyLimit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.isLongRunning(r) {
@@ -88,7 +88,7 @@ func (h *Host) bodyLimit(next http.Handler) http.Handler {
 	})
 }
 
-// health serves the health paths before authentication: probes have no credentials.
+// health serves the health endpoints before authentication, because probes have no credentials.
 func (h *Host) health(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.checks.owns(r.URL.Path) {
@@ -111,7 +111,7 @@ func (h *Host) unauthenticated(http.ResponseWriter, *http.Request) {
 	h.metrics.Refused.WithLabelValues("unauthenticated").Inc()
 }
 
-// authorize asks the Authorizer whether the caller may do this.
+// authorize rejects requests that the Authorizer does not allow.
 func (h *Host) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -131,8 +131,8 @@ func (h *Host) authorize(next http.Handler) http.Handler {
 	})
 }
 
-// forbidden is a 403 that says who refused: both the front door and the extension server ask, and a person who reads
-// the message must know whose rules to look at.
+// forbidden returns a 403 that names the extension server. Both the front door and the extension server authorize a request,
+// and the user must know which server's rules apply.
 func forbidden(who user.Info, info *apirequest.RequestInfo, reason string) error {
 	text := fmt.Sprintf("User %q cannot %s path %q", who.GetName(), info.Verb, info.Path)
 	if info.IsResourceRequest {
@@ -163,7 +163,7 @@ func (h *Host) requestTimeout(*http.Request) (time.Duration, error) {
 	return h.config.RequestTimeout, nil
 }
 
-// apiGroupResource is the group and resource that a request names, empty for paths that name none.
+// apiGroupResource returns the group and resource of a request. For a non-resource request, the resource is the path.
 func apiGroupResource(r *http.Request) schema.GroupResource {
 	info, ok := apirequest.RequestInfoFrom(r.Context())
 	if !ok || !info.IsResourceRequest {
@@ -172,7 +172,7 @@ func apiGroupResource(r *http.Request) schema.GroupResource {
 	return schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 }
 
-// slots bounds how much is done at once. A full one refuses at once: a queue would only hide the overload.
+// slots limits concurrency. A request beyond the limit is rejected at once, because a queue would only hide the overload.
 type slots chan struct{}
 
 func (s slots) take() bool {
@@ -186,8 +186,8 @@ func (s slots) take() bool {
 
 func (s slots) give() { <-s }
 
-// limit bounds requests in flight. It stands behind authentication because a front door's probe, made as
-// system:masters, must get through to an overloaded server: refusing it would take the whole API away.
+// limit limits the number of concurrent requests. It runs after authentication, because the probes of a front door, which are
+// made as system:masters, must pass even on an overloaded server: a failed probe would make the whole API unavailable.
 func (h *Host) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _ := apirequest.UserFrom(r.Context())

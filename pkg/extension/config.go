@@ -18,71 +18,72 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Authenticator says who makes a request.
+// Authenticator authenticates requests.
 type Authenticator interface {
-	// AuthenticateRequest returns who it is. An error means that nobody vouches for the request: it is answered 401,
-	// and the error goes to the log, not to the client. For a trusted front proxy it calls NoteFrontProxy.
+	// AuthenticateRequest returns the user who makes the request. If it returns an error, the host responds with 401 and logs
+	// the error; the client does not see it. For a request of a trusted front proxy, it calls NoteFrontProxy.
 	AuthenticateRequest(r *http.Request) (user.Info, error)
 }
 
-// Authorizer says what they may.
+// Authorizer authorizes requests.
 type Authorizer interface {
-	// Authorize answers for one request. An error means that the question could not be decided: it is answered 500,
-	// and never taken for a yes.
+	// Authorize decides about one request. If it returns an error, the request is rejected with 500, even if allowed is true.
 	Authorize(ctx context.Context, u user.Info, info *apirequest.RequestInfo) (allowed bool, reason string, err error)
 }
 
-// Config makes a host.
+// Config configures a Host.
 type Config struct {
-	// Resources are what is hosted. At least one.
+	// Resources are the hosted resources. At least one is required.
 	Resources []Resource
-	// Authenticator and Authorizer guard every path but health. Required: there is no open host.
+	// Authenticator and Authorizer guard every path except the health endpoints. Both are required.
 	Authenticator Authenticator
 	Authorizer    Authorizer
 
-	// BindAddress and Port are where the host listens. Port 0 takes a free one. Default address: 0.0.0.0.
+	// BindAddress and Port are the address of the listener. Port 0 selects a free port. Default address: 0.0.0.0.
 	BindAddress string
 	Port        int
-	// GetCertificate returns the certificate that the host shows, as in tls.Config. Required, except with NoListener.
+	// GetCertificate returns the serving certificate, as in tls.Config. Required, except with NoListener.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// NoListener makes Run serve nothing by itself: requests come through Handler.
+	// NoListener disables the listener of Run. The program serves requests through Handler.
 	NoListener bool
-	// ClientCAs are named to clients in the handshake, so that browsers and tools pick a certificate that will do.
-	// Nothing is trusted by it. Optional.
+	// ClientCAs returns the CAs that the host names to clients in the TLS handshake, so that browsers and tools choose a
+	// suitable certificate. It does not establish trust. Optional.
 	ClientCAs func() *x509.CertPool
 
-	// Sources are what resources read from, shown in /readyz?verbose and /metrics. They never fail /readyz: a server whose
-	// sources are away still answers with what it knows. Optional; it may answer differently each time.
+	// Sources returns the data sources of the resources, which are reported in /readyz?verbose and /metrics. A failed source
+	// never fails /readyz, because the server can still serve the data that it has. The result may differ between calls.
+	// Optional.
 	Sources func() []Source
 
-	// Live and Ready are further checks of /livez and /readyz.
+	// Live and Ready are additional checks of /livez and /readyz.
 	Live, Ready []Check
 
-	// MaxRequestsInFlight bounds requests being served, without watches; MaxWatches bounds those. What is beyond is
-	// answered 429. Default 400 and 1000. Requests of system:masters, such as a front door's probes, always pass.
+	// MaxRequestsInFlight limits concurrent requests, except watches and connect requests, which MaxWatches limits. Requests
+	// beyond a limit get 429. Defaults: 400 requests and 1000 watches. Requests of system:masters, such as a front door's
+	// probes, are not limited.
 	MaxRequestsInFlight, MaxWatches int
-	// MaxCachedBytes bounds the encoded lists that are kept for the next who asks. Default 16 MiB.
+	// MaxCachedBytes limits the total size of cached encoded lists. Default: 16 MiB.
 	MaxCachedBytes int
-	// MaxBodyBytes bounds a request's body. Default 3 MiB, as kube-apiserver.
+	// MaxBodyBytes limits the size of a request body. Default: 3 MiB, as in kube-apiserver.
 	MaxBodyBytes int64
-	// RequestTimeout bounds a request that is not a watch. Default 60 s.
+	// RequestTimeout limits the duration of a request other than a watch or a connect request. Default: 60 s.
 	RequestTimeout time.Duration
-	// ShutdownDelay is how long the host keeps serving while /readyz already fails. Default 0.
+	// ShutdownDelay is how long the host keeps serving after /readyz has begun to fail. Default: 0.
 	ShutdownDelay time.Duration
-	// ShutdownTimeout bounds the wait for requests in flight once it has stopped accepting. Default 10 s.
+	// ShutdownTimeout limits the wait for requests in flight after the listener has closed. Default: 10 s.
 	ShutdownTimeout time.Duration
 
-	// Profiling serves /debug/pprof/ to those who may get that path.
+	// Profiling serves /debug/pprof/ to callers who are authorized for the path.
 	Profiling bool
-	// Registry holds the metrics that /metrics shows. Default: a new one.
+	// Registry contains the metrics that /metrics serves. Default: a new registry.
 	Registry *prometheus.Registry
-	// Logger is told of refusals and failures. AccessLog, when true, of every request too. Default: silence.
+	// Logger logs rejected requests and failures, and every request if AccessLog is true. Default: no logging.
 	Logger    *zap.Logger
 	AccessLog bool
-	// AuditLog receives an audit event for each request that has been answered, but for those of health paths: an Event of
-	// audit.k8s.io/v1 as a line of JSON, at level Metadata and stage ResponseComplete, under the Audit-ID that the front door has in
-	// its own audit log. Events are written one at a time, each by one Write, and the request ends when its event is written. What
-	// cannot be written goes to Logger. Default: no audit events.
+	// AuditLog receives one audit event for each finished request, except requests to the health endpoints. An event is an
+	// Event of audit.k8s.io/v1 as one line of JSON, at level Metadata and stage ResponseComplete, with the Audit-ID that the
+	// front door uses in its own audit log. Writes are serialized, with one Write per event, and a request ends after its
+	// event has been written. Write errors are logged. Default: no audit events.
 	AuditLog io.Writer
 }
 

@@ -13,13 +13,12 @@ import (
 	"portico.dev/internal/request"
 )
 
-// connects reports whether a request is a connect request to the provider and not about objects.
+// connects reports whether a request is a connect request, which the provider serves.
 func (s *resourceHandler) connects(info *apirequest.RequestInfo) bool {
 	return info.Subresource != "" && info.Name != "" && slices.Contains(s.subresources, info.Subresource)
 }
 
-// longRunning reports whether a request is expected to outlive the request deadline: watches, and connect requests to
-// providers, whatever they are called.
+// longRunning reports whether a request may outlive the request timeout: watches, and connect requests to any subresource.
 func (h *Host) longRunning(info *apirequest.RequestInfo) bool {
 	if info == nil || !info.IsResourceRequest {
 		return false
@@ -28,7 +27,7 @@ func (h *Host) longRunning(info *apirequest.RequestInfo) bool {
 	return request.LongRunning(info) || ok && s.connects(info)
 }
 
-// connect hands the request to the provider.
+// connect passes the request to the provider.
 func (s *resourceHandler) connect(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) {
 	q := everything()
 	q.Namespace, q.Name, q.Subresource, q.User = info.Namespace, info.Name, info.Subresource, caller(r.Context())
@@ -38,13 +37,13 @@ func (s *resourceHandler) connect(w http.ResponseWriter, r *http.Request, info *
 	s.source.connect(r.Context(), q, w, r)
 }
 
-// connections are those that were taken from the HTTP server, which does not wait for them when it stops.
+// connections tracks hijacked connections, for which http.Server.Shutdown does not wait.
 type connections struct {
 	mu   sync.Mutex // guards open
 	open map[*trackedConn]struct{}
 }
 
-// trackedConn leaves the list when it is closed.
+// trackedConn is removed from its list when it is closed.
 type trackedConn struct {
 	net.Conn
 	list *connections
@@ -61,7 +60,7 @@ func (c *connections) track(conn net.Conn) net.Conn {
 	return t
 }
 
-// Close closes the connection, which from then on is nobody's concern.
+// Close closes the connection and stops tracking it.
 func (t *trackedConn) Close() error {
 	t.list.mu.Lock()
 	delete(t.list.open, t)
@@ -69,12 +68,12 @@ func (t *trackedConn) Close() error {
 	return t.Conn.Close()
 }
 
-// closeAll closes every connection that is left.
+// closeAll closes every tracked connection.
 func (c *connections) closeAll() {
 	c.mu.Lock()
 	left := slices.Collect(maps.Keys(c.open))
 	c.mu.Unlock()
 	for _, t := range left {
-		_ = t.Close() // it is being cut off; there is nobody to tell
+		_ = t.Close() // the connection is being cut off, so the error does not matter
 	}
 }

@@ -19,10 +19,10 @@ import (
 const (
 	generatedLength = 5 // random characters after generateName
 	maxNameLength   = 253
-	maxNameAttempts = 8 // names that are tried before generateName gives up, as kube-apiserver does
+	maxNameAttempts = 8 // attempts to find a free name, as in kube-apiserver
 )
 
-// create serves a create.
+// create serves a create request.
 func (s *resourceHandler) create(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	wr, err := s.begin(r, info)
 	if err != nil {
@@ -43,7 +43,8 @@ func (s *resourceHandler) create(w http.ResponseWriter, r *http.Request, info *a
 	return s.answer(w, r, http.StatusCreated, wr.rep, wr.include, wr.settled(r.Context(), made, before))
 }
 
-// createNamed makes the object, under names of the host's choice when the client gave only the beginning of one.
+// createNamed creates the object. If the client set only generateName, createNamed generates the name, and retries with
+// another one if it exists.
 func (wr *writeRequest) createNamed(ctx context.Context, o object) (object, error) {
 	generate := o.GetName() == "" && o.GetGenerateName() != ""
 	for attempt := 1; ; attempt++ {
@@ -67,7 +68,7 @@ func (wr *writeRequest) createOnce(ctx context.Context, o object) (object, error
 	return wr.source.create(ctx, wr.query(ctx, o.GetName()), wr.source.stamped(o, ""))
 }
 
-// readObject reads the object that a create or an update carries.
+// readObject reads the body of a create or an update request.
 func (wr *writeRequest) readObject(r *http.Request) (object, error) {
 	accepted := []string{respond.MediaJSON, respond.MediaYAML}
 	if wr.protobuf {
@@ -88,7 +89,7 @@ func (wr *writeRequest) readObject(r *http.Request) (object, error) {
 	return wr.decodeObject(r.Context(), data, media, twice)
 }
 
-// decodeObject makes an object of data and says what is odd about it, as the client wished.
+// decodeObject decodes data. Unknown and duplicate fields are handled according to the request's fieldValidation.
 func (wr *writeRequest) decodeObject(ctx context.Context, data []byte, media string, twice error) (object, error) {
 	o, odd, err := wr.source.decode(data, media)
 	if err != nil {
@@ -119,7 +120,7 @@ func (wr *writeRequest) decodeObject(ctx context.Context, data []byte, media str
 	return o, wr.place(o)
 }
 
-// place puts the object into the namespace of the request.
+// place checks the namespace of the object, or sets it to the namespace of the request.
 func (wr *writeRequest) place(o object) error {
 	switch ns := o.GetNamespace(); {
 	case ns == "":
@@ -132,7 +133,7 @@ func (wr *writeRequest) place(o object) error {
 	return nil
 }
 
-// prepareNew checks an object that is to be, and takes from it what is not the client's to say.
+// prepareNew validates a new object and clears the fields that the server sets.
 func (wr *writeRequest) prepareNew(o object) error {
 	if o.GetResourceVersion() != "" {
 		return apierrors.NewBadRequest("metadata.resourceVersion must not be set on an object to be created")

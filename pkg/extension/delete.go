@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// delete serves a delete of one object.
+// delete serves a delete request for one object.
 func (s *resourceHandler) delete(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	wr, err := s.begin(r, info)
 	if err != nil {
@@ -60,14 +60,14 @@ func (wr *writeRequest) deleteOne(ctx context.Context, name string, options *met
 	return wr.source.delete(ctx, q)
 }
 
-// forget lets the view see at once that something is gone, for the sake of those who watch.
+// forget refreshes the caller's view after a deletion, so that watches see it at once.
 func (wr *writeRequest) forget(ctx context.Context) {
 	if wr.keeps() && !wr.options.dryRun {
-		_, _ = wr.views.of(caller(ctx)).refresh(ctx, time.Now()) // a source that fails now says so at the next read
+		_, _ = wr.views.of(caller(ctx)).refresh(ctx, time.Now()) // if the source fails, the next read reports it
 	}
 }
 
-// deleteCollection serves a delete of all that a selection matches, one after the other.
+// deleteCollection serves a deletecollection request. It deletes the selected objects one after the other.
 func (s *resourceHandler) deleteCollection(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	wr, err := s.begin(r, info)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *resourceHandler) deleteCollection(w http.ResponseWriter, r *http.Reques
 		one.info = &apirequest.RequestInfo{Namespace: o.GetNamespace(), Name: o.GetName()}
 		gone, err := one.deleteOne(ctx, o.GetName(), options)
 		switch {
-		case apierrors.IsNotFound(err): // somebody else was faster
+		case apierrors.IsNotFound(err): // deleted concurrently
 		case err != nil:
 			return err
 		default:
@@ -108,7 +108,7 @@ func (s *resourceHandler) deleteCollection(w http.ResponseWriter, r *http.Reques
 	return s.write(w, r, http.StatusOK, wr.rep, doc)
 }
 
-// readDeleteOptions reads how a delete is meant: from the body, or from the query when there is none.
+// readDeleteOptions reads DeleteOptions from the body, or from the query if the body is empty.
 func (wr *writeRequest) readDeleteOptions(r *http.Request) (*metav1.DeleteOptions, error) {
 	options := &metav1.DeleteOptions{}
 	data, err := readBody(r)
@@ -130,8 +130,8 @@ func (wr *writeRequest) readDeleteOptions(r *http.Request) (*metav1.DeleteOption
 	return options, wr.checkDryRun()
 }
 
-// decodeDeleteOptions reads them in any of the encodings: typed and metadata clients send protobuf, whatever the
-// resource can.
+// decodeDeleteOptions decodes DeleteOptions in any encoding. Typed and metadata clients send protobuf even if the resource
+// has no protobuf encoding.
 func decodeDeleteOptions(r *http.Request, data []byte, into *metav1.DeleteOptions) error {
 	media, err := contentType(r, respond.MediaJSON, respond.MediaYAML, respond.MediaProtobuf)
 	if err != nil {

@@ -21,19 +21,19 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// discovery is what the host says it serves, in the legacy and the aggregated form. The documents are made when what
-// they tell changes: a probe of /apis/<group>/<version> costs no more than a write.
+// discovery serves the discovery documents of the host, in the legacy and the aggregated form. The documents are rebuilt only
+// when they change, so that a probe of /apis/<group>/<version> costs only the write.
 type discovery struct {
-	resources []Resource // those made by Of
+	resources []Resource // made by Of
 	customs   []Resource
 
 	current atomic.Pointer[documents]
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards listed
 	listed map[schema.GroupVersion][]metav1.APIResource
 }
 
-// documents are all that discovery answers at one time.
+// documents are all discovery documents at one time.
 type documents struct {
 	groups     *metav1.APIGroupList
 	group      map[string]*metav1.APIGroup
@@ -56,7 +56,7 @@ func newDiscovery(resources []Resource) (*discovery, error) {
 	return d, err
 }
 
-// now is what to answer now: what whole group-versions list may have changed.
+// now returns the current documents. It rebuilds them if the resources of a custom group-version have changed.
 func (d *discovery) now() *documents {
 	if len(d.customs) == 0 {
 		return d.current.Load()
@@ -69,14 +69,14 @@ func (d *discovery) now() *documents {
 	}
 	made, err := newDocuments(d.lists(listed))
 	if err != nil {
-		return d.current.Load() // a list that cannot be written is no reason to forget the one before
+		return d.current.Load() // keep the previous documents if the new ones cannot be encoded
 	}
 	d.listed = listed
 	d.current.Store(made)
 	return made
 }
 
-// list asks every whole group-version what it has.
+// list returns the resources of every custom group-version.
 func (d *discovery) list() map[schema.GroupVersion][]metav1.APIResource {
 	listed := map[schema.GroupVersion][]metav1.APIResource{}
 	for _, s := range d.customs {
@@ -93,7 +93,7 @@ func (d *discovery) list() map[schema.GroupVersion][]metav1.APIResource {
 	return listed
 }
 
-// lists is every group-version with its resources.
+// lists returns all group-versions with their resources.
 func (d *discovery) lists(customs map[schema.GroupVersion][]metav1.APIResource) map[schema.GroupVersion][]metav1.APIResource {
 	all := maps.Clone(customs)
 	for _, group := range groupNames(d.resources) {
@@ -106,7 +106,7 @@ func (d *discovery) lists(customs map[schema.GroupVersion][]metav1.APIResource) 
 	return all
 }
 
-// discovered is a resource and its subresources as discovery lists them.
+// discovered returns the discovery entries of a resource and its subresources.
 func (s Resource) discovered() []metav1.APIResource {
 	out := []metav1.APIResource{{
 		Name: s.gvr.Resource, SingularName: s.singular, Namespaced: s.namespaced, Kind: s.kind.Kind,
@@ -120,7 +120,7 @@ func (s Resource) discovered() []metav1.APIResource {
 	return out
 }
 
-// connectVerbs are what the five methods are called: a connection takes any of them.
+// connectVerbs are the verbs of the five methods that a connect subresource accepts.
 var connectVerbs = metav1.Verbs{"create", "delete", "get", "patch", "update"}
 
 func groupNames(resources []Resource) []string {
@@ -132,7 +132,7 @@ func groupNames(resources []Resource) []string {
 	return slices.Compact(names)
 }
 
-// groupVersions are the versions of a group, the preferred one first: v2, v1, v1beta1, v1alpha1.
+// groupVersions returns the versions of a group in order of preference: v2, v1, v1beta1, v1alpha1.
 func groupVersions(resources []Resource, group string) []schema.GroupVersion {
 	var gvs []schema.GroupVersion
 	for _, s := range resources {
@@ -155,7 +155,7 @@ func resourcesIn(resources []Resource, gv schema.GroupVersion) []Resource {
 	return in
 }
 
-// serve answers /apis, /apis/<group> and /apis/<group>/<version>. It reports whether there is such a document.
+// serve serves /apis, /apis/<group> and /apis/<group>/<version>. It returns false if the document does not exist.
 func (live *discovery) serve(w http.ResponseWriter, r *http.Request) bool {
 	d := live.now()
 	rest, ok := strings.CutPrefix(r.URL.Path, "/apis")
@@ -185,8 +185,8 @@ func (live *discovery) serve(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// wantsAggregated reports whether an acceptable clause asks for the aggregated form. As in kube-apiserver such a
-// clause wins whatever its quality and place.
+// wantsAggregated reports whether an acceptable clause of accept requests the aggregated form. As in kube-apiserver, such a
+// clause wins regardless of its quality and position.
 func wantsAggregated(accept string) bool {
 	for c := range respond.Clauses(accept) {
 		if c.MediaType != respond.MediaJSON && c.MediaType != "application/*" && c.MediaType != "*/*" {
@@ -201,7 +201,7 @@ func wantsAggregated(accept string) bool {
 
 const aggregatedMedia = respond.MediaJSON + ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// newDocument returns v as JSON, with its hash as ETag.
+// newDocument returns v as a JSON document, with its hash as the ETag.
 func newDocument(contentType string, v any) (respond.Document, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -218,7 +218,7 @@ func newDocument(contentType string, v any) (respond.Document, error) {
 	return d, nil
 }
 
-// newDocuments makes every form of what the group-versions have.
+// newDocuments builds every discovery document of lists.
 func newDocuments(lists map[schema.GroupVersion][]metav1.APIResource) (*documents, error) {
 	d := &documents{
 		groups:    &metav1.APIGroupList{Groups: []metav1.APIGroup{}},
@@ -249,7 +249,7 @@ func newDocuments(lists map[schema.GroupVersion][]metav1.APIResource) (*document
 	return d, err
 }
 
-// inDiscoveryOrder sorts by group, and versions of a group the preferred one first: v2, v1, v1beta1, v1alpha1.
+// inDiscoveryOrder compares by group, then by version in order of preference: v2, v1, v1beta1, v1alpha1.
 func inDiscoveryOrder(a, b schema.GroupVersion) int {
 	if c := strings.Compare(a.Group, b.Group); c != 0 {
 		return c
@@ -257,8 +257,9 @@ func inDiscoveryOrder(a, b schema.GroupVersion) int {
 	return -version.CompareKubeAwareVersionStrings(a.Version, b.Version)
 }
 
-// aggregatedVersion nests subresources under their resource. One whose resource is not listed, as all of
-// custom.metrics.k8s.io, gets a parent without verbs and kind, which clients skip and look below.
+// aggregatedVersion nests subresources under their resource. If the resource itself is not listed, as in
+// custom.metrics.k8s.io, the subresource gets a parent without verbs and kind. Clients skip such a parent but read its
+// subresources.
 func aggregatedVersion(gv schema.GroupVersion, list []metav1.APIResource) apidiscoveryv2.APIVersionDiscovery {
 	out := apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
 	at := map[string]int{}
@@ -272,7 +273,7 @@ func aggregatedVersion(gv schema.GroupVersion, list []metav1.APIResource) apidis
 		if !known {
 			i = len(out.Resources)
 			at[name] = i
-			// Never nil: client-go v0.26.0 to v0.26.3 fall over it.
+			// Never nil: client-go v0.26.0 to v0.26.3 panic on a nil ResponseKind.
 			out.Resources = append(out.Resources, apidiscoveryv2.APIResourceDiscovery{
 				Resource: name, ResponseKind: &metav1.GroupVersionKind{}, Scope: scope, Verbs: []string{},
 			})

@@ -1,31 +1,31 @@
-// Package extension hosts Kubernetes-style APIs that store nothing: metrics, projects, views. It is for servers behind any front door
-// that aggregates APIs, kube-apiserver and Portico's alike.
+// Package extension hosts Kubernetes-style APIs that store nothing: metrics, projects, views. It works behind any front door
+// that aggregates APIs, including kube-apiserver and Portico.
 //
-// An API is a struct and one method:
+// An API is a struct with one method:
 //
 //	type Queues struct{ ... }
 //	func (q *Queues) List(ctx context.Context, query extension.Query) ([]Queue, error)
 //
 //	err := extension.Serve(ctx, options, extension.Of(extension.Definition[Queue]{...}, queues))
 //
-// Serve is a whole server: Options say how the front door is reached, and have flags under kube-apiserver's names; the server makes
-// its certificate, registers its APIServices, and has the front door authenticate and authorize callers. Host is the part that
-// answers requests, for programs with an authentication of their own.
+// Serve runs a complete server. Options specify how to reach the front door; AddFlags binds them to flags with
+// kube-apiserver's names. The server generates its certificate, registers its APIServices, and delegates authentication and
+// authorization to the front door. Host is the part that serves requests, for programs with their own authentication.
 //
-// The host owns everything that is the same for all of them: TLS, who the caller is and what they may, discovery in
-// both forms, OpenAPI, Table and metadata-only answers, JSON, YAML and protobuf, selectors, pages, watches, warnings,
-// errors, health, limits and draining. A provider that can do more than list implements more interfaces: Getter,
-// Tabler, Creator, Updater, Deleter, Connecter, Notifier. Custom hosts a group-version whose paths are no plain resources.
+// The host implements everything that such APIs have in common: TLS, authentication and authorization, discovery in both
+// forms, OpenAPI, Table and metadata-only responses, JSON, YAML and protobuf, selectors, paging, watches, warnings, errors,
+// health checks, limits and draining. A provider with more operations than List implements more interfaces: Getter, Tabler,
+// Creator, Updater, Deleter, Connecter, Notifier. Custom hosts a group-version with paths other than plain resources.
 //
-// Nothing of a PerCaller resource is shared between callers: views, their history, paged lists and encoded bodies are keyed
-// by the caller.
+// Callers of a PerCaller resource share no data: views, their history, paged lists and encoded bodies are keyed by the
+// caller.
 //
-// HTTP is served by net/http and golang.org/x/net/http2 and not by Portico's own engine. Nearly all clients of an extension
-// server are front doors, which have checked each request and keep their connections open, so that the stricter parsing and
-// the lower cost of our engine would not matter here; and servers that others build with this host get security fixes with
-// Go and the module. There is no flag for it.
+// The host uses net/http and golang.org/x/net/http2, not Portico's HTTP engine. Nearly all clients of an extension server are
+// front doors, which have validated each request and keep their connections open, so the stricter parsing and the lower cost
+// of that engine would not matter here. Servers built with this package get security fixes through Go and the module. No flag
+// changes this.
 //
-// Nothing here depends on our own front door. The host trusts identity headers only from a client certificate that the
-// ConfigMap kube-system/extension-apiserver-authentication vouches for, as every extension server does, and it links
-// no generic API server: leaf packages of apimachinery and the generated types of an API are enough.
+// The package does not depend on Portico's front door. The host trusts identity headers only from a client certificate that
+// is issued by a CA in the ConfigMap kube-system/extension-apiserver-authentication, as every extension server does. It does
+// not link the generic API server: leaf packages of apimachinery and the generated types of an API are enough.
 package extension

@@ -17,24 +17,24 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// marshaler is the generated protobuf code of a Kubernetes type.
+// marshaler is the generated protobuf encoder of a Kubernetes type.
 type marshaler interface{ Marshal() ([]byte, error) }
 
-// protobufMagic begins every protobuf document of the API, before a runtime.Unknown that names its kind.
+// protobufMagic begins every protobuf document of the API. A runtime.Unknown with the kind follows.
 var protobufMagic = []byte{'k', '8', 's', 0}
 
 func speaksProtobuf(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[marshaler]())
 }
 
-// document is an answer before it has an encoding: JSON and YAML marshal value, protobuf takes the message.
+// document is a response before encoding. JSON and YAML marshal value, protobuf uses message.
 type document struct {
 	kind    schema.GroupVersionKind
 	value   any
 	message func() ([]byte, error)
 }
 
-// streamer is a value that writes its own JSON, piece by piece.
+// streamer is a value that writes its JSON in pieces.
 type streamer interface {
 	writeJSON(into *bytes.Buffer) error
 }
@@ -94,7 +94,7 @@ func openEnvelope(data []byte) (schema.GroupVersionKind, []byte, error) {
 	return unknown.GroupVersionKind(), unknown.Raw, nil
 }
 
-// objectDocument is one object as it is.
+// objectDocument returns the document of one object.
 func objectDocument(o object) document {
 	return document{kind: o.GetObjectKind().GroupVersionKind(), value: o, message: func() ([]byte, error) { return marshal(o) }}
 }
@@ -107,14 +107,14 @@ func marshal(v any) ([]byte, error) {
 	return m.Marshal()
 }
 
-// list is the JSON form of every list kind.
+// list is the JSON form of a list kind.
 type list[O any] struct {
 	apiVersion, kind string
 	meta             metav1.ListMeta
 	items            []O
 }
 
-// writeJSON encodes item by item: encoded as one value, a list of thousands of items would be built twice.
+// writeJSON encodes item by item. Encoding the list as one value would hold it in memory twice.
 func (l list[O]) writeJSON(into *bytes.Buffer) error {
 	head, err := json.Marshal(struct {
 		Kind       string          `json:"kind"`
@@ -134,13 +134,13 @@ func (l list[O]) writeJSON(into *bytes.Buffer) error {
 		if err := encoder.Encode(l.items[i]); err != nil {
 			return err
 		}
-		into.Truncate(into.Len() - 1) // the line's end
+		into.Truncate(into.Len() - 1) // the newline that Encode appends
 	}
 	into.WriteString("]}\n")
 	return nil
 }
 
-// listDocument is a list kind made of its item kind.
+// listDocument returns the document of a list. Its kind is the kind of the items with the suffix List.
 func listDocument[O any](kind schema.GroupVersionKind, meta metav1.ListMeta, items []O) document {
 	kind.Kind += "List"
 	apiVersion, name := kind.ToAPIVersionAndKind()
@@ -151,8 +151,8 @@ func listDocument[O any](kind schema.GroupVersionKind, meta metav1.ListMeta, ite
 	}
 }
 
-// marshalList writes the message that every generated list type has: metadata in field 1, the items in field 2. The
-// host can therefore write the list of any item type without knowing its list type.
+// marshalList encodes the protobuf message that all generated list types share: metadata in field 1, items in field 2. The
+// host can therefore encode a list of any item type without its list type.
 func marshalList[O any](meta metav1.ListMeta, items []O) ([]byte, error) {
 	header, err := meta.Marshal()
 	if err != nil {
@@ -181,7 +181,7 @@ func appendField(out []byte, number byte, raw []byte) []byte {
 	return append(append(out, byte(n)), raw...)
 }
 
-// includePolicy reads ?includeObject=, which says how much of each object a Table row carries.
+// includePolicy reads the query parameter includeObject, which selects the part of each object that a Table row contains.
 func includePolicy(r *http.Request) (metav1.IncludeObjectPolicy, error) {
 	switch policy := metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject")); policy {
 	case "":
@@ -197,7 +197,7 @@ func metaKind(kind, version string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "meta.k8s.io", Version: version, Kind: kind}
 }
 
-// tableDocument is the rows and columns of items.
+// tableDocument returns the Table of items.
 func tableDocument(s Resource, version string, meta metav1.ListMeta, items []object, include metav1.IncludeObjectPolicy) (document, error) {
 	table, err := newTable(s, version, meta, items, include)
 	if err != nil {
@@ -236,7 +236,7 @@ func rowObject(o object, version string, include metav1.IncludeObjectPolicy) (ru
 	return runtime.RawExtension{Raw: raw}, nil
 }
 
-// partial is the metadata of o and nothing else.
+// partial returns the metadata of o.
 func partial(o object, version string) *metav1.PartialObjectMetadata {
 	p := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Name:                       o.GetName(),
@@ -258,13 +258,13 @@ func partial(o object, version string) *metav1.PartialObjectMetadata {
 	return p
 }
 
-// metadataDocument is one object's metadata.
+// metadataDocument returns the metadata of one object.
 func metadataDocument(o object, version string) document {
 	p := partial(o, version)
 	return document{kind: metaKind("PartialObjectMetadata", version), value: p, message: p.Marshal}
 }
 
-// metadataListDocument is the metadata of items.
+// metadataListDocument returns the metadata of items.
 func metadataListDocument(version string, meta metav1.ListMeta, items []object) document {
 	partials := make([]*metav1.PartialObjectMetadata, len(items))
 	for i, o := range items {

@@ -15,19 +15,19 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// checkTimeout bounds one round of checks: a probe that hangs says less than one that fails.
+// checkTimeout limits one round of checks. A failed probe is more informative than one that hangs.
 const checkTimeout = 5 * time.Second
 
-// Check is one named answer to "is it well?".
+// Check is a named health check.
 type Check struct {
-	// Name stands in the verbose answer and is a path below the endpoint.
+	// Name appears in verbose responses and is a path below the endpoint.
 	Name string
-	// Check returns nil, or why not. It must heed ctx.
+	// Check returns nil if the check passes, and the reason otherwise. It must return when ctx ends.
 	Check func(ctx context.Context) error
 }
 
-// health answers /livez, /readyz and /healthz, without asking who wants to know: a kubelet has no credentials. What
-// went wrong in words is left to the log and to verbose answers, as in kube-apiserver.
+// health serves /livez, /readyz and /healthz without authentication, because a kubelet has no credentials. As in
+// kube-apiserver, details appear only in verbose and failed responses.
 type health struct {
 	endpoints map[string][]Check
 	sources   func() []Source
@@ -43,7 +43,7 @@ func newHealth(live, ready []Check, sources func() []Source) *health {
 	}}
 }
 
-// owns reports whether path is a health path, which is served before authentication.
+// owns reports whether path is a health endpoint, which is served before authentication.
 func (h *health) owns(path string) bool {
 	endpoint, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return h.endpoints[endpoint] != nil
@@ -101,7 +101,7 @@ func writeHealth(w http.ResponseWriter, r *http.Request, endpoint, text string, 
 	switch {
 	case r.Method == http.MethodHead:
 	case verbose || failed > 0:
-		_, _ = fmt.Fprint(w, text, verdict) // the prober is gone; there is nobody to tell
+		_, _ = fmt.Fprint(w, text, verdict) // the client has disconnected
 	default:
 		_, _ = fmt.Fprint(w, "ok")
 	}
@@ -114,7 +114,8 @@ func notFound(r *http.Request) error {
 	return err
 }
 
-// methodNotAllowed names the verb of a watch, as kube-apiserver does: its method is that of a list, which may be allowed.
+// methodNotAllowed returns a 405. For a watch it names the verb, as kube-apiserver does, because the method is the one of a
+// list, which may be allowed.
 func methodNotAllowed(r *http.Request) error {
 	action := strings.ToLower(r.Method)
 	if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" {
@@ -125,16 +126,16 @@ func methodNotAllowed(r *http.Request) error {
 
 var errDraining = errors.New("the server is shutting down")
 
-// Source is something that resources read from and that may fail while everything else goes on. A source that is in
-// trouble shows in /readyz?verbose, which it does not fail, and as extserver_source_up 0.
+// Source is a data source of resources that may fail independently. A failure appears in /readyz?verbose, where it does not
+// fail the endpoint, and as extserver_source_up 0.
 type Source struct {
-	// Name is what people call it; it is a metric label, so there must be few.
+	// Name identifies the source. It is a metric label, so its values must be few.
 	Name string
-	// LastError is what is wrong, nil when it is well. It must answer at once, from what is known.
+	// LastError returns the current error of the source, nil if it works. It must not block.
 	LastError func() error
 }
 
-// line is the source as a verbose answer shows it. LastError is marked, but not as a check that failed.
+// line returns the source's line in a verbose response. An error is marked differently from a failed check.
 func (s Source) line() string {
 	if err := s.LastError(); err != nil {
 		return fmt.Sprintf("[!]source %s: %s\n", s.Name, headerText(err.Error()))

@@ -23,18 +23,18 @@ import (
 	"portico.dev/internal/version"
 )
 
-// Host serves resources as a Kubernetes extension API server. New makes it, Run serves until its context ends.
+// Host serves resources as a Kubernetes extension API server. Create it with New and start it with Run.
 type Host struct {
 	config   Config
 	log      *zap.Logger
-	limited  *zap.Logger // log, for lines that clients without an identity cause
+	limited  *zap.Logger // log with rate limiting, for messages that unauthenticated clients cause
 	resolver *request.Resolver
 	metrics  *metrics.Requests
 	scrape   http.Handler
 	checks   *health
 
 	issued  *versions
-	setting sync.Mutex // one SetResources at a time
+	setting sync.Mutex // serializes SetResources
 	catalog atomic.Pointer[catalog]
 
 	requests, watches slots
@@ -45,17 +45,17 @@ type Host struct {
 
 	auditing   sync.Mutex // guards writes to config.AuditLog
 	hijacked   connections
-	conversing sync.WaitGroup // watches and connections
+	conversing sync.WaitGroup // counts watches and connect requests
 
-	ready    chan struct{} // closed when the listener accepts
+	ready    chan struct{} // closed when the listener accepts connections
 	address  atomic.Pointer[string]
 	draining atomic.Bool
-	// watching ends when watches must.
+	// watching is canceled when watches must end.
 	watching   context.Context
 	endWatches context.CancelFunc
 }
 
-// New makes a host. It does no I/O; an error is a mistake in c.
+// New returns a Host. It does no I/O; an error reports an invalid Config.
 func New(c Config) (*Host, error) {
 	config, err := c.withDefaults()
 	if err != nil {
@@ -87,10 +87,10 @@ func New(c Config) (*Host, error) {
 	return h, nil
 }
 
-// handler is the whole of what the host answers.
+// handler returns the complete handler chain.
 func (h *Host) handler() http.Handler { return h.chain(http.HandlerFunc(h.dispatch)) }
 
-// dispatch answers a request that may be answered.
+// dispatch serves an authorized request.
 func (h *Host) dispatch(w http.ResponseWriter, r *http.Request) {
 	info, _ := apirequest.RequestInfoFrom(r.Context())
 	if info.IsResourceRequest {
@@ -104,7 +104,7 @@ func (h *Host) dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// timely is err as clients know it: a time that is up is no fault of the server's inside.
+// timely converts an expired deadline to a timeout Status, so that clients do not see it as an internal error.
 func timely(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError("the source did not answer in time", 0)
@@ -131,7 +131,7 @@ func (h *Host) dispatchResource(w http.ResponseWriter, r *http.Request, info *ap
 	return s.serve(w, r, info, h)
 }
 
-// serve answers a request about objects.
+// serve serves a request for objects.
 func (s *resourceHandler) serve(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, h *Host) error {
 	can := s.source.can()
 	switch verb := info.Verb; {
@@ -162,12 +162,13 @@ func (s *resourceHandler) serve(w http.ResponseWriter, r *http.Request, info *ap
 	return methodNotAllowed(r)
 }
 
-// located reports whether objects can be created and deleted at the path: those of a namespaced resource only in one namespace.
+// located reports whether objects can be created and deleted at the path. For a namespaced resource, the path must name a
+// namespace.
 func (s *resourceHandler) located(info *apirequest.RequestInfo) bool {
 	return !s.namespaced || info.Namespace != ""
 }
 
-// allows are the methods that can be used where a request is.
+// allows returns the methods that the path of the request supports.
 func (s *resourceHandler) allows(info *apirequest.RequestInfo) string {
 	can := s.source.can()
 	methods := "GET, HEAD, OPTIONS"
@@ -190,8 +191,8 @@ func (s *resourceHandler) allows(info *apirequest.RequestInfo) string {
 	return methods
 }
 
-// reachable reports whether the path can exist: a cluster-scoped resource is not in a namespace, and an object of a
-// namespaced one is.
+// reachable reports whether the path can exist. A cluster-scoped resource is not in a namespace, and an object of a
+// namespaced resource is.
 func (s *resourceHandler) reachable(info *apirequest.RequestInfo) bool {
 	if info.Subresource != "" && !s.connects(info) {
 		return false
@@ -202,7 +203,7 @@ func (s *resourceHandler) reachable(info *apirequest.RequestInfo) bool {
 	return info.Name == "" || info.Namespace != "" || info.Verb == "list" || info.Verb == "watch"
 }
 
-// document answers paths that are no resources. It reports whether there is something at the path.
+// document serves non-resource paths. It returns false if the path does not exist.
 func (h *Host) document(w http.ResponseWriter, r *http.Request) bool {
 	path := r.URL.Path
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

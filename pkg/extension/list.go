@@ -13,17 +13,17 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// listing is a list on its way to the client.
+// listing is a list while it is being served.
 type listing struct {
 	selection selection
 	items     []object
 	meta      metav1.ListMeta
-	// view and version are where the whole of it comes from; nil when it is not from a view, or is cut.
+	// view and version identify the complete list. view is nil if the list does not come from a view.
 	view    *view
 	version uint64
 }
 
-// list serves a list. What everybody of an audience gets alike is encoded once and kept while it does not change.
+// list serves a list request. A complete list of a view is encoded once and cached until it changes.
 func (s *resourceHandler) list(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	o := offer{verb: "list", protobuf: s.protobuf}
 	rep, ok := o.negotiate(r.Header.Get("Accept"))
@@ -56,7 +56,7 @@ func (s *resourceHandler) list(w http.ResponseWriter, r *http.Request, info *api
 	return s.writeKept(w, r, l, rep, include)
 }
 
-// writeKept answers with a list that others of the same audience may ask for too.
+// writeKept writes a list that other callers of the same audience may request too. The encoded list is cached.
 func (s *resourceHandler) writeKept(w http.ResponseWriter, r *http.Request, l *listing, rep representation, include metav1.IncludeObjectPolicy) error {
 	k := bodyKey{view: l.view.id, namespace: l.selection.namespace, rep: rep, include: include}
 	plain := func() ([]byte, error) {
@@ -100,7 +100,7 @@ func (s *resourceHandler) listDocument(l *listing, rep representation, include m
 	return listDocument(s.kind, l.meta, l.items), nil
 }
 
-// collect finds what a list is to show.
+// collect returns the objects of a list.
 func (s *resourceHandler) collect(ctx context.Context, sel selection, options metav1.ListOptions) (*listing, error) {
 	who := s.audience(ctx)
 	var start token
@@ -118,7 +118,7 @@ func (s *resourceHandler) collect(ctx context.Context, sel selection, options me
 	return l, nil
 }
 
-// gather asks the source.
+// gather lists the objects, from the view if possible and from the source otherwise.
 func (s *resourceHandler) gather(ctx context.Context, sel selection, options metav1.ListOptions) (*listing, error) {
 	if whole := sel.selectsAll() && sel.namespace == ""; s.views == nil || !s.keeps() && !whole {
 		q := sel.query()
@@ -144,7 +144,8 @@ func (s *resourceHandler) gather(ctx context.Context, sel selection, options met
 	return l, checkListVersion(options, now.version)
 }
 
-// audience is who shares an answer: everybody, or those who look exactly like the caller.
+// audience identifies the callers that share a response: all callers, or for a PerCaller resource the callers with the same
+// identity.
 func (s *resourceHandler) audience(ctx context.Context) [sha256.Size]byte {
 	if !s.perCaller {
 		return [sha256.Size]byte{}

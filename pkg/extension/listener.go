@@ -21,14 +21,14 @@ import (
 const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 3 * time.Minute
-	// maxHeaderBytes is kube-apiserver's limit. A front door forwards a user with thousands of groups.
+	// maxHeaderBytes is kube-apiserver's limit. A front door may forward a user with thousands of groups.
 	maxHeaderBytes = 1 << 20
 )
 
-// Ready is closed when the host accepts connections.
+// Ready returns a channel that is closed when the host accepts connections.
 func (h *Host) Ready() <-chan struct{} { return h.ready }
 
-// Address is host:port of the listener, empty before Ready.
+// Address returns the host:port of the listener, or an empty string before Ready.
 func (h *Host) Address() string {
 	if a := h.address.Load(); a != nil {
 		return *a
@@ -36,13 +36,13 @@ func (h *Host) Address() string {
 	return ""
 }
 
-// Handler serves requests as the listener does, for a server of the program's own. Front doors and users are authenticated by the TLS
-// state of the request (http.Request.TLS), so that server must ask for client certificates without verifying them
-// (tls.RequestClientCert). Responses of watches end when Run's context does.
+// Handler returns the handler of the listener, for a program with its own HTTP server. Clients are authenticated by the TLS
+// state of the request (http.Request.TLS), so that server must request client certificates without verifying them
+// (tls.RequestClientCert). Watches end when the context of Run ends.
 func (h *Host) Handler() http.Handler { return h.handler() }
 
-// Run listens and serves until ctx ends, then drains: /readyz fails, connections are told to go away, watches end
-// cleanly, and requests in flight get their time.
+// Run listens and serves until ctx ends, and then drains: /readyz fails, connections close gracefully, watches
+// end cleanly, and requests in flight have up to ShutdownTimeout to finish.
 func (h *Host) Run(ctx context.Context) error {
 	if h.config.NoListener {
 		close(h.ready)
@@ -59,14 +59,14 @@ func (h *Host) Run(ctx context.Context) error {
 	bound := l.Addr().String()
 	h.address.Store(&bound)
 
-	// Requests live in a context of their own: ctx ending must begin the drain, not cut everything at once.
+	// Requests have a separate context: the end of ctx must start the drain, not cancel every request at once.
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	server := h.server(alive)
-	// The version of go.mod, and not the copy within net/http, which changes only with Go.
+	// Use the version in go.mod instead of the copy in net/http, which changes only with Go.
 	//lint:ignore SA1019 http.Server.Protocols chooses the copy within net/http
 	if err := http2.ConfigureServer(server, nil); err != nil {
-		_ = l.Close() // the first error is the one to tell
+		_ = l.Close() // the first error is more useful
 		return fmt.Errorf("configure HTTP/2 on %s: %w", bound, err)
 	}
 	failed := make(chan error, 1)
@@ -93,12 +93,12 @@ func (h *Host) server(alive context.Context) *http.Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return alive },
 		ErrorLog:          log.New(zapLines{h.limited}, "", 0),
-		// A front door brings all its users over a few connections.
+		// A front door multiplexes all its users over a few connections.
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 }
 
-// drain ends the host in order. Watches are ended first: they would otherwise use up the whole timeout.
+// drain shuts the host down. It ends watches first, because they would otherwise use up the timeout.
 func (h *Host) drain(server *http.Server, endRequests context.CancelFunc) {
 	h.draining.Store(true)
 	if h.config.ShutdownDelay > 0 {
@@ -116,7 +116,7 @@ func (h *Host) drain(server *http.Server, endRequests context.CancelFunc) {
 	h.closeHijacked(ctx, endRequests)
 }
 
-// drainHandler ends watches and connections of a host without a listener.
+// drainHandler ends the watches and connect requests of a host without a listener.
 func (h *Host) drainHandler() {
 	h.draining.Store(true)
 	h.endWatches()
@@ -125,7 +125,7 @@ func (h *Host) drainHandler() {
 	h.closeHijacked(ctx, func() {})
 }
 
-// closeHijacked waits for the connections that the HTTP server has handed over, and ends them when ctx does.
+// closeHijacked waits for watches and connect requests. When ctx ends, it cancels them and closes the hijacked connections.
 func (h *Host) closeHijacked(ctx context.Context, endRequests context.CancelFunc) {
 	over := make(chan struct{})
 	go func() {
@@ -157,7 +157,8 @@ func (h *Host) tlsConfig() *tls.Config {
 	return pki.NameClientCAs(base, func(*tls.ClientHelloInfo) *x509.CertPool { return h.config.ClientCAs() })
 }
 
-// zapLines takes the lines that net/http logs: handshakes that failed and the like, which anybody can cause.
+// zapLines logs the messages of net/http's server, such as failed handshakes, at debug level, because any client can cause
+// them.
 type zapLines struct{ log *zap.Logger }
 
 func (z zapLines) Write(line []byte) (int, error) {

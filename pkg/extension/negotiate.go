@@ -6,21 +6,21 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// form is what is said of each object.
+// form is the part of each object that a response contains.
 type form int
 
 const (
 	wholeForm    form = iota
-	tableForm         // rows and columns for people
-	metadataForm      // PartialObjectMetadata for controllers that need no more
+	tableForm         // rows and columns for display
+	metadataForm      // PartialObjectMetadata, for controllers that need only metadata
 )
 
-// representation is how one answer is written.
+// representation is the encoding and form of a response.
 type representation struct {
 	media   string // respond.MediaJSON, MediaYAML or MediaProtobuf
 	form    form
 	version string // of meta.k8s.io, for the forms other than whole
-	stream  bool   // the client named ;stream=watch and gets it echoed
+	stream  bool   // the client sent ;stream=watch, which the response echoes
 }
 
 func (rep representation) contentType() string {
@@ -30,17 +30,17 @@ func (rep representation) contentType() string {
 	return rep.media
 }
 
-// offer is what a resource can be written as for one verb.
+// offer describes the representations of a resource for one verb.
 type offer struct {
 	verb     string
 	protobuf bool // the Go type has generated protobuf code
-	// wholeOnly: there is neither a Table nor metadata of it.
+	// wholeOnly disables Table and metadata forms.
 	wholeOnly bool
 }
 
-// negotiate picks the representation for an Accept header: the first acceptable clause among those with the highest
-// quality. Unlike the library it looks at transformation and encoding together, so that a metadata client that asks
-// for protobuf first and JSON second is served whichever of the two exists.
+// negotiate selects the representation for an Accept header: the first acceptable clause of the highest quality. Unlike
+// k8s.io/apiserver, it considers transformation and encoding together, so that a metadata client that prefers protobuf and
+// also accepts JSON gets the available one.
 func (o offer) negotiate(accept string) (representation, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return representation{media: respond.MediaJSON}, true
@@ -95,8 +95,8 @@ func (o offer) form(as string) (form, bool) {
 	return wholeForm, false
 }
 
-// encodable reports whether the media type can hold the form: YAML has no frames for a watch, and neither a Table nor a type
-// without generated code has protobuf.
+// encodable reports whether the media type can encode the form. YAML has no framing for a watch. A Table, or a type without
+// generated code, has no protobuf encoding.
 func (o offer) encodable(rep representation) bool {
 	switch rep.media {
 	case respond.MediaYAML:
@@ -107,7 +107,7 @@ func (o offer) encodable(rep representation) bool {
 	return true
 }
 
-// acceptable lists what would have been accepted, for the 406.
+// acceptable lists the supported media types, for a 406 response.
 func (o offer) acceptable() []string {
 	media := []string{respond.MediaJSON}
 	if o.verb != "watch" {

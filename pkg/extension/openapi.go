@@ -15,11 +15,11 @@ import (
 
 const openapiV3Media = respond.MediaJSON
 
-// openapi is what the hosted resources look like: an index and a document for each group-version in v3, one document
-// for all in v2. They are made once, with the host.
+// openapi contains the OpenAPI documents of the hosted resources: an index and a document for each group-version in v3, and
+// one document in v2. They are built once for each catalog.
 type openapi struct {
 	index respond.Document
-	v3    map[string]respond.Document // by "apis/<group>/<version>"
+	v3    map[string]respond.Document // keyed by "apis/<group>/<version>"
 	v2    respond.Document
 }
 
@@ -51,8 +51,8 @@ func newOpenAPI(resources []Resource, serverVersion string) (*openapi, error) {
 	return o, err
 }
 
-// serve answers /openapi/v3, /openapi/v3/apis/<group>/<version> and /openapi/v2. It reports whether there is such a
-// document.
+// serve serves /openapi/v3, /openapi/v3/apis/<group>/<version> and /openapi/v2. It returns false if the document does not
+// exist.
 func (o *openapi) serve(w http.ResponseWriter, r *http.Request) bool {
 	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
 	case path == "/openapi/v2":
@@ -66,8 +66,8 @@ func (o *openapi) serve(w http.ResponseWriter, r *http.Request) bool {
 		if !ok {
 			return false
 		}
-		// A hash names content for ever. A stale one gets the current document, not the redirect that the library
-		// answers: a front door refuses to follow a backend's redirects.
+		// A hash identifies immutable content. For a stale hash, serve returns the current document, where kube-openapi
+		// redirects: a front door does not follow the redirects of a backend.
 		if `"`+r.URL.Query().Get("hash")+`"` == doc.ETag {
 			doc.CacheControl = "public, immutable"
 			w.Header().Set("Expires", time.Now().Add(365*24*time.Hour).UTC().Format(http.TimeFormat))
@@ -77,7 +77,7 @@ func (o *openapi) serve(w http.ResponseWriter, r *http.Request) bool {
 	}
 }
 
-// document is all that one version of OpenAPI says of resources: the schemas it needs are collected in b.
+// document returns the paths of resources and collects the schemas that they need in b.
 func (b *schemas) document(resources []Resource) (map[string]any, error) {
 	all := map[string]any{}
 	for _, s := range resources {
@@ -160,8 +160,8 @@ func camel(words ...string) string {
 	return out.String()
 }
 
-// paths are the paths of one resource. The operations carry the kind they answer with and what they do to it: by those,
-// and not by the paths, kubectl finds the schema of a resource and what a write may ask for.
+// paths builds the paths of one resource. Each operation carries its kind and its action. kubectl uses these, not the paths,
+// to find the schema of a resource and the parameters that a write supports.
 type paths struct {
 	s    Resource
 	b    *schemas
@@ -188,7 +188,7 @@ func (p *paths) add() {
 	p.item(inNamespace+"/{name}", "Namespaced", []any{name, namespace})
 }
 
-// collection is the path of all objects.
+// collection adds the path of the collection.
 func (p *paths) collection(path, scope string, parameters []any) {
 	can := p.s.source.can()
 	item := map[string]any{"get": p.operation("list", scope, p.many)}
@@ -197,7 +197,7 @@ func (p *paths) collection(path, scope string, parameters []any) {
 		p.all[path] = item
 		return
 	}
-	// What only a list takes must not look as if a create took it.
+	// List parameters must not appear on create.
 	item["get"].(map[string]any)["parameters"] = p.listParameters()
 	if can.create {
 		item["post"] = p.withBody(p.operation("post", scope, p.one), p.one, true, "*/*")
@@ -213,7 +213,7 @@ func (p *paths) collection(path, scope string, parameters []any) {
 	p.all[path] = item
 }
 
-// item is the path of one object, with its connections below.
+// item adds the path of one object and the paths of its connect subresources.
 func (p *paths) item(path, scope string, parameters []any) {
 	can := p.s.source.can()
 	item := map[string]any{"get": p.operation("get", scope, p.one), "parameters": parameters}
@@ -236,7 +236,7 @@ func (p *paths) item(path, scope string, parameters []any) {
 	}
 }
 
-// actions are what x-kubernetes-action calls an operation, with the words for it.
+// actions maps x-kubernetes-action to the prefixes of operationId and description.
 var actions = map[string]struct{ id, text string }{
 	"list":             {"list", "list objects of kind "},
 	"get":              {"read", "read the specified "},
@@ -266,7 +266,7 @@ func (p *paths) operation(action, scope string, answer map[string]any) map[strin
 	}
 }
 
-// withBody makes op a write: it takes a body, and the parameters by which kubectl sees that it may ask for them.
+// withBody adds a body and the write parameters to op. kubectl checks op for these parameters before it uses them.
 func (p *paths) withBody(op, schema map[string]any, required bool, media ...string) map[string]any {
 	parameters := []any{
 		p.b.parameter("fieldManager", "query", "string", "Names the program that writes.", false),
@@ -318,7 +318,7 @@ func (p *paths) listParameters() []any {
 	)
 }
 
-// parameter is one parameter in the spelling of the OpenAPI version.
+// parameter returns one parameter in the syntax of the OpenAPI version.
 func (b *schemas) parameter(name, in, kind, description string, required bool) map[string]any {
 	p := map[string]any{"name": name, "in": in, "description": description}
 	if b.v3 {
@@ -332,7 +332,7 @@ func (b *schemas) parameter(name, in, kind, description string, required bool) m
 	return p
 }
 
-// responses are the answers to an operation: 201 where something comes to be.
+// responses returns the responses of an operation. A create can also return 201.
 func (b *schemas) responses(action string, ref map[string]any) map[string]any {
 	ok := map[string]any{"description": "OK"}
 	if ref != nil {

@@ -14,24 +14,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Lists that were cut are kept whole for whoever comes for the rest: for as long as etcd keeps a revision under
-// kube-apiserver, and no more of them than this.
+// Truncated lists are kept complete for subsequent pages, within these limits. pageTTL is the time for which etcd keeps a
+// revision under kube-apiserver.
 const (
 	pageTTL      = 5 * time.Minute
 	maxPages     = 256
 	maxPageItems = 200_000
 )
 
-// token is what a continue parameter carries. It names a kept list only together with who asks and for what, all of
-// which go into the key: somebody else's token finds nothing.
+// token is the content of a continue parameter. The key of a page contains the caller and the selection as well as the token,
+// so that the token of another caller or list matches no page.
 type token struct {
 	Version string `json:"rv,omitempty"`
-	Nonce   string `json:"nonce,omitempty"` // of lists that have no version
+	Nonce   string `json:"nonce,omitempty"` // set for lists without a version
 	Start   int    `json:"start"`
 }
 
 func (t token) String() string {
-	raw, _ := json.Marshal(t) // plain strings and a number cannot fail
+	raw, _ := json.Marshal(t) // strings and a number always marshal
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
@@ -50,7 +50,7 @@ func parseToken(text string) (token, error) {
 	return t, nil
 }
 
-// errPageGone is what a client hears whose list is not kept any more; its pager starts again by the reason.
+// errPageGone returns the 410 for a list that has expired. Pagers restart the list when they see its reason.
 func errPageGone() error {
 	return apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
 		"You must start a new list without the continue parameter.")
@@ -58,15 +58,15 @@ func errPageGone() error {
 
 type pageKey [sha256.Size]byte
 
-// page is a list that was cut.
+// page is a list that was truncated.
 type page struct {
 	items   []object
 	expires time.Time
 }
 
-// pages keeps lists that were cut, the oldest first to go.
+// pages keeps truncated lists and evicts the oldest ones first.
 type pages struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	kept  *simplelru.LRU[pageKey, page]
 	items int
 }
@@ -75,7 +75,7 @@ func newPages() *pages {
 	p := &pages{}
 	kept, err := simplelru.NewLRU(maxPages, func(_ pageKey, gone page) { p.items -= len(gone.items) })
 	if err != nil {
-		panic("extension: " + err.Error()) // only for a limit below one
+		panic("extension: " + err.Error()) // fails only for a size below one
 	}
 	p.kept = kept
 	return p
@@ -85,7 +85,7 @@ func (p *pages) find(k pageKey, now time.Time) ([]object, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweep(now)
-	// Peek and not Get: the order stays that of age, by which sweep goes.
+	// Peek does not change the order of the entries, which must remain the order of age for sweep.
 	found, ok := p.kept.Peek(k)
 	return found.items, ok
 }
@@ -102,7 +102,7 @@ func (p *pages) keep(k pageKey, items []object, now time.Time) {
 	}
 }
 
-// sweep drops what is too old. The caller holds mu.
+// sweep removes expired pages. The caller holds mu.
 func (p *pages) sweep(now time.Time) {
 	for {
 		_, oldest, ok := p.kept.GetOldest()
@@ -113,13 +113,14 @@ func (p *pages) sweep(now time.Time) {
 	}
 }
 
-// pageKey is under which the list that sel asks for is kept.
+// pageKey returns the key of the list that matches sel.
 func (s *resourceHandler) pageKey(who [sha256.Size]byte, sel selection, t token) pageKey {
 	raw, _ := json.Marshal([]any{s.number, who[:], sel.namespace, sel.labels.String(), sel.fields.String(), t.Version, t.Nonce})
 	return sha256.Sum256(raw)
 }
 
-// cut leaves the first limit items of a list, keeps the whole for the rest, and says in meta how to get it.
+// cut truncates the list to limit items, keeps the complete list for subsequent pages, and sets Continue and
+// RemainingItemCount in meta.
 func (s *resourceHandler) cut(l *listing, limit int, start token, who [sha256.Size]byte) {
 	rest := l.items
 	if start.Start > 0 {
@@ -144,7 +145,7 @@ func (s *resourceHandler) cut(l *listing, limit int, start token, who [sha256.Si
 	}
 }
 
-// resume finds the list that a continue token is about.
+// resume returns the list of a continue token.
 func (s *resourceHandler) resume(text string, sel selection, who [sha256.Size]byte) (*listing, token, error) {
 	t, err := parseToken(text)
 	if err != nil {

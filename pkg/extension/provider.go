@@ -11,95 +11,95 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Lister is all that a provider must implement.
+// Lister is the only interface that a provider must implement.
 type Lister[T any] interface {
-	// List returns the objects that q asks for; it may return more, the host filters. An error that carries a Status
-	// (k8s.io/apimachinery/pkg/api/errors) reaches the client as it is, any other as 500. The host does not change
-	// what it is given, so a provider may return a slice that it keeps.
+	// List returns the objects that q selects. It may return more, because the host filters the result. An error that carries
+	// a Status (k8s.io/apimachinery/pkg/api/errors) is returned to the client unchanged, any other error as 500. The host
+	// does not modify the result, so a provider may return a slice that it keeps. List is called concurrently.
 	List(ctx context.Context, q Query) ([]T, error)
 }
 
-// ListFunc makes a Lister of a function.
+// ListFunc is a function that implements Lister.
 type ListFunc[T any] func(ctx context.Context, q Query) ([]T, error)
 
 // List calls f.
 func (f ListFunc[T]) List(ctx context.Context, q Query) ([]T, error) { return f(ctx, q) }
 
-// Getter is implemented by providers that find one object more cheaply than by listing.
+// Getter is implemented by providers that can find one object more cheaply than by listing.
 type Getter[T any] interface {
-	// Get returns the object that q.Namespace and q.Name name, or an error for which ErrNotFound holds (errors.Is).
+	// Get returns the object named by q.Namespace and q.Name, or an error that matches ErrNotFound (errors.Is).
 	Get(ctx context.Context, q Query) (T, error)
 }
 
-// Creator is implemented by providers in which objects can be made.
+// Creator is implemented by providers that can create objects.
 type Creator[T any] interface {
-	// Create makes object and returns it as it came to be. The host has checked that it is of the right kind, lies in
-	// q.Namespace and has a name (Definition.Nameless: may have); q.User is who asks. It returns
-	// ErrExists (or apierrors.NewAlreadyExists) when there is one of that name: the host then tries another, if it made
-	// the name.
+	// Create creates object and returns it as created. The host has checked that it has the right kind, is in q.Namespace and
+	// has a name (optional with Definition.Nameless). q.User is the caller. If an object of that name exists, Create returns
+	// ErrExists or apierrors.NewAlreadyExists; if the host generated the name, it then retries with another one.
 	Create(ctx context.Context, q Query, object T) (T, error)
 }
 
-// Updater is implemented by providers whose objects can be changed. It serves patches too.
+// Updater is implemented by providers that can update objects. The host uses it for patches too.
 type Updater[T any] interface {
-	// Update makes the object that q.Namespace and q.Name name look like object and returns it as it came to be, or an
-	// error for which ErrNotFound holds. The host has compared the resourceVersion that the client gave with the one that
-	// it last showed, and lets one write of an object follow the other; whoever shares the source with others returns
-	// apierrors.NewConflict when they were faster. object carries the resourceVersion that the provider itself gave to
-	// the object, if it gave one.
+	// Update replaces the object named by q.Namespace and q.Name by object and returns the result, or an error that matches
+	// ErrNotFound. The host has compared the client's resourceVersion with the current one, and serializes the writes of one
+	// object. If the source has other writers, Update returns apierrors.NewConflict when it detects a concurrent change.
+	// object carries the resourceVersion that the provider itself set, if it set one.
 	Update(ctx context.Context, q Query, object T) (T, error)
 }
 
-// Deleter is implemented by providers whose objects can be deleted, one by one or by a selection.
+// Deleter is implemented by providers that can delete objects, individually or by selector.
 type Deleter[T any] interface {
-	// Delete removes the object that q.Namespace and q.Name name and returns it as it last was, or an error for which
-	// ErrNotFound holds. An object that is returned with a deletionTimestamp counts as still going.
+	// Delete deletes the object named by q.Namespace and q.Name and returns its last state, or an error that matches
+	// ErrNotFound. If the result has a deletionTimestamp, the deletion counts as in progress.
 	Delete(ctx context.Context, q Query) (T, error)
 }
 
-// Connecter is implemented by providers with connect subresources: proxies, consoles, logs.
+// Connecter is implemented by providers with connect subresources, such as proxies, consoles and logs.
 type Connecter[T any] interface {
-	// Connect serves one request, of any method, to the subresource q.Subresource of the object that q.Namespace and
-	// q.Name name. q.Rest is what follows in the path. w can be hijacked over HTTP/1.1; ctx, which is r's, ends when the
-	// server must; no deadline and no limit is set on r.Body. WriteError answers with an error.
+	// Connect serves one request, of any method, for the subresource q.Subresource of the object named by q.Namespace and
+	// q.Name. q.Rest is the rest of the path. w can be hijacked over HTTP/1.1. ctx is the context of r and ends when the
+	// server must stop. The host sets no deadline and no limit on r.Body. Use WriteError to return an error.
 	Connect(ctx context.Context, q Query, w http.ResponseWriter, r *http.Request)
 }
 
-// Tabler is implemented by providers whose columns depend on what they list.
+// Tabler is implemented by providers with columns that depend on the listed objects.
 type Tabler[T any] interface {
-	// Columns returns the columns for items, which may be empty.
+	// Columns returns the columns for items. items may be empty.
 	Columns(items []T) []Column[T]
 }
 
-// What providers return of an object that is or is not there. The host makes a Status of it.
+// Errors that providers return. The host converts them to a Status.
 var (
-	// ErrNotFound is for Get, Update and Delete: there is no such object.
+	// ErrNotFound is returned by Get, Update and Delete if the object does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrExists is for Create: there is one of that name.
+	// ErrExists is returned by Create if an object of the same name exists.
 	ErrExists = errors.New("already exists")
 )
 
-// Query is what one request asks of a provider. A provider that ignores the selectors is correct: the host filters
-// what it is given. One that heeds them saves work.
+// Query describes one request to a provider. A provider may ignore the selectors, because the host filters the result.
+// Evaluating them saves work.
 type Query struct {
-	// Namespace limits the answer to one namespace. Empty: all, and always empty for cluster-scoped resources.
+	// Namespace restricts the result to one namespace. If empty, all namespaces match. It is always empty for cluster-scoped
+	// resources.
 	Namespace string
-	// Name limits the answer to one object: a get, or the field selector metadata.name=<name>. Empty: all.
+	// Name restricts the result to one object: for a get, or for the field selector metadata.name=<name>. If empty, all
+	// objects match.
 	Name string
-	// User is the caller: always set for writes and connections, and for reads of resources defined PerCaller. For other
-	// reads it is nil, since what they answer is shared.
+	// User is the caller. It is set for writes and connect requests, and for reads of PerCaller resources. For other reads it
+	// is nil, because their results are shared between callers.
 	User user.Info
 	// Labels and Fields are never nil.
 	Labels labels.Selector
 	Fields fields.Selector
 
-	// DryRun asks a write to check everything and change nothing. Only resources whose Definition says DryRun are asked.
+	// DryRun requests a write that validates everything and changes nothing. It is only set if Definition.DryRun is true.
 	DryRun bool
-	// FieldManager names the program that writes, as it calls itself. May be empty.
+	// FieldManager is the name that the client gives itself. May be empty.
 	FieldManager string
-	// Deletion is how a delete is meant, nil for other verbs. The host has checked its preconditions.
+	// Deletion contains the options of a delete. It is nil for other verbs. The host has checked the preconditions.
 	Deletion *metav1.DeleteOptions
-	// Subresource and Rest say which connection is wanted: nodes/a/proxy/x/y is "proxy" and "x/y".
+	// Subresource and Rest specify the connection: "proxy" and "x/y" for nodes/a/proxy/x/y.
 	Subresource, Rest string
 }
 

@@ -14,11 +14,11 @@ import (
 	"portico.dev/internal/run"
 )
 
-// resourceHandler is a resource as the host serves it.
+// resourceHandler serves one resource.
 type resourceHandler struct {
 	Resource
-	number   uint64 // tells it from others that have or had its name
-	views    *views // nil when nothing of an answer may be shared or kept
+	number   uint64 // unique, unlike the name, among all resources that the host has served
+	views    *views // nil if responses may be neither shared nor cached
 	protobuf bool
 
 	bodies  *bodies
@@ -27,7 +27,7 @@ type resourceHandler struct {
 	writes  *run.KeyedMutex[key]
 	issued  *versions
 
-	// gone ends when the resource is not hosted any more.
+	// gone is canceled when the resource is no longer hosted.
 	gone context.Context
 	end  context.CancelFunc
 }
@@ -44,11 +44,11 @@ func newResourceHandler(s Resource, h *Host) *resourceHandler {
 	return out
 }
 
-// keeps reports whether a view answers everything. Without it, a view is only where those who ask for the whole list at
-// the same time meet, and anything less is asked of the provider, who may know better.
+// keeps reports whether a view serves all reads. Otherwise the view only merges concurrent requests for the complete list,
+// and the provider serves all other requests, which it may do more cheaply.
 func (s *resourceHandler) keeps() bool { return s.watchable() || s.maxAge > 0 }
 
-// get serves one object.
+// get serves a get request.
 func (s *resourceHandler) get(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	o := offer{verb: "get", protobuf: s.protobuf}
 	rep, ok := o.negotiate(r.Header.Get("Accept"))
@@ -82,7 +82,7 @@ func (s *resourceHandler) answer(w http.ResponseWriter, r *http.Request, code in
 	return s.write(w, r, code, rep, doc)
 }
 
-// write encodes doc in borrowed memory and answers with it.
+// write encodes doc into a pooled buffer and writes it.
 func (s *resourceHandler) write(w http.ResponseWriter, r *http.Request, code int, rep representation, doc document) error {
 	raw := s.scratch.buffer()
 	defer s.scratch.release(raw)
@@ -102,8 +102,8 @@ func (s *resourceHandler) write(w http.ResponseWriter, r *http.Request, code int
 	return nil
 }
 
-// find is one object, from the view when there is one, so that its resourceVersion is the one that lists and watches
-// give it.
+// find returns one object. If the resource has a view, the object comes from the view, so that its resourceVersion matches
+// the one in lists and watches.
 func (s *resourceHandler) find(ctx context.Context, info *apirequest.RequestInfo, atLeast string) (object, error) {
 	want, err := parseVersion(atLeast)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *resourceHandler) find(ctx context.Context, info *apirequest.RequestInfo
 	return nil, apierrors.NewNotFound(s.gvr.GroupResource(), info.Name)
 }
 
-// shown is the caller as a read may show them to the provider.
+// shown returns the user that a read passes to the provider: nil unless the resource is PerCaller.
 func (s *resourceHandler) shown(ctx context.Context) user.Info {
 	if !s.perCaller {
 		return nil
@@ -136,11 +136,11 @@ func (s *resourceHandler) shown(ctx context.Context) user.Info {
 	return caller(ctx)
 }
 
-// freshEnough is how old an answer may be that is given now.
+// freshEnough returns the earliest time of a poll that may serve a request now.
 func (s *resourceHandler) freshEnough() time.Time { return time.Now().Add(-s.maxAge) }
 
-// checkListVersion: a list is always of now. That satisfies every wish but an exact version that has passed, and a
-// version that we have not issued.
+// checkListVersion checks the resourceVersion of a list. A list is always current. It satisfies every request except for an
+// exact older version or a version that the host has not issued.
 func checkListVersion(options metav1.ListOptions, version uint64) error {
 	want, err := parseVersion(options.ResourceVersion)
 	if err != nil {
@@ -155,7 +155,7 @@ func checkListVersion(options metav1.ListOptions, version uint64) error {
 	return nil
 }
 
-// tooLarge is the 504 that tells a client to wait or to start afresh. The cause is what clients look for.
+// tooLarge returns the 504 that makes a client wait or relist. Clients check its cause.
 func tooLarge(want, have uint64) error {
 	err := apierrors.NewTimeoutError("Too large resource version: "+formatVersion(want)+", current: "+formatVersion(have), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
@@ -164,7 +164,7 @@ func tooLarge(want, have uint64) error {
 	return err
 }
 
-// caller is who asks. The chain lets no resource request pass without one.
+// caller returns the user of the request. Every resource request has one, because the chain authenticates it.
 func caller(ctx context.Context) user.Info {
 	u, _ := apirequest.UserFrom(ctx)
 	return u

@@ -30,7 +30,8 @@ func (rec *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return rec.hijacked.track(conn), buffered, nil
 }
 
-// record makes the context of each request and the recorder of its response, and counts, times and logs it.
+// record creates the context of a request and records its response. It updates the metrics and writes the access log and the
+// audit event.
 func (h *Host) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -58,7 +59,7 @@ func (h *Host) record(next http.Handler) http.Handler {
 	})
 }
 
-// component is the label that distinguishes these metrics from a front door's.
+// component is the label value that distinguishes these metrics from a front door's.
 const component = "extension-server"
 
 func (h *Host) count(info *apirequest.RequestInfo, code int, took time.Duration) {
@@ -69,8 +70,8 @@ func (h *Host) count(info *apirequest.RequestInfo, code int, took time.Duration)
 	}
 }
 
-// labels are verb, group, version, resource, subresource, scope and component. Only what is hosted becomes a label:
-// clients choose the names in a path, and label values must be bounded.
+// labels returns verb, group, version, resource, subresource, scope and component. Only the names of hosted resources become
+// label values: clients choose the names in a path, and the number of label values must be bounded.
 func (h *Host) labels(info *apirequest.RequestInfo) []string {
 	labels := []string{"other", "", "", "", "", "", component}
 	if info == nil {

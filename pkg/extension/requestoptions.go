@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// parseOptions reads the query of a list or watch. The error is a Status: 400 for what cannot be read, 422 for
-// combinations that mean nothing, with the rules of kube-apiserver, on which reflectors rely to fall back.
+// parseOptions parses the query of a list or watch. Errors carry a Status: 400 for invalid values, 422 for invalid
+// combinations. The rules equal kube-apiserver's, on which reflectors rely for their fallbacks.
 func parseOptions(r *http.Request, watch bool) (metav1.ListOptions, error) {
 	query := r.URL.Query()
 	var options metav1.ListOptions
@@ -73,7 +73,7 @@ func checkWatchOptions(o *metav1.ListOptions) (problems field.ErrorList) {
 	return problems
 }
 
-// parseVersion reads a resourceVersion: a decimal number, as every version that we issue is.
+// parseVersion parses a resourceVersion. The host only issues decimal numbers.
 func parseVersion(text string) (uint64, error) {
 	if text == "" {
 		return 0, nil
@@ -85,7 +85,7 @@ func parseVersion(text string) (uint64, error) {
 	return v, nil
 }
 
-// selection is which objects of a resource one request wants.
+// selection selects objects of a resource.
 type selection struct {
 	namespace, name string
 	labels          labels.Selector
@@ -93,7 +93,7 @@ type selection struct {
 	source          source
 }
 
-// parseSelection reads the selectors of a request. The error is a Status: 400 with what would have been accepted.
+// parseSelection parses the selectors of a request. Errors are a 400 that lists the supported field labels.
 func parseSelection(s Resource, namespace, labelSelector, fieldSelector string) (selection, error) {
 	sel := selection{namespace: namespace, source: s.source}
 	var err error
@@ -114,19 +114,19 @@ func parseSelection(s Resource, namespace, labelSelector, fieldSelector string) 
 	if name, ok := sel.fields.RequiresExactMatch("metadata.name"); ok {
 		sel.name = name
 	}
-	// A namespace that is asked for by selector narrows the query as the one in the path does.
+	// A namespace in a field selector restricts the query in the same way as a namespace in the path.
 	if ns, ok := sel.fields.RequiresExactMatch("metadata.namespace"); ok && sel.namespace == "" && s.namespaced {
 		sel.namespace = ns
 	}
 	return sel, nil
 }
 
-// query is the selection in the words of a provider.
+// query returns the selection as a Query.
 func (sel selection) query() Query {
 	return Query{Namespace: sel.namespace, Name: sel.name, Labels: sel.labels, Fields: sel.fields}
 }
 
-// matches reports whether o is wanted.
+// matches reports whether the selection contains o.
 func (sel selection) matches(o object) bool {
 	if sel.namespace != "" && o.GetNamespace() != sel.namespace {
 		return false
@@ -137,10 +137,10 @@ func (sel selection) matches(o object) bool {
 	return sel.fields.Empty() || sel.fields.Matches(fieldsOf{o, sel.source})
 }
 
-// selectsAll reports whether nothing but the namespace narrows the selection.
+// selectsAll reports whether the selection has no selectors. It may have a namespace.
 func (sel selection) selectsAll() bool { return sel.labels.Empty() && sel.fields.Empty() }
 
-// filter keeps what is wanted, in the order that it has. The result may be items itself.
+// filter returns the selected items in their order. The result may be items itself.
 func (sel selection) filter(items []object) []object {
 	if sel.selectsAll() && sel.namespace == "" {
 		return items
@@ -154,13 +154,13 @@ func (sel selection) filter(items []object) []object {
 	return out
 }
 
-// fieldsOf shows the selectable fields of an object to a field selector without building a map for each object.
+// fieldsOf implements fields.Fields for an object without building a map for each object.
 type fieldsOf struct {
 	object object
 	source source
 }
 
-// Has is true for every label: parseSelection has refused the others.
+// Has returns true for every label, because parseSelection rejects unknown ones.
 func (f fieldsOf) Has(string) bool { return true }
 
 func (f fieldsOf) Get(label string) string { return f.source.field(f.object, label) }

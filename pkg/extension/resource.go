@@ -16,69 +16,70 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// Definition says what a resource is called and how it shows. T is the Go type of one object: a struct that embeds
-// metav1.TypeMeta and metav1.ObjectMeta. It needs no generated code; when it has a generated Marshal method, as the
-// types of k8s.io/metrics have, it is served in protobuf too.
+// Definition names and describes a resource. T is the Go type of one object: a struct that embeds metav1.TypeMeta and
+// metav1.ObjectMeta. It needs no generated code. If it has a generated Marshal method, as the types of k8s.io/metrics do, it
+// is also served as protobuf.
 type Definition[T any] struct {
 	// Group, Version, Plural and Kind are required.
 	Group, Version, Plural, Kind string
-	// Singular is the name that kubectl accepts besides Plural. Default: none, as metrics-server answers.
+	// Singular is an alternative to Plural that kubectl accepts. Default: none, as in metrics-server.
 	Singular string
-	// ShortNames and Categories are further names that kubectl accepts.
+	// ShortNames and Categories are additional names that kubectl accepts.
 	ShortNames, Categories []string
-	// Namespaced resources live under namespaces/<namespace>/.
+	// Namespaced places the resource under namespaces/<namespace>/.
 	Namespaced bool
 
-	// PerCaller resources show each caller another list: Query.User is set, and nothing is shared between callers.
-	// Without it Query.User stays nil, so that a provider cannot leak one caller's view to another by accident.
+	// PerCaller allows the provider to return different objects to different callers: Query.User is set, and callers share no
+	// data. Otherwise Query.User is nil, so that a provider cannot leak the data of one caller to another by accident.
 	PerCaller bool
-	// PollInterval makes the resource watchable: while somebody watches, List is asked this often and differences
-	// become events. Zero: no watch verb, and lists carry no resourceVersion; for a provider that is a Notifier, which is
-	// watchable anyway, a minute.
+	// PollInterval makes the resource watchable: while it has watches, the host lists at this interval and converts
+	// differences to events. Default: 0, which disables the watch verb and the resourceVersion of lists. If the provider is a
+	// Notifier, the resource is always watchable and the default is one minute.
 	PollInterval time.Duration
-	// MaxAge is how old an answer may be that is given without asking List again. A source that measures every fifteen
-	// seconds loses nothing by one second, and a thousand clients then cost as much as one. Zero: List is asked for every
-	// read. What is written through the host shows at once, whatever MaxAge is, to who wrote it.
+	// MaxAge is the maximum age of a cached response. For a source that measures every fifteen seconds, one second makes no
+	// difference, but a thousand clients then cost as much as one. Default: 0, which lists for every read. After a write
+	// through the host, the reads of the same caller return its result regardless of MaxAge.
 	MaxAge time.Duration
 
-	// DryRun says that the provider heeds Query.DryRun. Without it a dry run is refused, so that nobody's trial becomes
-	// real by accident.
+	// DryRun declares that the provider implements Query.DryRun. Otherwise a dry run is rejected with 400, so that it cannot
+	// change anything by accident.
 	DryRun bool
-	// Nameless lets objects be created without a name: reviews and requests, which are answers more than objects.
+	// Nameless allows objects without a name, such as reviews.
 	Nameless bool
-	// Connects are the subresources that a Connecter serves, such as "proxy".
+	// Connects lists the subresources that a Connecter serves, such as "proxy".
 	Connects []string
 
-	// Columns are the Table columns. Default: Name and Created At. A provider that implements Tabler decides itself.
+	// Columns are the Table columns. Default: Name and Created At. Ignored if the provider implements Tabler.
 	Columns []Column[T]
-	// Fields are further field selectors, by label. metadata.name and metadata.namespace always work.
+	// Fields maps additional field selectors to the functions that return their values. metadata.name and metadata.namespace
+	// are always supported.
 	Fields map[string]func(*T) string
 
-	// Docs are descriptions for OpenAPI by dotted JSON path; "" describes the kind.
+	// Docs maps dotted JSON paths to descriptions for OpenAPI. The path "" describes the kind.
 	Docs map[string]string
-	// Schema replaces the JSON schema that is otherwise derived from T by reflection.
+	// Schema replaces the JSON schema, which is otherwise derived from T by reflection.
 	Schema json.RawMessage
 }
 
-// Column is one column of the Table form.
+// Column is one column of a Table.
 type Column[T any] struct {
-	// Name is the header, in the spelling that kubectl will put in upper case.
+	// Name is the header. kubectl converts it to upper case.
 	Name string
 	// Type is an OpenAPI type: string, integer, number, boolean, date.
 	Type string
-	// Format narrows the type; "name" marks the column that names the row.
+	// Format refines the type. "name" marks the column that names the row.
 	Format string
-	// Description is what kubectl explain-like tools show.
+	// Description is shown by tools such as kubectl explain.
 	Description string
-	// Priority 0 shows always, above 0 only in wide output.
+	// Priority 0 columns are always shown, higher ones only in wide output.
 	Priority int32
-	// Value is the cell of one object.
+	// Value returns the cell of one object.
 	Value func(*T) any
 }
 
-// Resource is one hosted resource of one version, made by Of, or a whole group-version, made by Custom.
+// Resource is one hosted resource of one version, created by Of, or a complete group-version, created by Custom.
 type Resource struct {
-	// id tells a resource that is hosted on from another of the same name (see SetResources).
+	// id distinguishes resources of the same name; see SetResources.
 	id     *resourceID
 	custom *CustomDefinition // nil unless made by Custom
 
@@ -95,11 +96,12 @@ type Resource struct {
 	schema                 json.RawMessage
 
 	source   source
-	notifier Notifier // nil: the provider tells of no change
-	tellsAll bool     // nothing changes without a notice
+	notifier Notifier // nil if the provider is not a Notifier
+	tellsAll bool     // the provider reports every change
 }
 
-// changed is closed at the next change of which the provider tells; nil when it tells of none.
+// changed returns a channel that is closed at the next change that the provider reports, or nil if the provider is not a
+// Notifier.
 func (s Resource) changed() <-chan struct{} {
 	if s.notifier == nil {
 		return nil
@@ -107,14 +109,14 @@ func (s Resource) changed() <-chan struct{} {
 	return s.notifier.Changed()
 }
 
-// GroupVersion is where the resource is served.
+// GroupVersion returns the group-version of the resource.
 func (s Resource) GroupVersion() schema.GroupVersion { return s.gvr.GroupVersion() }
 
-// GroupVersionResource names the resource.
+// GroupVersionResource returns the name of the resource.
 func (s Resource) GroupVersionResource() schema.GroupVersionResource { return s.gvr }
 
-// WithSchema is the same resource with another schema: to SetResources it is no other one, so that its watches go on. It
-// is for who learns what objects look like while serving them.
+// WithSchema returns a copy of the resource with a different schema. SetResources treats both as the same resource, so that
+// watches continue. It is for programs that discover the schema of objects while they serve them.
 func (s Resource) WithSchema(raw json.RawMessage) Resource {
 	s.schema = raw
 	return s
@@ -122,13 +124,13 @@ func (s Resource) WithSchema(raw json.RawMessage) Resource {
 
 func (s Resource) watchable() bool { return s.poll > 0 }
 
-// Object is what *T must be: any struct that embeds metav1.TypeMeta and metav1.ObjectMeta is one.
+// Object is the constraint for *T. Any struct that embeds metav1.TypeMeta and metav1.ObjectMeta satisfies it.
 type Object[T any] interface {
 	*T
 	object
 }
 
-// Of makes a Resource of a definition and its provider.
+// Of returns the Resource of a definition and its provider.
 func Of[T any, P Object[T]](d Definition[T], provider Lister[T]) Resource {
 	notifier, tells := provider.(Notifier)
 	if tells {
@@ -173,10 +175,10 @@ func (s Resource) validate() error {
 	return nil
 }
 
-// resourceID is not empty: pointers to empty values may all be the same.
+// resourceID is not empty, because pointers to distinct zero-size values may be equal.
 type resourceID struct{ _ byte }
 
-// verbs are what discovery says can be done.
+// verbs returns the verbs for discovery.
 func (s Resource) verbs() metav1.Verbs {
 	can := s.source.can()
 	var verbs metav1.Verbs
@@ -194,21 +196,23 @@ func (s Resource) verbs() metav1.Verbs {
 	return verbs
 }
 
-// CustomDefinition hosts a whole group-version whose paths are not plain resources, such as custom.metrics.k8s.io with
-// its namespaces/<namespace>/pods/*/<metric>.
+// CustomDefinition defines a complete group-version. It is for paths that are not plain resources, such as
+// namespaces/<namespace>/pods/*/<metric> of custom.metrics.k8s.io.
 type CustomDefinition struct {
 	GroupVersion schema.GroupVersion
-	// Resources is what discovery lists. It is asked at every discovery request, so it must be quick, and it may change.
+	// Resources returns the resources for discovery. It is called for every discovery request, so it must be fast. The result
+	// may change.
 	Resources func() []metav1.APIResource
-	// Serve answers what lies below the group-version, all methods. Who asks (apirequest.UserFrom), whether they may and
-	// the limits have been seen to. WriteObject and WriteError answer as the rest of the host does.
+	// Serve serves all requests below the group-version, with any method. The host has authenticated the caller
+	// (apirequest.UserFrom), authorized the request and applied the limits. Use WriteObject and WriteError to respond as the
+	// host does.
 	Serve func(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo)
-	// OpenAPI are the schemas of the kinds, by definition name. They may refer to each other in the spelling of either
-	// OpenAPI version. Optional.
+	// OpenAPI maps definition names to the schemas of the kinds. References between them may use the syntax of either OpenAPI
+	// version. Optional.
 	OpenAPI map[string]json.RawMessage
 }
 
-// Custom makes a Resource of a whole group-version. It may not be hosted together with others of that group-version.
+// Custom returns a Resource for a complete group-version, which cannot be combined with other resources of the group-version.
 func Custom(d CustomDefinition) Resource {
 	return Resource{id: &resourceID{}, gvr: d.GroupVersion.WithResource(""), custom: &d}
 }
@@ -223,8 +227,8 @@ func (d *CustomDefinition) validate() error {
 	return nil
 }
 
-// WriteObject answers with o in the encoding that the client asked for: JSON, YAML, or protobuf when the type has it. o
-// must say its kind. What cannot be had is answered 406.
+// WriteObject writes o in the encoding that the client requested: JSON, YAML, or protobuf if the type supports it. o must
+// have its kind set. If no accepted encoding is available, WriteObject writes a 406.
 func WriteObject(w http.ResponseWriter, r *http.Request, code int, o runtime.Object) {
 	_, protobuf := o.(marshaler)
 	offer := offer{verb: "get", protobuf: protobuf, wholeOnly: true}
@@ -242,7 +246,7 @@ func WriteObject(w http.ResponseWriter, r *http.Request, code int, o runtime.Obj
 	writeBody(w, r, code, rep.contentType(), "", body.Bytes())
 }
 
-// WriteError answers with err as a Status: one that carries a Status as it is, ErrNotFound as 404, any other as 500.
+// WriteError writes err as a Status: unchanged if err carries a Status, 404 for ErrNotFound, and 500 for any other error.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, ErrNotFound) {
 		err = notFound(r)

@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// schemas derives OpenAPI models from Go types by reflection. Descriptions come from where Kubernetes types keep them
-// at run time (SwaggerDoc), from `description` tags, and from Definition.Docs.
+// schemas derives OpenAPI models from Go types by reflection. Descriptions come from the SwaggerDoc methods of Kubernetes
+// types, from `description` tags, and from Definition.Docs.
 type schemas struct {
-	prefix string // of references
+	prefix string // prefix of references
 	v3     bool
 	models map[string]map[string]any
 }
@@ -24,7 +24,7 @@ func newSchemas(prefix string, v3 bool) *schemas {
 	return &schemas{prefix: prefix, v3: v3, models: map[string]map[string]any{}}
 }
 
-// The methods by which types describe themselves. They are those of kube-openapi and of the generated Kubernetes types.
+// Methods of types that describe themselves, as defined by kube-openapi and by the generated Kubernetes types.
 type (
 	modelNamer  interface{ OpenAPIModelName() string }
 	docCarrier  interface{ SwaggerDoc() map[string]string }
@@ -34,7 +34,7 @@ type (
 	}
 )
 
-// addResource adds the models of a resource's kind and list kind, and returns references to them.
+// addResource adds the models of the kind and list kind of a resource and returns references to them.
 func (b *schemas) addResource(s Resource) (item, list map[string]any, err error) {
 	t := s.source.goType()
 	name := modelName(t)
@@ -65,7 +65,7 @@ func (b *schemas) addResource(s Resource) (item, list map[string]any, err error)
 	return b.ref(name), b.ref(listName), nil
 }
 
-// addKind adds a model that is a kind. A Go type that is served in two versions is one model with two kinds.
+// addKind adds the model of a kind. A Go type that is served in two versions has one model with two kinds.
 func (b *schemas) addKind(name string, model map[string]any, s Resource, kind string) {
 	gvk := s.kind
 	gvk.Kind = kind
@@ -84,7 +84,8 @@ func (b *schemas) refTo(v any) map[string]any { return b.ref(modelName(reflect.T
 
 func (b *schemas) ref(name string) map[string]any { return map[string]any{"$ref": b.prefix + name} }
 
-// reference is a reference from within a model: v3 wraps it, since in JSON schema nothing may stand beside a $ref.
+// reference returns a reference for use within a model. In v3 it is wrapped in allOf, because JSON schema ignores the
+// siblings of a $ref.
 func (b *schemas) reference(name string) map[string]any {
 	if !b.v3 {
 		return b.ref(name)
@@ -106,7 +107,7 @@ func described(schema map[string]any, text string) map[string]any {
 	return schema
 }
 
-// docs are the descriptions that a resource gives, seen from one place in its type.
+// docs are the descriptions of a resource, relative to a path within its type.
 type docs struct {
 	byPath map[string]string
 	path   string
@@ -121,7 +122,7 @@ func (d docs) field(name string) docs {
 	return docs{byPath: d.byPath, path: name}
 }
 
-// of is the schema of a type where it is used: inline for plain types, a reference for structs that have a name.
+// of returns the schema for a use of a type: inline for plain types, a reference for named structs.
 func (b *schemas) of(t reflect.Type, d docs) map[string]any {
 	if plain, ok := selfDescribed(t); ok {
 		return plain
@@ -149,10 +150,10 @@ func (b *schemas) of(t reflect.Type, d docs) map[string]any {
 	case reflect.Struct:
 		return b.structure(t, d)
 	}
-	return map[string]any{} // an interface: anything
+	return map[string]any{} // an interface accepts any value
 }
 
-// selfDescribed asks types whose JSON is not their fields.
+// selfDescribed returns the schema of a type that does not encode as its fields.
 func selfDescribed(t reflect.Type) (map[string]any, bool) {
 	if t == reflect.TypeFor[json.RawMessage]() {
 		return map[string]any{}, true
@@ -168,7 +169,7 @@ func selfDescribed(t reflect.Type) (map[string]any, bool) {
 		return schema, true
 	}
 	if t.Kind() == reflect.Struct && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) {
-		return map[string]any{"type": "object"}, true // its own code decides; FieldsV1 is such a type
+		return map[string]any{"type": "object"}, true // a custom encoding, e.g. FieldsV1
 	}
 	return nil, false
 }
@@ -179,13 +180,13 @@ func (b *schemas) structure(t reflect.Type, d docs) map[string]any {
 	}
 	name := modelName(t)
 	if _, known := b.models[name]; !known {
-		b.models[name] = map[string]any{} // a type that contains itself finds this and stops
+		b.models[name] = map[string]any{} // terminates the recursion for types that contain themselves
 		maps.Copy(b.models[name], b.object(t, d))
 	}
 	return b.reference(name)
 }
 
-// object is the model of a struct's fields.
+// object returns the model of a struct.
 func (b *schemas) object(t reflect.Type, d docs) map[string]any {
 	properties := map[string]any{}
 	required := b.fields(t, d, properties)
@@ -204,7 +205,7 @@ func (b *schemas) object(t reflect.Type, d docs) map[string]any {
 	return described(model, text)
 }
 
-// fields adds the properties of a struct as encoding/json names them, and returns those that are always present.
+// fields adds the properties of a struct under their JSON names and returns the ones that are always present.
 func (b *schemas) fields(t reflect.Type, d docs, properties map[string]any) (required []string) {
 	own := swaggerDoc(t)
 	for i := range t.NumField() {
@@ -243,7 +244,7 @@ func firstOf(texts ...string) string {
 	return ""
 }
 
-// typeDoc describes a field by its type, when nobody has described the field.
+// typeDoc returns the description of a field's type, for fields without a description.
 func typeDoc(t reflect.Type) string {
 	if t.Kind() != reflect.Struct {
 		return ""
@@ -258,8 +259,8 @@ func swaggerDoc(t reflect.Type) map[string]string {
 	return nil
 }
 
-// modelName is the name under which a type's model stands: what the type says, or its import path turned around as
-// Kubernetes does it.
+// modelName returns the name of a type's model: the name that the type defines, or its import path with a reversed host, as
+// in Kubernetes.
 func modelName(t reflect.Type) string {
 	if v, ok := reflect.New(t).Interface().(modelNamer); ok {
 		return v.OpenAPIModelName()
@@ -271,7 +272,7 @@ func modelName(t reflect.Type) string {
 	if rest != "" {
 		path += "." + strings.ReplaceAll(rest, "/", ".")
 	}
-	// Only what may stand in a reference; the brackets of a generic type may not.
+	// Replace characters that references must not contain, such as the brackets of a generic type.
 	return strings.Map(func(c rune) rune {
 		if strings.ContainsRune("[],/*", c) {
 			return '_'
@@ -280,17 +281,17 @@ func modelName(t reflect.Type) string {
 	}, fmt.Sprintf("%s.%s", path, t.Name()))
 }
 
-// Schemas that are supplied, and not derived from Go types.
+// Supplied schemas, which are not derived from Go types.
 
-// suppliedName is the name of a model that has a schema of its own: as for custom resources the kind says it, because
-// the Go type may be one for many kinds.
+// suppliedName returns the name of the model of a supplied schema. As for custom resources it derives from the kind, because
+// several kinds may share a Go type.
 func suppliedName(s Resource) string {
 	labels := strings.Split(s.gvr.Group, ".")
 	slices.Reverse(labels)
 	return strings.Join(append(labels, s.gvr.Version, s.kind.Kind), ".")
 }
 
-// supplied is the model of a resource's own schema. What every object has is added, as for custom resources.
+// supplied returns the model of a supplied schema. As for custom resources, it adds apiVersion, kind and metadata.
 func (b *schemas) supplied(s Resource) (map[string]any, error) {
 	model, err := b.readSchema(s.schema)
 	if err != nil {
@@ -321,7 +322,7 @@ func (b *schemas) supplied(s Resource) (map[string]any, error) {
 	return model, nil
 }
 
-// addCustom adds the models that come with a whole group-version.
+// addCustom adds the models of a custom group-version.
 func (b *schemas) addCustom(d *CustomDefinition) error {
 	for _, name := range slices.Sorted(maps.Keys(d.OpenAPI)) {
 		model, err := b.readSchema(d.OpenAPI[name])
@@ -331,8 +332,8 @@ func (b *schemas) addCustom(d *CustomDefinition) error {
 		b.models[name] = model
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.OpenAPI)) {
-		// A front door merges documents: one that points into the void would break the merged one (kubernetes-sigs/
-		// metrics-server#1868).
+		// A front door merges documents, and a dangling reference would break the merged document
+		// (kubernetes-sigs/metrics-server#1868).
 		if missing := b.dangling(b.models[name]); missing != "" {
 			return fmt.Errorf("definition %q refers to %q, which is not supplied", name, missing)
 		}
@@ -340,7 +341,7 @@ func (b *schemas) addCustom(d *CustomDefinition) error {
 	return nil
 }
 
-// readSchema reads a JSON schema, with its references in the spelling of this document.
+// readSchema parses a JSON schema and rewrites its references to the syntax of this document.
 func (b *schemas) readSchema(raw json.RawMessage) (map[string]any, error) {
 	var model map[string]any
 	if err := json.Unmarshal(raw, &model); err != nil {
@@ -369,10 +370,10 @@ func (b *schemas) rewrite(v any) {
 	}
 }
 
-// referred is the name that a reference is to, in whichever version it was written.
+// referred returns the model name in a reference of either OpenAPI version.
 func referred(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
 
-// dangling is a name that v refers to and that has no model, empty when there is none.
+// dangling returns a name that v refers to and that has no model, or an empty string.
 func (b *schemas) dangling(v any) string {
 	switch v := v.(type) {
 	case map[string]any:

@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/run"
 )
 
-// Serve is NewServer and Run: it serves resources until ctx ends.
+// Serve calls NewServer and Run. It serves resources until ctx ends.
 func Serve(ctx context.Context, o Options, resources ...Resource) error {
 	server, err := NewServer(o, resources...)
 	if err != nil {
@@ -31,14 +31,14 @@ func Serve(ctx context.Context, o Options, resources ...Resource) error {
 	return server.Run(ctx)
 }
 
-// Server is a whole extension server: a Host, with users that the front door authenticates and authorizes, a serving certificate, and
-// the registration of its APIServices. Its methods can be called from any goroutine.
+// Server is a complete extension server: a Host that delegates authentication and authorization to the front door, a serving
+// certificate, and the registration of its APIServices. Its methods may be called concurrently.
 type Server struct {
 	options     Options
-	certificate *registration.Certificate // nil: it was given one
-	given       []byte                    // the caBundle of a certificate that was given
+	certificate *registration.Certificate // nil if the certificate was supplied
+	given       []byte                    // caBundle of a supplied certificate
 	host        *Host
-	registrar   *registration.Registrar // nil: somebody else registers it
+	registrar   *registration.Registrar // nil if the server does not register itself
 	group       run.Group
 	ready       chan struct{}
 
@@ -46,7 +46,8 @@ type Server struct {
 	resources []Resource
 }
 
-// NewServer makes a server. It reads the files that o names and does no other I/O.
+// NewServer returns a Server. It reads the files that o names, and creates a missing serving certificate in Options.CertDir
+// if that is set. It does no other I/O.
 func NewServer(o Options, resources ...Resource) (*Server, error) {
 	o, err := o.withDefaults(resources)
 	if err != nil {
@@ -108,7 +109,7 @@ func (s *Server) add(name string, f func(context.Context) error) {
 	s.group.Add(run.Member{Name: name, Run: f})
 }
 
-// SetResources makes resources what is hosted and registered, also while the server runs; see Host.SetResources.
+// SetResources replaces the hosted and registered resources. It may be called while the server runs; see Host.SetResources.
 func (s *Server) SetResources(resources []Resource) error {
 	if err := s.host.SetResources(resources); err != nil {
 		return err
@@ -122,10 +123,11 @@ func (s *Server) SetResources(resources []Resource) error {
 	return nil
 }
 
-// unattendedTTL is the life of an authority that nobody registers again by itself.
+// unattendedTTL is the lifetime of an authority if the server does not register itself, because a replaced one would need a
+// manual registration.
 const unattendedTTL = 10 * 365 * 24 * time.Hour
 
-// addCertificate chooses the serving certificate: the given files, or one made by itself. It returns nil if there is no listener.
+// addCertificate sets up the serving certificate: the supplied files, or a generated one. It returns nil without a listener.
 func (s *Server) addCertificate() (*pki.KeyPair, error) {
 	o := s.options
 	if o.NoListener {
@@ -162,7 +164,7 @@ func (s *Server) addCertificate() (*pki.KeyPair, error) {
 	return pair, nil
 }
 
-// newTrust makes the two who vouch for callers. They are one when one kubeconfig serves both questions.
+// newTrust returns the authenticator and the authorizer. They are the same object if they use the same client.
 func newTrust(o Options) (authn, authz *delegated.Delegated, err error) {
 	config := delegated.Config{
 		Client:            o.AuthenticationClient,
@@ -180,7 +182,7 @@ func newTrust(o Options) (authn, authz *delegated.Delegated, err error) {
 	return authn, authz, err
 }
 
-// addRegistration makes registering the last thing that happens at the start: a front door must find the server well.
+// addRegistration adds the registration as the last member of the group, because the front door must find the server ready.
 func (s *Server) addRegistration() error {
 	if s.options.Register {
 		c := registration.RegistrarConfig{Client: s.options.Client, Registration: s.registration, Logger: s.options.Logger}
@@ -210,13 +212,13 @@ func (s *Server) registration() registration.Registration {
 	r := s.options.registration(s.resources)
 	s.mu.Unlock()
 	if _, port, err := net.SplitHostPort(s.Address()); err == nil {
-		r.Port, _ = strconv.Atoi(port) // zero is refused as a port
+		r.Port, _ = strconv.Atoi(port) // Validate rejects port zero
 	}
 	r.CABundle = s.CABundle()
 	return r
 }
 
-// registration is everything but the caBundle, and the port of a listener.
+// registration returns the registration without the caBundle and without the port of a listener.
 func (o Options) registration(resources []Resource) registration.Registration {
 	r := registration.Registration{
 		Namespace: o.ServiceNamespace, Service: o.ServiceName, ExternalName: o.ExternalName, Addresses: o.AdvertiseAddresses,
@@ -228,7 +230,7 @@ func (o Options) registration(resources []Resource) registration.Registration {
 	return r
 }
 
-// readable is what a role of readers allows.
+// readable returns the resources for the role of readers.
 func readable(resources []Resource) []registration.Resources {
 	var all []registration.Resources
 	for _, r := range resources {
@@ -246,17 +248,19 @@ func readable(resources []Resource) []registration.Resources {
 	return all
 }
 
-// Rule is what a server needs to be allowed: verbs on resources of groups, or on those of them that Names lists.
+// Rule is a permission that the server needs: verbs on resources of API groups, optionally restricted to the objects in
+// Names.
 type Rule = registration.Rule
 
-// Manifest is one object for an administrator to apply, as it is encoded in JSON.
+// Manifest is one object for an administrator to apply, in its JSON form.
 type Manifest = registration.Manifest
 
-// YAML encodes manifests as documents of one file.
+// YAML encodes manifests as a multi-document YAML file.
 func YAML(manifests []Manifest) ([]byte, error) { return registration.YAML(manifests) }
 
-// Manifests are what an administrator applies for a server with options o: what it needs, and what it would write itself. No server
-// is asked, and o needs no Client. Without Options.CAFile the APIServices have no caBundle.
+// Manifests returns the objects that an administrator applies for a server with options o: the ones that the server needs and
+// the ones that it would write itself. It sends no requests, and o needs no Client. Without Options.CAFile, the APIServices
+// have no caBundle.
 func Manifests(o Options, resources ...Resource) ([]Manifest, error) {
 	r, err := o.planned(resources)
 	if err != nil {
@@ -273,7 +277,8 @@ func Manifests(o Options, resources ...Resource) ([]Manifest, error) {
 	return r.All(), nil
 }
 
-// Rights are the part of Manifests that the server cannot write itself: its identity, its rights, and a role of readers.
+// Rights returns the part of Manifests that the server cannot write itself: its identity, its permissions, and a role of
+// readers.
 func Rights(o Options, resources ...Resource) ([]Manifest, error) {
 	r, err := o.planned(resources)
 	if err != nil {
@@ -282,7 +287,7 @@ func Rights(o Options, resources ...Resource) ([]Manifest, error) {
 	return r.RBAC(), nil
 }
 
-// planned is what a server with options o would register.
+// planned returns the registration of a server with options o.
 func (o Options) planned(resources []Resource) (registration.Registration, error) {
 	if o.Client == nil && o.Kubeconfig == "" {
 		o.Client = &rest.Config{Host: "https://front-door.invalid"}
@@ -294,12 +299,12 @@ func (o Options) planned(resources []Resource) (registration.Registration, error
 	return o.registration(resources), nil
 }
 
-// Run serves until ctx ends, and returns after everything has stopped. It can be called once.
+// Run serves until ctx ends, and returns after all parts have stopped. It must be called at most once.
 func (s *Server) Run(ctx context.Context) error {
 	err := s.group.Run(ctx)
 	var refused *registration.RefusedError
 	if errors.As(err, &refused) {
-		// Whoever reads this has to ask an administrator, who needs exactly that.
+		// Log the manifests, which an administrator needs to fix this.
 		if text, textErr := registration.YAML(refused.Objects); textErr == nil {
 			s.options.Logger.Error("the registration is refused; an administrator can apply it", zap.ByteString("manifests", text))
 		}
@@ -307,16 +312,16 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// Ready is closed when the server serves and, if it registers itself, is registered.
+// Ready returns a channel that is closed when the server serves and, with Options.Register, is registered.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Address is host:port of the listener, empty before it listens and without one.
+// Address returns the host:port of the listener, or an empty string before it listens and without a listener.
 func (s *Server) Address() string { return s.host.Address() }
 
-// Handler serves requests as the listener does; see Host.Handler.
+// Handler returns the handler of the listener; see Host.Handler.
 func (s *Server) Handler() http.Handler { return s.host.Handler() }
 
-// CABundle is what the serving certificate chains to, now.
+// CABundle returns the current CA certificates of the serving certificate.
 func (s *Server) CABundle() []byte {
 	if s.certificate != nil {
 		return s.certificate.CABundle()

@@ -15,78 +15,81 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Options make a Server. The zero value of a field is its default.
+// Options configure a Server. For each field, the zero value selects the default.
 type Options struct {
-	// Client is how the front door is reached, and as whom. Default: what Kubeconfig says.
+	// Client configures the connection and the identity for the front door. Default: read from Kubeconfig.
 	Client *rest.Config
-	// AuthenticationClient and AuthorizationClient are for TokenReview and the trust ConfigMap, and for
-	// SubjectAccessReview. Default: what the kubeconfigs say, or Client.
+	// AuthenticationClient is for TokenReview and the trust ConfigMap, AuthorizationClient for SubjectAccessReview. Default:
+	// read from the kubeconfigs below, or Client.
 	AuthenticationClient, AuthorizationClient *rest.Config
-	// Kubeconfig is the file that Client is read from. Default: the service account of the pod that the server runs in.
+	// Kubeconfig is the kubeconfig file for Client. Default: the service account of the pod.
 	Kubeconfig string
-	// AuthenticationKubeconfig and AuthorizationKubeconfig are the same for the other two clients.
+	// AuthenticationKubeconfig and AuthorizationKubeconfig are the kubeconfig files for the other two clients.
 	AuthenticationKubeconfig, AuthorizationKubeconfig string
 
-	// BindAddress and Port are where the server listens. Port 0 takes a free one. Default address: 0.0.0.0.
+	// BindAddress and Port are the address of the listener. Port 0 selects a free port. Default address: 0.0.0.0.
 	BindAddress string
 	Port        int
-	// NoListener serves nothing by itself: requests come through Server.Handler. Port and CAFile say then what is registered.
+	// NoListener disables the listener. The program serves requests through Server.Handler. Port and CAFile are then the
+	// values for the registration.
 	NoListener bool
-	// CertFile and KeyFile are the serving certificate. Default: one made by itself, for the service's names,
-	// localhost and the addresses of this machine that it listens on.
+	// CertFile and KeyFile are the serving certificate. Default: a generated certificate for the DNS names of the Service,
+	// localhost, and the addresses of this machine that the server listens on.
 	CertFile, KeyFile string
-	// CAFile is what CertFile chains to, for the caBundle. Default: CertFile itself.
+	// CAFile contains the CA certificates of CertFile, for the caBundle. Default: CertFile.
 	CAFile string
-	// CertDir keeps the authority and the certificate that the server makes by itself over restarts. Default: memory.
+	// CertDir is the directory for the generated authority and certificate, which keeps them across restarts. Default:
+	// memory.
 	CertDir string
-	// CAOverlap is how long a replaced CA certificate stays in caBundle. Default a day.
+	// CAOverlap is how long a replaced CA certificate stays in caBundle. Default: one day.
 	CAOverlap time.Duration
 
-	// Register writes the Service and the APIServices through the API. Default false; AddFlags makes it true.
+	// Register writes the Service and the APIServices through the API. Default: false; AddFlags sets it to true.
 	Register bool
-	// ServiceNamespace and ServiceName name the Service. Default kube-system, and the group of the first resource with dashes.
+	// ServiceNamespace and ServiceName identify the Service. Defaults: kube-system, and the group of the first resource with
+	// dashes instead of dots.
 	ServiceNamespace, ServiceName string
-	// ExternalName is the DNS name under which a front door reaches this machine. Default localhost.
+	// ExternalName is the DNS name of this machine for the front door. Default: localhost.
 	ExternalName string
-	// AdvertiseAddresses make a Service with an EndpointSlice of them instead.
+	// AdvertiseAddresses select a Service with an EndpointSlice of these addresses instead of an ExternalName.
 	AdvertiseAddresses []string
-	// ServiceSelector makes a Service that selects this server's pods instead.
+	// ServiceSelector selects a Service for the pods with these labels instead of an ExternalName.
 	ServiceSelector map[string]string
-	// CreateRegistration has Manifests and Rights let the server create and delete its own Service, EndpointSlice and
-	// APIServices. It changes nothing in the server itself.
+	// CreateRegistration adds permissions to Manifests and Rights that allow the server to create and delete its Service,
+	// EndpointSlice and APIServices. It does not affect the server.
 	CreateRegistration bool
-	// Needs is what the server's own identity must be allowed for what it hosts, for Manifests and Rights.
+	// Needs lists the permissions that the hosted resources require, for Manifests and Rights.
 	Needs []Rule
 
-	// AnonymousAuth lets callers without credentials ask, as system:anonymous. Default: 401.
+	// AnonymousAuth accepts requests without credentials as system:anonymous. Default: they are rejected with 401.
 	AnonymousAuth bool
-	// AlwaysAllowPaths and AlwaysAllowGroups are let through without asking the front door. Defaults of
-	// kube-apiserver's delegated authorization: /healthz, /livez, /readyz; system:masters.
+	// AlwaysAllowPaths and AlwaysAllowGroups are allowed without a request to the front door. Defaults as in kube-apiserver's
+	// delegated authorization: /healthz, /livez and /readyz; system:masters.
 	AlwaysAllowPaths, AlwaysAllowGroups []string
 
-	// Sources, Live and Ready are those of Config.
+	// Sources, Live and Ready are documented in Config.
 	Sources     func() []Source
 	Live, Ready []Check
-	// Background is what runs with the server: caches that are filled, connections that are kept. Each starts before the server
-	// listens, and stops after it.
+	// Background lists tasks that run with the server, such as filling a cache or keeping a connection. They start before the
+	// server listens and stop after it.
 	Background []Background
 
-	// MaxRequestsInFlight, RequestTimeout, ShutdownDelay, Profiling and AccessLog are those of Config.
+	// MaxRequestsInFlight, RequestTimeout, ShutdownDelay, Profiling and AccessLog are documented in Config.
 	MaxRequestsInFlight int
 	RequestTimeout      time.Duration
 	ShutdownDelay       time.Duration
 	Profiling           bool
 	AccessLog           bool
-	// AuditLogPath is a file to which audit events are appended, as Config.AuditLog says; "-" is standard output. It is made with
-	// mode 0600. Rotate it by copying and truncating: it stays open. Default: no audit events.
+	// AuditLogPath is the file to which audit events are appended; see Config.AuditLog. "-" is standard output. The file is
+	// created with mode 0600. It stays open, so rotate it by copying and truncating. Default: no audit events.
 	AuditLogPath string
-	// Logger gets the log. Default: nothing is logged.
+	// Logger receives the log. Default: no logging.
 	Logger *zap.Logger
-	// WhenReady is called once, when the server serves. Optional.
+	// WhenReady is called once, when the server is ready. Optional.
 	WhenReady func()
 }
 
-// Background is something that runs until its context ends. When Run returns earlier, the server stops with its error.
+// Background is a task that runs until its context ends. If Run returns earlier, the server stops with its error.
 type Background struct {
 	Name string
 	Run  func(ctx context.Context) error
@@ -128,7 +131,7 @@ func (o Options) validate() error {
 	return nil
 }
 
-// loadClients reads the kubeconfigs of clients that are not set.
+// loadClients reads the kubeconfigs of the clients that are not set.
 func (o *Options) loadClients() (err error) {
 	if o.Client == nil {
 		if o.Client, err = loadClient(o.Kubeconfig); err != nil {
@@ -151,7 +154,7 @@ func (o *Options) loadClients() (err error) {
 	return nil
 }
 
-// loadClient reads a kubeconfig, or the service account of the pod.
+// loadClient reads a kubeconfig. If kubeconfig is empty, it uses the service account of the pod.
 func loadClient(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		config, err := rest.InClusterConfig()
@@ -167,7 +170,7 @@ func loadClient(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// serviceHost is the name by which a front door checks the certificate.
+// serviceHost returns the DNS name that a front door verifies the certificate against.
 func (o Options) serviceHost() string { return o.ServiceName + "." + o.ServiceNamespace + ".svc" }
 
 func (o Options) names() []string {
@@ -188,23 +191,24 @@ func (o Options) addresses() []net.IP {
 	return ips
 }
 
-// defaultPort is where metrics-server's documentation has always had it for servers without privileges.
+// defaultPort is the port that metrics-server documents for servers without privileges.
 const defaultPort = 4443
 
-// AddFlags binds the options to flags under kube-apiserver's names where they mean the same. Fields that are set are the defaults.
+// AddFlags adds a flag for each option, with kube-apiserver's name if it has the same meaning. The current field values are
+// the defaults, except that register and profiling default to true.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.AddClientFlags(fs)
 	o.AddServerFlags(fs)
 }
 
-// AddClientFlags binds the kubeconfigs.
+// AddClientFlags adds the flags for the kubeconfigs.
 func (o *Options) AddClientFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig of the front door (default: the service account of the pod)")
 	fs.StringVar(&o.AuthenticationKubeconfig, "authentication-kubeconfig", o.AuthenticationKubeconfig, "kubeconfig for TokenReview and for the ConfigMap extension-apiserver-authentication (default --kubeconfig)")
 	fs.StringVar(&o.AuthorizationKubeconfig, "authorization-kubeconfig", o.AuthorizationKubeconfig, "kubeconfig for SubjectAccessReview (default --kubeconfig)")
 }
 
-// AddServerFlags binds the options but for the kubeconfigs.
+// AddServerFlags adds all flags except those for the kubeconfigs.
 func (o *Options) AddServerFlags(fs *pflag.FlagSet) {
 	o.addServingFlags(fs)
 	o.addRegistrationFlags(fs)

@@ -8,18 +8,19 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Event is a change of one object: watch.Added, watch.Modified, or watch.Deleted with at least the name of the object.
+// Event is a change of one object: watch.Added, watch.Modified, or watch.Deleted. A deleted Object needs only its namespace
+// and name.
 type Event[T any] struct {
 	Type   watch.EventType
 	Object T
 }
 
-// Store is a provider that keeps its objects in memory: whoever learns of changes elsewhere, from a stream of events, an informer
-// or a poll, writes them into it. Watches see them at once, and reads cost nothing while nothing changes. NewStore makes one;
-// its methods may be called concurrently.
+// Store is a provider that keeps its objects in memory. The program writes the changes that it receives from an event stream,
+// an informer or a poll into the store. Watches see them at once, and reads cost nothing while the objects do not change.
+// Create a Store with NewStore. Its methods may be called concurrently.
 //
-// Changes of one object that follow each other faster than the host lists become one event, as for any watcher of Kubernetes'
-// that lists again.
+// If one object changes several times before the host lists, its watches receive one event, as from a Kubernetes client that
+// relists.
 type Store[T any] struct {
 	changes Changes
 	keyOf   func(*T) key
@@ -28,7 +29,7 @@ type Store[T any] struct {
 	objects map[key]T
 }
 
-// NewStore makes an empty store. Of takes it as it is, or a type around it that has more methods.
+// NewStore returns an empty Store. Pass it to Of directly, or embed it in a type with more methods.
 func NewStore[T any, P Object[T]]() *Store[T] {
 	return &Store[T]{
 		keyOf:   func(o *T) key { return key{P(o).GetNamespace(), P(o).GetName()} },
@@ -36,7 +37,8 @@ func NewStore[T any, P Object[T]]() *Store[T] {
 	}
 }
 
-// Set adds objects, or replaces those of the same namespace and name. The store keeps them; they must not be changed afterwards.
+// Set adds objects, or replaces the ones with the same namespace and name. The store keeps the objects, so the caller must
+// not modify them afterwards.
 func (s *Store[T]) Set(objects ...T) {
 	s.change(func() {
 		for _, o := range objects {
@@ -45,12 +47,12 @@ func (s *Store[T]) Set(objects ...T) {
 	})
 }
 
-// Delete removes an object, if it is there. namespace is empty for cluster-scoped ones.
+// Delete removes an object if it exists. namespace is empty for cluster-scoped objects.
 func (s *Store[T]) Delete(namespace, name string) {
 	s.change(func() { delete(s.objects, key{namespace, name}) })
 }
 
-// Replace makes objects all that there is: what a poll has found.
+// Replace replaces the contents of the store by objects, such as the result of a poll.
 func (s *Store[T]) Replace(objects []T) {
 	s.change(func() {
 		clear(s.objects)
@@ -67,7 +69,8 @@ func (s *Store[T]) change(f func()) {
 	s.changes.Notify()
 }
 
-// Follow writes events into the store until ctx ends, as a Background does. An error means that events was closed before that.
+// Follow applies events to the store until ctx ends; it can run as a Background. It returns an error if events is closed
+// before that.
 func (s *Store[T]) Follow(ctx context.Context, events <-chan Event[T]) error {
 	for {
 		select {
@@ -87,7 +90,7 @@ func (s *Store[T]) Follow(ctx context.Context, events <-chan Event[T]) error {
 	}
 }
 
-// List returns all objects, in no order.
+// List returns all objects, in no particular order.
 func (s *Store[T]) List(context.Context, Query) ([]T, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -109,15 +112,15 @@ func (s *Store[T]) Get(_ context.Context, q Query) (T, error) {
 	return o, nil
 }
 
-// whole is the store itself, also when it is called of a type around it.
+// whole returns the store itself, even if it is called on a type that embeds it.
 func (s *Store[T]) whole() any { return s }
 
-// tellsAll reports whether nothing of a provider changes without a notice. That holds for a Store itself; a type around one may list
-// more than what is in the store.
+// tellsAll reports whether a provider reports every change. That holds for a Store itself; a type that embeds one may list
+// additional objects.
 func tellsAll(provider any) bool {
 	s, ok := provider.(interface{ whole() any })
 	return ok && s.whole() == provider
 }
 
-// Changed makes the store a Notifier.
+// Changed implements Notifier.
 func (s *Store[T]) Changed() <-chan struct{} { return s.changes.Changed() }

@@ -27,7 +27,7 @@ type stream struct {
 	resource Resource
 	rep      representation
 	include  metav1.IncludeObjectPolicy
-	headed   bool // the Table columns have been told; they are told once
+	headed   bool // the Table columns have been sent; they are sent once
 }
 
 // event writes one change of an object.
@@ -39,11 +39,11 @@ func (s *stream) event(kind watch.EventType, o object) error {
 	return s.write(kind, doc)
 }
 
-// bookmark writes an object without content that carries a version. The last of the initial events is marked, which
-// is what a client waits for that asked for them.
+// bookmark writes an object that contains only a version. initialEventsEnd marks the end of the initial events, for clients
+// that requested it.
 func (s *stream) bookmark(version uint64, initialEventsEnd bool) error {
 	if s.rep.form == tableForm {
-		// A table without rows: columns of an object without content could not be computed.
+		// Send a table without rows, because the columns of an empty object could not be computed.
 		table := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: formatVersion(version)}, Rows: []metav1.TableRow{}}
 		table.SetGroupVersionKind(metaKind("Table", s.rep.version))
 		return s.write(watch.Bookmark, document{kind: table.GroupVersionKind(), value: table})
@@ -97,7 +97,7 @@ func (s *stream) write(kind watch.EventType, doc document) error {
 	return s.send(frame)
 }
 
-// frame wraps an encoded object as an event.
+// frame encodes a watch event that contains the encoded object raw.
 func (s *stream) frame(kind watch.EventType, raw []byte) (frame []byte, err error) {
 	event := metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: raw}}
 	if s.rep.media == respond.MediaProtobuf {
@@ -111,22 +111,22 @@ func (s *stream) frame(kind watch.EventType, raw []byte) (frame []byte, err erro
 	return frame, nil
 }
 
-// writeTimeout ends watches whose client has stopped reading: without it they would hold their memory until their
-// time is over.
+// writeTimeout ends watches of clients that have stopped reading. Without it, such watches would hold their memory until they
+// time out.
 const writeTimeout = 30 * time.Second
 
-// eventWriter is where the frames of a watch go.
+// eventWriter writes the frames of a watch.
 type eventWriter interface {
-	// open tells the client that its watch was accepted, before anything happens.
+	// open sends the response headers, before there are events.
 	open(contentType string) error
 	send(frame []byte) error
 	flush() error
-	// close ends it cleanly.
+	// close ends the stream cleanly.
 	close()
 }
 
-// bodyWriter is a response whose body does not end: JSON documents follow each other line by line, protobuf ones say
-// their length first.
+// bodyWriter writes frames to a response body: JSON documents are separated by newlines, protobuf documents have a length
+// prefix.
 type bodyWriter struct {
 	w          http.ResponseWriter
 	controller *http.ResponseController
@@ -160,7 +160,7 @@ func (s *bodyWriter) send(frame []byte) error {
 	return nil
 }
 
-// flush sends what has been written, and takes the deadline away: in HTTP/2 it would reset a stream that is only idle.
+// flush sends the buffered frames and clears the deadline, which would reset an idle HTTP/2 stream.
 func (s *bodyWriter) flush() error {
 	if err := s.controller.Flush(); err != nil {
 		return fmt.Errorf("write event: %w", err)
@@ -170,15 +170,15 @@ func (s *bodyWriter) flush() error {
 
 func (s *bodyWriter) close() {}
 
-// webSocketWriter is a WebSocket: a message for each frame, text for JSON.
+// webSocketWriter writes each frame as a WebSocket message, as text for JSON.
 type webSocketWriter struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	message int
-	ended   context.CancelFunc // called when the client goes away
+	ended   context.CancelFunc // called when the client disconnects
 
 	conn *websocket.Conn // nil before open
-	read chan struct{}   // closed when nobody reads from conn any more
+	read chan struct{}   // closed when the read loop has ended
 }
 
 func newWebSocketWriter(w http.ResponseWriter, r *http.Request, rep representation, ended context.CancelFunc) *webSocketWriter {
@@ -189,7 +189,7 @@ func newWebSocketWriter(w http.ResponseWriter, r *http.Request, rep representati
 	return s
 }
 
-// maxClientMessage bounds what the client of a watch may say, which is nothing but control frames.
+// maxClientMessage limits the messages of a watch client, which are only control frames.
 const maxClientMessage = 1 << 10
 
 func (s *webSocketWriter) open(string) error {
@@ -204,7 +204,7 @@ func (s *webSocketWriter) open(string) error {
 		},
 	}
 	if offered := websocket.Subprotocols(s.r); len(offered) > 0 {
-		upgrader.Subprotocols = offered[:1] // a browser gives up when it offers some and none is taken
+		upgrader.Subprotocols = offered[:1] // a browser fails if the server selects none of its offers
 	}
 	conn, err := upgrader.Upgrade(s.w, s.r, header)
 	if err != nil {
@@ -243,15 +243,16 @@ func (s *webSocketWriter) close() {
 	last := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 	err := s.conn.WriteControl(websocket.CloseMessage, last, time.Now().Add(time.Second))
 	if err != nil && !errors.Is(err, websocket.ErrCloseSent) {
-		s.conn.NetConn().SetDeadline(time.Now()) // the client has gone; do not wait for its goodbye
+		s.conn.NetConn().SetDeadline(time.Now()) // the client has disconnected; do not wait for its close frame
 	}
 	_ = s.conn.SetReadDeadline(time.Now().Add(time.Second))
 	<-s.read
 	_ = s.conn.Close()
 }
 
-// isTrustedOrigin keeps another site's script from using the client certificate of a browser that reaches this server
-// directly. A front door has checked the Origin of a request that it forwards: no script can add X-Forwarded-For to a handshake.
+// isTrustedOrigin reports whether the Origin of a WebSocket handshake is acceptable, so that a script of another site cannot
+// use the client certificate of a browser that accesses this server directly. A front door has checked the Origin of the
+// requests that it forwards. A script cannot set X-Forwarded-For on a handshake.
 func isTrustedOrigin(r *http.Request) bool {
 	return r.Header.Get("X-Forwarded-For") != "" || filters.MayUpgrade(r, nil)
 }

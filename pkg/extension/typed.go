@@ -17,19 +17,19 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// object is one object of any hosted type. Once it has left the source it is shared and never changed.
+// object is one object of any hosted type. It is shared and immutable after its source has returned it.
 type object interface {
 	metav1.Object
 	GetObjectKind() schema.ObjectKind
 }
 
-// source is a provider with its type erased, the form in which the rest of the host knows it.
+// source is a provider without its type parameter, for the rest of the host.
 type source interface {
 	list(ctx context.Context, q Query) ([]object, error)
 	get(ctx context.Context, q Query) (object, error)
-	// stamped is a copy of o that carries resourceVersion.
+	// stamped returns a copy of o with resourceVersion.
 	stamped(o object, resourceVersion string) object
-	// blank is an object without content, for bookmarks.
+	// blank returns an empty object, for bookmarks.
 	blank() object
 	columns(items []object) []metav1.TableColumnDefinition
 	cells(items []object) [][]any
@@ -39,7 +39,7 @@ type source interface {
 	writer
 }
 
-// typedResource is the source of a typed provider.
+// typedResource implements source for a typed provider.
 type typedResource[T any, P Object[T]] struct {
 	definition Definition[T]
 	provider   Lister[T]
@@ -49,7 +49,8 @@ func (h typedResource[T, P]) gvk() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: h.definition.Group, Version: h.definition.Version, Kind: h.definition.Kind}
 }
 
-// own copies an object that belongs to the provider and names its kind. The copy is shallow: only the header is ours.
+// own returns a copy of a provider's object with its kind set. The copy is shallow, so only the top-level fields may be
+// modified.
 func (h typedResource[T, P]) own(item T) object {
 	p := P(&item)
 	p.GetObjectKind().SetGroupVersionKind(h.gvk())
@@ -169,13 +170,13 @@ func (h typedResource[T, P]) fieldLabels() []string {
 
 func (h typedResource[T, P]) goType() reflect.Type { return reflect.TypeFor[T]() }
 
-// writeVerbs are what a provider can do besides listing.
+// writeVerbs are the optional operations of a provider.
 type writeVerbs struct{ create, update, delete, connect bool }
 
-// writer is the part of a source that changes things. A method is only called when can says so.
+// writer is the part of a source that writes. A method is only called if can reports its operation.
 type writer interface {
 	can() writeVerbs
-	// decode reads one object. unknown are fields that the type does not have or that came twice.
+	// decode decodes one object. unknown reports unknown and duplicate fields.
 	decode(data []byte, media string) (o object, unknown []error, err error)
 	create(ctx context.Context, q Query, o object) (object, error)
 	update(ctx context.Context, q Query, o object) (object, error)
@@ -192,7 +193,7 @@ func (h typedResource[T, P]) can() writeVerbs {
 	return a
 }
 
-// jsonUnmarshaler is the generated protobuf code of a Kubernetes type.
+// jsonUnmarshaler is the generated protobuf decoder of a Kubernetes type.
 type jsonUnmarshaler interface{ Unmarshal(data []byte) error }
 
 func (h typedResource[T, P]) decode(data []byte, media string) (object, []error, error) {

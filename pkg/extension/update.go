@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// update serves an update.
+// update serves an update request.
 func (s *resourceHandler) update(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	wr, err := s.begin(r, info)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *resourceHandler) update(w http.ResponseWriter, r *http.Request, info *a
 	return s.answer(w, r, http.StatusOK, wr.rep, wr.include, wr.settled(ctx, made, before))
 }
 
-// replace makes what is there now look as wanted. What clients may not change stays as it is.
+// replace updates now to wanted. Fields that clients cannot change keep their values.
 func (wr *writeRequest) replace(ctx context.Context, now entry, wanted object) (object, error) {
 	uid, version := string(wanted.GetUID()), wanted.GetResourceVersion()
 	if err := wr.checkPreconditions(now.object, &uid, &version); err != nil {
@@ -58,23 +58,24 @@ func (wr *writeRequest) replace(ctx context.Context, now entry, wanted object) (
 	return wr.source.update(ctx, wr.query(ctx, wr.info.Name), wr.source.stamped(wanted, now.theirs))
 }
 
-// The ways to write a patch that are understood. A strategic merge needs generated types and apply needs managed fields
-// in a store; neither is here.
+// The supported patch types. A strategic merge patch requires generated types, and server-side apply requires managed fields
+// in a store. The host has neither.
 const (
 	mediaJSONPatch  = "application/json-patch+json"
 	mediaMergePatch = "application/merge-patch+json"
 )
 
 const (
-	// maxOperations bounds a JSON patch, as kube-apiserver does.
+	// maxOperations limits the operations of a JSON patch, as in kube-apiserver.
 	maxOperations = 10_000
-	// maxCopies bounds its copies, each of which may double the document.
+	// maxCopies limits the copy operations of a JSON patch, each of which may double the document.
 	maxCopies = 100
-	// patchAttempts is how often a patch that insists on no version is tried when somebody else was faster.
+	// patchAttempts is the number of attempts to apply a patch that does not set a resourceVersion, if the provider reports
+	// conflicts.
 	patchAttempts = 5
 )
 
-// patch serves a patch, as a read and an update.
+// patch serves a patch request as a read and an update.
 func (s *resourceHandler) patch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, limit int64) error {
 	wr, err := s.begin(r, info)
 	if err != nil {
@@ -106,7 +107,7 @@ func (s *resourceHandler) patch(w http.ResponseWriter, r *http.Request, info *ap
 	return s.answer(w, r, http.StatusOK, wr.rep, wr.include, wr.settled(ctx, made, before))
 }
 
-// patched applies a patch to what is there, again when the provider says that it has just changed.
+// patched applies a patch to the current object, and retries if the provider reports a conflict.
 func (wr *writeRequest) patched(ctx context.Context, apply patch) (object, error) {
 	for attempt := 1; ; attempt++ {
 		now, err := wr.current(ctx, wr.info.Name)
@@ -125,7 +126,7 @@ func (wr *writeRequest) patched(ctx context.Context, apply patch) (object, error
 	}
 }
 
-// applied is the object that the patch makes of now.
+// applied returns the result of applying the patch to now.
 func (wr *writeRequest) applied(ctx context.Context, apply patch, now object) (object, error) {
 	var before bytes.Buffer
 	if err := objectDocument(now).encode(&before, respond.MediaJSON); err != nil {
@@ -145,7 +146,7 @@ func (wr *writeRequest) applied(ctx context.Context, apply patch, now object) (o
 	return wanted, nil
 }
 
-// patch makes one document of another. Its errors are a Status.
+// patch transforms a document. Errors carry a Status.
 type patch func(document []byte) ([]byte, error)
 
 func newPatch(media string, data []byte, limit int64) (patch, error) {
@@ -183,8 +184,8 @@ func newPatch(media string, data []byte, limit int64) (patch, error) {
 	}, nil
 }
 
-// stepsOf divides a patch so that the size can be looked at after each copy: a few dozen of them, each of all that is
-// there, would otherwise fill the memory. The library's own limit is one variable for the whole process.
+// stepsOf splits a patch after each copy operation, so that the caller can check the size of the result: a few dozen copies
+// of the entire document would exhaust the memory. The limit in jsonpatch is a variable for the entire process.
 func stepsOf(operations jsonpatch.Patch) ([]jsonpatch.Patch, error) {
 	var steps []jsonpatch.Patch
 	begin, copies := 0, 0

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// versions issues resourceVersions: decimal numbers that only grow. They begin at the wall clock, so that a restarted
-// server issues larger ones than before and a version from an earlier life is recognised as too old, not mistaken.
+// versions issues resourceVersions, which are increasing decimal numbers. They start at the wall clock in microseconds, so
+// that a restarted server issues larger ones and recognizes a version of an earlier process as too old.
 type versions struct{ last atomic.Uint64 }
 
 func newVersions(now time.Time) *versions {
@@ -32,44 +32,45 @@ func (v *versions) next() uint64 { return v.last.Add(1) }
 
 func formatVersion(v uint64) string { return strconv.FormatUint(v, 10) }
 
-// key names an object within a resource.
+// key identifies an object of a resource.
 type key struct{ namespace, name string }
 
-// entry is an object as a view last saw it.
+// entry is an object in a view.
 type entry struct {
 	object object
 	digest [sha256.Size]byte
-	// theirs is the resourceVersion that the provider gave, which clients do not see.
+	// theirs is the resourceVersion that the provider set. Clients do not see it.
 	theirs string
 }
 
-// snapshot is everything that a view holds at one version. It never changes.
+// snapshot is the content of a view at one version. It is immutable.
 type snapshot struct {
-	items    []object // in the order of namespace and name
+	items    []object // sorted by namespace and name
 	version  uint64
-	warnings []string // of the poll that it is from
+	warnings []string // from the poll that produced the snapshot
 }
 
-// view is what one audience sees of a resource, with the history that watches need: everybody, or one caller when the
-// resource is PerCaller. It learns by listing when somebody asks: a view without watchers costs nothing and owns no
+// view is the content of a resource for one audience, with the history that watches need. The audience is every caller, or
+// one caller if the resource is PerCaller. A view lists the source on demand: without watches it costs nothing, and it has no
 // goroutine.
 type view struct {
-	id       uint64 // tells views apart in caches that outlive them
+	id       uint64 // unique, for caches that outlive the view
 	resource Resource
 	query    Query
 	versions *versions
 
-	// turn admits one poll at a time; its holder may write polled.
+	// turn serializes polls. Its holder may write polled.
 	turn   chan struct{}
-	polled time.Time // when the last successful poll began
+	polled time.Time // start of the last successful poll
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	objects   map[key]entry
 	now       snapshot
-	compacted uint64 // every change after it is in history
+	compacted uint64 // history contains every change after this version
 	history   []change
 	changed   chan struct{} // closed and replaced at every change
-	// told is closed when the source says that it has changed since the last successful poll; nil when it never says so.
+	// told is closed when the source has reported a change since the last successful poll. It is nil if the source reports
+	// none.
 	told <-chan struct{}
 }
 
@@ -77,8 +78,8 @@ func newView(s Resource, q Query, v *versions) *view {
 	return &view{id: v.next(), resource: s, query: q, versions: v, turn: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// refresh makes the view as fresh as the time notBefore: it polls the source, unless a poll that began since then has
-// already succeeded. Callers that arrive together thus share one poll, and what it warns of.
+// refresh polls the source, unless a poll that started at or after notBefore has succeeded. Concurrent callers therefore
+// share one poll and its warnings.
 func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, error) {
 	return v.pollUnless(ctx, func() bool {
 		if v.polled.IsZero() {
@@ -88,13 +89,13 @@ func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, erro
 	})
 }
 
-// refreshTold polls because told was closed, unless somebody has polled since told was handed out.
+// refreshTold polls the source after told was closed, unless another caller has polled since it obtained told.
 func (v *view) refreshTold(ctx context.Context, told <-chan struct{}) error {
 	_, err := v.pollUnless(ctx, func() bool { return v.signal() != told })
 	return err
 }
 
-// pollUnless polls the source unless fresh, which is asked when no other poll is under way.
+// pollUnless polls the source unless fresh returns true. fresh is called while no other poll is running.
 func (v *view) pollUnless(ctx context.Context, fresh func() bool) (snapshot, error) {
 	select {
 	case v.turn <- struct{}{}:
@@ -104,7 +105,7 @@ func (v *view) pollUnless(ctx context.Context, fresh func() bool) (snapshot, err
 	defer func() { <-v.turn }()
 	if !fresh() {
 		began := time.Now()
-		told := v.resource.changed() // before listing: a change in the middle of it closes this channel
+		told := v.resource.changed() // before the list: a change during the list closes this channel
 		heard, said := withWarnings(ctx)
 		items, err := v.resource.source.list(heard, v.query)
 		if err != nil {
@@ -124,7 +125,7 @@ func (v *view) pollUnless(ctx context.Context, fresh func() bool) (snapshot, err
 	return now, nil
 }
 
-// signal is closed when the source has changed since the last poll.
+// signal returns a channel that is closed when the source has changed since the last poll.
 func (v *view) signal() <-chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -140,7 +141,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// digest indexes items and fingerprints their content, so that equal objects are recognised whatever their Go type.
+// digest indexes items and hashes their content, so that equal objects are recognized regardless of their Go type.
 func digest(items []object, watchable bool) (map[key]entry, error) {
 	next := make(map[key]entry, len(items))
 	var raw bytes.Buffer
@@ -148,7 +149,7 @@ func digest(items []object, watchable bool) (map[key]entry, error) {
 	for _, o := range items {
 		theirs := o.GetResourceVersion()
 		if watchable {
-			o.SetResourceVersion("") // ours to issue; o is our own copy
+			o.SetResourceVersion("") // the host issues versions; o is a copy
 		}
 		raw.Reset()
 		if err := encoder.Encode(o); err != nil {
@@ -159,14 +160,14 @@ func digest(items []object, watchable bool) (map[key]entry, error) {
 	return next, nil
 }
 
-// snapshot is what the view holds. Without a refresh before it, it may be empty.
+// snapshot returns the content of the view. It is empty before the first refresh.
 func (v *view) snapshot() snapshot {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.now
 }
 
-// lookup is one object of the view.
+// lookup returns one object of the view.
 func (v *view) lookup(k key) (entry, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -174,7 +175,7 @@ func (v *view) lookup(k key) (entry, bool) {
 	return h, ok
 }
 
-// sorted is every object in the order that clients of a list expect.
+// sorted returns the objects in the order of a list.
 func sorted(objects map[key]entry) []object {
 	items := make([]object, 0, len(objects))
 	for _, h := range objects {
@@ -184,20 +185,20 @@ func sorted(objects map[key]entry) []object {
 	return items
 }
 
-// historyLimit bounds the changes that a view remembers. A watch that falls further behind is told 410 and lists anew.
+// historyLimit limits the history of a view. A watch that falls further behind gets a 410 and must relist.
 const historyLimit = 4096
 
-// errExpired says that a resourceVersion is older than what a view remembers.
+// errExpired reports a resourceVersion that is older than the history of a view.
 var errExpired = errors.New("resource version too old")
 
-// change is the difference of one object between two polls. current is nil when it is gone; previous is nil when it
-// is new. For a deletion, previous carries the version of the deletion, as watchers expect.
+// change is the difference of one object between two polls. current is nil for a deletion, previous for an addition. For a
+// deletion, previous carries the version of the deletion, as watchers expect.
 type change struct {
 	version           uint64
 	current, previous object
 }
 
-// replace makes next the content, and changes of the differences. The source closes told when it has changed again.
+// replace replaces the content by next and adds the differences to the history. The source closes told at its next change.
 func (v *view) replace(next map[key]entry, warned []string, told <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -235,7 +236,7 @@ func (v *view) replace(next map[key]entry, warned []string, told <-chan struct{}
 	v.now.items = sorted(next)
 	v.now.version = version
 	if first {
-		// What was there at first is state, not change.
+		// The initial content is state, not a change.
 		if version == 0 {
 			v.now.version = v.versions.next()
 		}
@@ -249,7 +250,7 @@ func (v *view) replace(next map[key]entry, warned []string, told <-chan struct{}
 	v.changed = make(chan struct{})
 }
 
-// stamp is the resourceVersion that clients see. Of a resource that nobody can watch it is the provider's own.
+// stamp returns the resourceVersion that clients see. If the resource is not watchable, it is the provider's version.
 func (v *view) stamp(version uint64, h entry) string {
 	if v.resource.watchable() {
 		return formatVersion(version)
@@ -257,7 +258,7 @@ func (v *view) stamp(version uint64, h entry) string {
 	return h.theirs
 }
 
-// differing lists the keys whose content differs, in the order in which their changes are told.
+// differing returns the keys of objects that differ, in the order of their changes.
 func differing(old, next map[key]entry) []key {
 	var keys []key
 	for k, now := range next {
@@ -279,8 +280,8 @@ func differing(old, next map[key]entry) []key {
 	return keys
 }
 
-// since returns the changes after version, the version reached, and a channel that is closed at the next change.
-// errExpired: the view no longer knows what happened since.
+// since returns the changes after version, the current version, and a channel that is closed at the next change. It returns
+// errExpired if the history no longer contains all changes since version.
 func (v *view) since(version uint64) ([]change, uint64, <-chan struct{}, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -299,15 +300,15 @@ func (v *view) since(version uint64) ([]change, uint64, <-chan struct{}, error) 
 	return slices.Clone(v.history[at:]), v.now.version, v.changed, nil
 }
 
-// viewLimit bounds the views of one PerCaller resource. Evicting one costs its watchers a 410 on their next request.
+// viewLimit limits the views of a PerCaller resource. Evicting a view costs its watchers a 410 at their next request.
 const viewLimit = 1024
 
-// views holds the views of one resource: one for everybody, or one for each caller.
+// views contains the views of one resource: one shared view, or one for each caller.
 type views struct {
 	resource Resource
 	versions *versions
 
-	mu     sync.Mutex // makes lookup and creation one step
+	mu     sync.Mutex // makes lookup and creation atomic
 	byUser *lru.Cache[[sha256.Size]byte, *view]
 }
 
@@ -318,12 +319,12 @@ func newViews(s Resource, v *versions) *views {
 	}
 	cache, err := lru.New[[sha256.Size]byte, *view](limit)
 	if err != nil {
-		panic("extension: " + err.Error()) // only for a limit below one
+		panic("extension: " + err.Error()) // fails only for a size below one
 	}
 	return &views{resource: s, versions: v, byUser: cache}
 }
 
-// of is the view that caller may see.
+// of returns the view for caller.
 func (vs *views) of(caller user.Info) *view {
 	q := everything()
 	var id [sha256.Size]byte
@@ -341,10 +342,10 @@ func (vs *views) of(caller user.Info) *view {
 	return v
 }
 
-// audience tells callers apart by everything that a provider can see of them: two requests share a view only when
-// name, uid, groups and extra are all the same.
+// audience returns an ID for the attributes of a caller that a provider can see. Two requests share a view only if name, uid,
+// groups and extra are equal.
 func audience(u user.Info) [sha256.Size]byte {
-	// Marshalling plain strings cannot fail; quoting keeps ("a","b") and ("ab","") apart.
+	// Marshaling strings cannot fail, and quoting distinguishes ("a","b") from ("ab","").
 	raw, _ := json.Marshal([]any{u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra()})
 	return sha256.Sum256(raw)
 }

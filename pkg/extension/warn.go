@@ -10,16 +10,16 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// The bounds of what one answer may warn of. Clients print every line, and proxies in between refuse large headers.
+// Limits for the warnings of a response. Clients print every warning, and intermediate proxies reject large headers.
 const (
 	maxWarnings    = 32
 	maxWarningText = 512
 
-	warningCode = 299 // "miscellaneous persistent warning", the only one that Kubernetes clients show
+	warningCode = 299 // "miscellaneous persistent warning", the only code that Kubernetes clients display
 )
 
-// warnings are the warnings of a response. They are collected here and not in the header, because a provider
-// may warn from several goroutines and a header belongs to one.
+// warnings collects the warnings of a response. They are not written to the header directly, because a provider may warn from
+// several goroutines, and http.Header is not safe for concurrent use.
 type warnings struct {
 	mu    sync.Mutex
 	texts []string
@@ -28,9 +28,9 @@ type warnings struct {
 
 type warningsKey struct{}
 
-// Warn adds a warning (code 299) to the response to the request that ctx belongs to; kubectl prints it. Duplicates are
-// dropped, and the number of warnings is bounded. Outside of a request, and once the response has begun, it does nothing.
-// When several requests share a list, all get its warnings.
+// Warn adds a warning (code 299) to the response of the request that ctx belongs to; kubectl prints it. Duplicates are
+// dropped. A response has at most 32 warnings, each truncated to 512 bytes. Warn has no effect outside of a request or after
+// the response has begun. If several requests share a list, all of them get its warnings. Warn may be called concurrently.
 func Warn(ctx context.Context, text string) {
 	if ws, ok := ctx.Value(warningsKey{}).(*warnings); ok {
 		ws.add(text)
@@ -59,14 +59,14 @@ func (ws *warnings) add(text string) {
 	ws.texts = append(ws.texts, text)
 }
 
-// all are the warnings so far.
+// all returns the warnings so far.
 func (ws *warnings) all() []string {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return ws.texts[:len(ws.texts):len(ws.texts)]
 }
 
-// writeTo adds the warnings as headers.
+// writeTo adds the warnings to h.
 func (ws *warnings) writeTo(h http.Header) {
 	for _, text := range ws.all() {
 		if line, err := utilnet.NewWarningHeader(warningCode, "-", text); err == nil {
@@ -75,14 +75,14 @@ func (ws *warnings) writeTo(h http.Header) {
 	}
 }
 
-// writeWarnings puts what ctx's request warns of into a header that is about to be sent.
+// writeWarnings adds the warnings of ctx's request to h.
 func writeWarnings(ctx context.Context, h http.Header) {
 	if ws, ok := ctx.Value(warningsKey{}).(*warnings); ok {
 		ws.writeTo(h)
 	}
 }
 
-// headerText is text as a header can carry it: an error of a source may hold anything.
+// headerText returns text in a form that a header can contain, because the error of a source may contain any characters.
 func headerText(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f || c == utf8.RuneError {

@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	// bookmarkInterval keeps the version of an idle watch young, as kube-apiserver does.
+	// bookmarkInterval is how often an idle watch gets a bookmark, as in kube-apiserver.
 	bookmarkInterval = time.Minute
-	// minWatch is the least time that a watch without timeoutSeconds lasts; at most twice that. The spread keeps a
-	// thousand watches from ending at once.
+	// minWatch is the minimum duration of a watch without timeoutSeconds. The maximum is twice that. The random duration
+	// prevents a thousand watches from ending at the same time.
 	minWatch = 30 * time.Minute
-	// maxWatch bounds what a client may ask for.
+	// maxWatch limits timeoutSeconds.
 	maxWatch = 12 * time.Hour
-	// retryTold is when a source that has told of a change and could not be listed is listed again.
+	// retryTold is the delay before listing again after a source has reported a change but could not be listed.
 	retryTold = time.Second
 )
 
-// watcher is one watch request being served.
+// watcher serves one watch request.
 type watcher struct {
 	view      *view
 	selection selection
 	options   metav1.ListOptions
 	stream    *stream
 	log       *zap.Logger
-	gone      <-chan struct{} // closed when the resource is not hosted any more
-	position  uint64          // every change up to here has been told
+	gone      <-chan struct{} // closed when the resource is no longer hosted
+	position  uint64          // version of the last change that has been written
 }
 
-// watch serves a watch until its time is over, the client leaves, or the server drains: all three are clean ends. An
-// error is returned only while nothing has been written; later ones are told as an event.
+// watch serves a watch until it times out, the client disconnects, or the server drains; all three end it cleanly. It returns
+// an error only if nothing has been written. Later errors are written as an event.
 func (s *resourceHandler) watch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, h *Host) error {
 	arrived := time.Now()
 	o := offer{verb: "watch", protobuf: s.protobuf}
@@ -102,7 +102,7 @@ func watchTime(seconds *int64) time.Duration {
 	return min(time.Duration(*seconds)*time.Second, maxWatch)
 }
 
-// start decides where the watch begins, and returns the objects that it must tell first.
+// start sets the position at which the watch begins and returns the objects of the initial events.
 func (t *watcher) start(now snapshot) ([]object, error) {
 	from, err := parseVersion(t.options.ResourceVersion)
 	if err != nil {
@@ -114,7 +114,7 @@ func (t *watcher) start(now snapshot) ([]object, error) {
 	asked := t.options.SendInitialEvents
 	switch {
 	case asked != nil && *asked, asked == nil && from == 0:
-		// Without a version and without a wish, watches have always begun with what exists.
+		// Without resourceVersion and sendInitialEvents, a watch starts with the existing objects.
 		t.position = now.version
 		return t.selection.filter(now.items), nil
 	case from == 0:
@@ -146,7 +146,7 @@ func (t *watcher) run(ctx context.Context, initial []object) error {
 	defer poll.Stop()
 	bookmarks := time.NewTicker(bookmarkInterval)
 	defer bookmarks.Stop()
-	var failed <-chan time.Time // fires when a source that failed after it had told of a change is asked again
+	var failed <-chan time.Time // fires when to retry a source that reported a change and then failed
 	for {
 		changed, err := t.tell()
 		if err != nil {
@@ -179,7 +179,7 @@ func (t *watcher) run(ctx context.Context, initial []object) error {
 	}
 }
 
-// tell writes what has changed since the last time, and returns the channel that announces more.
+// tell writes the changes since the last call and returns the channel that announces more.
 func (t *watcher) tell() (<-chan struct{}, error) {
 	changes, version, changed, err := t.view.since(t.position)
 	if errors.Is(err, errExpired) {
@@ -201,7 +201,8 @@ func (t *watcher) tell() (<-chan struct{}, error) {
 	return changed, t.stream.flush()
 }
 
-// seen is a change as somebody sees it who only sees the selection: entering it is an addition, leaving it a deletion.
+// seen converts a change to an event for watchers of the selection: an object that enters the selection is added, one that
+// leaves it is deleted.
 func (sel selection) seen(c change) (watch.EventType, object) {
 	is := c.current != nil && sel.matches(c.current)
 	was := c.previous != nil && sel.matches(c.previous)
@@ -216,17 +217,17 @@ func (sel selection) seen(c change) (watch.EventType, object) {
 	return "", nil
 }
 
-// poll looks for changes. All watchers of a view share a poll: whoever's clock ticks first does it for the others. A
-// source that fails now may work at the next tick; until then watchers keep what they know.
+// poll polls the source for changes. All watchers of a view share a poll: the first ticker to fire polls for all. If the
+// source fails, the next tick retries, and until then the view is unchanged.
 func (t *watcher) poll(ctx context.Context) {
-	// Half an interval of tolerance lets tickers that tick at slightly different times share one poll.
+	// A tolerance of half an interval lets tickers that fire at slightly different times share one poll.
 	freshEnough := time.Now().Add(-t.view.resource.poll / 2)
 	if _, err := t.view.refresh(ctx, freshEnough); err != nil && ctx.Err() == nil {
 		t.log.Warn("poll for changes", zap.String("resource", t.view.resource.gvr.String()), zap.Error(err))
 	}
 }
 
-// refreshTold looks for the change of which the source has told by closing told. It reports false if the source failed.
+// refreshTold lists the source after it has closed told. It returns false if the source fails.
 func (t *watcher) refreshTold(ctx context.Context, told <-chan struct{}) bool {
 	err := t.view.refreshTold(ctx, told)
 	if err != nil && ctx.Err() == nil {

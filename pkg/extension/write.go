@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// writeRequest is one write being served.
+// writeRequest is a write request that is being served.
 type writeRequest struct {
 	*resourceHandler
 	info    *apirequest.RequestInfo
@@ -31,11 +31,11 @@ type writeRequest struct {
 	include metav1.IncludeObjectPolicy
 }
 
-// begin reads what all writes have in common.
+// begin parses the common parts of all write requests.
 func (s *resourceHandler) begin(r *http.Request, info *apirequest.RequestInfo) (*writeRequest, error) {
 	o := offer{verb: info.Verb, protobuf: s.protobuf}
 	if info.Verb == "deletecollection" {
-		o.verb = "list" // that is what it answers with
+		o.verb = "list" // the response is a list
 	}
 	rep, ok := o.negotiate(r.Header.Get("Accept"))
 	if !ok {
@@ -60,7 +60,7 @@ func (wr *writeRequest) checkDryRun() error {
 	return nil
 }
 
-// query is the write in the words of a provider.
+// query returns the Query for the provider.
 func (wr *writeRequest) query(ctx context.Context, name string) Query {
 	q := everything()
 	q.Namespace, q.Name, q.User = wr.info.Namespace, name, caller(ctx)
@@ -68,7 +68,7 @@ func (wr *writeRequest) query(ctx context.Context, name string) Query {
 	return q
 }
 
-// current is the object as clients see it now, with the provider's own resourceVersion.
+// current returns the current object, with the provider's resourceVersion.
 func (wr *writeRequest) current(ctx context.Context, name string) (entry, error) {
 	k := key{wr.info.Namespace, name}
 	if !wr.keeps() {
@@ -90,15 +90,15 @@ func (wr *writeRequest) current(ctx context.Context, name string) (entry, error)
 	return entry{}, apierrors.NewNotFound(wr.gvr.GroupResource(), name)
 }
 
-// settled is what a write answers with: the object as the view has it now, with the resourceVersion of that. When the
-// source does not show yet what was written, or somebody else has written since, it is what the provider returned, with
-// a version from before: whoever goes on from there is told of a conflict and overwrites nothing.
+// settled returns the object for the response of a write: the object in the view, with its resourceVersion. If the source
+// does not return the written object yet, or another client has written since, it is the object that the provider returned,
+// with an older version. A client that continues from there gets a conflict and overwrites nothing.
 func (wr *writeRequest) settled(ctx context.Context, made object, before uint64) object {
 	if !wr.keeps() {
 		return made
 	}
 	if !wr.watchable() {
-		_, _ = wr.views.of(caller(ctx)).refresh(ctx, time.Now()) // a source that fails now says so at the next read
+		_, _ = wr.views.of(caller(ctx)).refresh(ctx, time.Now()) // if the source fails, the next read reports it
 		return made
 	}
 	made.SetResourceVersion("")
@@ -121,7 +121,7 @@ func (wr *writeRequest) settled(ctx context.Context, made object, before uint64)
 	return shown.object
 }
 
-// checkPreconditions compares what a client believes of an object with what it is.
+// checkPreconditions compares the client's uid and resourceVersion with the object's.
 func (wr *writeRequest) checkPreconditions(now object, uid *string, version *string) error {
 	conflict := func(what, want, have string) error {
 		return apierrors.NewConflict(wr.gvr.GroupResource(), wr.info.Name,
@@ -143,7 +143,7 @@ type writeOptions struct {
 	validation   string // metav1.FieldValidationStrict, Warn or Ignore
 }
 
-// maxFieldManager is how long kube-apiserver lets a name of a program be.
+// maxFieldManager is kube-apiserver's limit for the length of a field manager's name.
 const maxFieldManager = 128
 
 func parseWriteOptions(r *http.Request) (writeOptions, error) {
@@ -179,7 +179,7 @@ func invalidOptions(problems field.ErrorList) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "Options"}, "", problems)
 }
 
-// readBody reads a request's body, which the chain has given a limit.
+// readBody reads the request body, which the chain has limited.
 func readBody(r *http.Request) ([]byte, error) {
 	data, err := io.ReadAll(r.Body)
 	var tooLarge *http.MaxBytesError
@@ -192,7 +192,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	return data, nil
 }
 
-// contentType is the media type of a body, one of accepted. Nothing said means JSON, as everywhere in the API.
+// contentType returns the media type of the body, which must be in accepted. The default is JSON if accepted begins with it.
 func contentType(r *http.Request, accepted ...string) (string, error) {
 	said := r.Header.Get("Content-Type")
 	if said == "" && accepted[0] == respond.MediaJSON {
@@ -208,7 +208,7 @@ func contentType(r *http.Request, accepted ...string) (string, error) {
 	}}
 }
 
-// toJSON turns a YAML body into JSON and leaves a JSON one as it is. twice is a key that came twice.
+// toJSON converts a YAML body to JSON and returns a JSON body unchanged. twice reports a duplicate key.
 func toJSON(data []byte, media string) (out []byte, twice error, err error) {
 	if media != respond.MediaYAML {
 		return data, nil, nil

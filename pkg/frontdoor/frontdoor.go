@@ -1,4 +1,4 @@
-// Package frontdoor is Portico's front API server as a library.
+// Package frontdoor provides Portico's front API server as a library.
 //
 //	front, err := frontdoor.New(frontdoor.Config{DataDir: "data"})
 //	...
@@ -7,15 +7,15 @@
 //	config, err := front.RESTConfig("alice", []string{"developers"})
 //
 // A front door serves the local groups (core, apps, RBAC, custom resources and others), watches APIService objects, and
-// proxies every other group-version to the extension server that an APIService names. Which local groups clients see, where objects
-// are stored, who is authenticated and authorized, what admission checks, and what else is served, is in Config. Every other
-// setting of the program aggregator is available through Config.Flags.
+// proxies every other group-version to the extension server that its APIService names. Config selects the local groups that
+// clients see, the storage, additional authenticators, authorizers and admission plugins, and additional handlers. All other
+// settings of the aggregator program are available through Config.Flags.
 //
-// Several front doors can run in one process. Nothing of them is global but what Kubernetes' own libraries keep so: metrics of
-// these libraries, and the bound on JSON patches.
+// A process can run several front doors. They share no global state except for the global state of the Kubernetes libraries:
+// their metrics, and the limit for JSON patches.
 //
-// Portico promises compatibility of the packages below pkg by semantic versioning, and of no others. Types of packages below
-// internal that have an alias here are part of the promise, with the exported fields and methods that their documentation names.
+// Portico follows semantic versioning for the packages below pkg, and only for them. For types of packages below internal
+// that have an alias here, this includes the exported fields and methods that their documentation names.
 package frontdoor
 
 import (
@@ -35,16 +35,16 @@ import (
 	"portico.dev/internal/store"
 )
 
-// FrontDoor is a front API server. Its methods can be called from any goroutine.
+// FrontDoor is a front API server. Its methods may be called concurrently.
 type FrontDoor struct {
 	config  Config
 	front   *aggregator.Aggregator
-	dir     string // a temporary data directory, which is removed at the end; empty: none
+	dir     string // temporary data directory, which Run removes; empty if DataDir is set
 	started atomic.Bool
 }
 
-// New checks the configuration. It opens nothing but, for storage in memory without a data directory, a temporary directory, which
-// Run removes.
+// New validates the configuration and returns a FrontDoor. It opens nothing, except that it creates a temporary directory,
+// which Run removes, if the storage is in memory and DataDir is empty.
 func New(c Config) (*FrontDoor, error) {
 	f := &FrontDoor{config: c}
 	settings, err := c.settings()
@@ -66,15 +66,15 @@ func New(c Config) (*FrontDoor, error) {
 
 func (f *FrontDoor) removeDirectory() {
 	if f.dir != "" {
-		_ = os.RemoveAll(f.dir) // what stays is in a directory for temporary files
+		_ = os.RemoveAll(f.dir) // the remainder is in a directory for temporary files
 	}
 }
 
-// errTwice is the answer to a second Run.
+// errTwice is returned by a second call of Run.
 var errTwice = errors.New("a front door runs once; make another one with New")
 
-// Run starts the front door, serves until ctx ends, drains, and returns after everything that it started has returned. It can be
-// called once.
+// Run starts the front door and serves until ctx ends. It then drains and returns after all parts have ended. It can be
+// called only once.
 func (f *FrontDoor) Run(ctx context.Context) error {
 	if f.started.Swap(true) {
 		return errTwice
@@ -83,48 +83,50 @@ func (f *FrontDoor) Run(ctx context.Context) error {
 	return f.front.Run(ctx)
 }
 
-// Ready is closed when requests are served. It stays open if Run fails before.
+// Ready returns a channel that is closed when the front door serves requests. It is never closed if Run fails before that.
 func (f *FrontDoor) Ready() <-chan struct{} { return f.front.Ready() }
 
-// URL is the address for clients on this machine. It is for after Ready, and for front doors with a listener.
+// URL returns the address for clients on this machine. It is valid after Ready, for front doors with a listener.
 func (f *FrontDoor) URL() string { return f.front.URL() }
 
-// Handler serves requests as the listener does, for a server of the program's own: authentication by client certificate reads
-// the TLS state of the request (http.Request.TLS), so the server must ask for client certificates and not verify them
-// (tls.RequestClientCert). Before Ready and after the end of Run it answers 503.
+// Handler returns the handler of the listener, for a program with its own HTTP server. Authentication with client
+// certificates uses the TLS state of the request (http.Request.TLS), so that server must request client certificates without
+// verifying them (tls.RequestClientCert). Before Ready and after Run has returned, the handler responds with 503.
 func (f *FrontDoor) Handler() http.Handler { return f.front.Handler() }
 
-// certificateTTL is the life of the certificates that RESTConfig and Kubeconfig issue.
+// certificateTTL is the lifetime of the certificates that RESTConfig and Kubeconfig issue.
 const certificateTTL = 24 * time.Hour
 
-// RESTConfig configures clients of a user by a client certificate that the front door issues for a day. The user may do what
-// roles allow; groups may contain system:masters, who may do everything. It needs a listener, and Ready.
+// RESTConfig returns a client configuration for a user, with a client certificate that is valid for one day. The user has the
+// permissions that RBAC grants; members of the group system:masters have all permissions. It requires a listener and must be
+// called after Ready.
 func (f *FrontDoor) RESTConfig(user string, groups []string) (*rest.Config, error) {
 	return f.front.ClientConfig(user, groups, certificateTTL)
 }
 
-// Kubeconfig is RESTConfig as the content of a kubeconfig.
+// Kubeconfig returns the configuration of RESTConfig as the content of a kubeconfig file.
 func (f *FrontDoor) Kubeconfig(user string, groups []string) ([]byte, error) {
 	return f.front.Kubeconfig(user, groups, certificateTTL)
 }
 
-// InProcessConfig configures clients of a user without a socket. Their requests are authorized, audited and limited like all
-// others. Connections cannot be upgraded (exec, port-forward). It needs Ready.
+// InProcessConfig returns a client configuration for a user that needs no socket. Requests are authorized, audited and
+// limited like all other requests. Connections cannot be upgraded (exec, port-forward). It must be called after Ready.
 func (f *FrontDoor) InProcessConfig(user string, groups []string) (*rest.Config, error) {
 	return f.front.InProcessConfig(user, groups)
 }
 
-// LocalConfig configures clients of the local groups without a socket, those that Config.ServedGroups hides from clients included.
-// They may do everything: keep it to the program. Extension servers are not reached. It needs Ready.
+// LocalConfig returns a client configuration for the local groups that needs no socket. It includes groups that
+// Config.ServedGroups hides. Its clients have all permissions, so do not expose them outside of the program. They cannot
+// reach extension servers. LocalConfig must be called after Ready.
 func (f *FrontDoor) LocalConfig() (*rest.Config, error) { return f.front.LocalConfig() }
 
-// Snapshot is the state of all objects at one moment.
+// Snapshot contains the state of all objects at one point in time.
 type Snapshot struct{ contents store.Contents }
 
-// Objects is how many keys the snapshot has: objects, and a few of the front door's own.
+// Objects returns the number of keys in the snapshot: the objects, and a few internal keys of the front door.
 func (s *Snapshot) Objects() int { return len(s.contents) }
 
-// Snapshot reads the state of all objects. Events that would expire keep no expiry. It needs Ready.
+// Snapshot returns the state of all objects. It does not include the expiry of Events. It must be called after Ready.
 func (f *FrontDoor) Snapshot(ctx context.Context) (*Snapshot, error) {
 	contents, err := f.front.Snapshot(ctx)
 	if err != nil {
@@ -133,20 +135,20 @@ func (f *FrontDoor) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return &Snapshot{contents}, nil
 }
 
-// Restore makes the state of all objects that of a snapshot, in one transaction: objects that are not in it disappear, without
-// finalizers or webhooks; others come back with their UIDs. Watches see it as changes, with new resourceVersions. Objects of
-// extension servers stay as they are. It needs Storage.InMemory, and Ready.
+// Restore resets all objects to a snapshot in one transaction. Objects that are not in the snapshot are removed, without
+// finalizers or webhooks; deleted objects are restored with their UIDs. Watches see these changes, with new resourceVersions.
+// Objects of extension servers do not change. Restore requires Storage.InMemory and must be called after Ready.
 func (f *FrontDoor) Restore(ctx context.Context, s *Snapshot) error {
 	return f.front.Restore(ctx, s.contents)
 }
 
-// Advance moves time forward where it is the front door's own: service account tokens expire, and Events are deleted, as if d had
-// passed. Everything else keeps the time of the machine. It needs Storage.InMemory, and Ready.
+// Advance advances the front door's clock by d: service account tokens expire, and expired Events are deleted. It does not
+// affect anything else. A negative d is an error. Advance requires Storage.InMemory and must be called after Ready.
 func (f *FrontDoor) Advance(ctx context.Context, d time.Duration) error {
 	return f.front.Advance(ctx, d)
 }
 
-// applyFlags sets what flags say.
+// applyFlags parses flags into settings.
 func applyFlags(settings *aggregator.Config, flags []string) error {
 	fs := pflag.NewFlagSet("frontdoor", pflag.ContinueOnError)
 	fs.Usage = func() {}
