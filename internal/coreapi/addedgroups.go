@@ -18,17 +18,18 @@ import (
 	"portico.dev/internal/coreapi/openapidocs"
 )
 
-// DocumentBuilder builds the OpenAPI document of services in a version of OpenAPI, 2 or 3.
+// DocumentBuilder builds the OpenAPI document of services for a version of OpenAPI, 2 or 3. name returns the name of a
+// definition.
 type DocumentBuilder func(version int, services []*restful.WebService, name func(string) (string, spec.Extensions), known common.GetOpenAPIDefinitions) ([]byte, error)
 
-// addedDocuments are the OpenAPI documents of groups that a program which embeds the front door has added. They are built at the
-// start, because only those of our own groups can be prepared by go generate.
+// addedDocuments contains the OpenAPI documents of groups added by an embedding program. They are built at startup, because go
+// generate prepares only the documents of the built-in groups.
 type addedDocuments struct {
 	v3 []openapidocs.Document
-	v2 *openapidocs.Document // nil: nothing was added
+	v2 *openapidocs.Document // nil if no group was added
 }
 
-// knownDefinitions are the OpenAPI definitions of our own kinds and of those that were added.
+// knownDefinitions returns the OpenAPI definitions of built-in and added kinds.
 func (c *Config) knownDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	known := definitions.GetOpenAPIDefinitions(ref)
 	if c.Definitions != nil {
@@ -39,7 +40,7 @@ func (c *Config) knownDefinitions(ref common.ReferenceCallback) map[string]commo
 	return known
 }
 
-// describeAdded builds the documents of the group-versions that have none prepared.
+// describeAdded builds the documents of group-versions without a prepared document.
 func describeAdded(cfg Config, c *codecs, container *restful.Container) (addedDocuments, error) {
 	var docs addedDocuments
 	prepared := map[schema.GroupVersion]bool{}
@@ -79,8 +80,9 @@ func describeAdded(cfg Config, c *codecs, container *restful.Container) (addedDo
 
 const groupVersionKinds = "x-kubernetes-group-version-kind"
 
-// definitionNamer names definitions in documents. The library's knows only names without slashes, which types without an
-// OpenAPIModelName do not have, and adds internal versions to the kinds of a definition, since every kind is registered twice.
+// definitionNamer returns a function that names definitions in documents. k8s.io/apiserver's DefinitionNamer knows only names
+// without slashes, but types without an OpenAPIModelName have slashes. It also adds internal versions to the kinds of a
+// definition, because every kind is registered twice.
 func definitionNamer(scheme *runtime.Scheme) func(string) (string, spec.Extensions) {
 	library := openapi.NewDefinitionNamer(scheme).GetDefinitionName
 	return func(definition string) (string, spec.Extensions) {
@@ -98,5 +100,5 @@ func definitionNamer(scheme *runtime.Scheme) func(string) (string, spec.Extensio
 	}
 }
 
-// AddedSwagger is the OpenAPI v2 document of added groups, nil if there are none or before Ready.
+// AddedSwagger returns the OpenAPI v2 document of added groups, or nil without added groups or before Ready.
 func (s *Server) AddedSwagger() *openapidocs.Document { return s.added.Load().v2 }

@@ -22,8 +22,8 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// newAdmission makes what every create, update and delete passes after authorization. Its informers start with it, over
-// what is installed.
+// newAdmission returns the admission chain for every create, update and delete. The chain starts its informers, which read from
+// the installed storages.
 func (s *Server) newAdmission(all *storages) (*admission.Chain, error) {
 	config := s.cfg.Admission
 	if len(config.Plugins) == 0 {
@@ -53,7 +53,7 @@ func (s *Server) newAdmission(all *storages) (*admission.Chain, error) {
 	})
 }
 
-// withoutManagers drops what informers hold and nobody reads.
+// withoutManagers drops managedFields, which no reader of the informers uses.
 func withoutManagers(obj any) (any, error) {
 	if accessor, err := meta.Accessor(obj); err == nil {
 		accessor.SetManagedFields(nil)
@@ -61,7 +61,7 @@ func withoutManagers(obj any) (any, error) {
 	return obj, nil
 }
 
-// BootstrapConfig is ClientConfig for the objects that the server itself creates at a start, when no webhook can be up yet:
+// BootstrapConfig returns a ClientConfig for objects that the server creates at startup, before any webhook can be reachable:
 // webhooks and policies are not called.
 func (s *Server) BootstrapConfig(u user.Info) *rest.Config {
 	served := s.Handler()
@@ -70,7 +70,7 @@ func (s *Server) BootstrapConfig(u user.Info) *rest.Config {
 	}), s.awaitReady))
 }
 
-// mapper prefers the RESTMapper of Config, which knows the kinds of backends too.
+// mapper returns the RESTMapper of Config, which also contains the kinds of backends, or else a mapper of local resources.
 func (s *Server) mapper() admission.MapperFunc {
 	own := &ownMapper{now: s.served.Load}
 	return func() meta.RESTMapper {
@@ -83,11 +83,11 @@ func (s *Server) mapper() admission.MapperFunc {
 	}
 }
 
-// ownMapper maps what is served here, and is made anew when that changes.
+// ownMapper maps the resources served here. It rebuilds its RESTMapper when they change.
 type ownMapper struct {
 	now func() *served
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards from and made
 	from *served
 	made meta.RESTMapper
 }
@@ -108,7 +108,7 @@ func mapperOf(d Discovery) meta.RESTMapper {
 		gv := schema.GroupVersion{Group: group, Version: v.Version}
 		for _, r := range v.Resources {
 			if r.ResponseKind == nil || r.ResponseKind.Kind == "" {
-				continue // nothing but a place for subresources
+				continue // only the parent of subresources
 			}
 			scope := meta.RESTScopeRoot
 			if r.Scope == apidiscoveryv2.ScopeNamespace {
@@ -125,11 +125,11 @@ func mapperOf(d Discovery) meta.RESTMapper {
 	return made
 }
 
-// namespaceGetter reads a namespace as it is now.
+// A namespaceGetter returns the current state of a namespace.
 type namespaceGetter func(ctx context.Context, name string) (*corev1.Namespace, error)
 
-// currentNamespace reads through the storage of namespaces, in a context of its own: the one of the request names a
-// resource and a namespace that are not those of this read.
+// currentNamespace reads through the storage of namespaces. It creates a separate context, because the context of the request
+// names a different resource and namespace.
 func currentNamespace(namespaces *registry.REST) namespaceGetter {
 	return func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		obj, err := namespaces.Get(registry.ReadContext(ctx, "", "namespaces", "", name), name, &metav1.GetOptions{})

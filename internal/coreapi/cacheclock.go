@@ -7,19 +7,20 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// cacheClock is the clock of watch caches. A consistent read leaves a goroutine that waits for After to end three seconds later, whether
-// or not the cache still exists; here After ends with the caches too, so that nothing runs after the server has stopped.
+// cacheClock is the clock of watch caches. A consistent read leaves a goroutine that waits for After to end three seconds
+// later, even if the cache is gone by then. cacheClock also ends After when the caches stop, so that no goroutine outlives the
+// server.
 type cacheClock struct {
 	clock.RealClock
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards stopped and waiting
 	stopped bool
 	waiting map[*time.Timer]chan time.Time
 }
 
 func newCacheClock() *cacheClock { return &cacheClock{waiting: map[*time.Timer]chan time.Time{}} }
 
-// After returns a channel on which the time is sent after d, or when the clock is stopped.
+// After returns a channel that receives the time after d, or when the clock stops.
 func (c *cacheClock) After(d time.Duration) <-chan time.Time {
 	fired := make(chan time.Time, 1)
 	c.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// Serves reports whether a resource of a group-version that is served here is known. It is true for all that is built in.
+// Serves reports whether r is served here. It is true for every resource of a built-in group-version.
 func (s *Server) Serves(r schema.GroupVersionResource) bool {
 	select {
 	case <-s.ready:
@@ -26,8 +26,8 @@ func (s *Server) Serves(r schema.GroupVersionResource) bool {
 	return slices.ContainsFunc(custom, func(served metav1.APIResource) bool { return served.Name == r.Resource })
 }
 
-// AwaitDefined is for a resource that is not served here, because its definition has just been written at another replica. It reads the
-// definition from etcd, waits until it is served, and reports whether it is. ctx bounds it.
+// AwaitDefined handles a resource that is not served yet because another replica has just written its definition. It reads the
+// definition from etcd, waits until the resource is served, and reports whether it is. ctx limits the wait.
 func (s *Server) AwaitDefined(ctx context.Context, r schema.GroupVersionResource) bool {
 	select {
 	case <-s.ready:
@@ -38,7 +38,7 @@ func (s *Server) AwaitDefined(ctx context.Context, r schema.GroupVersionResource
 	name := r.GroupResource().String()
 	object, err := s.definitions.Get(registry.ReadContext(ctx, apiextensionsv1.GroupName, definitions, "", name), name, &metav1.GetOptions{})
 	if err != nil {
-		return false // there is none, or etcd does not say
+		return false // no definition, or etcd does not respond
 	}
 	crd := object.(*apiextensions.CustomResourceDefinition)
 	served := slices.ContainsFunc(crd.Spec.Versions, func(v apiextensions.CustomResourceDefinitionVersion) bool { return v.Name == r.Version && v.Served })

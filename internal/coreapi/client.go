@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// requestTimeout ends in-process requests that are not watches, like the deadline of the outer chain.
+	// requestTimeout limits in-process requests other than watches, like the deadline of the outer chain.
 	requestTimeout = time.Minute
-	// readyTimeout is how long an in-process request waits for the server to serve. Controllers start before it does.
+	// readyTimeout limits how long an in-process request waits for readiness. Controllers start before the server is ready.
 	readyTimeout = 30 * time.Second
 )
 
-// ClientConfig makes clients that act as u without leaving the process and without being authorized: the server's own
-// controllers use it, and it must not be handed to anybody else. Typed clients speak protobuf through it, the dynamic
-// and the metadata client JSON. Requests wait for readiness; there is no client-side rate limit.
+// ClientConfig returns a config for clients that act as u inside the process, without authorization. It is only for the
+// server's controllers and must not be exposed further. Typed clients use protobuf, dynamic and metadata clients use JSON.
+// Requests wait for readiness and have no client-side rate limit.
 func (s *Server) ClientConfig(u user.Info) *rest.Config {
 	return inProcessConfig(asUser(u, s.Handler(), s.awaitReady))
 }
@@ -45,8 +45,8 @@ func inProcessConfig(h http.Handler) *rest.Config {
 	}
 }
 
-// asUser is the chain of in-process requests: what the package documentation says the handler expects. A request is
-// refused with the error of await, which may wait.
+// asUser returns the handler chain of in-process requests. It provides the context values that the package documentation
+// requires. await may block; if it returns an error, the request fails with that error.
 func asUser(u user.Info, handler http.Handler, await func(context.Context) error) http.Handler {
 	resolver := request.NewResolver()
 	handler = filters.WithWarningRecorder(handler)
@@ -76,8 +76,8 @@ func asUser(u user.Info, handler http.Handler, await func(context.Context) error
 	})
 }
 
-// awaitReady returns early when there is nothing to wait for any more. It names no time to come back: client-go would
-// come back ten times, and hold up whoever is stopping.
+// awaitReady returns early if the server stops. The error has no Retry-After: client-go would retry ten times and delay the
+// shutdown.
 func (s *Server) awaitReady(ctx context.Context) error {
 	gone := apierrors.NewServiceUnavailable("the local API groups are not being served any more")
 	if s.stop.Err() != nil {
@@ -97,14 +97,14 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// pipeBuffer is how much of a response waits for its reader between flushes. A small response is handed over once.
+// pipeBuffer is the size of the response buffer between flushes. A small response needs a single write to the pipe.
 const pipeBuffer = 8 << 10
 
-// InProcess is a transport that calls h where others would dial: no socket, no TLS, no HTTP framing. The answer
-// streams: what h flushes can be read at once, and closing the body cancels the context of the request.
+// InProcess returns a transport that calls h instead of dialing: no socket, no TLS, no HTTP framing. The response streams:
+// flushed data is readable at once, and closing the body cancels the context of the request.
 //
-// h is called with the request as a server would see it, on a goroutine that ends with it. Nothing is put into the
-// context of the request; who the caller is, is for the handler to find out or to know.
+// h receives the request as a server would, on a goroutine that ends with it. InProcess adds nothing to the context of the
+// request; h must determine the user.
 func InProcess(h http.Handler) http.RoundTripper { return inProcess{h} }
 
 type inProcess struct {
@@ -133,7 +133,7 @@ func (t inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	select {
 	case <-answer.started:
 	case <-ctx.Done():
-		// The answer may have begun at the same moment; the caller has given up either way.
+		// The response may have begun at the same moment, but the caller has given up in either case.
 		_ = reader.CloseWithError(ctx.Err())
 		return nil, ctx.Err()
 	}
@@ -151,14 +151,15 @@ func (t inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// pipeBody is the reader's end. Closing it tells the handler that nobody reads any more.
+// pipeBody is the reader's end of the pipe. Close cancels the handler's context.
 type pipeBody struct {
 	*io.PipeReader
 	cancel   context.CancelFunc
 	unfollow func() bool
 }
 
-// newPipeBody ends with the caller's context too: a reader that waits is woken, and so is a handler that writes.
+// newPipeBody returns a body that also closes when the caller's context ends, which unblocks a waiting reader and a writing
+// handler.
 func newPipeBody(caller context.Context, reader *io.PipeReader, cancel context.CancelFunc) *pipeBody {
 	unfollow := context.AfterFunc(caller, func() { _ = reader.CloseWithError(caller.Err()) })
 	return &pipeBody{reader, cancel, unfollow}
@@ -170,18 +171,18 @@ func (b *pipeBody) Close() error {
 	return b.PipeReader.Close()
 }
 
-// pipeAnswer is the handler's end: an http.ResponseWriter over a pipe.
+// pipeResponse is the handler's end: an http.ResponseWriter over a pipe.
 type pipeResponse struct {
 	header http.Header
 	pipe   *io.PipeWriter
 
-	// The handler's goroutines write; started orders what they set before the reader's first look.
-	mu      sync.Mutex // guards buffer and the beginning
+	// The handler's goroutines write code, sent and failure; closing started publishes them to the reader.
+	mu      sync.Mutex // guards buffer and begun
 	buffer  *bufio.Writer
 	begun   bool
-	started chan struct{} // closed when code and sent are set, or failure
+	started chan struct{} // closed when code and sent, or failure, are set
 	code    int
-	sent    http.Header // header as it was when the answer began
+	sent    http.Header // snapshot of header when the response began
 	failure error
 }
 
@@ -195,9 +196,9 @@ func (a *pipeResponse) WriteHeader(code int) {
 	a.begin(code)
 }
 
-// begin is called with mu held.
+// begin requires mu.
 func (a *pipeResponse) begin(code int) {
-	if a.begun || code < 200 { // an informational answer is not the answer
+	if a.begun || code < 200 { // ignore informational responses
 		return
 	}
 	a.begun, a.code, a.sent = true, code, a.header.Clone()
@@ -218,8 +219,7 @@ func (a *pipeResponse) Flush() {
 	_ = a.buffer.Flush() // an error stays in the buffer and fails the next Write
 }
 
-// serve runs the handler and ends the answer. A panic ends the request, not the process: over a socket net/http would
-// do the same.
+// serve runs the handler and completes the response. A panic ends the request, not the process, as with net/http's server.
 func (a *pipeResponse) serve(h http.Handler, r *http.Request) {
 	defer func() {
 		if reason := recover(); reason != nil {

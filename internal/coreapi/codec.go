@@ -24,14 +24,14 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// codecs translate between bytes and the types served here.
+// codecs encode and decode the types served here.
 type codecs struct {
 	scheme     *runtime.Scheme
 	factory    serializer.CodecFactory
 	parameters runtime.ParameterCodec
-	stored     runtime.Serializer // what objects are stored as
-	json       runtime.Serializer // what objects without a protobuf form are stored as
-	onlyJSON   sets.Set[string]   // groups that have such objects
+	stored     runtime.Serializer // storage format
+	json       runtime.Serializer // storage format of objects without a protobuf form
+	onlyJSON   sets.Set[string]   // groups with objects without a protobuf form
 	fields     *internedFields
 	maps       *internedMaps
 	decoders   *decoders
@@ -42,7 +42,7 @@ func newCodecs(groups []registry.Group) (*codecs, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Streaming lists item by item keeps a large LIST from being held twice in memory.
+	// Streaming encoders avoid a second copy of a large LIST in memory.
 	factory := serializer.NewCodecFactory(scheme,
 		serializer.WithStreamingCollectionEncodingToJSON(), serializer.WithStreamingCollectionEncodingToProtobuf())
 	info, ok := runtime.SerializerInfoForMediaType(factory.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
@@ -59,7 +59,7 @@ func newCodecs(groups []registry.Group) (*codecs, error) {
 	}, nil
 }
 
-// withoutProtobuf finds the groups with objects that can only be stored as JSON, such as those of embedding programs.
+// withoutProtobuf returns the groups with objects that can only be stored as JSON, for example groups of embedding programs.
 func withoutProtobuf(groups []registry.Group) sets.Set[string] {
 	found := sets.New[string]()
 	for _, g := range groups {
@@ -72,8 +72,8 @@ func withoutProtobuf(groups []registry.Group) sets.Set[string] {
 	return found
 }
 
-// storage is the codec between etcd and memory: the stored version in the form that storeAs said, protobuf by default, and
-// read back in whichever form it was written (kube-apiserver may have been there before us).
+// storage returns the codec between etcd and memory. It encodes the stored version in the format set by storeAs, protobuf by
+// default, and decodes every format, because kube-apiserver may have written the object.
 func (c *codecs) storage(stored schema.GroupVersion) runtime.Codec {
 	as := c.stored
 	if c.onlyJSON.Has(stored.Group) {
@@ -82,8 +82,8 @@ func (c *codecs) storage(stored schema.GroupVersion) runtime.Codec {
 	return interningCodec{c.factory.CodecForVersions(as, c.factory.UniversalDeserializer(), stored, registry.InternalOf(stored.Group)), c.fields, c.maps, c.decoders}
 }
 
-// negotiated is what a group takes and gives: protobuf only if all of its objects have that form. Requests in another form get 415 and
-// 406, as for custom resources.
+// negotiated returns the serializer for requests and responses of a group. It supports protobuf only if all objects of the
+// group do. Requests for another format fail with 415 or 406, as for custom resources.
 func (c *codecs) negotiated(group string) runtime.NegotiatedSerializer {
 	if c.onlyJSON.Has(group) {
 		return jsonSerializer{c.factory}
@@ -91,7 +91,7 @@ func (c *codecs) negotiated(group string) runtime.NegotiatedSerializer {
 	return c.factory
 }
 
-// jsonSerializer leaves protobuf out.
+// jsonSerializer omits protobuf.
 type jsonSerializer struct{ serializer.CodecFactory }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
@@ -101,12 +101,12 @@ func (s jsonSerializer) SupportedMediaTypes() []runtime.SerializerInfo {
 	})
 }
 
-// newScheme registers every served kind twice: as v1, and, with the same Go type, as its own internal version. The
-// scheme then converts between the two by setting apiVersion and kind, and copies nothing.
+// newScheme registers every served kind twice with the same Go type: as v1 and as the internal version. The scheme then
+// converts between the two by setting apiVersion and kind, without a copy.
 func newScheme(groups []registry.Group) (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	versions := map[string][]schema.GroupVersion{} // of each group, the preferred first
+	versions := map[string][]schema.GroupVersion{} // by group, preferred version first
 	for _, g := range groups {
 		if err := g.AddToScheme(scheme); err != nil {
 			return nil, fmt.Errorf("register %s: %w", g.Version, err)
@@ -136,24 +136,24 @@ func newScheme(groups []registry.Group) (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// StorageMediaTypes are the forms in which objects can be stored.
+// StorageMediaTypes returns the supported storage formats.
 func StorageMediaTypes() []string {
 	return []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON, runtime.ContentTypeYAML}
 }
 
-// Storage is how objects are stored. The zero value stores protobuf in the clear and compacts nothing.
+// Storage configures how objects are stored. The zero value stores unencrypted protobuf and never compacts.
 type Storage struct {
-	// MediaType is one of StorageMediaTypes. Default protobuf. What is stored in another form already is read all the
-	// same, and takes on this one when it is next written. Custom resources and their definitions are JSON always.
+	// MediaType is one of StorageMediaTypes. Default protobuf. Objects stored in another format remain readable and change to
+	// this format at their next write. Custom resources and their definitions are always JSON.
 	MediaType string
-	// CompactionInterval is how often old versions are removed, each at an age of one to two intervals. Zero: never, and
-	// etcd grows until it is full.
+	// CompactionInterval is the interval between removals of old revisions. A revision is removed at an age of one to two
+	// intervals. If it is zero, etcd is never compacted and grows until it is full.
 	CompactionInterval time.Duration
-	// Encryption stands between objects and etcd. Nil: they are stored in the clear.
+	// Encryption encrypts objects in etcd. Nil means that they are stored in plain text.
 	Encryption *encryption.Encryption
 }
 
-// storeAs makes c encode what is stored in another form.
+// storeAs sets the storage format.
 func (c *codecs) storeAs(mediaType string) error {
 	if mediaType == "" {
 		return nil
@@ -166,12 +166,12 @@ func (c *codecs) storeAs(mediaType string) error {
 	return nil
 }
 
-// interningCodec is a codec whose decoded objects share the strings that many objects have: namespaces, names of field
-// managers, subjects of role bindings. Watch caches keep objects as they were decoded, and in tens of thousands of bindings that is a third
-// of all objects that a garbage collection visits.
+// interningCodec makes decoded objects share common strings: namespaces, names of field managers, subjects of role bindings.
+// Watch caches keep objects as decoded. With tens of thousands of bindings, these strings are a third of all objects that the
+// garbage collector visits.
 //
-// What is shared must not be written to in place. Nobody does: strings cannot be, and a set of managed fields is replaced
-// as a whole. Objects that are decoded for a watch cache or a list, which are only read, share maps as well.
+// Shared values must not be modified in place. Strings cannot be, and sets of managed fields are only replaced as a whole.
+// Objects decoded for a watch cache or a list are only read, so they share maps too.
 type interningCodec struct {
 	runtime.Codec
 	fields   *internedFields
@@ -183,19 +183,19 @@ func (f interningCodec) Decode(data []byte, defaults *schema.GroupVersionKind, i
 	obj, kind, err := f.decoders.decode(f.Codec, data, defaults, into)
 	if err == nil {
 		f.share(obj)
-		if into == nil { // an event; what is about to be changed is decoded into an object of the caller's
+		if into == nil { // an event; for an update, the caller passes into
 			f.shareMaps(obj)
 		} else {
-			// An internal object has no kind. The codec leaves that of the stored version in into, which has the same Go type, and
-			// every item of a list would show it.
+			// Internal objects have no kind, but the codec leaves the kind of the stored version in into, because both versions
+			// have the same Go type. Without this, every item of a list would contain the kind.
 			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		}
 	}
 	return obj, kind, err
 }
 
-// shareMaps lets an object that is only read from now on share labels, annotations and data with others. A map of one entry takes
-// 336 bytes, and tens of thousands of objects may have equal ones: those of a workload's pods, the ConfigMap in each namespace.
+// shareMaps interns labels, annotations and ConfigMap data of an object that will only be read. A map with one entry takes 336
+// bytes, and tens of thousands of objects can have equal ones: the pods of a workload, the ConfigMap in each namespace.
 func (f interningCodec) shareMaps(obj runtime.Object) {
 	m := metaOf(obj)
 	if m == nil {
@@ -212,7 +212,7 @@ func (f interningCodec) shareMaps(obj runtime.Object) {
 	}
 }
 
-// sharingDecoder has the objects of lists share maps: watch caches are filled with them.
+// sharingDecoder calls shareMaps for list items, because watch caches are filled from lists.
 type sharingDecoder struct {
 	etcd3.Decoder
 	codec interningCodec
@@ -226,7 +226,7 @@ func (d sharingDecoder) DecodeListItem(ctx context.Context, data []byte, revisio
 	return obj, err
 }
 
-// metaOf is nil for what is no object.
+// metaOf returns nil if obj has no ObjectMeta.
 func metaOf(obj runtime.Object) *metav1.ObjectMeta {
 	with, ok := obj.(metav1.ObjectMetaAccessor)
 	if !ok {
@@ -271,20 +271,20 @@ func internBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	}
 }
 
-// intern makes equal strings share their bytes. The runtime forgets those that are not used any more.
+// intern makes equal strings share their bytes. The runtime drops unused ones.
 func intern[S ~string](s *S) {
 	if *s != "" {
 		*s = unique.Make(*s).Value()
 	}
 }
 
-// internedFields are sets of managed fields that were decoded lately. Objects made by one client often have equal ones.
+// internedFields caches recently decoded sets of managed fields. Objects written by one client often have equal ones.
 type internedFields struct {
 	seed  maphash.Seed
 	known [1 << 10]atomic.Pointer[metav1.FieldsV1]
 }
 
-// maxInternedBytes bounds what internedFields keep, to 1 MiB: the larger a set is, the fewer objects have it.
+// maxInternedBytes limits internedFields to 1 MiB. Larger sets are rarely equal.
 const maxInternedBytes = 1 << 10
 
 func newInternedFields() *internedFields { return &internedFields{seed: maphash.MakeSeed()} }
@@ -303,13 +303,13 @@ func (s *internedFields) intern(f *metav1.FieldsV1) *metav1.FieldsV1 {
 	return f
 }
 
-// internedMaps are maps that were decoded lately.
+// internedMaps caches recently decoded maps.
 type internedMaps struct {
 	seed  maphash.Seed
 	known [1 << 8]atomic.Pointer[map[string]string]
 }
 
-// maxInternedMapBytes bounds what internedMaps keep, to 1 MiB.
+// maxInternedMapBytes limits internedMaps to 1 MiB.
 const maxInternedMapBytes = 4 << 10
 
 func newInternedMaps() *internedMaps { return &internedMaps{seed: maphash.MakeSeed()} }
@@ -331,9 +331,9 @@ func (s *internedMaps) intern(m map[string]string) map[string]string {
 	return m
 }
 
-// place is where m is kept, if nothing else is kept there.
+// place returns the slot for m. Maps with the same hash share a slot.
 func (s *internedMaps) place(m map[string]string) *atomic.Pointer[map[string]string] {
-	var sum uint64 // of all entries, in whatever order
+	var sum uint64 // sum over all entries, independent of their order
 	for k, v := range m {
 		sum += maphash.String(s.seed, k) ^ bits.RotateLeft64(maphash.String(s.seed, v), 1)
 	}

@@ -28,12 +28,12 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// definitionsResync shows upstream's controllers every definition again, for what a restart made them forget: one whose
-// names were accepted and that was not established yet.
+// definitionsResync is the resync period of the apiextensions-apiserver controllers. After a restart they have lost the pending
+// step of a definition that has its names accepted but is not established yet.
 const definitionsResync = 5 * time.Minute
 
-// definitionsClient is the client of the controllers of custom resource definitions. It reaches the handler before the
-// server is ready, because that includes that the definitions are known.
+// definitionsClient is the client of the controllers of custom resource definitions. It uses the handler before the server is
+// ready, because readiness requires that the definitions are loaded.
 type definitionsClient struct {
 	clientset.Interface
 	informers externalversions.SharedInformerFactory
@@ -48,10 +48,10 @@ func newDefinitionsClient(s *Server) (definitionsClient, error) {
 	return definitionsClient{client, externalversions.NewSharedInformerFactory(client, definitionsResync)}, nil
 }
 
-// noWait is for clients of the handler that is installed already.
+// noWait is the await function for a handler that is already installed.
 func noWait(context.Context) error { return nil }
 
-// CRDs is the informer of definitions. It runs while the server does and has synced once the server is Ready.
+// CRDs returns the informer of definitions. It runs as long as the server and has synced once the server is Ready.
 func (s *Server) CRDs() apiextensionsinformers.CustomResourceDefinitionInformer {
 	return s.own.crds()
 }
@@ -60,8 +60,8 @@ func (c definitionsClient) crds() apiextensionsinformers.CustomResourceDefinitio
 	return c.informers.Apiextensions().V1().CustomResourceDefinitions()
 }
 
-// addDefinitions registers apiextensions.k8s.io, which brings its own scheme: a definition has internal types that are
-// not its v1 types. What the definitions define is served by what it returns.
+// addDefinitions registers apiextensions.k8s.io, which has its own scheme: the internal types of a definition differ from its
+// v1 types. The returned Definitions serve the custom resources.
 func (i *installer) addDefinitions(cfg Config, factory *storageFactory, own definitionsClient, changed func(), to *Discovery) (*crds.Definitions, error) {
 	storage, err := crds.Storage(optionsFunc(func(r schema.GroupResource) generic.RESTOptions {
 		options := factory.plain(r, crds.StorageCodec(), r.Group+"/"+r.Resource)
@@ -103,8 +103,8 @@ type definitionReader interface {
 	rest.Getter
 }
 
-// DefinedResources are the namespaced resources that definitions in etcd make be served at this moment, whether discovery
-// says so already or not. It is for whoever must not overlook any.
+// DefinedResources returns the namespaced resources that are established by definitions in etcd at this moment, even if
+// discovery does not contain them yet. It is for callers that must not miss a resource.
 func (s *Server) DefinedResources(ctx context.Context) ([]schema.GroupVersionResource, error) {
 	select {
 	case <-s.ready:
@@ -134,26 +134,26 @@ func (s *Server) DefinedResources(ctx context.Context) ([]schema.GroupVersionRes
 	return defined, nil
 }
 
-// optionsFunc says how the library is to store a resource.
+// optionsFunc implements generic.RESTOptionsGetter.
 type optionsFunc func(schema.GroupResource) generic.RESTOptions
 
 func (f optionsFunc) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	return f(resource), nil
 }
 
-// instances are stored as they were sent: what encodes them knows their schema, and puts itself around this codec. Their
-// watch cache is made by the first request for them, long after the start.
+// instances returns the storage options of custom resources. Objects are stored as they were sent: the encoder knows their
+// schema and wraps this codec. The first request for a resource creates its watch cache, long after startup.
 func (s *storageFactory) instances(r schema.GroupResource) generic.RESTOptions {
 	options := s.plain(r, unstructured.UnstructuredJSONScheme, r.Group+"/"+r.Resource)
 	options.Decorator = s.lazilyCached
 	return options
 }
 
-// embedded etcd is this server's alone.
+// embedded reports whether etcd is embedded and used only by this server.
 func (s *storageFactory) embedded() bool { return len(s.client.Endpoints()) == 0 }
 
-// groupVersionRouter chooses who serves a request by its group-version. A definition cannot take a group-version that is built in, and
-// nothing falls through from one to the other.
+// groupVersionRouter selects the handler of a request by its group-version. A definition cannot take a built-in group-version,
+// so neither handler falls back to the other.
 type groupVersionRouter struct {
 	isBuiltIn       func(schema.GroupVersion) bool
 	builtIn, custom http.Handler

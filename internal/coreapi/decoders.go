@@ -9,23 +9,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// decoders decode objects on goroutines whose stacks have grown, while watch caches are filled. The library decodes each object of a watch
-// cache on a goroutine of its own, and the stack of each grows by being copied, which takes nearly as long as the decoding. Before and after
-// that they do nothing: other callers decode on their own stacks.
+// decoders decode objects on goroutines with grown stacks while watch caches are filled. k8s.io/apiserver decodes each object
+// of a watch cache on a new goroutine. Its stack grows by copying, which takes nearly as long as the decoding. At other times
+// callers decode on their own stacks.
 type decoders struct {
 	running atomic.Bool
 	jobs    chan *decoding
 	stopped chan struct{}
 }
 
-// decoding is one object.
+// A decoding is a request to decode one object.
 type decoding struct {
 	codec    kruntime.Codec
 	data     []byte
 	defaults *schema.GroupVersionKind
 	into     kruntime.Object
 
-	done chan struct{} // closed when the following is set
+	done chan struct{} // closed when obj, kind and err are set
 	obj  kruntime.Object
 	kind *schema.GroupVersionKind
 	err  error
@@ -35,7 +35,7 @@ func newDecoders() *decoders {
 	return &decoders{jobs: make(chan *decoding), stopped: make(chan struct{})}
 }
 
-// start starts the goroutines, once. stop waits until they have ended.
+// start starts the goroutines. It must be called only once. stop waits until they have ended.
 func (d *decoders) start() (stop func()) {
 	var working sync.WaitGroup
 	for range runtime.NumCPU() {

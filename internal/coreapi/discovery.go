@@ -13,12 +13,12 @@ import (
 	"portico.dev/internal/coreapi/openapidocs"
 )
 
-// Discovery is what is served here, in the form of aggregated discovery v2: verbs, names, scopes, response kinds and
-// subresources of each resource.
+// Discovery describes the resources served here in the form of aggregated discovery v2: verbs, names, scopes, response kinds
+// and subresources of each resource.
 type Discovery struct {
 	// Core is for /api: one item without a name.
 	Core []apidiscoveryv2.APIGroupDiscovery
-	// Groups are for /apis, one item per group, in the order of the table, the preferred version first.
+	// Groups is for /apis: one item per group in the order of the table, with the preferred version first.
 	Groups []apidiscoveryv2.APIGroupDiscovery
 }
 
@@ -44,14 +44,13 @@ func (d *Discovery) add(version schema.GroupVersion, resources []apidiscoveryv2.
 	d.Groups = append(d.Groups, item)
 }
 
-// served is what the local groups and the definitions of custom resources serve at one moment. It is not changed any
-// more.
+// served is an immutable snapshot of the resources of local groups and of custom resource definitions.
 type served struct {
 	discovery     Discovery
 	groupVersions sets.Set[schema.GroupVersion]
 }
 
-// withCustom adds what definitions serve to what is built in. A group that both serve is one group.
+// withCustom merges custom resources into the built-in discovery. A group served by both is merged into one group.
 func withCustom(builtIn Discovery, versions []schema.GroupVersion, custom *crds.Served) *served {
 	s := &served{
 		discovery:     Discovery{Core: builtIn.Core, Groups: slices.Clone(builtIn.Groups)},
@@ -90,17 +89,18 @@ func (n *changeNotifier) notify() {
 	n.next = make(chan struct{})
 }
 
-// BuiltIn are the group-versions that are served as long as the server runs.
+// BuiltIn returns the group-versions that are served as long as the server runs.
 func (s *Server) BuiltIn() []schema.GroupVersion { return s.cfg.RuntimeConfig.builtIn() }
 
-// GroupVersions are those served now: the built-in ones, and, once Ready, those of custom resources, which come and go.
-// The caller must not change the set.
+// GroupVersions returns the group-versions served now: the built-in ones and, once Ready, the changing set of custom resources.
+// The caller must not modify the set.
 func (s *Server) GroupVersions() sets.Set[schema.GroupVersion] { return s.served.Load().groupVersions }
 
-// Discovery is complete once Ready, and empty before. The caller must not change it.
+// Discovery returns a complete Discovery once Ready, and an empty one before. The caller must not modify it.
 func (s *Server) Discovery() Discovery { return s.served.Load().discovery }
 
-// Documents are the OpenAPI documents of custom resources, once Ready. Those of what is built in are in openapidocs.
+// Documents returns the OpenAPI documents of custom resources, once Ready. Package openapidocs contains the documents of
+// built-in groups.
 func (s *Server) Documents() []openapidocs.Document {
 	select {
 	case <-s.ready:
@@ -120,6 +120,6 @@ func (s *Server) Swagger() ([]crds.Swagger, error) {
 	}
 }
 
-// Changed is closed when Discovery, GroupVersions or Documents next change. Take it before reading them, or the change
-// in between is missed.
+// Changed returns a channel that is closed at the next change of Discovery, GroupVersions or Documents. Call it before reading
+// them, or a change in between is missed.
 func (s *Server) Changed() <-chan struct{} { return s.changes.wait() }

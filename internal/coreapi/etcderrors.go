@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// margin is the part of a request's time that is left to report that etcd did not answer, at most maxMargin. Without
-	// it the library's own answer, that the request took too long, comes first and does not say why.
+	// margin is the fraction of a request's remaining time that is reserved to report that etcd did not respond, at most
+	// maxMargin. Without it, k8s.io/apiserver's timeout response comes first and does not contain the cause.
 	margin    = 0.05
 	maxMargin = time.Second
 )
 
-// etcdErrorMapper turns errors of etcd into a Status that clients understand; the library passes them on as a 500 without a
-// reason. It is between a watch cache and etcd, so that reads of either give the same errors.
+// etcdErrorMapper converts etcd errors to a Status that clients understand; k8s.io/apiserver returns them as a 500 without a
+// reason. It wraps etcd below the watch cache, so that reads through either return the same errors.
 type etcdErrorMapper struct {
 	storage.Interface
 }
 
-// withMargin ends a little before the request does.
+// withMargin returns a context that ends shortly before the request's deadline.
 func withMargin(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -83,25 +83,25 @@ func (h etcdErrorMapper) GetCurrentResourceVersion(ctx context.Context) (uint64,
 	return version, mapReadError(err)
 }
 
-// retryAfterSeconds is how many seconds a client is asked to wait. An election takes about as long.
+// retryAfterSeconds is the Retry-After value, about the time of an election.
 const retryAfterSeconds = 1
 
-// mapReadError turns an error of etcd about itself into a Status. Any other error is returned as it is.
+// mapReadError converts an error about the state of etcd to a Status. It returns any other error unchanged.
 func mapReadError(err error) error {
 	switch classifyEtcdError(err) {
 	case outOfSpace:
 		return storageFull(err)
 	case notTried, unreachable:
-		return unavailable(err) // a read may be made again whatever became of it
+		return unavailable(err) // a read can be repeated in any case
 	case timedOut:
 		return apierrors.NewTimeoutError(fmt.Sprintf("etcd did not answer in time: %v", err), 0)
 	}
 	return err
 }
 
-// mapWriteError is mapReadError for a request that etcd may have carried out although its answer is an error. That is
-// 504, as upstream's for a request that outlived its deadline, and names no time to come back: clients that are given one
-// repeat the request by themselves, and what would become of a second create or patch is not theirs to find out.
+// mapWriteError is mapReadError for a request that etcd may have executed despite the error. Such an error becomes a 504, like
+// upstream's response after a deadline, without Retry-After: a client would repeat the request automatically, and could not
+// detect the effect of a second create or patch.
 func mapWriteError(err error) error {
 	switch classifyEtcdError(err) {
 	case outOfSpace:
@@ -120,9 +120,9 @@ func unavailable(err error) error {
 	return unavailable
 }
 
-// storageFull is 507, which says that the request was understood and that repeating it is of no use until somebody makes
-// room. The reason is the one that kube-apiserver's 500 has, so that clients which look at it do what they do there. It does
-// not promise that nothing was written: the write that finds the quota used up is made, and answered with this error too.
+// storageFull returns a 507: the request is valid, but retries fail until an operator frees space. It has the reason of
+// kube-apiserver's 500, so that clients which check the reason react in the same way. The error does not guarantee that nothing
+// was written: etcd executes the write that reaches its quota, and still returns this error.
 func storageFull(err error) error {
 	message := fmt.Sprintf("etcd is full and did not confirm the write: %v; reads and deletions still work; "+
 		"the operator of this server has to make room: delete, compact, defragment, disarm the NOSPACE alarm", err)
@@ -134,15 +134,15 @@ func storageFull(err error) error {
 	}}
 }
 
-// etcdFailure is what an error of etcd says about etcd.
+// etcdFailure classifies an error by its cause in etcd.
 type etcdFailure int
 
 const (
 	noFailure   etcdFailure = iota
-	outOfSpace              // it has used up its quota, or its disk has no room
-	notTried                // it did nothing, and may do it in a moment
-	unreachable             // no member could be reached, or none of them leads
-	timedOut                // the time was over first
+	outOfSpace              // etcd's quota is used up, or its disk is full
+	notTried                // etcd did not execute the request; a retry may succeed
+	unreachable             // no reachable member, or no leader
+	timedOut                // the deadline was exceeded
 )
 
 func classifyEtcdError(err error) etcdFailure {
@@ -151,7 +151,7 @@ func classifyEtcdError(err error) etcdFailure {
 	}
 	var known apierrors.APIStatus
 	if errors.As(err, &known) {
-		return noFailure // it is a Status already
+		return noFailure // already a Status
 	}
 	if disk := (*store.DiskFullError)(nil); errors.As(err, &disk) {
 		return outOfSpace
@@ -184,18 +184,18 @@ func classifyEtcdError(err error) etcdFailure {
 	return classifyCode(named.Code())
 }
 
-// droppedProposal reports whether a member of etcd that has just lost its leader has refused a write. It has no code for that.
+// droppedProposal reports whether an etcd member refused a write because it has just lost its leader. The error has no code.
 func droppedProposal(err error) bool {
 	var answer interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &answer) {
 		return answer.GRPCStatus().Message() == raft.ErrProposalDropped.Error()
 	}
-	return errors.Is(err, raft.ErrProposalDropped) // of the etcd in this process
+	return errors.Is(err, raft.ErrProposalDropped) // from the embedded etcd
 }
 
 func classifyCode(code codes.Code) etcdFailure {
 	switch code {
-	case codes.Unavailable: // a leader that changed, a proposal that timed out, a connection that broke
+	case codes.Unavailable: // a leader change, a proposal timeout or a broken connection
 		return unreachable
 	case codes.DeadlineExceeded:
 		return timedOut

@@ -32,17 +32,17 @@ import (
 )
 
 const (
-	// maxBodyBytes is the largest request body that is read, kube-apiserver's limit: etcd refuses 1.5 MiB, and JSON
-	// is larger than the protobuf that it becomes.
+	// maxBodyBytes limits a request body, like in kube-apiserver: etcd refuses 1.5 MiB, and JSON is larger than the resulting
+	// protobuf.
 	maxBodyBytes = 3 << 20
-	// minWatchTimeout is how long a watch lasts that names no timeout, at least; at most twice that.
+	// minWatchTimeout is the minimum duration of a watch without a timeout. The maximum is twice that.
 	minWatchTimeout = 30 * time.Minute
 )
 
-// api is what install has built.
+// api is the result of install.
 type api struct {
 	handler   http.Handler
-	discovery Discovery // without what custom resources add to it
+	discovery Discovery // without custom resources
 	custom    *crds.Definitions
 	// definitions is the storage of the definitions of custom resources.
 	definitions definitionReader
@@ -51,8 +51,8 @@ type api struct {
 	added       addedDocuments
 }
 
-// install opens the storages and registers every resource: what GenericAPIServer.InstallAPIGroups does, without its
-// demand for OpenAPI documents, which are built at generate time, and without a server around it.
+// install opens the storages and registers every resource. It corresponds to GenericAPIServer.InstallAPIGroups, but needs
+// neither a server nor OpenAPI documents, which go generate builds.
 func install(cfg Config, c *codecs, factory *storageFactory, own definitionsClient, changed func(), mapper meta.RESTMapper,
 	admissionFor func(*storages) (*localadmission.Chain, error),
 ) (_ *api, err error) {
@@ -94,12 +94,12 @@ func install(cfg Config, c *codecs, factory *storageFactory, own definitionsClie
 		return nil, fmt.Errorf("install custom resources: %w", err)
 	}
 	built.definitions = installer.definitions
-	// Not ServeHTTP: its mux cleans paths, redirects, and answers 404 in plain text.
+	// Dispatch, not ServeHTTP, because its mux cleans paths, redirects, and returns 404 in plain text.
 	router := &groupVersionRouter{
 		isBuiltIn: installer.builtIn.Has, builtIn: breakOffLogs(http.HandlerFunc(installer.container.Dispatch)), custom: built.custom,
 	}
 	built.handler = rememberNamespace(all.namespaces, factory.lists.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := w.(http.Flusher); !ok { // it is around the one that the library wants
+		if _, ok := w.(http.Flusher); !ok { // the list cache has wrapped the writer that k8s.io/apiserver requires
 			w = forLibrary(w, r)
 		}
 		router.ServeHTTP(w, r)
@@ -107,7 +107,7 @@ func install(cfg Config, c *codecs, factory *storageFactory, own definitionsClie
 	return built, nil
 }
 
-// breakOffLogs breaks the response off when a log did: a part of it must not look like all of it.
+// breakOffLogs aborts the response if the log stream failed: a partial log must not look complete.
 func breakOffLogs(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/log") {
@@ -122,11 +122,11 @@ func breakOffLogs(next http.Handler) http.Handler {
 	})
 }
 
-// newContainer routes below the prefixes of the groups. A path or a verb that does not exist gets a Status.
+// newContainer routes below the prefixes of the groups. Unknown paths and verbs get a Status.
 func newContainer() *restful.Container {
 	container := restful.NewContainer()
 	container.Router(restful.CurlyRouter{})
-	container.DoNotRecover(true) // the chain recovers, and knows http.ErrAbortHandler
+	container.DoNotRecover(true) // the chain recovers, and handles http.ErrAbortHandler
 	container.ServiceErrorHandler(func(e restful.ServiceError, r *restful.Request, w *restful.Response) {
 		respond.Error(w, r.Request, apierrors.NewGenericServerResponse(
 			e.Code, r.Request.Method, schema.GroupResource{}, "", e.Message, 0, false))
@@ -156,7 +156,7 @@ func (i *installer) addAll(groups []servedGroup, to *Discovery) error {
 	return nil
 }
 
-// add registers one group-version and returns what discovery says of it.
+// add registers one group-version and returns its discovery.
 func (i *installer) add(g servedGroup) ([]apidiscoveryv2.APIResourceDiscovery, error) {
 	root := "/apis"
 	if g.version.Group == "" {
@@ -166,7 +166,7 @@ func (i *installer) add(g servedGroup) ([]apidiscoveryv2.APIResourceDiscovery, e
 		Root:         root,
 		GroupVersion: g.version,
 		Storage:      g.storage,
-		// Options of requests (CreateOptions and the like) are read as those of v1, whatever the group.
+		// Request options such as CreateOptions are decoded as v1 in all groups.
 		OptionsExternalVersion: &schema.GroupVersion{Version: "v1"},
 
 		Serializer:            i.codec.negotiated(g.version.Group),
@@ -190,28 +190,27 @@ func (i *installer) add(g servedGroup) ([]apidiscoveryv2.APIResourceDiscovery, e
 	return resources, err
 }
 
-// maxPatchCopies bounds what the copy operations of one JSON patch may add, in bytes.
+// maxPatchCopies limits the bytes that the copy operations of one JSON patch may add.
 const maxPatchCopies = 3 << 20
 
-// boundPatches makes the library refuse patches that copy a value into itself until memory ends (CVE-2019-1002100, attack
-// row C7). The bound is a variable of the library, which the generic server's constructor, unused here, would set. It is set
-// once in a process: the library reads it without a lock while another server may already be at work.
+// boundPatches makes the jsonpatch library refuse patches that copy a value into itself until memory is exhausted
+// (CVE-2019-1002100, attack row C7). The limit is a global variable, which the constructor of the generic server, unused here,
+// would set. It is set only once per process, because the library reads it without a lock, possibly for another server.
 var boundPatches = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxPatchCopies })
 
-// ownStream is the storage behind one watch cache. Its watch of etcd, and its requests for progress, have a stream of
-// their own.
+// ownStream is the storage behind one watch cache. It uses a separate stream for its etcd watch and its progress requests.
 //
-// A consistent read waits until the cache has seen the revision of the moment, which etcd tells it on request: on all of
-// a stream, and only when no watch of the stream begins at a revision that is still to come (progressIfSync in etcd's
-// watchable_store.go). All of our watches are of one client, so they would share one stream. Then a cache that was
-// filled last, and watches from the next revision on, keeps the others from hearing anything until somebody writes; at a
-// quiet start nobody does, and informers wait for ever. Upstream has a client for each resource.
+// A consistent read waits until the cache has seen the current revision, which etcd sends on request. It sends it to all
+// watches of a stream, and only if no watch of the stream begins at a future revision (progressIfSync in etcd's
+// watchable_store.go). All watches use one client, so they would share one stream. Then a cache that was filled last, and
+// watches from the next revision, blocks progress for the other caches until the next write. Without writes, informers then
+// wait forever at startup. kube-apiserver has one client per resource.
 type ownStream struct {
 	storage.Interface
-	of string // the resource
+	of string // resource
 }
 
-// streamHeader is what etcd's client tells streams apart by: the metadata of the context as a whole.
+// streamHeader separates streams: etcd's client keeps one stream per set of outgoing metadata.
 const streamHeader = "portico-cache"
 
 func (o ownStream) on(ctx context.Context) context.Context {
@@ -226,6 +225,6 @@ func (o ownStream) RequestWatchProgress(ctx context.Context) error {
 	return o.Interface.RequestWatchProgress(o.on(ctx))
 }
 
-// EnableResourceSizeEstimation estimates nothing. The library would keep the size of each object beside its key, look at all
-// keys every minute, and tell its own fairness how large a list will be, which is not ours.
+// EnableResourceSizeEstimation does nothing. etcd3's storage would keep the size of each object with its key, scan all keys
+// every minute, and pass the expected size of lists to k8s.io/apiserver's priority and fairness, which Portico does not use.
 func (o ownStream) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }

@@ -16,20 +16,20 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// A namespace can go, and another get its name, while a request for something in it is held by a webhook, a policy, a
-// quota, or a body that comes slowly. What the request may, was decided about the namespace that was there when it began. So
-// each writing request remembers that namespace, and each write to etcd has it as a condition: namespacetxn.go.
+// A namespace can be deleted and recreated under the same name while a webhook, a policy, a quota or a slow body delays a
+// request for an object in it. The request was authorized for the namespace that existed when it began. Therefore each writing
+// request stores that namespace in its context, and each write to etcd requires it as a condition: see namespacetxn.go.
 
-// namespaceAtStart is the namespace of a request as it was when the request had been authorised. It is not changed.
+// namespaceAtStart is the state of a request's namespace directly after authorization. It is immutable.
 type namespaceAtStart struct {
 	name string
-	// now says that it was read from etcd, and not from the watch cache.
+	// now reports that the namespace was read from etcd, not from the watch cache.
 	now bool
-	// revision is one at which the namespace was like that; 0: there was none of that name.
+	// revision is a revision at which the namespace had this state, or 0 if it did not exist.
 	revision    int64
 	uid         types.UID
 	terminating bool
-	// err is why none of this is known.
+	// err is the error of the read. If it is set, only name is valid.
 	err error
 	obj *corev1.Namespace
 }
@@ -44,14 +44,14 @@ func startedIn(name string, ns *corev1.Namespace, now bool) (*namespaceAtStart, 
 	}, nil
 }
 
-// isTerminatingNamespace is true from the write that deletes a namespace on. Both are set by it.
+// isTerminatingNamespace reports whether ns has been deleted. The delete request sets both fields in one write.
 func isTerminatingNamespace(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil || ns.Status.Phase == corev1.NamespaceTerminating
 }
 
 type namespaceAtStartKey struct{}
 
-// namespaceAtStartOf is nil for a write that no request in that namespace asked for.
+// namespaceAtStartOf returns nil for a write that does not belong to a request in that namespace.
 func namespaceAtStartOf(ctx context.Context, name string) *namespaceAtStart {
 	if s, ok := ctx.Value(namespaceAtStartKey{}).(*namespaceAtStart); ok && s.name == name {
 		return s
@@ -59,13 +59,13 @@ func namespaceAtStartOf(ctx context.Context, name string) *namespaceAtStart {
 	return nil
 }
 
-// rememberNamespace puts the namespace of each request that writes into its context. It stands before whatever reads the
+// rememberNamespace stores the namespace of each writing request in its context. It runs before every handler that reads the
 // body.
 //
-// For a POST it is read from etcd, once: the plugin NamespaceLifecycle, which asks for just that, is answered from here. Other
-// writes seldom create. For them the watch cache is asked, unless it says that the namespace is going or not there: it may be
-// behind, and another may have the name. A cache that is so far behind that it has missed all of a namespace's end lets such
-// a write be refused with 409, and never lets one through.
+// For a POST it reads the namespace from etcd, once: the plugin NamespaceLifecycle, which needs the same read, uses this
+// result. Other writes rarely create objects. They use the watch cache, unless it reports the namespace as terminating or
+// missing: the cache may be behind, and a new namespace may have the name. If the cache has missed the entire deletion of a
+// namespace, a valid write is refused with 409, but an invalid one never succeeds.
 func rememberNamespace(namespaces *registry.REST, next http.Handler) http.Handler {
 	read := func(ctx context.Context, name string, version string) *namespaceAtStart {
 		obj, err := namespaces.Get(registry.ReadContext(ctx, "", "namespaces", "", name), name, &metav1.GetOptions{ResourceVersion: version})
@@ -102,14 +102,16 @@ func rememberNamespace(namespaces *registry.REST, next http.Handler) http.Handle
 	})
 }
 
-// hasNamespace leaves out namespaces themselves, and reviews, which store nothing and must not tell whether there is one.
+// hasNamespace reports whether a request is for objects in a namespace. It returns false for namespaces themselves, and for
+// reviews, which store nothing and must not reveal whether a namespace exists.
 func hasNamespace(info *apirequest.RequestInfo) bool {
 	return info.IsResourceRequest && info.Namespace != "" && !(info.APIGroup == "" && info.Resource == "namespaces") &&
 		info.APIGroup != authorizationv1.GroupName
 }
 
-// namespaceOfCreate is what the plugin NamespaceLifecycle goes by: for a POST the namespace as it was at the start of the
-// request, for a write that turns out to create the namespace as it is, if it is the one of the start. now reads from etcd.
+// namespaceOfCreate returns the getter for the plugin NamespaceLifecycle. For a POST it returns the namespace at the start of
+// the request. For another write that creates an object it returns the current namespace, if that has the same UID. now reads
+// from etcd.
 func namespaceOfCreate(now namespaceGetter) namespaceGetter {
 	return func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		s := namespaceAtStartOf(ctx, name)
@@ -131,8 +133,8 @@ func namespaceOfCreate(now namespaceGetter) namespaceGetter {
 	}
 }
 
-// sameNamespace is for what a request answers with and does not store: the namespace must be the one of its start. Whatever was
-// read in it before this was asked was of that one too.
+// sameNamespace returns an error if the namespace is not the one of the request's start. It is for data that a request returns
+// but does not store: objects read in the namespace before the call then belong to that namespace too.
 func sameNamespace(ctx context.Context, name string, now namespaceGetter) error {
 	s := namespaceAtStartOf(ctx, name)
 	if s == nil {

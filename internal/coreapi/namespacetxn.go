@@ -20,37 +20,37 @@ import (
 )
 
 const (
-	// namespacesDirectory is where namespaces are stored, below the prefix of all objects.
+	// namespacesDirectory is the directory of namespaces below the prefix of all objects.
 	namespacesDirectory = "namespaces"
-	// createAttempts is how often a create is tried in a namespace that somebody else writes at the same time. Each failure
-	// means that another write of the namespace was made between two that follow each other at once.
+	// createAttempts limits the attempts to create an object while another client writes the namespace. Each failure means that
+	// the namespace was written between two consecutive attempts.
 	createAttempts = 100
 )
 
-// namespaceTxn is how objects of one resource are written to etcd. What is written in a namespace is written under a
-// condition on the namespace, in the same transaction:
+// namespaceTxn writes objects of one resource to etcd. A write in a namespace is conditional on the namespace in the same
+// transaction:
 //
-//   - A create, by whatever verb, needs the namespace to be exactly as this server last saw it, not terminating and the
-//     one of the request's start. A namespace is marked as terminating by a write of it, so no create can follow the mark, on
-//     any replica, and the controller that looks for what is in it after the mark sees everything that there will ever be.
-//   - An update or a deletion needs that no other namespace has got the name since the request's start. It may be terminating, or
-//     gone: what is left in it must be possible to remove.
+//   - A create, by any verb, requires the namespace to be exactly as this server last read it, not terminating, and the same
+//     as at the request's start. A write of the namespace marks it as terminating. Therefore no create can follow the mark on
+//     any replica, and the controller that lists the content after the mark sees every object.
+//   - An update or a deletion requires that no new namespace has got the name since the request's start. The namespace may be
+//     terminating or deleted: it must be possible to remove its remaining objects.
 //
-// It sees keys and not objects, so there is no way around it: everything that the library stores comes through here. What does
-// not come here is no object of a namespace (claims of node ports).
+// namespaceTxn works on keys, not objects, so no write of the storage layer can bypass it. Writes that do not pass through it
+// do not belong to a namespaced object (claims of node ports).
 //
-// A create that no request in that namespace asked for is held to the namespace as it is when it comes here, and reads it for
-// that. An update or a deletion of that kind has no condition.
+// A create without a request in that namespace reads the current namespace and requires that one. An update or a deletion of
+// this kind has no condition.
 type namespaceTxn struct {
 	kubernetes.Interface
 	kv       clientv3.KV
 	resource schema.GroupResource
-	// objects and namespaces begin the keys of the objects and of the namespaces.
+	// objects and namespaces are the key prefixes of the objects and of the namespaces.
 	objects, namespaces string
 	decode              func(context.Context, *mvccpb.KeyValue) (*corev1.Namespace, error)
 }
 
-// conditional is a client whose writes of a resource are under the conditions of namespaceTxn.
+// conditional returns a client that applies the conditions of namespaceTxn to writes of a resource.
 func (s *storageFactory) conditional(resource schema.GroupResource, prefix, resourcePrefix string) *kubernetes.Client {
 	root := strings.TrimSuffix(prefix, "/") + "/"
 	return &kubernetes.Client{Client: s.client.Client, Kubernetes: &namespaceTxn{
@@ -60,7 +60,7 @@ func (s *storageFactory) conditional(resource schema.GroupResource, prefix, reso
 	}}
 }
 
-// decodeNamespace reads a namespace as its own storage does.
+// decodeNamespace decodes a namespace like the storage of namespaces.
 func (s *storageFactory) decodeNamespace(ctx context.Context, kv *mvccpb.KeyValue) (*corev1.Namespace, error) {
 	transformer := s.config.Encryption.TransformerFor(corev1.Resource("namespaces"))
 	data, _, err := transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
@@ -75,7 +75,7 @@ func (s *storageFactory) decodeNamespace(ctx context.Context, kv *mvccpb.KeyValu
 	return ns, nil
 }
 
-// split takes a key apart. Objects of no namespace have a key without a second part.
+// split parses a key. Keys of cluster-scoped objects have only one part.
 func (t *namespaceTxn) split(key string) (namespace, name string, namespaced bool) {
 	rest, ok := strings.CutPrefix(key, t.objects)
 	if !ok {
@@ -84,7 +84,7 @@ func (t *namespaceTxn) split(key string) (namespace, name string, namespaced boo
 	return strings.Cut(rest, "/")
 }
 
-// OptimisticPut creates if expected is 0, and updates otherwise.
+// OptimisticPut creates the object if expected is 0, and updates it otherwise.
 func (t *namespaceTxn) OptimisticPut(ctx context.Context, key string, value []byte, expected int64, o kubernetes.PutOptions) (kubernetes.PutResponse, error) {
 	namespace, name, namespaced := t.split(key)
 	if !namespaced {
@@ -112,8 +112,8 @@ func (t *namespaceTxn) OptimisticDelete(ctx context.Context, key string, expecte
 	return kubernetes.DeleteResponse{KV: a.found, Succeeded: a.succeeded, Revision: a.revision}, err
 }
 
-// create tries again when the namespace was changed meanwhile and is still one to create in. What failed says in the same
-// answer what has become of the namespace, so that a new attempt is one more call.
+// create retries if the namespace was changed in the meantime and still allows a create. The response to a failed transaction
+// contains the namespace, so a new attempt is a single call.
 func (t *namespaceTxn) create(ctx context.Context, namespace, name, key string, put clientv3.Op, getOnFailure bool) (kubernetes.PutResponse, error) {
 	start, err := t.start(ctx, namespace)
 	switch {
@@ -150,7 +150,7 @@ func (t *namespaceTxn) create(ctx context.Context, namespace, name, key string, 
 		t.resource, name, namespace, createAttempts), retryAfterSeconds)
 }
 
-// start is the namespace that a create goes by.
+// start returns the namespace that a create requires.
 func (t *namespaceTxn) start(ctx context.Context, namespace string) (*namespaceAtStart, error) {
 	if s := namespaceAtStartOf(ctx, namespace); s != nil {
 		return s, s.err
@@ -169,7 +169,7 @@ func (t *namespaceTxn) start(ctx context.Context, namespace string) (*namespaceA
 	return startedIn(namespace, ns, true)
 }
 
-// change updates or deletes. That there is no namespace of the name is no obstacle, and its creation after the start is.
+// change updates or deletes. It succeeds if the namespace does not exist, and fails if it was created after the start.
 func (t *namespaceTxn) change(ctx context.Context, start *namespaceAtStart, name, key string, expected int64, do clientv3.Op, getOnFailure bool) (txnResult, error) {
 	if start.err != nil {
 		return txnResult{}, start.err
@@ -187,14 +187,14 @@ func (t *namespaceTxn) change(ctx context.Context, start *namespaceAtStart, name
 type txnResult struct {
 	succeeded bool
 	revision  int64
-	// Of a failure: whether the object is there, the object if it was asked for, and the namespace, nil when there is none.
+	// Set on failure: there if the object exists, found if the object was requested, namespace if it exists.
 	there     bool
 	found     *mvccpb.KeyValue
 	namespace *mvccpb.KeyValue
 }
 
-// commit does something if the object is at the expected revision, the namespace meets its condition, and the entry of the
-// transaction of Services that the write belongs to, if any, is there (servicewrites.go).
+// commit executes do if the object is at the expected revision, the namespace meets its condition, and the entry of the
+// Services transaction that the write belongs to, if any, exists (servicewrites.go).
 func (t *namespaceTxn) commit(ctx context.Context, key string, expected int64, namespace clientv3.Cmp, do, getNamespace clientv3.Op, getObject bool) (txnResult, error) {
 	get := clientv3.OpGet(key, clientv3.WithKeysOnly())
 	if getObject {

@@ -15,24 +15,24 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// RuntimeConfig is kube-apiserver's --runtime-config: which of the group-versions and resources that are built in are served.
-// The zero value serves all. What is turned off keeps its objects in etcd, and shows them again when it is turned on.
+// RuntimeConfig is kube-apiserver's --runtime-config: it selects the built-in group-versions and resources to serve. The zero
+// value serves all. Objects of disabled resources remain in etcd and are served again after the resource is enabled.
 type RuntimeConfig struct {
 	table     []builtInVersion
-	versions  sets.Set[schema.GroupVersion]         // turned off
-	resources sets.Set[schema.GroupVersionResource] // turned off, in group-versions that are not
+	versions  sets.Set[schema.GroupVersion]         // disabled
+	resources sets.Set[schema.GroupVersionResource] // disabled resources of enabled group-versions
 }
 
-// builtInVersion is a group-version that is built in, with the resources that can be named.
+// builtInVersion is a built-in group-version with the resources that a setting can name.
 type builtInVersion struct {
 	version   schema.GroupVersion
-	required  string // why it cannot be turned off; empty: it can
+	required  string // reason why it cannot be disabled; empty if it can
 	resources sets.Set[string]
-	optional  sets.Set[string] // those that can be turned off although the group-version cannot
+	optional  sets.Set[string] // resources that can be disabled in a required group-version
 }
 
-// builtInVersions are those of groups, as clients should prefer them, and that of definitions of custom resources. Reviews,
-// which are not stored, are not named.
+// builtInVersions returns the group-versions of groups, in order of preference, and the one of custom resource definitions. It
+// excludes reviews, which are not stored.
 func builtInVersions(groups []registry.Group) []builtInVersion {
 	var table []builtInVersion
 	for _, g := range groups {
@@ -72,8 +72,8 @@ func (c RuntimeConfig) find(version schema.GroupVersion) (builtInVersion, bool) 
 	return builtInVersion{}, false
 }
 
-// classes are the keys that name many group-versions at once, in the order in which they apply. Nothing that is
-// built in is beta or alpha; the keys are known all the same.
+// classes are the keys for several group-versions, in the order in which they apply. No built-in group-version is beta or
+// alpha, but the keys are accepted.
 var classes = []struct {
 	key     string
 	matches func(version string) bool
@@ -84,9 +84,9 @@ var classes = []struct {
 	{"api/alpha", func(v string) bool { return strings.Contains(v, "alpha") }},
 }
 
-// ParseRuntimeConfig reads settings such as batch/v1=false, apps/v1/daemonsets=false and api/all=false. A group-version
-// weighs more than a class, and a resource more than its group-version. What is needed stays on under a class that turns
-// it off, and is an error when it is named.
+// ParseRuntimeConfig parses settings such as batch/v1=false, apps/v1/daemonsets=false and api/all=false. A group-version
+// overrides a class, and a resource overrides its group-version. A class does not disable required group-versions; a setting
+// that disables one by name is an error.
 func ParseRuntimeConfig(settings map[string]string, groups []registry.Group) (RuntimeConfig, error) {
 	c := RuntimeConfig{
 		table: builtInVersions(groups), versions: sets.New[schema.GroupVersion](), resources: sets.New[schema.GroupVersionResource](),
@@ -106,7 +106,7 @@ func ParseRuntimeConfig(settings map[string]string, groups []registry.Group) (Ru
 			}
 		}
 	}
-	// Shorter keys first: a resource weighs more than the group-version that it is in.
+	// Shorter keys first, because a resource overrides its group-version.
 	keys := slices.SortedFunc(maps.Keys(settings), func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") })
 	for _, key := range keys {
 		if isClass(key) {
@@ -146,7 +146,7 @@ func (c RuntimeConfig) turn(version schema.GroupVersion, on bool) {
 	}
 }
 
-// apply follows one key that names a group-version, or a resource in one.
+// apply applies one setting of a group-version or resource.
 func (c RuntimeConfig) apply(key, value string) error {
 	on, err := switchOf(key, value)
 	if err != nil {
@@ -172,7 +172,7 @@ func (c RuntimeConfig) apply(key, value string) error {
 	case !on:
 		c.resources.Insert(at)
 	case c.versions.Has(version):
-		// The one resource of a group-version that is off otherwise.
+		// The only enabled resource of a disabled group-version.
 		c.versions.Delete(version)
 		for other := range v.resources {
 			c.resources.Insert(version.WithResource(other))
@@ -184,7 +184,7 @@ func (c RuntimeConfig) apply(key, value string) error {
 	return nil
 }
 
-// readKey understands group/version and group/version/resource; the core group is "v1", "/v1" or "api/v1".
+// readKey parses group/version and group/version/resource. The core group is "v1", "/v1" or "api/v1".
 func (c RuntimeConfig) readKey(key string) (builtInVersion, string, error) {
 	parts := strings.Split(key, "/")
 	if parts[0] == "v1" {
@@ -211,7 +211,7 @@ func (c RuntimeConfig) readKey(key string) (builtInVersion, string, error) {
 	return v, parts[2], nil
 }
 
-// AllOn reports whether nothing is turned off.
+// AllOn reports whether everything is enabled.
 func (c RuntimeConfig) AllOn() bool { return len(c.versions) == 0 && len(c.resources) == 0 }
 
 // Serves reports whether a resource of a group-version is built in and served.
@@ -234,20 +234,20 @@ func (c RuntimeConfig) ServesVersion(version schema.GroupVersion) bool {
 	return off == 0 || off < len(v.resources)
 }
 
-// has is true for every group-version of the zero value, which knows none.
+// has reports whether a group-version is built in. The zero value, which has no table, returns true.
 func (c RuntimeConfig) has(version schema.GroupVersion) bool {
 	_, known := c.find(version)
 	return known || c.table == nil
 }
 
-// FairnessServed reports whether the objects are served that requests take turns by.
+// FairnessServed reports whether the resources of API priority and fairness are served.
 func (c RuntimeConfig) FairnessServed() bool {
 	v := flowcontrolv1.SchemeGroupVersion
 	return c.Serves(v.WithResource("flowschemas")) && c.Serves(v.WithResource("prioritylevelconfigurations"))
 }
 
-// builtIn are the group-versions that are served as long as the server runs: core first, then as clients should prefer
-// them, and that of definitions.
+// builtIn returns the group-versions that are served as long as the server runs: core first, then in order of preference, and
+// custom resource definitions last.
 func (c RuntimeConfig) builtIn() []schema.GroupVersion {
 	var all []schema.GroupVersion
 	for _, v := range c.table {
@@ -258,7 +258,7 @@ func (c RuntimeConfig) builtIn() []schema.GroupVersion {
 	return all
 }
 
-// keep leaves out what is turned off.
+// keep returns all without disabled resources.
 func (c RuntimeConfig) keep(all []servedGroup) []servedGroup {
 	var kept []servedGroup
 	for _, g := range all {
@@ -273,7 +273,7 @@ func (c RuntimeConfig) keep(all []servedGroup) []servedGroup {
 	return kept
 }
 
-// resourceOf is the resource of a path such as pods/status.
+// resourceOf returns the resource of a path such as pods/status.
 func resourceOf(path string) string {
 	resource, _, _ := strings.Cut(path, "/")
 	return resource

@@ -33,58 +33,58 @@ import (
 )
 
 const (
-	// cacheTimeout is how long the watch caches may take to fill before the start is called a failure.
+	// cacheTimeout limits the time to fill the watch caches at startup.
 	cacheTimeout = time.Minute
-	// drainTimeout is how long requests in flight may take to notice that the server stops.
+	// drainTimeout limits the wait for requests in flight at shutdown.
 	drainTimeout = 5 * time.Second
 )
 
-// Config is what the local groups stand on.
+// Config configures a Server.
 type Config struct {
 	// Store must be ready before Run. Required.
 	Store *store.Store
-	// Authorizer answers SubjectAccessReviews, and the questions that storage asks on its own account: whether an
-	// update that creates may create, whether a role may be escalated or bound. Required.
+	// Authorizer answers SubjectAccessReviews, and authorizes additional operations of the storage layer: whether an update
+	// that creates an object may create it, and whether a role may be escalated or bound. Required.
 	Authorizer authorizer.Authorizer
-	// RuleResolver answers SelfSubjectRulesReviews and what a user may grant. Required.
+	// RuleResolver answers SelfSubjectRulesReviews and determines which permissions a user may grant. Required.
 	RuleResolver authorizer.RuleResolver
-	// Aggregate says what aggregated ClusterRoles give, for whoever wants to bind one. Nil: only those who may everything
-	// can bind them.
+	// Aggregate returns the rules of an aggregated ClusterRole, for bind checks. If it is nil, only users with all permissions
+	// can bind aggregated ClusterRoles.
 	Aggregate registry.AggregateFunc
-	// TokenAuthenticator answers TokenReviews. Nil: every token is answered unauthenticated.
+	// TokenAuthenticator answers TokenReviews. If it is nil, every token is unauthenticated.
 	TokenAuthenticator authenticator.Token
-	// TokenIssuer signs the tokens of serviceaccounts/token. Nil: the subresource is not served.
+	// TokenIssuer signs the tokens of serviceaccounts/token. If it is nil, the subresource is not served.
 	TokenIssuer registry.TokenIssuer
-	// Connector reaches kubelets and pods for log, exec, attach, portforward and proxy. Nil: they are answered 503.
+	// Connector connects to kubelets and pods for log, exec, attach, portforward and proxy. If it is nil, they return 503.
 	Connector registry.Connector
-	// MaxTokenExpiration is the longest life of its tokens; a request for more is shortened to it. Default 0: no bound.
+	// MaxTokenExpiration limits the lifetime of issued tokens; longer requests are shortened to it. Default 0: no limit.
 	MaxTokenExpiration time.Duration
-	// DenyPrivileged refuses pods, and what makes pods, with a privileged container. Default false.
+	// DenyPrivileged refuses privileged containers in pods and pod templates. Default false.
 	DenyPrivileged bool
-	// ServiceNetwork is where Services get their addresses and ports from. Default kube-apiserver's ranges.
+	// ServiceNetwork configures the addresses and ports of Services. Default kube-apiserver's ranges.
 	ServiceNetwork ServiceNetwork
-	// Replica is this process among the Store's Replicas: while its key is there it is alive. Default: it is alone, and whatever
-	// was under way when somebody repairs was left by a process before it.
+	// Replica is the name of this process among the Store's Replicas. The process is alive while its key exists. By default
+	// there is only one process, and every entry of an unfinished write found by a repair belongs to an earlier process.
 	Replica string
-	// EventTTL is how long Events are kept. Default an hour.
+	// EventTTL is the lifetime of Events. Default an hour.
 	EventTTL time.Duration
-	// Webhooks is how webhooks are reached: those of admission, and those that convert custom resources. Default: by URL.
+	// Webhooks connects to admission webhooks and to conversion webhooks of custom resources. Default: by URL.
 	Webhooks admission.Webhooks
-	// Admission says what every write passes after authorization. Default NamespaceLifecycle alone.
+	// Admission configures the admission chain, which every write passes after authorization. Default NamespaceLifecycle only.
 	Admission admission.Config
-	// RESTMapper knows the kinds that backends serve too, and asks nobody. Nil, or nil when asked: only the kinds that are
-	// served here are known to admission.
+	// RESTMapper returns a mapper that also contains the kinds of backends, and never sends requests. If the function or its
+	// result is nil, admission uses only the kinds that are served here.
 	RESTMapper func() meta.RESTMapper
-	// Storage says how objects are stored.
+	// Storage configures how objects are stored.
 	Storage Storage
-	// Groups are those that are built in. Default kinds.Base; package kinds/cluster has more.
+	// Groups are the built-in groups. Default kinds.Base; package kinds/cluster has more.
 	Groups []registry.Group
-	// Definitions are the OpenAPI definitions of kinds in Groups that Portico does not have itself, as openapi-gen writes them.
-	// Nil: there are no such kinds.
+	// Definitions returns the OpenAPI definitions of added kinds in Groups, as generated by openapi-gen. Nil if there are only
+	// kinds of Portico.
 	Definitions common.GetOpenAPIDefinitions
-	// BuildDocument builds their OpenAPI documents. Required with such kinds.
+	// BuildDocument builds the OpenAPI documents of added kinds. Required if Groups contains any.
 	BuildDocument DocumentBuilder
-	// RuntimeConfig says which of Groups are served. Default all.
+	// RuntimeConfig selects the served part of Groups. Default all.
 	RuntimeConfig RuntimeConfig
 	// Logger may be nil.
 	Logger *zap.Logger
@@ -97,30 +97,30 @@ type Server struct {
 	codec *codecs
 	own   definitionsClient
 
-	ready   chan struct{} // closed once, when serving is first set
+	ready   chan struct{} // closed when serving is first set
 	served  atomic.Pointer[served]
 	changes *changeNotifier
-	merging sync.Mutex // makes served follow builtIn and custom in their order
+	merging sync.Mutex // orders updates of served
 	builtIn Discovery
 	custom  *crds.Definitions // written before ready is closed
-	// repairer too is written before ready is closed.
+	// repairer is written before ready is closed.
 	repairer *allocation.Repairer
-	// definitions and factory too.
+	// definitions and factory are written before ready is closed.
 	definitions definitionReader
 	factory     *storageFactory
-	openAPIv3   func() []openapidocs.Document // made at the first call, as openAPIv2
+	openAPIv3   func() []openapidocs.Document // built at the first call, like openAPIv2
 	openAPIv2   func() openapidocs.Document
 	added       atomic.Pointer[addedDocuments]
 
-	mu        sync.RWMutex   // guards the two handlers, and the step from them to inFlight
-	installed http.Handler   // nil until there are storages, and after the end
-	serving   http.Handler   // nil before Ready and after the end
+	mu        sync.RWMutex   // guards installed and serving, and the step from them to inFlight
+	installed http.Handler   // nil until the storages exist, and after shutdown
+	serving   http.Handler   // nil before Ready and after shutdown
 	inFlight  sync.WaitGroup // requests inside the handlers
 	stop      context.Context
-	halt      context.CancelFunc // ends every request in flight; called when Run ends
+	halt      context.CancelFunc // cancels every request in flight; called when Run ends
 }
 
-// New prepares codecs and nothing that runs.
+// New returns a Server that is not running. It starts no goroutines.
 func New(cfg Config) (*Server, error) {
 	switch {
 	case cfg.Store == nil:
@@ -154,11 +154,11 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Ready is closed when every resource is served from a full cache.
+// Ready returns a channel that is closed when every resource is served from a full cache.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Run builds the storages over a store that is ready, serves until ctx ends, and returns when no request is in flight
-// and every cache has stopped. It can be called once.
+// Run builds the storages over a store that is ready and serves until ctx ends. It returns when no request is in flight and
+// every cache has stopped. It must be called only once.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.halt()
 	client := s.cfg.Store.Client()
@@ -212,8 +212,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return behind.Wait()
 }
 
-// AwaitEtcd returns when all objects are served as etcd has them, and not as a state snapshot had them that the store started from. It
-// is an error if ctx ended first. It must not be called before Ready.
+// AwaitEtcd waits until all objects are served from etcd, not from the state snapshot that the store started from. It returns
+// an error if ctx ends first. It must not be called before Ready.
 func (s *Server) AwaitEtcd(ctx context.Context) error { return s.factory.awaitEtcd(ctx) }
 
 func labelledRun(ctx context.Context, what string, run func(context.Context) error) error {
@@ -223,7 +223,7 @@ func labelledRun(ctx context.Context, what string, run func(context.Context) err
 	return nil
 }
 
-// allClosed waits for all channels, and is false when ctx ends first.
+// allClosed waits until all channels are closed. It returns false if ctx ends first.
 func allClosed(ctx context.Context, channels ...<-chan struct{}) bool {
 	for _, c := range channels {
 		select {
@@ -235,7 +235,7 @@ func allClosed(ctx context.Context, channels ...<-chan struct{}) bool {
 	return true
 }
 
-// merge makes what is served here and what definitions serve one, and says that it changed.
+// merge updates served from the built-in discovery and the custom resource definitions, and signals the change.
 func (s *Server) merge() {
 	s.merging.Lock()
 	defer s.merging.Unlock()
@@ -243,7 +243,7 @@ func (s *Server) merge() {
 	s.changes.notify()
 }
 
-// drain turns new requests away, ends those in flight, and waits for them within drainTimeout.
+// drain refuses new requests, cancels requests in flight, and waits up to drainTimeout until they have ended.
 func (s *Server) drain() {
 	s.mu.Lock()
 	s.installed, s.serving = nil, nil
@@ -263,11 +263,11 @@ func (s *Server) drain() {
 	}
 }
 
-// Handler serves the local groups to requests that the chain has prepared: see the package documentation.
-// Before Ready and after the end it answers 503.
+// Handler returns the handler of the local groups. Requests must be prepared by the chain: see the package documentation. The
+// handler returns 503 before Ready and after shutdown.
 func (s *Server) Handler() http.Handler { return s.handlerOf(&s.serving) }
 
-// handlerOf serves by one of the two handlers, as it is when a request comes.
+// handlerOf returns a handler that forwards each request to the current value of one of the two handlers.
 func (s *Server) handlerOf(current *http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, done := s.enter(current)
@@ -284,7 +284,7 @@ func (s *Server) handlerOf(current *http.Handler) http.Handler {
 	})
 }
 
-// enter counts a request in, so that drain sees it; the handler is nil when there is nothing to serve it.
+// enter registers a request for drain. It returns a nil handler if the server is not serving.
 func (s *Server) enter(current *http.Handler) (http.Handler, func()) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -15,15 +15,15 @@ import (
 	"portico.dev/internal/coreapi/allocation"
 )
 
-// inFlightKeys are the own keys of writes of Services that are under way: below it the replica, and below that the write.
+// inFlightKeys is the directory of Service writes in progress in the store's own keys: <replica>/<write>.
 const inFlightKeys = "allocating/"
 
-// inFlight keeps writes that are under way beside the keys by which replicas are known to be alive. Its keys have no lease of
-// their own: who repairs is to find them.
+// inFlight stores writes in progress and reads the keys of live replicas. Its entries have no lease, so that a repair can find
+// the entries of a replica that has ended.
 type inFlight struct {
 	client clientv3.KV
-	keys   string // where the entries are
-	live   string // where the keys of replicas are that are alive
+	keys   string // prefix of the entries
+	live   string // prefix of the keys of live replicas
 	name   string // this replica
 }
 
@@ -50,7 +50,7 @@ func (f inFlight) End(ctx context.Context, key string) error {
 	return nil
 }
 
-// All implements allocation.InFlight. Both kinds of keys are read at one moment.
+// All implements allocation.InFlight. It reads entries and live replicas at the same revision.
 func (f inFlight) All(ctx context.Context) ([]allocation.Entry, error) {
 	read, err := f.client.Txn(ctx).Then(
 		clientv3.OpGet(f.keys, clientv3.WithPrefix()), clientv3.OpGet(f.live, clientv3.WithPrefix(), clientv3.WithKeysOnly()),
@@ -70,7 +70,7 @@ func (f inFlight) All(ctx context.Context) ([]allocation.Entry, error) {
 	return entries, nil
 }
 
-// parseWriter is empty for what a newer release has written: it writes anything but a namespace, a slash and a name.
+// parseWriter returns an empty name for values of newer releases, which are not of the form namespace/name.
 func parseWriter(value string) types.NamespacedName {
 	namespace, name, _ := strings.Cut(value, "/")
 	if len(validation.IsDNS1123Label(namespace)) > 0 || name == "" || strings.Contains(name, "/") {
@@ -79,13 +79,13 @@ func parseWriter(value string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// fencedWrites stores what is written in a transaction of Services only while the entry of that transaction is there.
+// fencedWrites executes a write of a Services transaction only if the entry of that transaction still exists.
 type fencedWrites struct {
 	kubernetes.Interface
 	client clientv3.KV
 }
 
-// fenced is a client whose writes heed allocation.Fence.
+// fenced returns a client that checks allocation.Fence in writes.
 func fenced(client *kubernetes.Client) *kubernetes.Client {
 	return &kubernetes.Client{Client: client.Client, Kubernetes: fencedWrites{client.Kubernetes, client.KV}}
 }

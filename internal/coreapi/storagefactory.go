@@ -31,19 +31,19 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// nothing matches no object.
+// nothing selects no object.
 var nothing = storage.SelectionPredicate{
 	Label: labels.Nothing(), Field: fields.Everything(),
 	GetAttrs: func(runtime.Object) (labels.Set, fields.Set, error) { return nil, nil, nil },
 }
 
 const (
-	// deleteWorkers delete the members of a collection side by side.
+	// deleteWorkers is the number of concurrent deletions of a deletecollection.
 	deleteWorkers = 4
 )
 
-// storageFactory holds the storage of every resource. All of it stands on one etcd client: the stock library opens one
-// connection per resource, which cost 45 MiB and half of the start-up time.
+// storageFactory creates the storage of every resource. All storages share one etcd client: k8s.io/apiserver's default opens
+// one connection per resource, which took 45 MiB and half of the startup time.
 type storageFactory struct {
 	client    *kubernetes.Client
 	prefix    string
@@ -60,15 +60,16 @@ type storageFactory struct {
 	background      sync.WaitGroup
 	stop            context.CancelFunc
 
-	// later reports whether the start is not to wait for the cache of a directory. Nil: it waits for all.
+	// later reports whether the startup does not wait for the cache of a directory. If it is nil, the startup waits for all
+	// caches.
 	later func(directory string) bool
 
 	mu    sync.Mutex
-	fills []cacheFill // the caches that the start waits for
+	fills []cacheFill // the caches that the startup waits for
 	open  map[*sync.Once]func()
 }
 
-// newStorageFactory starts the compaction of old versions, and has watch caches forget them; close ends both.
+// newStorageFactory starts compaction and the update of the compact revision of watch caches. close stops both.
 func newStorageFactory(client *kubernetes.Client, prefix string, codec *codecs, config Storage) *storageFactory {
 	learnEtcdFeatures(client)
 	s := &storageFactory{
@@ -84,7 +85,7 @@ func newStorageFactory(client *kubernetes.Client, prefix string, codec *codecs, 
 	return s
 }
 
-// options are what the library's registry asks for when it builds the store of r, an entry of the group at version.
+// options returns the RESTOptions for the storage of r, a resource of the group at version.
 func (s *storageFactory) options(version schema.GroupVersion, r *registry.Resource) generic.RESTOptions {
 	o := s.plain(schema.GroupResource{Group: version.Group, Resource: r.Name}, s.codec.storage(version), r.StorageDirectory())
 	o.StorageConfig.EncodeVersioner = version
@@ -94,7 +95,7 @@ func (s *storageFactory) options(version schema.GroupVersion, r *registry.Resour
 	return o
 }
 
-// plain is a resource with a watch cache that the start waits for.
+// plain returns options with a watch cache that the startup waits for.
 func (s *storageFactory) plain(resource schema.GroupResource, codec runtime.Codec, directory string) generic.RESTOptions {
 	return generic.RESTOptions{
 		StorageConfig:           storagebackend.NewDefaultConfig(s.prefix, codec).ForResource(resource),
@@ -105,7 +106,7 @@ func (s *storageFactory) plain(resource schema.GroupResource, codec runtime.Code
 	}
 }
 
-// uncached is a generic.StorageDecorator.
+// uncached implements generic.StorageDecorator.
 func (s *storageFactory) uncached(
 	config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
 	newFunc, newListFunc func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
@@ -117,7 +118,7 @@ func (s *storageFactory) uncached(
 	return uncachedStorage{raw}, s.owned(closeRaw), nil
 }
 
-// cached is a generic.StorageDecorator.
+// cached implements generic.StorageDecorator.
 func (s *storageFactory) cached(
 	config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
 	newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
@@ -148,11 +149,11 @@ func (s *storageFactory) cached(
 	return front, stop, nil
 }
 
-// diagnosedAtOnce is how many objects are in memory at once while all of a kind are read to find out which cannot be.
+// diagnosedAtOnce is the page size of readThrough.
 const diagnosedAtOnce = 500
 
-// readThrough reads all objects below a prefix from etcd, a page after the other, and keeps none: the cache, which is being filled from the
-// same objects, has them too.
+// readThrough reads all objects below a prefix from etcd to find one that cannot be decoded. It reads page by page and keeps no
+// object, because the cache holds the same objects while it fills.
 func readThrough(ctx context.Context, raw storage.Interface, prefix string, newListFunc func() runtime.Object) error {
 	page := storage.Everything
 	page.Limit = diagnosedAtOnce
@@ -161,7 +162,7 @@ func readThrough(ctx context.Context, raw storage.Interface, prefix string, newL
 		err := raw.GetList(ctx, prefix, storage.ListOptions{Predicate: page, Recursive: true}, list)
 		switch {
 		case apierrors.IsResourceExpired(err):
-			return nil // it took minutes, and what was read could be
+			return nil // reading took minutes, and every object so far could be decoded
 		case err != nil:
 			return err
 		}
@@ -214,11 +215,11 @@ func (s *storageFactory) openCache(
 
 func (s *storageFactory) openRaw(config *storagebackend.ConfigForResource, prefix string, newFunc, newListFunc func() runtime.Object) (storage.Interface, func(), error) {
 	versioner := storage.APIObjectVersioner{}
-	// The two wrappers let a user delete an object that can no longer be decoded (KEP-3926), which otherwise blocks
-	// every list of its kind.
+	// These wrappers let a user delete an object that can no longer be decoded (KEP-3926). Otherwise it would block every list
+	// of its kind.
 	transformer := etcd3.WithCorruptObjErrorHandlingTransformer(s.config.Encryption.TransformerFor(config.GroupResource))
 	decoder := etcd3.NewDefaultDecoder(config.Codec, versioner)
-	if shared, ok := config.Codec.(interningCodec); ok { // not that of custom resources
+	if shared, ok := config.Codec.(interningCodec); ok { // not the codec of custom resources
 		decoder = sharingDecoder{decoder, shared}
 	}
 	decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
@@ -230,8 +231,8 @@ func (s *storageFactory) openRaw(config *storagebackend.ConfigForResource, prefi
 	return etcdErrorMapper{etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, config.GroupResource)}, raw.Close, nil
 }
 
-// owned keeps a closer until it has run, and makes it run once: the library calls it again for every subresource that
-// shares the storage, and for storages of custom resources long before the factory is closed.
+// owned keeps a closer until it has run, and runs it once: k8s.io/apiserver calls it again for every subresource that shares
+// the storage, and for storages of custom resources long before the factory is closed.
 func (s *storageFactory) owned(close func()) func() {
 	once := &sync.Once{}
 	closer := func() {
@@ -262,13 +263,13 @@ func (s *storageFactory) close() {
 	s.compactor.Stop()
 }
 
-// The library asks each endpoint of a client what its etcd can do, and remembers the answer in a variable of the
-// process. The client of the embedded etcd has no endpoints, so it would never know that watch progress can be
-// requested, and every consistent read would go past the watch cache. There is no other way to tell the library.
+// k8s.io/apiserver queries each endpoint of a client for etcd's features and stores the result in a global variable. The client
+// of the embedded etcd has no endpoints, so the support for watch progress requests would remain unknown, and every consistent
+// read would bypass the watch cache. k8s.io/apiserver provides no other way to set it.
 
-// etcdFeatures knows what the embedded etcd can do, and asks the library about external ones.
+// etcdFeatures reports the features of the embedded etcd and delegates to k8s.io/apiserver for external ones.
 type etcdFeatures struct {
-	etcdfeature.FeatureSupportChecker             // the library's
+	etcdfeature.FeatureSupportChecker             // k8s.io/apiserver's
 	embedded, external                atomic.Bool // seen in this process
 }
 
@@ -278,7 +279,7 @@ var installEtcdFeatures = sync.OnceValue(func() *etcdFeatures {
 	return features
 })
 
-// learnEtcdFeatures must be called before client is given to the library.
+// learnEtcdFeatures must be called before client is used for a storage.
 func learnEtcdFeatures(client *kubernetes.Client) {
 	features := installEtcdFeatures()
 	if len(client.Endpoints()) == 0 {
@@ -293,7 +294,7 @@ func (f *etcdFeatures) Supports(feature storage.Feature) bool {
 	case feature == storage.RequestWatchProgress && !f.external.Load():
 		return true
 	case feature == storage.RangeStream && f.embedded.Load():
-		return false // etcd's in-process adapter does not have the call; lists are paged instead
+		return false // etcd's in-process adapter does not implement the call; lists are paged instead
 	}
 	return f.FeatureSupportChecker.Supports(feature)
 }

@@ -18,21 +18,21 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// servedGroup is a group-version with the storage of each of its resources and subresources.
+// servedGroup is a group-version with the storage of each resource and subresource.
 type servedGroup struct {
 	version schema.GroupVersion
 	storage map[string]rest.Storage
 }
 
-// storages are those of all resources that are built in.
+// storages contains the storages of all built-in resources.
 type storages struct {
 	groups     []servedGroup
 	namespaces *registry.REST
 	repairer   *allocation.Repairer
 }
 
-// openStorages opens the storage of every kind, and leaves out what runtime-config turns off. The storage behind that stays
-// open, for what is done with it inside: addresses are allocated whether or not anybody can list them.
+// openStorages opens the storage of every kind and omits kinds disabled by runtime-config from groups. The omitted storages
+// stay open for internal use: addresses are allocated even if their resource is not served.
 func openStorages(cfg Config, c *codecs, factory *storageFactory, definitions apiextensionslisters.CustomResourceDefinitionLister, mapper meta.RESTMapper) (*storages, error) {
 	e := newEnvironment(cfg, c, factory, definitions, mapper)
 	if err := e.Open(cfg.Groups, factory.options); err != nil {
@@ -48,7 +48,7 @@ func openStorages(cfg Config, c *codecs, factory *storageFactory, definitions ap
 	return all, nil
 }
 
-// newEnvironment is what kinds may use of this server.
+// newEnvironment returns the parts of this server that kinds may use.
 func newEnvironment(cfg Config, c *codecs, factory *storageFactory, definitions apiextensionslisters.CustomResourceDefinitionLister, mapper meta.RESTMapper) *registry.Environment {
 	network, kv := cfg.ServiceNetwork.withDefaults(), factory.client.KV
 	e := &registry.Environment{
@@ -87,7 +87,7 @@ func (s *storages) serveOtherVersions(groups []registry.Group) {
 	}
 }
 
-// of is the storage map of a group-version.
+// of returns the storage map of a group-version.
 func (s *storages) of(version schema.GroupVersion) map[string]rest.Storage {
 	i := slices.IndexFunc(s.groups, func(g servedGroup) bool { return g.version == version })
 	if i < 0 {
@@ -96,7 +96,7 @@ func (s *storages) of(version schema.GroupVersion) map[string]rest.Storage {
 	return s.groups[i].storage
 }
 
-// directoryOf returns where the objects of a served resource are stored, empty if it has no storage. Resources with the same directory
+// directoryOf returns the storage directory of a served resource, or "" if it has no storage. Resources with the same directory
 // are equivalent: an admission webhook or policy for one of them applies to requests for the others.
 func (s *storages) directoryOf(resource schema.GroupResource) string {
 	for _, g := range s.groups {
@@ -110,7 +110,7 @@ func (s *storages) directoryOf(resource schema.GroupResource) string {
 	return ""
 }
 
-// resources are all that is built in and served.
+// resources returns the served built-in resources and subresources.
 func (s *storages) resources() sets.Set[schema.GroupVersionResource] {
 	all := sets.New[schema.GroupVersionResource]()
 	for _, g := range s.groups {
@@ -121,12 +121,12 @@ func (s *storages) resources() sets.Set[schema.GroupVersionResource] {
 	return all
 }
 
-// ServiceNetwork is what Services are given addresses and ports from.
+// ServiceNetwork configures the addresses and ports of Services.
 type ServiceNetwork struct {
-	// ClusterIPRanges are one range or one of each family; the first is that of Services that ask for no family.
-	// Default allocation.DefaultClusterIPRange. ServiceCIDR objects add to them.
+	// ClusterIPRanges contains one range, or one range per family. The first one is for Services that specify no family.
+	// Default allocation.DefaultClusterIPRange. ServiceCIDR objects add ranges.
 	ClusterIPRanges []netip.Prefix
-	// NodePorts default to allocation.DefaultNodePorts.
+	// NodePorts defaults to allocation.DefaultNodePorts.
 	NodePorts allocation.PortRange
 }
 
@@ -140,11 +140,11 @@ func (n ServiceNetwork) withDefaults() ServiceNetwork {
 	return n
 }
 
-// portKeys are the own keys that claim node ports.
+// portKeys is the directory of node port claims in the store's own keys.
 const portKeys = "nodeports/"
 
-// RepairAllocations mends claims of addresses and ports that a crash has left, and gives Services of older versions what
-// they lack. It is for one goroutine, once Ready.
+// RepairAllocations repairs claims of addresses and ports after a crash, and adds missing fields to Services of older versions.
+// It must be called from one goroutine, once Ready.
 func (s *Server) RepairAllocations(ctx context.Context) error {
 	select {
 	case <-s.ready:
@@ -154,8 +154,8 @@ func (s *Server) RepairAllocations(ctx context.Context) error {
 	}
 }
 
-// AllocationsAbandoned reports whether a replica ended while it wrote a Service, so that RepairAllocations has something to
-// do now. It costs little and is for one goroutine, the one of RepairAllocations, once Ready.
+// AllocationsAbandoned reports whether a replica ended while it wrote a Service, so that RepairAllocations is necessary. It is
+// cheap. It must be called from the goroutine of RepairAllocations, once Ready.
 func (s *Server) AllocationsAbandoned(ctx context.Context) (bool, error) {
 	select {
 	case <-s.ready:

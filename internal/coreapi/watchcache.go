@@ -31,27 +31,27 @@ import (
 )
 
 const (
-	// cachePoll is how often the caches are asked whether they are full, during start-up only.
+	// cachePoll is the poll interval while a cache is filled, at startup and for lazyCache.
 	cachePoll = 2 * time.Millisecond
-	// caughtUpPoll is how often they are asked for their revision, while etcd is back and they are still of a state snapshot.
+	// caughtUpPoll is the poll interval for cache revisions after etcd is back, while caches still contain a state snapshot.
 	caughtUpPoll = 50 * time.Millisecond
-	// diagnoseAfter is how long a cache may take to fill before its objects are listed from etcd to find out why.
+	// diagnoseAfter is the time after which the objects of a cache that is not full are listed from etcd to find the cause.
 	diagnoseAfter = 5 * time.Second
 )
 
-// cacheFill is a watch cache that the start waits for.
+// cacheFill is a watch cache that the startup waits for.
 type cacheFill struct {
 	of        schema.GroupResource
-	directory string // of the objects
+	directory string // storage directory of the objects
 	ready     func() error
-	// list reads the same from etcd.
+	// list reads the same objects from etcd.
 	list func(context.Context) error
-	// revision is that of the content of the cache.
+	// revision returns the revision of the cache.
 	revision func(context.Context) (string, error)
 }
 
-// awaitCaches returns when every cache is full, or the first that is not when the time is over. It does not wait for a
-// cache that never will be, because something in it cannot be decrypted or decoded.
+// awaitCaches waits until every cache is full, and returns an error for the first one that is not full at the timeout. It does
+// not wait for a cache with an object that cannot be decrypted or decoded, because such a cache never fills.
 func (s *storageFactory) awaitCaches(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -66,7 +66,7 @@ func (s *storageFactory) awaitCaches(ctx context.Context, timeout time.Duration)
 	return nil
 }
 
-// awaitEtcd returns when every cache has what etcd has, and not a state snapshot.
+// awaitEtcd waits until every cache contains the state of etcd and not a state snapshot.
 func (s *storageFactory) awaitEtcd(ctx context.Context) error {
 	tick := time.NewTicker(caughtUpPoll)
 	defer tick.Stop()
@@ -112,19 +112,19 @@ func (f *cacheFill) await(ctx context.Context) error {
 	}
 }
 
-// stopUnstarted ends controllers that were made and will not run: upstream's have queues at work before they are started.
+// stopUnstarted stops controllers that will not run: the queues of apiextensions-apiserver's controllers are active before Run.
 func stopUnstarted(d *crds.Definitions) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = d.Run(ended) // ends at once, and has nothing to report
+	_ = d.Run(ended) // returns at once without an error
 }
 
-// lazyCacheTimeout is how long a list or a watch waits for a cache that is being filled for the first time. A cache that
-// takes longer cannot be filled, because a conversion webhook is down, say, and its error is the answer.
+// lazyCacheTimeout limits how long a list or a watch waits for the first fill of a cache. A cache that takes longer usually
+// cannot be filled, for example because a conversion webhook is down; the request then fails with the cache's error.
 const lazyCacheTimeout = 2 * time.Second
 
-// lazyCache is a storage whose watch cache is made by the first request. The library answers a watch on an unfilled
-// cache with 429 and "come back in a second"; the cache is full within milliseconds.
+// lazyCache is a storage with a watch cache that the first request creates. k8s.io/apiserver responds to a watch on an unfilled
+// cache with 429 and a Retry-After of one second, but the cache fills within milliseconds.
 type lazyCache struct {
 	storage.Interface
 	resource    schema.GroupResource
@@ -132,7 +132,7 @@ type lazyCache struct {
 	filled      atomic.Bool
 }
 
-// lazilyCached is a generic.StorageDecorator.
+// lazilyCached implements generic.StorageDecorator.
 func (s *storageFactory) lazilyCached(
 	config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
 	newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
@@ -172,13 +172,13 @@ func (p *lazyCache) GetList(ctx context.Context, key string, opts storage.ListOp
 	p.await(ctx)
 	err := p.Interface.GetList(ctx, key, opts, into)
 	if err == nil {
-		// Each version has a storage of its own, and a changed definition has new ones: its objects are encoded anew.
+		// Each version has a separate storage, and a changed definition gets new ones, so its objects are encoded again.
 		listcache.Take(ctx, listcache.Source{Storage: p, Resource: p.resource, Table: p.table}, into)
 	}
 	return err
 }
 
-// table prints a list in the version of the request.
+// table converts a list to a Table in the version of the request.
 func (p *lazyCache) table(ctx context.Context, list runtime.Object) (*metav1.Table, error) {
 	info, ok := apirequest.RequestInfoFrom(ctx)
 	if !ok {
@@ -191,9 +191,9 @@ func (p *lazyCache) table(ctx context.Context, list runtime.Object) (*metav1.Tab
 	return convertor.ConvertToTable(ctx, list, &metav1.TableOptions{})
 }
 
-// uncachedStorage is a storage without a watch cache. Its watches share a stream to etcd, on which an answer without events becomes
-// a bookmark for each of them; a client that did not ask for bookmarks takes one for a change. A watch cache, which
-// upstream has before every kind, keeps them back.
+// uncachedStorage is a storage without a watch cache. Its watches share an etcd stream, on which a response without events
+// becomes a bookmark for each of them. A client that did not request bookmarks interprets one as a change. Upstream's kinds all
+// have a watch cache, which drops them.
 type uncachedStorage struct{ storage.Interface }
 
 func (q uncachedStorage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
@@ -204,7 +204,7 @@ func (q uncachedStorage) Watch(ctx context.Context, key string, opts storage.Lis
 	return newBookmarkFilter(w), nil
 }
 
-// bookmarkFilter is a watch without bookmarks. Its goroutine ends when the watch does or is stopped.
+// bookmarkFilter is a watch without bookmarks. Its goroutine ends when the watch ends or is stopped.
 type bookmarkFilter struct {
 	of     watch.Interface
 	events chan watch.Event
@@ -239,18 +239,18 @@ func (u *bookmarkFilter) pass() {
 	}
 }
 
-// streamWriter shows the library the two interfaces without which it refuses to serve a watch: it asks the writer that
-// it is given, and does not look for what that writer wraps.
+// streamWriter implements the two interfaces that k8s.io/apiserver requires to serve a watch. It checks only the writer that it
+// gets, without Unwrap.
 type streamWriter struct {
 	http.ResponseWriter
 	request context.Context
 }
 
-// upgradeWriter can be taken over too, for a watch over a websocket. Only HTTP/1.1 has that, and a writer that claims
-// it over HTTP/2 would be believed.
+// upgradeWriter also implements http.Hijacker, for a watch over a websocket. Only HTTP/1.1 supports this. A writer for HTTP/2
+// must not implement it, because k8s.io/apiserver would use it.
 type upgradeWriter struct{ streamWriter }
 
-// forLibrary is w as the library wants it.
+// forLibrary returns w with the interfaces that k8s.io/apiserver requires.
 func forLibrary(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	s := streamWriter{w, r.Context()}
 	if r.ProtoMajor == 1 {
@@ -265,15 +265,15 @@ var (
 	_ http.CloseNotifier = streamWriter{}
 )
 
-// Unwrap lets http.ResponseController through.
+// Unwrap implements the interface of http.ResponseController.
 func (w streamWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Flush reaches through the writers that the chain has put around the connection.
+// Flush flushes through the writers that the chain has wrapped around the connection.
 func (w streamWriter) Flush() {
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // the next Write fails if this did
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // if this fails, the next Write fails
 }
 
-// CloseNotify is what there was before contexts.
+// CloseNotify implements http.CloseNotifier.
 func (w streamWriter) CloseNotify() <-chan bool {
 	left := make(chan bool, 1)
 	context.AfterFunc(w.request, func() { left <- true })
@@ -286,28 +286,28 @@ func (w upgradeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 const (
-	// revisionStep is how often the compact revision moves, and revisionSteps how many steps it is behind.
+	// revisionStep is the interval at which the compact revision moves, revisionSteps the number of steps that it lags behind.
 	revisionStep, revisionSteps = 5 * time.Second, 2
-	// revisionTimeout bounds the request for the current revision.
+	// revisionTimeout limits the request for the current revision.
 	revisionTimeout = 2 * time.Second
 )
 
-// compactRevision tells watch caches which revisions they need not remember any more: those that etcd has compacted, and those of
-// more than ten seconds ago. A watch cache keeps the tree of its keys as it was after each write, 1.4 KB of new nodes for
-// each of many objects, until it learns that etcd has compacted that revision, five to ten minutes later; after tens of
-// thousands of writes that is more than the objects. Pages of a list that is older, and those of a kind that was last written
-// before, the library asks etcd for, as it does where a kind was last written before the last compaction.
+// compactRevision reports to watch caches which revisions they can drop: revisions compacted by etcd, and revisions older than
+// ten seconds. A watch cache keeps a snapshot of its key tree after each write, 1.4 KB of new nodes for a kind with many
+// objects, until etcd has compacted that revision, five to ten minutes later. After tens of thousands of writes, the snapshots
+// exceed the objects in size. k8s.io/apiserver then reads pages of an older list from etcd, and pages of a kind with an older
+// last write, just as it does for a kind last written before the last compaction.
 type compactRevision struct {
 	etcd3.Compactor
 	now func(context.Context) (int64, error)
 
 	mu     sync.Mutex
-	recent [revisionSteps + 1]int64 // the revision of each of the last steps, the oldest first
+	recent [revisionSteps + 1]int64 // revisions of the last steps, oldest first
 }
 
 func newCompactRevision(compactor etcd3.Compactor, kv clientv3.KV) *compactRevision {
 	return &compactRevision{Compactor: compactor, now: func(ctx context.Context) (int64, error) {
-		// Any key will do: the header has the revision.
+		// The header of any response contains the revision.
 		answer, err := kv.Get(ctx, "compact_rev_key", clientv3.WithCountOnly(), clientv3.WithSerializable())
 		if err != nil {
 			return 0, err
@@ -316,18 +316,18 @@ func newCompactRevision(compactor etcd3.Compactor, kv clientv3.KV) *compactRevis
 	}}
 }
 
-// run moves the revision until ctx ends.
+// run updates the revision until ctx ends.
 func (h *compactRevision) run(ctx context.Context) {
-	_ = run.Every(ctx, revisionStep, h.move) // never an error
+	_ = run.Every(ctx, revisionStep, h.move) // never returns an error
 }
 
-// move leaves the revision where it is while etcd does not answer.
+// move updates the revision. It keeps the revision if etcd does not respond.
 func (h *compactRevision) move(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
 	revision, err := h.now(ctx)
 	if err != nil {
-		return // requests report what is wrong with etcd
+		return // requests report errors of etcd
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// Chain is the enabled plugins, in order.
+// Chain contains the enabled plugins, in order.
 type Chain struct {
 	admission.Interface
 
@@ -30,8 +30,8 @@ type Chain struct {
 	ready    chan struct{}
 }
 
-// readinessWaiter is implemented by the library's plugins. WaitForReady waits up to ten seconds until they have read what to
-// enforce.
+// readinessWaiter is implemented by k8s.io/apiserver's plugins. WaitForReady waits up to ten seconds until they have loaded the
+// objects to enforce.
 type readinessWaiter interface {
 	WaitForReady() bool
 }
@@ -41,8 +41,8 @@ var (
 	_ admission.ValidationInterface = (*Chain)(nil)
 )
 
-// New makes the plugins that c enables. It sets Deps.Stopped. The library's policies start to wait for their informers at
-// once, so a caller that does not call Run must call Abandon.
+// New creates the plugins enabled by c. It sets Deps.Stopped. k8s.io/apiserver's policy plugins start to wait for their
+// informers at once, so a caller that does not call Run must call Abandon.
 func New(c Config, d Deps) (*Chain, error) {
 	configured, err := c.read()
 	if err != nil {
@@ -77,7 +77,7 @@ func New(c Config, d Deps) (*Chain, error) {
 	return chain, nil
 }
 
-// initializers give the library's plugins their dependencies.
+// initializers provides k8s.io/apiserver's plugins with their dependencies.
 func (c *Chain) initializers() admission.PluginInitializers {
 	d := c.deps
 	return admission.PluginInitializers{
@@ -88,8 +88,8 @@ func (c *Chain) initializers() admission.PluginInitializers {
 	}
 }
 
-// excludeReviews excludes reviews, which are answered and never stored, from policies and webhooks. Otherwise authors of
-// policies could decide on token reviews, and authorization would wait for webhooks.
+// excludeReviews excludes reviews, which are never stored, from policies and webhooks. Otherwise authors of policies could
+// decide on token reviews, and authorization would wait for webhooks.
 type excludeReviews struct{}
 
 func (excludeReviews) Initialize(plugin admission.Interface) {
@@ -112,18 +112,18 @@ func (c *Chain) Validate(ctx context.Context, a admission.Attributes, o admissio
 	return c.Interface.(admission.ValidationInterface).Validate(ctx, a, o)
 }
 
-// Ready is closed when every plugin has read what it enforces.
+// Ready returns a channel that is closed when every plugin has loaded the objects to enforce.
 func (c *Chain) Ready() <-chan struct{} { return c.ready }
 
-// Abandon ends what New started, for a chain whose Run is not called or has returned.
+// Abandon stops what New started, if Run is not called or has returned.
 func (c *Chain) Abandon() { c.end.Do(func() { close(c.stop) }) }
 
-// Run starts the informers, and returns after ctx and the informers have ended. The goroutines of the library's policies end
-// a moment later; the library offers no way to wait for them.
+// Run starts the informers, and returns after ctx and the informers have ended. The goroutines of k8s.io/apiserver's policy
+// plugins end a moment later; k8s.io/apiserver provides no way to wait for them.
 func (c *Chain) Run(ctx context.Context) error {
 	c.deps.LibraryInformers.Start(ctx.Done())
 	defer c.deps.LibraryInformers.Shutdown()
-	defer c.Abandon() // first: a policy with a parameter of a built-in kind has started an informer that ends with it
+	defer c.Abandon() // runs first: a policy with a parameter of a built-in kind has started an informer that ends with it
 	c.deps.LibraryInformers.WaitForCacheSync(ctx.Done())
 	if ctx.Err() != nil {
 		return nil
@@ -137,7 +137,8 @@ func (c *Chain) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitForPlugins calls all plugins at once, when they should be ready: one that is not polls every 100 ms.
+// waitForPlugins calls WaitForReady of all plugins concurrently, after their informers: a plugin that is not ready polls every
+// 100 ms.
 func (c *Chain) waitForPlugins(ctx context.Context) error {
 	c.policies.await(ctx)
 	answers := make([]bool, len(c.waiters))
@@ -164,7 +165,7 @@ func WithBootstrap(ctx context.Context) context.Context {
 
 func isBootstrap(ctx context.Context) bool { return ctx.Value(bootstrapKey{}) != nil }
 
-// skipBootstrap calls a plugin for all requests but those of WithBootstrap.
+// skipBootstrap calls a plugin for all requests except those marked by WithBootstrap.
 type skipBootstrap struct {
 	admission.Interface
 }

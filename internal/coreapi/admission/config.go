@@ -18,24 +18,24 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// maxConfigBytes is the largest configuration file that is read.
+// maxConfigBytes limits the size of a configuration file.
 const maxConfigBytes = 1 << 20
 
 // Config selects the admission plugins.
 type Config struct {
-	// Plugins is the table of plugins. Empty: only NamespaceLifecycle runs.
+	// Plugins is the table of plugins. If it is empty, only NamespaceLifecycle runs.
 	Plugins []Plugin
-	// Enable names plugins to run beside the default ones.
+	// Enable names plugins that run in addition to the default ones.
 	Enable []string
-	// Disable names plugins not to run. Danger: without NamespaceLifecycle, objects can be created in namespaces that are being
-	// deleted.
+	// Disable names plugins that do not run. Danger: without NamespaceLifecycle, objects can be created in namespaces that are
+	// being deleted.
 	Disable []string
-	// File is an AdmissionConfiguration of apiserver.config.k8s.io/v1: what single plugins are configured with. Default
-	// none.
+	// File is the path of an AdmissionConfiguration of apiserver.config.k8s.io/v1 with the configuration of single plugins.
+	// Default none.
 	File string
 }
 
-// unsupported are upstream's plugins that this server does not have: they can be disabled but not enabled.
+// unsupported are upstream's plugins that this server does not have. They can be disabled but not enabled.
 var unsupported = sets.New(
 	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "EventRateLimit",
 	"ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision",
@@ -63,7 +63,7 @@ func (c Config) known() sets.Set[string] {
 	return names
 }
 
-// Lacks reports whether name is a plugin of kube-apiserver that this server does not have: it cannot be enabled.
+// Lacks reports whether name is a plugin of kube-apiserver that this server does not have. It cannot be enabled.
 func (c Config) Lacks(name string) bool { return unsupported.Has(name) && !c.known().Has(name) }
 
 // Validate calls bad for unknown plugins, an unreadable file, and invalid or unused configurations of plugins.
@@ -92,10 +92,10 @@ func (c Config) Validate(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// configurations are the configurations of plugins, by name.
+// configurations are the configurations of plugins, by plugin name.
 type configurations map[string][]byte
 
-// ConfigFor implements the library's ConfigProvider.
+// ConfigFor implements k8s.io/apiserver's admission.ConfigProvider.
 func (c configurations) ConfigFor(plugin string) (io.Reader, error) {
 	data, ok := c[plugin]
 	if !ok {
@@ -104,7 +104,7 @@ func (c configurations) ConfigFor(plugin string) (io.Reader, error) {
 	return bytes.NewBuffer(data), nil
 }
 
-// read is not left to the library, which ends the process for a path that does not exist.
+// read replaces k8s.io/apiserver's ReadAdmissionConfiguration, which exits the process if the path does not exist.
 func (c Config) read() (configurations, error) {
 	if c.File == "" {
 		return configurations{}, nil

@@ -20,50 +20,50 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// Plugin is a row of the table.
+// A Plugin is a row of the table.
 type Plugin struct {
-	// Name is upstream's.
+	// Name is upstream's name.
 	Name string
-	// Default: it is enabled unless it is disabled by name.
+	// Default enables the plugin unless it is disabled by name.
 	Default bool
-	// SkipBootstrap: it is not called for bootstrap objects, because it calls webhooks or policies.
+	// SkipBootstrap skips the plugin for bootstrap objects, because it calls webhooks or policies.
 	SkipBootstrap bool
-	// Check validates its part of the admission control configuration. Nil: it takes none.
+	// Check validates the plugin's part of the admission control configuration. Nil if the plugin has no configuration.
 	Check func(config io.Reader) error
-	// New makes it. config is its part of the admission control configuration, nil when there is none.
+	// New creates the plugin. config is its part of the admission control configuration, or nil.
 	New func(d Deps, config io.Reader) (admission.Interface, error)
 }
 
-// Deps are the dependencies of plugins. All are set.
+// Deps contains the dependencies of plugins. All fields are set.
 type Deps struct {
-	// Client and Dynamic reach the local groups in process, as the server itself, and are answered before the server is
-	// ready. Dynamic speaks JSON.
+	// Client and Dynamic access the local groups in process, as the server itself, even before the server is ready. Dynamic
+	// uses JSON.
 	Client  clients.Interface
 	Dynamic dynamic.Interface
-	// Informers are started by Run, those that were asked for in New.
+	// Informers requested in New are started by Run.
 	Informers *clients.Informers
-	// LibraryClient and LibraryInformers are Client and Informers for the library's plugins.
+	// LibraryClient and LibraryInformers are Client and Informers for k8s.io/apiserver's plugins.
 	LibraryClient    kubernetes.Interface
 	LibraryInformers informers.SharedInformerFactory
 	// Served reports whether a built-in resource is served here.
 	Served func(schema.GroupVersionResource) bool
-	// Authorizer decides what the user of a request may do.
+	// Authorizer authorizes the user of a request.
 	Authorizer authorizer.Authorizer
-	// RESTMapper knows every kind that is served or was last known to be, without requests.
+	// RESTMapper contains every kind that is served or was served before, and sends no requests.
 	RESTMapper meta.RESTMapper
-	// Namespace reads a namespace from storage as it is now.
+	// Namespace reads the current state of a namespace from storage.
 	Namespace func(ctx context.Context, name string) (*corev1.Namespace, error)
-	// NamespaceOfCreate returns the namespace that the request of ctx creates in. It fails if the namespace is gone or was
-	// replaced by another of the same name since the request began.
+	// NamespaceOfCreate returns the namespace of the create request in ctx. It fails if the namespace was deleted or replaced
+	// by another one with the same name since the request began.
 	NamespaceOfCreate func(ctx context.Context, name string) (*corev1.Namespace, error)
-	// Webhooks says how webhooks are reached.
+	// Webhooks configures connections to webhooks.
 	Webhooks Webhooks
 	// Stopped is closed when the chain ends.
 	Stopped <-chan struct{}
 	Logger  *zap.Logger
 }
 
-// MapperFunc is a RESTMapper that gets the current one for each call: kinds change while the server runs.
+// MapperFunc is a RESTMapper that calls the function for each lookup, because kinds change while the server runs.
 type MapperFunc func() meta.RESTMapper
 
 var _ meta.RESTMapper = MapperFunc(nil)
@@ -96,8 +96,8 @@ func (f MapperFunc) ResourceSingularizer(resource string) (string, error) {
 	return f().ResourceSingularizer(resource)
 }
 
-// MayUseSigner asks whether u may use verb on a signer of certificates: on the resource "signers", which is not served, for
-// the signer by name and then for all of its domain.
+// MayUseSigner reports whether u may use verb on a signer of certificates. It authorizes the resource "signers", which is not
+// served, first for the signer by name, then for its domain.
 func MayUseSigner(ctx context.Context, a authorizer.UnconditionalAuthorizer, u user.Info, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, domain + "/*"} {

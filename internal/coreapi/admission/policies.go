@@ -11,21 +11,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// policyReadTimeout bounds the wait for the library's policies, like the library's own ten seconds.
+// policyReadTimeout limits the wait for k8s.io/apiserver's policies, like the ten seconds of its WaitForReady.
 const policyReadTimeout = 10 * time.Second
 
-// policyInformers are informers for the library's policies. The library polls ten times a second whether the informers have
-// synced, and callers poll the policies as often, which is most of the start-up time. Here HasSynced waits for the first
-// list, and await for the policies to have read it.
+// policyInformers are informers for k8s.io/apiserver's policies. k8s.io/apiserver polls ten times a second whether the
+// informers have synced, and callers poll the policies as often, which takes most of the startup time. Here HasSynced waits for
+// the first list, and await waits until the policies have read it.
 type policyInformers struct {
 	informers.SharedInformerFactory
 	stop <-chan struct{}
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards all
 	all []*policyInformer
 }
 
-// await returns when all requested informers have been read, or after policyReadTimeout.
+// await waits until all requested informers have been read, but at most policyReadTimeout.
 func (r *policyInformers) await(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, policyReadTimeout)
 	defer cancel()
@@ -49,12 +49,12 @@ func (r *policyInformers) watch(informer cache.SharedIndexInformer) cache.Shared
 	return w
 }
 
-// policyInformer is an informer that a policy source waits for, reads, and then watches, in this order.
+// policyInformer is an informer that a policy source waits for, reads and then watches, in this order.
 type policyInformer struct {
 	cache.SharedIndexInformer
 	stop <-chan struct{}
 	once sync.Once
-	read chan struct{} // closed when it is watched
+	read chan struct{} // closed when the source adds its event handler
 }
 
 // HasSynced waits for the first list.

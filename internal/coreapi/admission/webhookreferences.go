@@ -12,19 +12,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// The kinds whose objects name webhooks of admission.
+// The kinds that configure admission webhooks.
 const (
 	kindValidating = "ValidatingWebhookConfiguration"
 	kindMutating   = "MutatingWebhookConfiguration"
 )
 
-// webhookAccess makes the library's plugins call webhooks as hooks says, and tells hooks which ones are configured.
+// webhookAccess connects k8s.io/apiserver's webhook plugins to hooks, and provides hooks with the configured webhooks.
 type webhookAccess struct {
 	hooks     Webhooks
 	informers informers.SharedInformerFactory
 }
 
-// Initialize implements the library's PluginInitializer.
+// Initialize implements k8s.io/apiserver's admission.PluginInitializer.
 func (a webhookAccess) Initialize(plugin admission.Interface) {
 	configured := a.informers.Admissionregistration().V1()
 	switch p := plugin.(type) {
@@ -57,14 +57,14 @@ func (a webhookAccess) Initialize(plugin admission.Interface) {
 	}
 }
 
-// follow adds a source of references, and sweeps when one may be gone. The handler ends with the informer.
+// follow adds a source of references, and calls Sweep when a reference may be gone. The handler ends with the informer.
 func (a webhookAccess) follow(kind string, informer cache.SharedIndexInformer, list func() []Reference) {
 	a.hooks.Services.AddSource(kind, list)
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(any, any) { a.hooks.Services.Sweep() },
 		DeleteFunc: func(any) { a.hooks.Services.Sweep() },
 	})
-	if err != nil { // the informer was not started
+	if err != nil { // impossible, because the informer is not stopped
 		panic(fmt.Sprintf("follow %s: %v", kind, err))
 	}
 }

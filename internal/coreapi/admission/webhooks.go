@@ -14,20 +14,21 @@ import (
 	clienttransport "k8s.io/client-go/transport"
 )
 
-// Webhooks says how webhooks that objects of the API name are reached: those of admission, and those that convert custom
+// Webhooks configures connections to webhooks that API objects name: admission webhooks, and conversion webhooks of custom
 // resources.
 //
-// The library makes the clients, by rest.Config: it verifies a certificate for <service>.<namespace>.svc, or for the host
-// of the URL, against the caBundle beside it. It also connects to URLs, by Dial. Requests to Services are sent by Services.
+// k8s.io/apiserver creates the clients from a rest.Config. It verifies a certificate for <service>.<namespace>.svc, or for the
+// host of the URL, against the caBundle of the same configuration. It connects to URLs through Dial. The field Services sends
+// requests to webhooks that are Services.
 type Webhooks struct {
-	// Services sends requests to webhooks that are Services. Nil: calls of such webhooks fail.
+	// Services sends requests to webhooks that are Services. If it is nil, calls of such webhooks fail.
 	Services *WebhookServices
-	// Dial makes every connection to a webhook that is a URL, and may refuse to. Nil: the standard dialer, which refuses
-	// nothing.
+	// Dial creates every connection to a webhook that is a URL, and may refuse addresses. If it is nil, the standard dialer is
+	// used, which refuses none.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Resolver returns what the library requires, never nil. It leaves the choice of an endpoint to Services.
+// Resolver returns the resolver that k8s.io/apiserver requires. It is never nil. Services selects the endpoint later.
 func (h Webhooks) Resolver() webhook.ServiceResolver {
 	if h.Services == nil {
 		return noServices{}
@@ -41,16 +42,16 @@ func (noServices) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, er
 	return nil, fmt.Errorf("the webhook is service %s/%s, and this server reaches webhooks by url only; set clientConfig.url", namespace, name)
 }
 
-// unresolved returns the host that requests to the Service have anyway.
+// unresolved returns the host that requests to the Service have in any case.
 type unresolved struct{}
 
 func (unresolved) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(name+"."+namespace+".svc", strconv.Itoa(int(port)))}, nil
 }
 
-// Wrapper makes the library connect by Dial and Services, and bounds responses. kind is the kind of the objects
-// that name the webhooks; errors tell it. Nothing else identifies this server to a webhook, as upstream without an admission
-// kubeconfig.
+// Wrapper makes k8s.io/apiserver connect through Dial and Services, and limits responses. kind is the kind of the objects that
+// name the webhooks, for error messages. The server sends no other identification to a webhook, like upstream without an
+// admission kubeconfig.
 func (h Webhooks) Wrapper(kind string) webhook.AuthenticationInfoResolverWrapper {
 	return func(inner webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 		return &webhook.AuthenticationInfoResolverDelegator{
@@ -63,7 +64,7 @@ func (h Webhooks) Wrapper(kind string) webhook.AuthenticationInfoResolverWrapper
 					return config, err
 				}
 				service := webhookService{namespace, name, int32(port)}
-				// First, so that what the configuration wraps around the connection stays around it.
+				// First, so that wrappers of the configuration stay outside.
 				config.WrapTransport = clienttransport.Wrappers(h.Services.wrapper(kind, service, config), config.WrapTransport)
 				return config, nil
 			},
@@ -83,13 +84,13 @@ func (h Webhooks) dialled(config *rest.Config, err error) (*rest.Config, error) 
 	return config, nil
 }
 
-// maxWebhookResponse is the largest response of a webhook, in bytes. A conversion returns all objects of a list; an
-// admission webhook needs a fraction of this.
+// maxWebhookResponse limits a response of a webhook, in bytes. A conversion returns all objects of a list; an admission
+// response needs a fraction of this.
 const maxWebhookResponse = 64 << 20
 
-// guardedTransport follows no redirect and reads no endless response. Otherwise whoever may write a webhook's configuration
-// could make this server send requests to any address in its network (CVE-2020-8561), or fill its memory until the call
-// times out (attack row C13). Every call has a deadline: the library's configurations have a timeout of 30 s.
+// guardedTransport refuses redirects and limits responses. Otherwise a user who may write a webhook's configuration could make
+// this server send requests to any address in its network (CVE-2020-8561), or fill its memory until the call times out (attack
+// row C13). Every call has a deadline: configurations of k8s.io/apiserver have a timeout of 30 s.
 type guardedTransport struct {
 	to http.RoundTripper
 }
@@ -100,17 +101,17 @@ func (w guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if answer.StatusCode >= 300 && answer.StatusCode < 400 {
-		_ = answer.Body.Close() // nobody reads it
+		_ = answer.Body.Close()
 		return nil, fmt.Errorf("the webhook answered with a redirect (%d), which is not followed; give its own address", answer.StatusCode)
 	}
 	answer.Body = &boundedBody{answer.Body, maxWebhookResponse}
 	return answer, nil
 }
 
-// WrappedRoundTripper lets the library find the transport below, to close idle connections.
+// WrappedRoundTripper lets k8s.io/apimachinery find the transport below, to close idle connections.
 func (w guardedTransport) WrappedRoundTripper() http.RoundTripper { return w.to }
 
-// boundedBody fails where io.LimitReader would end: a part of a response must not be taken for the whole.
+// boundedBody returns an error at the limit, unlike io.LimitReader: a truncated response must not look complete.
 type boundedBody struct {
 	io.ReadCloser
 	left int64

@@ -22,21 +22,21 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// WebhookServices sends requests to webhooks that are Services as package transport sends them to extension servers: to ready
-// endpoints, over pooled and pinged connections, leaving out endpoints that refuse connections, and once more to another
-// endpoint where the first provably did nothing with the request.
+// WebhookServices sends requests to webhooks that are Services in the same way as package transport sends them to extension
+// servers: to ready endpoints, over pooled and pinged connections, without endpoints that refuse connections, and with a retry
+// at another endpoint if the first one provably did not process the request.
 //
-// A Service with one TLS configuration has one transport.Backend, however many webhooks name it. It is made by the first
-// request, gets other endpoints by Refresh, and is closed by Sweep when no object names it, or by Close. All methods are safe
-// for concurrent use.
+// A Service with one TLS configuration has one transport.Backend, even if several webhooks name it. The first request creates
+// it, Refresh updates its endpoints, and Sweep closes it when no object names it, or Close. All methods are safe for concurrent
+// use.
 type WebhookServices struct {
 	find func(namespace, name string, port int32) (*transport.Spec, error)
 	set  *transport.Set
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards backends, sources and made
 	backends map[types.NamespacedName][]*webhookBackend
 	sources  map[string]func() []Reference
-	made     int // backends, ever
+	made     int // number of backends created
 }
 
 // webhookService is a port of a Service.
@@ -49,7 +49,7 @@ func (s webhookService) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.namespace, Name: s.name}
 }
 
-// Reference is a webhook that is a Service, in an object of the API.
+// A Reference is a webhook in an API object that is a Service.
 type Reference struct {
 	// Object is the name of the object.
 	Object          string
@@ -60,7 +60,7 @@ type Reference struct {
 	CABundle []byte
 }
 
-// defaultWebhookPort is the API's.
+// defaultWebhookPort is the default of the API.
 const defaultWebhookPort = 443
 
 func (r *Reference) names(s webhookService) bool {
@@ -68,9 +68,9 @@ func (r *Reference) names(s webhookService) bool {
 	return webhookService{r.Namespace, r.Name, port} == s
 }
 
-// NewWebhookServices returns a WebhookServices without connections. find returns how a port of a Service is reached now, from
-// caches: Name, ServerName and Endpoints are used. Its error says why it cannot be reached. o.Certificate must be nil: webhooks
-// are not told who asks, except by an admission kubeconfig.
+// NewWebhookServices returns a WebhookServices without connections. find returns the current Spec for a port of a Service from
+// caches, of which Name, ServerName and Endpoints are used. Its error is the reason why the Service is unavailable.
+// o.Certificate must be nil: the server identifies itself to webhooks only through an admission kubeconfig.
 func NewWebhookServices(find func(namespace, name string, port int32) (*transport.Spec, error), o transport.Options) *WebhookServices {
 	return &WebhookServices{
 		find: find, set: transport.New(o),
@@ -78,8 +78,8 @@ func NewWebhookServices(find func(namespace, name string, port int32) (*transpor
 	}
 }
 
-// AddSource says which webhooks objects of a kind name now: list reads caches. Errors name the object, and Sweep keeps what is
-// listed. A second source of one kind replaces the first.
+// AddSource adds a source of the webhooks that objects of a kind name: list reads caches. Errors contain the object, and Sweep
+// keeps the listed webhooks. A second source of one kind replaces the first.
 func (w *WebhookServices) AddSource(kind string, list func() []Reference) {
 	if w == nil {
 		return
@@ -89,8 +89,8 @@ func (w *WebhookServices) AddSource(kind string, list func() []Reference) {
 	w.sources[kind] = list
 }
 
-// Refresh gives the backends of a Service the endpoints that it has now. It is to be called after each change of the Service
-// or its EndpointSlices.
+// Refresh updates the endpoints of a Service's backends. It must be called after each change of the Service or its
+// EndpointSlices.
 func (w *WebhookServices) Refresh(namespace, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,8 +99,8 @@ func (w *WebhookServices) Refresh(namespace, name string) {
 	}
 }
 
-// Sweep closes the backends that no object names and no request is being sent to: they take no more requests, and answers may
-// still be read. The last request that is sent to such a backend sweeps again. Sweep is to be called after an object that names
+// Sweep closes backends that no object names and that have no request in progress. They accept no more requests, but responses
+// may still be read. The last request to an unnamed backend sweeps again. Sweep must be called after an object that names
 // webhooks was changed or deleted.
 func (w *WebhookServices) Sweep() {
 	if w == nil {
@@ -127,7 +127,7 @@ func (w *WebhookServices) Sweep() {
 	w.set.Retain(keep)
 }
 
-// Close ends all connections, and waits for what they started. Requests fail from now on.
+// Close closes all connections and waits for their goroutines. Later requests fail.
 func (w *WebhookServices) Close() {
 	w.set.Close()
 	w.mu.Lock()
@@ -141,7 +141,7 @@ func (w *WebhookServices) Close() {
 
 var errShutdown = errors.New("the front door is shutting down")
 
-// named reports whether an object names the webhook. Without any source every webhook counts as named. Called with mu held.
+// named reports whether an object names the webhook. Without any source every webhook counts as named. It requires mu.
 func (w *WebhookServices) named(b *webhookBackend) bool {
 	for _, list := range w.sources {
 		if slices.ContainsFunc(list(), b.isNamedBy) {
@@ -151,7 +151,7 @@ func (w *WebhookServices) named(b *webhookBackend) bool {
 	return len(w.sources) == 0
 }
 
-// objects returns the objects of a kind that name the webhook at path.
+// objects returns the kind and the names of its objects that name the webhook at path.
 func (w *WebhookServices) objects(kind string, b *webhookIdentity, path string) string {
 	w.mu.Lock()
 	list := w.sources[kind]
@@ -169,33 +169,34 @@ func (w *WebhookServices) objects(kind string, b *webhookIdentity, path string) 
 	return strings.TrimSpace(kind + " " + strings.Join(names, " or "))
 }
 
-// webhookIdentity is a Service of webhooks and how its servers are identified.
+// webhookIdentity is a Service of webhooks with the TLS identity of its servers.
 type webhookIdentity struct {
 	service webhookService
 	tls     *tls.Config
-	// own are the CA certificates of an admission kubeconfig, which the library adds those of a caBundle to.
+	// own contains the CA certificates of an admission kubeconfig, to which k8s.io/apiserver appends the caBundle.
 	own []byte
-	// otherRoots: caBundle does not say what certificates are verified against.
+	// otherRoots is set if certificates are not verified against caBundle.
 	otherRoots bool
-	// credentials identify the client certificate.
+	// credentials identifies the client certificate.
 	credentials string
-	// library is the library's transport. It makes no connection, but reloads client certificates as long as it is in use.
+	// library is k8s.io/apiserver's transport. It makes no connection, but reloads client certificates while it is in use.
 	library http.RoundTripper
 }
 
-// webhookBackend has the connections to a webhookIdentity.
+// webhookBackend holds the connections to a webhookIdentity.
 type webhookBackend struct {
 	webhookIdentity
 	id      string
 	reached atomic.Pointer[reachedBy]
-	// sending counts the requests that wait for a connection or an answer: connections that are being made end with the backend.
+	// sending counts the requests that wait for a connection or a response. Connections in setup end with the backend.
 	sending atomic.Int32
-	unnamed atomic.Bool // at the last sweep
+	unnamed atomic.Bool // result of the last sweep
 	closed  atomic.Bool
 }
 
-// close closes b if it is unnamed and no request is being sent to it, and reports whether it did. Called with mu held. The order
-// here and in begin and end sees to it that no request is sent to a closed backend, and that the last one finds unnamed set.
+// close closes b if it is unnamed and has no request in progress, and reports whether it did. It requires mu. The order of
+// operations here and in begin and end ensures that no request is sent to a closed backend, and that the last request finds
+// unnamed set.
 func (b *webhookBackend) close(unnamed bool) bool {
 	b.unnamed.Store(unnamed)
 	if !unnamed {
@@ -209,7 +210,8 @@ func (b *webhookBackend) close(unnamed bool) bool {
 	return true
 }
 
-// begin reports whether a request may be sent to b; if not, another backend is to be used. end is to be called in both cases.
+// begin reports whether a request may be sent to b. If not, the caller must use another backend. end must be called in both
+// cases.
 func (b *webhookBackend) begin() bool {
 	b.sending.Add(1)
 	return !b.closed.Load()
@@ -220,9 +222,9 @@ func (b *webhookBackend) end() (sweep bool) {
 	return b.sending.Add(-1) == 0 && b.unnamed.Load()
 }
 
-// reachedBy is how a Service is reached, or why it cannot be.
+// reachedBy is the transport to a Service, or the error that prevents it.
 type reachedBy struct {
-	backend *transport.Backend // nil only beside an err
+	backend *transport.Backend // nil only with an error
 	err     error
 }
 
@@ -230,7 +232,7 @@ func (b *webhookIdentity) isNamedBy(r Reference) bool {
 	return r.names(b.service) && (b.otherRoots || sameRoots(b.tls.RootCAs, rootsOf(b.own, r.CABundle)))
 }
 
-// rootsOf returns the certificates of two bundles, nil if both are empty, which are the system's.
+// rootsOf returns the certificates of two bundles, or nil for the system's roots if both are empty.
 func rootsOf(own, bundle []byte) *x509.CertPool {
 	if len(own)+len(bundle) == 0 {
 		return nil
@@ -250,7 +252,7 @@ func (b *webhookIdentity) sameAs(o *webhookIdentity) bool {
 		b.tls.ServerName == o.tls.ServerName && sameRoots(b.tls.RootCAs, o.tls.RootCAs)
 }
 
-// begin returns the backend that is in use for what described says; end is to be called with it after the request.
+// begin returns the backend in use for described. end must be called with it after the request.
 func (w *WebhookServices) begin(described *webhookIdentity) *webhookBackend {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,18 +268,18 @@ func (w *WebhookServices) begin(described *webhookIdentity) *webhookBackend {
 	w.resolve(b)
 	w.backends[b.service.key()] = append(w.backends[b.service.key()], b)
 	b.begin()
-	b.unnamed.Store(!w.named(b)) // what names it may be deleted while the request was on its way here
+	b.unnamed.Store(!w.named(b)) // its object may have been deleted before the request arrived
 	return b
 }
 
-// end is called when a request to b has its answer.
+// end is called when a request to b has a response.
 func (w *WebhookServices) end(b *webhookBackend) {
 	if b.end() {
 		w.Sweep()
 	}
 }
 
-// resolve finds the endpoints of b. Called with mu held, so that the last change wins.
+// resolve finds the endpoints of b. It requires mu, so that the last change wins.
 func (w *WebhookServices) resolve(b *webhookBackend) {
 	s := b.service
 	spec, err := w.find(s.namespace, s.name, s.port)
@@ -294,13 +296,13 @@ func (w *WebhookServices) resolve(b *webhookBackend) {
 	named.ServerName = b.tls.ServerName
 	backend, failed := w.set.BackendWithTLS(named, b.id, b.tls)
 	if failed != nil {
-		now.err = errShutdown // the only reason
+		now.err = errShutdown // the only possible reason
 	}
 	now.backend = backend
 	b.reached.Store(&now)
 }
 
-// wrapper replaces the library's transport to a Service.
+// wrapper replaces k8s.io/apiserver's transport to a Service.
 func (w *WebhookServices) wrapper(kind string, service webhookService, config *rest.Config) clienttransport.WrapperFunc {
 	model := webhookIdentity{service: service, own: slices.Clone(config.CAData), otherRoots: config.CAFile != ""}
 	hasFiles := config.CertFile != "" || config.ExecProvider != nil || config.AuthProvider != nil
@@ -327,8 +329,8 @@ type failingTransport struct{ err error }
 
 func (t failingTransport) RoundTrip(*http.Request) (*http.Response, error) { return nil, t.err }
 
-// serviceTransport sends the requests of one of the library's clients. The library keeps clients when the objects that they
-// were made for are gone, so that it holds no connection, only a description.
+// serviceTransport sends the requests of a k8s.io/apiserver client. k8s.io/apiserver keeps clients after their objects are
+// deleted, so serviceTransport holds a description instead of connections.
 type serviceTransport struct {
 	services  *WebhookServices
 	kind      string
@@ -350,7 +352,7 @@ func (t *serviceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// begin returns the backend to send a request to.
+// begin returns the backend for a request.
 func (t *serviceTransport) begin() *webhookBackend {
 	if b := t.last.Load(); b != nil {
 		if b.begin() {
@@ -363,8 +365,8 @@ func (t *serviceTransport) begin() *webhookBackend {
 	return b
 }
 
-// describe returns err with the objects that name the webhook, its Service, the endpoint that was tried last, and the reason
-// in the words of the front door's 503s.
+// describe returns err with the objects that name the webhook, its Service, the last endpoint, and the reason in the words of
+// Portico's 503 responses.
 func (t *serviceTransport) describe(b *webhookIdentity, r *http.Request, err error) error {
 	at := fmt.Sprintf("%s: service %s/%s", t.services.objects(t.kind, b, r.URL.Path), b.service.namespace, b.service.name)
 	var failed *transport.Error
@@ -377,13 +379,13 @@ func (t *serviceTransport) describe(b *webhookIdentity, r *http.Request, err err
 	if failed.Attempts > 1 {
 		at += fmt.Sprintf(", the last of %d attempts", failed.Attempts)
 	}
-	if transport.IsTunnelError(failed) { // which says all
+	if transport.IsTunnelError(failed) { // it contains the entire reason
 		return &webhookError{at + ": " + strings.TrimPrefix(failed.Err.Error(), failed.Op+": "), err}
 	}
 	return &webhookError{at + ": " + reasonOf(failed) + ": " + strings.TrimPrefix(failed.Err.Error(), failed.Op+": "), err}
 }
 
-// reasonOf is the reason in the words of the proxy.
+// reasonOf returns the reason in the words of the proxy.
 func reasonOf(e *transport.Error) string {
 	switch {
 	case e.Protocol:
@@ -397,7 +399,7 @@ func reasonOf(e *transport.Error) string {
 	return text
 }
 
-// webhookError is a webhook that could not be called.
+// webhookError is the failed call of a webhook.
 type webhookError struct {
 	text string
 	err  error

@@ -12,17 +12,18 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// The lower part of a range is left to Services that request an address, while the rest has free ones (KEP-3070).
+// The lower part of a range is reserved for Services that request an address, as long as the rest has free addresses
+// (KEP-3070).
 const (
 	minStaticAddresses, maxStaticAddresses = 16, 256
-	// staticAddressShare of the range.
+	// staticAddressShare is the divisor for the lower part of the range.
 	staticAddressShare = 16
 )
 
-// DefaultClusterIPRange is kube-apiserver's.
+// DefaultClusterIPRange is kube-apiserver's default.
 var DefaultClusterIPRange = netip.MustParsePrefix("10.0.0.0/24")
 
-// FamilyOf is the family of an address or of a range's base.
+// FamilyOf returns the family of an address or of the base of a range.
 func FamilyOf(a netip.Addr) corev1.IPFamily {
 	if a.Is4() || a.Is4In6() {
 		return corev1.IPv4Protocol
@@ -30,13 +31,13 @@ func FamilyOf(a netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// parseAddress accepts what validation accepts, including leading zeros of old objects.
+// parseAddress accepts the same addresses as validation, including leading zeros of old objects.
 func parseAddress(s string) (netip.Addr, bool) {
 	a, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(s))
 	return a.Unmap(), ok
 }
 
-// CheckRange refuses what cannot be a range of cluster IPs.
+// CheckRange returns an error if p cannot be a range of cluster IPs.
 func CheckRange(p netip.Prefix) error {
 	switch {
 	case !p.IsValid():
@@ -54,7 +55,7 @@ func CheckRange(p netip.Prefix) error {
 // FirstAddress returns the address of the Service kubernetes in a range.
 func FirstAddress(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
 
-// lastAddress returns the last address that can be allocated. The broadcast address of IPv4 cannot.
+// lastAddress returns the last address that can be allocated, which excludes the broadcast address of IPv4.
 func lastAddress(p netip.Prefix) netip.Addr {
 	bytes := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
@@ -72,8 +73,8 @@ func inRange(p netip.Prefix, a netip.Addr) bool {
 	return a.BitLen() == p.Addr().BitLen() && !a.Less(FirstAddress(p)) && !lastAddress(p).Less(a)
 }
 
-// dynamicAddresses yields the addresses of a range in the order in which they are allocated when none is requested: the upper
-// part from a random one on, then the lower part. The first address is not among them.
+// dynamicAddresses yields the addresses of a range in allocation order for Services without a requested address: the upper part
+// from a random address on, then the lower part. It omits the first address.
 func dynamicAddresses(p netip.Prefix) iter.Seq[netip.Addr] {
 	first, last := FirstAddress(p).Next(), lastAddress(p)
 	size := distance(first, last)
@@ -101,7 +102,7 @@ func clamp(n *big.Int, least, most int64) *big.Int {
 	return n
 }
 
-// rotated yields every address from first to last once, beginning at a random one. It returns false if yield did.
+// rotated yields every address from first to last once, beginning at a random one. It returns false if yield does.
 func rotated(first, last netip.Addr, yield func(netip.Addr) bool) bool {
 	size := distance(first, last)
 	size.Add(size, big.NewInt(1))
@@ -132,7 +133,7 @@ func plus(a netip.Addr, n *big.Int) netip.Addr {
 	return out
 }
 
-// familiesOf are the families of ranges, each once, that of the first range first.
+// familiesOf returns the distinct families of ranges, in the order of ranges.
 func familiesOf(ranges []netip.Prefix) []corev1.IPFamily {
 	var families []corev1.IPFamily
 	for _, r := range ranges {

@@ -16,9 +16,9 @@ import (
 
 // The errors of claims.
 var (
-	// ErrTaken: another owner has it, or had it a moment ago.
+	// ErrTaken is returned if another owner holds the address or port, or has just held it.
 	ErrTaken = errors.New("taken")
-	// errFull: everything is taken.
+	// errFull is returned if every candidate is taken.
 	errFull = errors.New("range is full")
 )
 
@@ -32,15 +32,15 @@ func ownerOf(s *corev1.Service) Owner {
 	return Owner{types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, s.UID}
 }
 
-// Held is a claim that exists.
+// Held is an existing claim.
 type Held struct {
-	// Owner is the Service, empty if there is none. Its UID is known for ports only.
+	// Owner is the Service, or empty. Its UID is set for ports only.
 	Owner Owner
-	// ID distinguishes this claim from earlier and later ones of the same address or port.
+	// ID distinguishes this claim from earlier and later claims of the same address or port.
 	ID string
-	// Foreign claims were made by others, who release them.
+	// Foreign is set for claims of other components, which release them themselves.
 	Foreign bool
-	// Unreadable claims are damaged, or of a newer release. Nobody but that release knows whose they are, so they stay.
+	// Unreadable is set for claims that are damaged or written by a newer release. Their owner is unknown, so they are kept.
 	Unreadable bool
 }
 
@@ -48,15 +48,15 @@ type Held struct {
 type Claims[T comparable] interface {
 	// Claim claims what for the owner, or returns ErrTaken. After any other error it may or may not be claimed.
 	Claim(ctx context.Context, what T, owner Owner) error
-	// Release ends the owner's claim. A claim of another owner stays, which is no error; nor is a missing one.
+	// Release releases the owner's claim. It returns no error for a missing claim, and keeps the claim of another owner.
 	Release(ctx context.Context, what T, owner Owner) error
-	// ReleaseHeld ends this claim, and no later one of the same address or port. A missing one is no error.
+	// ReleaseHeld releases this claim, but no later claim of the same address or port. It returns no error if it is missing.
 	ReleaseHeld(ctx context.Context, what T, held Held) error
 	// Taken reads all current claims from etcd.
 	Taken(ctx context.Context) (map[T]Held, error)
 }
 
-// claimAny claims the first free candidate. Since most of a range is usually free, it reads all claims only after a candidate
+// claimAny claims the first free candidate. Because most of a range is usually free, it reads all claims only after a candidate
 // was taken.
 func claimAny[T comparable](ctx context.Context, claims Claims[T], owner Owner, candidates iter.Seq[T]) (T, error) {
 	var (
@@ -83,7 +83,7 @@ func claimAny[T comparable](ctx context.Context, claims Claims[T], owner Owner, 
 	return none, errFull
 }
 
-// findFree returns a candidate that is free now, for a dry run.
+// findFree returns a candidate that is currently free, for a dry run.
 func findFree[T comparable](ctx context.Context, claims Claims[T], candidates iter.Seq[T], besides map[T]bool) (T, error) {
 	var none T
 	taken, err := claims.Taken(ctx)
@@ -100,21 +100,21 @@ func findFree[T comparable](ctx context.Context, claims Claims[T], candidates it
 
 var _ Claims[int32] = EtcdPorts{}
 
-// EtcdPorts keeps the claims to node ports in keys of our own. kube-apiserver keeps them in one bitmap that does not say
-// who has a port, so that a leak can only be found by reading all Services.
+// EtcdPorts stores claims to node ports in separate etcd keys. kube-apiserver stores them in one bitmap without owners, so that
+// it finds a leak only by reading all Services.
 type EtcdPorts struct {
 	client clientv3.KV
 	keys   string
 }
 
-// NewEtcdPorts keeps claims through client, one key for each claimed port, all of which begin with keys.
+// NewEtcdPorts returns an EtcdPorts that uses client, with one key per claimed port. keys is the prefix of the keys.
 func NewEtcdPorts(client clientv3.KV, keys string) EtcdPorts { return EtcdPorts{client, keys} }
 
 func (p EtcdPorts) key(port int32) string { return p.keys + strconv.Itoa(int(port)) }
 
 func (o Owner) value() string { return o.Namespace + "/" + o.Name + "/" + string(o.UID) }
 
-// parseOwner is the reverse of value. A release that writes something else must not write two slashes after a namespace.
+// parseOwner parses the result of value. A newer release with another format must not write two slashes after a namespace.
 func parseOwner(value string) (Owner, bool) {
 	parts := strings.Split(value, "/")
 	if len(parts) != 3 || len(validation.IsDNS1123Label(parts[0])) > 0 || parts[1] == "" {
@@ -161,7 +161,7 @@ func (p EtcdPorts) ReleaseHeld(ctx context.Context, port int32, held Held) error
 	return nil
 }
 
-// Release removes the key of a port if it is the owner's.
+// Release removes the key of a port if it belongs to owner.
 func (p EtcdPorts) Release(ctx context.Context, port int32, owner Owner) error {
 	key := p.key(port)
 	_, err := p.client.Txn(ctx).
@@ -173,7 +173,7 @@ func (p EtcdPorts) Release(ctx context.Context, port int32, owner Owner) error {
 	return nil
 }
 
-// Taken reads all keys. There are at most as many as there are ports.
+// Taken reads all keys. The number of ports limits their number.
 func (p EtcdPorts) Taken(ctx context.Context) (map[int32]Held, error) {
 	found, err := p.client.Get(ctx, p.keys, clientv3.WithPrefix())
 	if err != nil {
@@ -183,7 +183,7 @@ func (p EtcdPorts) Taken(ctx context.Context) (map[int32]Held, error) {
 	for _, kv := range found.Kvs {
 		port, err := strconv.ParseInt(strings.TrimPrefix(string(kv.Key), p.keys), 10, 32)
 		if err != nil {
-			continue // not one of ours
+			continue // not a key of EtcdPorts
 		}
 		owner, ok := parseOwner(string(kv.Value))
 		taken[int32(port)] = Held{Owner: owner, ID: strconv.FormatInt(kv.CreateRevision, 10), Unreadable: !ok}

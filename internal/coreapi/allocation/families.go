@@ -19,9 +19,9 @@ var (
 	neverChanges = "may not change once set"
 )
 
-// settleFamilies decides which families a Service has, of those configured, or says why it cannot have those it asks for.
-// It never adds a family to a Service that exists, or takes one away, unless its author says so: PreferDualStack is a
-// wish at creation, and a cluster that becomes dual-stack later changes nothing.
+// settleFamilies determines the families of a Service among the configured ones, or returns errors for families that it cannot
+// have. It changes the families of an existing Service only if the request does: PreferDualStack applies at creation, and a
+// cluster that becomes dual-stack later changes no Service.
 func settleFamilies(s, old *corev1.Service, configured []corev1.IPFamily) field.ErrorList {
 	if !usesClusterIP(s) {
 		return nil
@@ -44,7 +44,7 @@ func settleFamilies(s, old *corev1.Service, configured []corev1.IPFamily) field.
 	}
 	single := *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
 	if headless(s) && len(s.Spec.Selector) == 0 {
-		// Whoever writes its endpoints knows their families; the cluster's are no limit.
+		// The author of its endpoints chooses their families, which need not be configured in the cluster.
 		if len(s.Spec.IPFamilies) == 0 {
 			s.Spec.IPFamilies = configured[:1:1]
 		}
@@ -65,7 +65,7 @@ func settleFamilies(s, old *corev1.Service, configured []corev1.IPFamily) field.
 	return nil
 }
 
-// keepsDualPreference says whether an update leaves alone what PreferDualStack once led to.
+// keepsDualPreference reports whether an update keeps PreferDualStack and the resulting addresses and families.
 func keepsDualPreference(s, old *corev1.Service) bool {
 	if old == nil || s.Spec.IPFamilyPolicy == nil || s.Spec.Type != old.Spec.Type || len(old.Spec.ClusterIPs) == 0 {
 		return false
@@ -85,7 +85,7 @@ func presumedPolicy(s, old *corev1.Service) corev1.IPFamilyPolicy {
 	return corev1.IPFamilyPolicySingleStack
 }
 
-// checkAddresses checks the four fields by themselves and against each other.
+// checkAddresses checks clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy, individually and against each other.
 func checkAddresses(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	ips := s.Spec.ClusterIPs
@@ -141,7 +141,7 @@ func checkFamiliesOfAddresses(s *corev1.Service) field.ErrorList {
 	for i, ip := range s.Spec.ClusterIPs {
 		a, ok := parseAddress(ip)
 		if !ok {
-			continue // the error is there already
+			continue // already reported
 		}
 		family := FamilyOf(a)
 		if slices.Contains(seen, family) {
@@ -156,8 +156,8 @@ func checkFamiliesOfAddresses(s *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// checkReduction lets an update give up the second family only by saying SingleStack, and drops it where it says that and
-// nothing more.
+// checkReduction allows an update to drop the second family only with SingleStack. It drops the family if the update changes
+// only the policy.
 func checkReduction(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	policy, ips, families := *s.Spec.IPFamilyPolicy, &s.Spec.ClusterIPs, &s.Spec.IPFamilies
@@ -189,7 +189,7 @@ func checkReduction(s, old *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// inferFamilies adds the families of the addresses that the author named.
+// inferFamilies adds the families of requested addresses.
 func inferFamilies(s *corev1.Service, configured []corev1.IPFamily) field.ErrorList {
 	if headless(s) {
 		return nil
@@ -223,7 +223,7 @@ func checkConfigured(s *corev1.Service, configured []corev1.IPFamily) field.Erro
 	return errs
 }
 
-// checkUnchanged refuses to change addresses and families that clients have learned. A second one may come and go.
+// checkUnchanged refuses changes of addresses and families, which clients have cached. A second family may be added or removed.
 func checkUnchanged(s, old *corev1.Service) field.ErrorList {
 	if old == nil || !usesClusterIP(s) || !usesClusterIP(old) || headless(s) && headless(old) || len(old.Spec.ClusterIPs) == 0 {
 		return nil

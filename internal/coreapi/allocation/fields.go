@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// A Service has fields that depend on each other, and clients that know only some of them: old ones send clusterIP and no
-// clusterIPs, and those who apply a manifest again send neither. What they meant is guessed here, before anybody looks.
+// Some fields of a Service depend on each other, but clients may know only some of them: old clients send clusterIP without
+// clusterIPs, and a repeated apply of a manifest sends neither. The functions below infer the missing values before validation.
 
 func usesClusterIP(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }
 
@@ -26,7 +26,7 @@ func reachedFromOutside(s *corev1.Service) bool {
 	return usesNodePorts(s) || s.Spec.Type == corev1.ServiceTypeClusterIP && len(s.Spec.ExternalIPs) > 0
 }
 
-// headless Services have the word None where others have addresses.
+// headless reports whether the only cluster IP is None.
 func headless(s *corev1.Service) bool {
 	return len(s.Spec.ClusterIPs) == 1 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone
 }
@@ -35,7 +35,7 @@ func hasAddresses(s *corev1.Service) bool {
 	return s != nil && usesClusterIP(s) && !headless(s) && len(s.Spec.ClusterIPs) > 0
 }
 
-// pairClusterIPs makes clusterIP and clusterIPs agree as far as the author named only one of them.
+// pairClusterIPs sets clusterIP or clusterIPs from the other if the client sent or changed only one of them.
 func pairClusterIPs(s, old *corev1.Service) {
 	now := &s.Spec
 	if old == nil {
@@ -58,7 +58,7 @@ func pairClusterIPs(s, old *corev1.Service) {
 	}
 }
 
-// complete adds to a stored Service what it would have if it were stored today.
+// complete adds fields that are missing in a Service stored by an older version.
 func complete(s *corev1.Service, families []corev1.IPFamily) {
 	pairClusterIPs(s, nil)
 	if !usesClusterIP(s) || len(s.Spec.IPFamilies) > 0 || len(s.Spec.ClusterIPs) == 0 {
@@ -91,7 +91,7 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// keepAllocated takes over what was allocated before where the author named nothing, so that a manifest can be sent twice.
+// keepAllocated copies allocated values from old if the request omits them, so that a manifest can be applied again.
 func keepAllocated(s, old *corev1.Service) {
 	if usesClusterIP(s) && usesClusterIP(old) {
 		s.Spec.ClusterIP = cmp.Or(s.Spec.ClusterIP, old.Spec.ClusterIP)
@@ -107,7 +107,7 @@ func keepAllocated(s, old *corev1.Service) {
 	}
 }
 
-// keepNodePorts knows a port again by its name: anything else of it may have changed.
+// keepNodePorts identifies a port by its name, because every other field may have changed.
 func keepNodePorts(now, before []corev1.ServicePort) {
 	named := sets.New[int32]()
 	for _, p := range now {
@@ -124,8 +124,8 @@ func keepNodePorts(now, before []corev1.ServicePort) {
 	}
 }
 
-// forgetUnneeded drops what a change of type leaves without a meaning, unless the author changed it too: then it is a
-// mistake, for validation to refuse.
+// forgetUnneeded clears fields that have no meaning after a change of type. It keeps a field that the request changes too, so
+// that validation refuses it.
 func forgetUnneeded(s, old *corev1.Service) {
 	now, before := &s.Spec, &old.Spec
 	if usesClusterIP(old) && !usesClusterIP(s) {
@@ -162,7 +162,7 @@ func forgetUnneeded(s, old *corev1.Service) {
 
 func equal[T comparable](a, b *T) bool { return apiequality.Semantic.DeepEqual(a, b) }
 
-// nodePorts are those of the Service's ports, without that of the health check.
+// nodePorts returns the node ports of the Service's ports, without the one of the health check.
 func nodePorts(s *corev1.Service) sets.Set[int32] {
 	ports := sets.New[int32]()
 	for _, p := range s.Spec.Ports {

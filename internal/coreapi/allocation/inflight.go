@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ErrFenced: a repair has ended the write, because its process counted as dead. Nothing was stored.
+// ErrFenced is returned if a repair has ended the write because its process counted as dead. Nothing was stored.
 var ErrFenced = errors.New("this server lost its lease in etcd while it wrote; nothing was stored, try again")
 
-// InFlight stores the writes in progress, for all replicas: each has an entry in etcd from before its first claim until its
-// end. A claim without a Service is in use as long as its owner has an entry. A write whose entry was removed fails (see
-// Fence), so that removing the entry of a process that is or seems dead ends its write.
+// InFlight stores the writes in progress, for all replicas. Each write has an entry in etcd from before its first claim until
+// its end. A claim without a Service is in use as long as its owner has an entry. A write fails if its entry was removed (see
+// Fence), so removing the entries of a process that is or seems dead ends its writes.
 type InFlight interface {
-	// Begin makes an entry and returns its key. The key can be used to end the entry also after an error.
+	// Begin creates an entry and returns its key. The key is valid for End even after an error.
 	Begin(ctx context.Context, owner Owner) (key string, err error)
-	// End removes an entry. One that does not exist is no error.
+	// End removes an entry. It returns no error if the entry does not exist.
 	End(ctx context.Context, key string) error
 	// All reads all current entries from etcd.
 	All(ctx context.Context) ([]Entry, error)
@@ -26,13 +26,13 @@ type InFlight interface {
 // Entry is a write in progress.
 type Entry struct {
 	Key string
-	// Owner is empty if the entry cannot be read: it may then be anybody's.
+	// Owner is empty if the entry cannot be read. The entry may then belong to any Service.
 	Owner types.NamespacedName
 	// Alive reports whether the process of the write is alive.
 	Alive bool
 }
 
-// Fence returns the key that must exist for the write of ctx to be stored; empty: it depends on none.
+// Fence returns the key that must exist for the write of ctx to be stored, or "" if it depends on no key.
 func Fence(ctx context.Context) string {
 	if t := Of(ctx); t != nil {
 		return t.entry
@@ -40,7 +40,7 @@ func Fence(ctx context.Context) string {
 	return ""
 }
 
-// beginEntry makes the entry of the transaction, before its first claim.
+// beginEntry creates the entry of the transaction, before its first claim.
 func (t *Transaction) beginEntry(ctx context.Context) error {
 	if t.entry != "" {
 		return nil
@@ -50,7 +50,7 @@ func (t *Transaction) beginEntry(ctx context.Context) error {
 	return err
 }
 
-// endEntry removes the entry. After that nothing that the transaction wrote can be stored.
+// endEntry removes the entry. Afterwards no write of the transaction can be stored.
 func (t *Transaction) endEntry(ctx context.Context) error {
 	if t.entry == "" {
 		return nil
@@ -58,8 +58,8 @@ func (t *Transaction) endEntry(ctx context.Context) error {
 	return t.cfg.InFlight.End(ctx, t.entry)
 }
 
-// ownersWriting returns the owners of writes in progress, and whether anybody may be one, because an entry cannot be read. It ends writes
-// of dead processes, and those that have lasted longer than a request may.
+// ownersWriting returns the owners of writes in progress. anybody is true if an entry cannot be read, so that any Service may
+// be an owner. It ends writes of dead processes, and writes that exceed the maximum duration of a request.
 func (r *Repairer) ownersWriting(ctx context.Context) (pending map[types.NamespacedName]bool, anybody bool, err error) {
 	entries, err := r.allocator.cfg.InFlight.All(ctx)
 	if err != nil {

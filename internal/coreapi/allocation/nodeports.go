@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// allPorts returns the node ports of a Service, including that of its health check.
+// allPorts returns the node ports of a Service, including the one of its health check.
 func allPorts(s *corev1.Service) sets.Set[int32] {
 	if s == nil {
 		return nil
@@ -32,7 +32,7 @@ func allPorts(s *corev1.Service) sets.Set[int32] {
 
 // settlePorts allocates a node port for every port that needs one, and for the health check of a load balancer.
 func (t *Transaction) settlePorts(ctx context.Context, s, old *corev1.Service) error {
-	has := maps.Clone(allPorts(old)) // and what this attempt has got so far
+	has := maps.Clone(allPorts(old)) // plus the ports that this attempt has claimed
 	if has == nil {
 		has = sets.New[int32]()
 	}
@@ -81,7 +81,7 @@ func (t *Transaction) nodePorts(ctx context.Context, s, old *corev1.Service, has
 			continue
 		}
 		if old == nil {
-			// DNS listens on one port by TCP and by UDP; both get the same number.
+			// DNS uses the same port for TCP and UDP; both get the same node port.
 			if p.NodePort = sharedPort(s.Spec.Ports, p); p.NodePort != 0 {
 				continue
 			}
@@ -148,21 +148,21 @@ func mapOf(s sets.Set[int32]) map[int32]bool {
 	return out
 }
 
-// PortRange is a range of node ports. The zero value is DefaultNodePorts.
+// PortRange is a range of node ports. coreapi.ServiceNetwork replaces the zero value by DefaultNodePorts.
 type PortRange struct {
 	First, Last int32
 }
 
-// DefaultNodePorts are kube-apiserver's.
+// DefaultNodePorts is kube-apiserver's default.
 var DefaultNodePorts = PortRange{30000, 32767}
 
-// The lower part is left to Services that request a port (KEP-3668).
+// The lower part of a range is reserved for Services that request a port (KEP-3668).
 const (
 	minStaticPorts, maxStaticPorts = 16, 128
 	staticPortShare                = 32
 )
 
-// ParsePortRange reads "first-last", "first+size" or one port, as kube-apiserver's flag does.
+// ParsePortRange parses "first-last", "first+size" or one port, like kube-apiserver's flag.
 func ParsePortRange(s string) (PortRange, error) {
 	bad := func() (PortRange, error) {
 		return PortRange{}, fmt.Errorf("%q is not a range of ports; write first-last, such as %s", s, DefaultNodePorts)
@@ -206,7 +206,7 @@ func (r *PortRange) Type() string { return "portRange" }
 
 func (r PortRange) contains(port int32) bool { return port >= r.First && port <= r.Last }
 
-// dynamic yields the ports in the order in which they are allocated when none is requested.
+// dynamic yields the ports in allocation order for Services without a requested port.
 func (r PortRange) dynamic() iter.Seq[int32] {
 	size := r.Last - r.First + 1
 	static := int32(0)

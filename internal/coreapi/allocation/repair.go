@@ -14,23 +14,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DefaultGrace is how long the write of a Service may be under way, if its process lives: twice as long as a request may take
-// by default. One that lasts for longer fails.
+// DefaultGrace limits how long the write of a Service may be in progress while its process is alive: twice the default request
+// timeout. A longer write fails.
 const DefaultGrace = 2 * time.Minute
 
-// Repairer mends what crashes leave: claims without a Service, Services without a claim, and Services of older versions
-// that have no address at all. One replica at a time runs it; several would do each other no harm.
+// Repairer repairs the results of crashes: claims without a Service, Services without a claim, and Services of older versions
+// without an address. One replica at a time runs it; concurrent runs are harmless.
 type Repairer struct {
 	allocator *Allocator
 	list      func(context.Context) ([]corev1.Service, error)
 	touch     func(context.Context, *corev1.Service) error
 	grace     time.Duration
 	now       func() time.Time
-	entries   map[string]time.Time // when a write was first seen to be under way
+	entries   map[string]time.Time // when each write was first seen
 }
 
-// NewRepairer mends what a hands out. list reads all Services as they are now; touch writes one as it is, so that it is
-// given what it lacks. Grace 0 is DefaultGrace.
+// NewRepairer returns a Repairer for the allocations of a. list reads all current Services. touch writes a Service unchanged,
+// which allocates missing values. Grace 0 means DefaultGrace.
 func NewRepairer(a *Allocator, list func(context.Context) ([]corev1.Service, error), touch func(context.Context, *corev1.Service) error,
 	grace time.Duration,
 ) *Repairer {
@@ -38,12 +38,13 @@ func NewRepairer(a *Allocator, list func(context.Context) ([]corev1.Service, err
 	return &Repairer{allocator: a, list: list, touch: touch, grace: grace, now: time.Now}
 }
 
-// Allocator hands out what is mended here.
+// Allocator returns the allocator under repair.
 func (r *Repairer) Allocator() *Allocator { return r.allocator }
 
-// Repair looks at everything once. It is not for several goroutines.
+// Repair checks all claims and Services once. It must not be called concurrently.
 func (r *Repairer) Repair(ctx context.Context) error {
-	// Claims first: one that is read before the Services are has either a Service among them, or none yet, or none.
+	// Read claims before Services: each claim then has a Service in the list, has a Service that is not written yet, or has
+	// none.
 	cfg := &r.allocator.cfg
 	addresses, err := cfg.Addresses.Taken(ctx)
 	if err != nil {
@@ -53,8 +54,8 @@ func (r *Repairer) Repair(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Then the writes that are under way: each entry was made before its claims, and is removed after the Service is stored. So
-	// a claim of nobody who has an entry now has its Service by now, or will never have.
+	// Then read the writes in progress. Each entry was created before its claims, and is removed after the Service is stored.
+	// So if the owner of a claim has no entry now, its Service is stored by now, or never will be.
 	pending, anybody, err := r.ownersWriting(ctx)
 	if err != nil {
 		return err
@@ -86,7 +87,7 @@ func (r *Repairer) Repair(ctx context.Context) error {
 	err1 := mend(ctx, r, cfg.Addresses, "address", addresses, hasAddress, isPending)
 	err2 := mend(ctx, r, cfg.Ports, "node port", ports, hasPort, isPending)
 	errs = append(errs, err1, err2)
-	// Last, so that a Service that is given an address now cannot be given one that another has without a claim.
+	// Last, so that a Service without an address cannot get one that another Service has without a claim.
 	if err1 == nil && err2 == nil {
 		for _, s := range withoutAnything {
 			if err := r.touch(ctx, s); err != nil {
@@ -97,7 +98,7 @@ func (r *Repairer) Repair(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// lacksSomething is true of Services that were stored before anything was allocated to them.
+// lacksSomething reports whether a Service was stored before allocation was implemented.
 func lacksSomething(s *corev1.Service) bool {
 	if s.DeletionTimestamp != nil {
 		return false
@@ -108,7 +109,7 @@ func lacksSomething(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort == 0 })
 }
 
-// mend makes the claims to one kind of thing agree with the Services, but for those of writes that are under way.
+// mend reconciles the claims of addresses or ports with the Services, except for claims of writes in progress.
 func mend[T comparable](ctx context.Context, r *Repairer, claims Claims[T], what string, taken map[T]Held, has map[T][]Owner,
 	isPending func(types.NamespacedName) bool,
 ) error {

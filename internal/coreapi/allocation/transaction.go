@@ -16,14 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// releaseTimeout bounds the release of claims after a write, when its client may have disconnected.
+// releaseTimeout limits the release of claims after a write, when the client may have disconnected.
 const releaseTimeout = 5 * time.Second
 
-// Config is what an Allocator needs. Every field is required.
+// Config contains the dependencies of an Allocator. All fields are required.
 type Config struct {
-	// Ranges returns the ranges of cluster IPs, that of the first family and of the Service kubernetes first.
+	// Ranges returns the ranges of cluster IPs. The first one determines the first family and contains the Service kubernetes.
 	Ranges func(ctx context.Context) ([]netip.Prefix, error)
-	// Reserved addresses belong to the Service kubernetes.
+	// Reserved contains the addresses of the Service kubernetes.
 	Reserved []netip.Addr
 	// NodePorts is the range of node ports.
 	NodePorts PortRange
@@ -32,7 +32,7 @@ type Config struct {
 	Ports     Claims[int32]
 	// InFlight stores the writes in progress.
 	InFlight InFlight
-	// Stored reads a Service as it is now in etcd; nil when there is none.
+	// Stored reads the current Service from etcd. It returns nil if the Service does not exist.
 	Stored func(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	Logger *zap.Logger
 }
@@ -42,7 +42,7 @@ type Allocator struct {
 	cfg Config
 }
 
-// New returns an Allocator, which needs no Close.
+// New returns an Allocator. It needs no Close.
 func New(cfg Config) *Allocator { return &Allocator{cfg} }
 
 // Transaction is one write of one Service, with one or more attempts.
@@ -51,8 +51,8 @@ type Transaction struct {
 	owner     Owner
 	addresses map[netip.Addr]bool // claimed by this transaction
 	ports     map[int32]bool
-	entry     string          // key of the entry in InFlight; empty: nothing was claimed
-	before    *corev1.Service // what the last attempt replaces; nil: nothing
+	entry     string          // key of the entry in InFlight; empty if nothing was claimed
+	before    *corev1.Service // the object that the last attempt replaces, or nil
 	dryRun    bool
 }
 
@@ -64,14 +64,14 @@ func (a *Allocator) Begin(ctx context.Context) (context.Context, *Transaction) {
 	return context.WithValue(ctx, transactionKey{}, t), t
 }
 
-// Of returns the transaction of a context; nil: none.
+// Of returns the transaction of a context, or nil.
 func Of(ctx context.Context) *Transaction {
 	t, _ := ctx.Value(transactionKey{}).(*Transaction)
 	return t
 }
 
-// Settle fills in the allocated fields of s, claims what it needs, and refuses invalid requests. old is what s replaces, nil
-// for a new Service. It may be called again, for another attempt at the same write.
+// Settle sets the allocated fields of s, claims their values, and refuses invalid requests. old is the object that s replaces,
+// or nil for a new Service. It may be called again for another attempt at the same write.
 func (t *Transaction) Settle(ctx context.Context, s, old *corev1.Service, dryRun bool) error {
 	t.dryRun, t.before, t.owner = dryRun, nil, ownerOf(s)
 	ranges, err := t.cfg.Ranges(ctx)
@@ -105,7 +105,7 @@ func invalid(s *corev1.Service, errs field.ErrorList) error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), s.Name, errs)
 }
 
-// settleAddresses allocates an address for every family that has none.
+// settleAddresses allocates an address for every family without one.
 func (t *Transaction) settleAddresses(ctx context.Context, s, old *corev1.Service, ranges []netip.Prefix) error {
 	if !usesClusterIP(s) {
 		return nil
@@ -199,7 +199,7 @@ func (t *Transaction) claimAddress(ctx context.Context, a netip.Addr) error {
 	return err
 }
 
-// refuseTaken checks a claim of a dry run.
+// refuseTaken checks a claim in a dry run.
 func refuseTaken[T comparable](ctx context.Context, claims Claims[T], what T, refusal error) error {
 	taken, err := claims.Taken(ctx)
 	if err != nil {
@@ -240,16 +240,16 @@ func (t *Transaction) claimFreeAddress(ctx context.Context, family corev1.IPFami
 	return claimAny(ctx, tracked[netip.Addr]{t.cfg.Addresses, t.addresses, t.beginEntry}, t.owner, candidates)
 }
 
-// tracked records claims before they are certain, so that no claim is lost with a response.
+// tracked records claims before they are confirmed, so that a lost response does not leak a claim.
 type tracked[T comparable] struct {
 	Claims[T]
 	claimed     map[T]bool
-	beforeClaim func(context.Context) error // called before a claim is made
+	beforeClaim func(context.Context) error // called before each claim
 }
 
 func (c tracked[T]) Claim(ctx context.Context, what T, owner Owner) error {
 	if c.claimed[what] {
-		return ErrTaken // by an earlier attempt, which another field may have been given
+		return ErrTaken // claimed by an earlier attempt, possibly for another field
 	}
 	if err := c.beforeClaim(ctx); err != nil {
 		return err
@@ -262,7 +262,7 @@ func (c tracked[T]) Claim(ctx context.Context, what T, owner Owner) error {
 	return err
 }
 
-// End closes the transaction: with the Service as it is stored now, or with the error of the write.
+// End closes the transaction. stored is the Service as stored now, err the error of the write.
 func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error) {
 	if t.dryRun || t.before == nil && t.entry == "" {
 		return
@@ -277,7 +277,8 @@ func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error
 		t.left(t.endEntry(ctx))
 		return
 	}
-	// The write may be under way yet: its request ended before etcd answered. Without the entry it will not be stored any more.
+	// The write may still be in progress, because its request ended before etcd responded. Without the entry it cannot be
+	// stored.
 	if err := t.endEntry(ctx); err != nil {
 		t.left(err)
 		return
@@ -294,7 +295,7 @@ func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error
 	t.release(ctx, stored)
 }
 
-// left tells that the entry is still there, if it is. Whoever repairs ends it later.
+// left logs that the entry still exists if err is not nil. A repair ends it later.
 func (t *Transaction) left(err error) {
 	if err != nil {
 		t.cfg.Logger.Warn("the write of a service has ended and still counts as under way; it is looked at again later",
@@ -311,7 +312,7 @@ func (t *Transaction) addBefore() {
 	}
 }
 
-// release gives back what the Service does not have.
+// release releases the claims that the stored Service does not need.
 func (t *Transaction) release(ctx context.Context, stored *corev1.Service) {
 	if stored != nil && ownerOf(stored).NamespacedName == t.owner.NamespacedName {
 		for _, a := range addressesOf(stored) {
@@ -324,7 +325,7 @@ func (t *Transaction) release(ctx context.Context, stored *corev1.Service) {
 	t.Allocator.release(ctx, t.owner, slices.Collect(maps.Keys(t.addresses)), slices.Collect(maps.Keys(t.ports)))
 }
 
-// Deleted gives back all that a Service had that is no longer stored.
+// Deleted releases all claims of a Service that is no longer stored.
 func (a *Allocator) Deleted(s *corev1.Service) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
@@ -347,7 +348,7 @@ func (a *Allocator) release(ctx context.Context, owner Owner, addresses []netip.
 	}
 }
 
-// addressesOf are the addresses that a Service has.
+// addressesOf returns the addresses of a Service.
 func addressesOf(s *corev1.Service) []netip.Addr {
 	if !hasAddresses(s) {
 		return nil

@@ -1,8 +1,8 @@
-// Package columns is what kubectl shows of the local groups: for every kind the columns of kube-apiserver, in its order,
-// with its cells.
+// Package columns defines the kubectl output of the local groups: for every kind kube-apiserver's columns, in the same order,
+// with the same cells.
 //
-// kubectl asks for a Table and prints what it gets; a kind without its columns is shown as NAME and CREATED AT, and
-// people and scripts that read `kubectl get` output take that for a broken server.
+// kubectl requests a Table and prints it. It prints a kind without columns as NAME and CREATED AT, which users and scripts that
+// read the output of `kubectl get` would report as an error.
 package columns
 
 import (
@@ -21,24 +21,25 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// Convertor prints objects of the kind of p. Ages are relative to now.
+// Convertor returns a TableConvertor for the kind of p. Ages are relative to now.
 func Convertor(p Printer, now func() time.Time) rest.TableConvertor {
 	return convertor{Printer: p, now: now}
 }
 
-// Printer is how one kind is shown.
+// Printer defines the table of one kind.
 type Printer struct {
 	Columns []metav1.TableColumnDefinition
-	// row fills in the cells of one object, one for each column. Cells hold only what JSON decodes to (string, int64,
-	// bool): metav1.Table panics on a deep copy of anything else.
+	// Row returns the cells of one object, one for each column. Cells must have types that JSON decodes to (string, int64,
+	// bool), because a deep copy of metav1.Table panics for other types.
 	Row func(obj runtime.Object, now time.Time) (metav1.TableRow, error)
-	// order sorts a list before it is shown; nil keeps the order of the list.
+	// Order sorts a list before printing. If it is nil, the list keeps its order.
 	Order func(items []runtime.Object)
-	// among prints an object of a list in view of the others. Nil: as it is printed alone.
+	// Among returns a printer for the objects of a list that depends on the other objects. If it is nil, each object is printed
+	// independently.
 	Among func(items []runtime.Object) Printer
 }
 
-// Show makes a printer from a function over the kind's Go type.
+// Show returns a printer for a function of the kind's Go type.
 func Show[T runtime.Object](cells func(obj T, now time.Time) []any, columns ...metav1.TableColumnDefinition) Printer {
 	return Printer{Columns: columns, Row: func(obj runtime.Object, now time.Time) (metav1.TableRow, error) {
 		typed, ok := obj.(T)
@@ -54,8 +55,8 @@ type convertor struct {
 	now func() time.Time
 }
 
-// ConvertToTable prints an object or a list. Every row carries its object: the handler reduces it to what the client
-// asked for with includeObject.
+// ConvertToTable converts an object or a list. Every row contains its object: the handler reduces it according to
+// includeObject.
 func (c convertor) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	items := []runtime.Object{obj}
 	if meta.IsListType(obj) {
@@ -91,7 +92,7 @@ func (c convertor) ConvertToTable(_ context.Context, obj, options runtime.Object
 	return table, nil
 }
 
-// describeList gives the table what a client needs to go on from it: to watch, and to fetch the next page.
+// describeList copies the list metadata with which a client watches and requests the next page.
 func describeList(table *metav1.Table, obj runtime.Object) {
 	if list, err := meta.ListAccessor(obj); err == nil {
 		table.ResourceVersion = list.GetResourceVersion()
@@ -104,14 +105,14 @@ func describeList(table *metav1.Table, obj runtime.Object) {
 	}
 }
 
-// What kube-apiserver shows where there is nothing to show; which of the three differs from column to column.
+// kube-apiserver's texts for empty cells. Each column uses one of the three.
 const (
 	None    = "<none>"
 	Unknown = "<unknown>"
 	Unset   = "<unset>"
 )
 
-// ShownAtMost is how many addresses or ports a cell lists before it only counts the rest.
+// ShownAtMost limits the addresses or ports that a cell lists. Others are only counted.
 const ShownAtMost = 3
 
 func Text(name, description string) metav1.TableColumnDefinition {
@@ -122,14 +123,14 @@ func Number(name, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: description}
 }
 
-// Wide marks a column that kubectl shows only with -o wide.
+// Wide marks a column that kubectl prints only with -o wide.
 func Wide(column metav1.TableColumnDefinition) metav1.TableColumnDefinition {
 	column.Priority = 1
 	return column
 }
 
-// Name is the first column of nearly every kind. The format tells kubectl where to put the resource's prefix when it
-// prints several kinds at once.
+// Name returns the first column of nearly every kind. kubectl uses the format to add the resource as a prefix when it prints
+// several kinds.
 func Name() metav1.TableColumnDefinition {
 	column := Text("Name", metav1.ObjectMeta{}.SwaggerDoc()["name"])
 	column.Format = "name"
@@ -147,7 +148,7 @@ func Since(then, now time.Time) string {
 	return duration.HumanDuration(now.Sub(then))
 }
 
-// AgeOf is the cell of the Age column.
+// AgeOf returns the cell of the Age column.
 func AgeOf(object metav1.Object, now time.Time) string {
 	return Since(object.GetCreationTimestamp().Time, now)
 }
@@ -156,7 +157,7 @@ func OrElse(value, otherwise string) string {
 	return cmp.Or(value, otherwise)
 }
 
-// Clipped joins the first few values and counts the others.
+// Clipped joins the first values and counts the others.
 func Clipped(values []string, otherwise string) string {
 	if len(values) == 0 {
 		return otherwise
@@ -179,7 +180,7 @@ func ContainerImages() metav1.TableColumnDefinition {
 	return Text("Images", "Images referenced by each container in the template.")
 }
 
-// ContainersOf are the cells of containerNames and containerImages.
+// ContainersOf returns the cells of ContainerNames and ContainerImages.
 func ContainersOf(spec *corev1.PodSpec) (names, images string) {
 	all, from := make([]string, len(spec.Containers)), make([]string, len(spec.Containers))
 	for i := range spec.Containers {
@@ -188,7 +189,7 @@ func ContainersOf(spec *corev1.PodSpec) (names, images string) {
 	return strings.Join(all, ","), strings.Join(from, ",")
 }
 
-// Replicas is a number that defaulting has set; 0 on the way of an object that was never read.
+// Replicas returns a replica count, or 0 if defaulting has not set it.
 func Replicas(n *int32) int64 {
 	if n == nil {
 		return 0
@@ -196,7 +197,7 @@ func Replicas(n *int32) int64 {
 	return int64(*n)
 }
 
-// ScaleColumns is how the scale of any workload is shown.
+// ScaleColumns returns the printer for the scale of any workload.
 func ScaleColumns() Printer {
 	p := Show(func(s *autoscalingv1.Scale, now time.Time) []any {
 		return []any{s.Name, int64(s.Spec.Replicas), int64(s.Status.Replicas), AgeOf(s, now)}

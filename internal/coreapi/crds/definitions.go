@@ -37,40 +37,40 @@ import (
 )
 
 const (
-	// storageWait is half of the time for which requests in flight keep the storage of a changed definition: the library
-	// doubles it.
+	// storageWait is half of the time during which requests in flight keep the storage of a changed definition, because
+	// apiextensions-apiserver doubles it.
 	storageWait = 30 * time.Second
-	// documentsDelay collects changes before documents are built: a definition changes five times until it is served, and
-	// installers create dozens at once. Building for each change cost 5 MB of garbage per definition.
+	// documentsDelay batches changes before documents are built: a definition changes five times until it is served, and
+	// installers create dozens at once. A build for each change caused 5 MB of garbage per definition.
 	documentsDelay = 300 * time.Millisecond
-	// conditionWorkers is for each controller that only sets conditions, deletionWorkers for the one that deletes
-	// instances, which can take a minute for each definition.
+	// conditionWorkers is the number of workers of each controller that only sets conditions. deletionWorkers applies to the
+	// controller that deletes instances, which can take a minute for each definition.
 	conditionWorkers = 1
 	deletionWorkers  = 5
-	// kindDefinition is the kind of the objects that name conversion webhooks.
+	// kindDefinition is the kind of objects that configure conversion webhooks.
 	kindDefinition = "CustomResourceDefinition"
 )
 
-// Config is what Definitions needs. Every field is required unless it names a default.
+// Config configures Definitions. Fields without a default are required.
 type Config struct {
-	// Client writes definitions, as somebody who may.
+	// Client writes definitions with the necessary permissions.
 	Client clientset.Interface
 	// Informers of definitions. Run starts them.
 	Informers externalversions.SharedInformerFactory
-	// Instances says how the objects of a resource are stored.
+	// Instances returns the storage options of custom resources.
 	Instances generic.RESTOptionsGetter
 	Admission library.Interface
-	// Authorizer is asked whether an update that creates may create.
+	// Authorizer decides whether an update that creates an object may create it.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// BuiltIn reports group-versions that are served otherwise: a definition cannot take them.
+	// BuiltIn reports built-in group-versions, which a definition cannot take.
 	BuiltIn func(schema.GroupVersion) bool
-	// Schemas are those of metadata, by name; Apply needs them beside the schema of a definition.
+	// Schemas contains the schemas of metadata by name. Apply needs them in addition to the schema of a definition.
 	Schemas map[string]*spec.Schema
-	// Webhooks is how conversion webhooks are reached. Default: by URL.
+	// Webhooks configures connections to conversion webhooks. Default: by URL.
 	Webhooks admission.Webhooks
-	// Alone says that no other server shares the storage, so that no other replica has to be waited for. Default false.
+	// Alone means that no other server shares the storage, so that the server need not wait for replicas. Default false.
 	Alone bool
-	// Changed is called when Served or Documents have changed. It must not block.
+	// Changed is called after a change of Served or Documents. It must not block.
 	Changed func()
 
 	MinWatchTimeout time.Duration
@@ -93,13 +93,13 @@ type Definitions struct {
 	ready     chan struct{}
 }
 
-// instances is upstream's handler, whose type has no name outside.
+// instances is apiextensions-apiserver's handler, which has an unexported type.
 type instances interface {
 	http.Handler
 	finalizer.CRClientGetter
 }
 
-// New prepares handler and controllers. The informers must not have been started.
+// New creates the handler and the controllers. The informers must not have been started.
 func New(cfg Config) (*Definitions, error) {
 	apiextensionsvalidation.RegisterMetrics()
 	d := &Definitions{
@@ -114,7 +114,7 @@ func New(cfg Config) (*Definitions, error) {
 	if cfg.Alone {
 		seen = settledInformer{d.informer}
 	}
-	// The two handlers of discovery that are nil are never reached: ServeHTTP answers what is not about a resource.
+	// The two nil discovery handlers are never reached, because ServeHTTP handles all requests without a resource.
 	handler, err := apiserver.NewCustomResourceDefinitionHandler(nil, nil, seen, http.HandlerFunc(notFound),
 		cfg.Instances, cfg.Admission, establishing, cfg.Webhooks.Resolver(), cfg.Webhooks.Wrapper(kindDefinition), 1, cfg.Authorizer,
 		storageWait, cfg.MinWatchTimeout, cfg.Schemas, cfg.MaxBodyBytes)
@@ -137,12 +137,12 @@ func New(cfg Config) (*Definitions, error) {
 	return d, nil
 }
 
-// Ready is closed when every definition that was stored is served.
+// Ready returns a channel that is closed when every stored definition is served.
 func (d *Definitions) Ready() <-chan struct{} { return d.ready }
 
-// Run watches definitions, drives their conditions and deletions, and keeps Served and Documents, until ctx ends. The
-// workers of upstream's controllers end with ctx too, each after what it has in hand: nobody can wait for them, so the
-// requests that they make through Config.Client have to be waited for where they arrive.
+// Run watches definitions, drives their conditions and deletions, and updates Served and Documents, until ctx ends. The workers
+// of apiextensions-apiserver's controllers end with ctx too, each after its current item. There is no way to wait for them, so
+// the server must wait for their requests through Config.Client.
 func (d *Definitions) Run(ctx context.Context) error {
 	registration, err := d.informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { d.wake() },
@@ -191,7 +191,7 @@ func (d *Definitions) Run(ctx context.Context) error {
 	}
 }
 
-// wake makes Run publish again; several events may share one run.
+// wake makes Run publish again. Several events may share one run.
 func (d *Definitions) wake() {
 	select {
 	case d.changed <- struct{}{}:
@@ -199,7 +199,7 @@ func (d *Definitions) wake() {
 	}
 }
 
-// established returns the definitions that are served, by name.
+// established returns the served definitions, ordered by name.
 func (d *Definitions) established() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	all, err := d.informer.Lister().List(labels.Everything())
 	if err != nil {
@@ -210,9 +210,9 @@ func (d *Definitions) established() ([]*apiextensionsv1.CustomResourceDefinition
 	return all, nil
 }
 
-// conversionWebhooks returns the webhooks of definitions that are Services.
+// conversionWebhooks returns the conversion webhooks that are Services.
 func (d *Definitions) conversionWebhooks() (references []admission.Reference) {
-	all, _ := d.informer.Lister().List(labels.Everything()) // a cache does not fail
+	all, _ := d.informer.Lister().List(labels.Everything()) // the lister of a cache returns no error
 	for _, crd := range all {
 		c := crd.Spec.Conversion
 		if c == nil || c.Webhook == nil || c.Webhook.ClientConfig == nil || c.Webhook.ClientConfig.Service == nil {

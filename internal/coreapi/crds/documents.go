@@ -18,22 +18,22 @@ import (
 	"portico.dev/internal/coreapi/openapidocs"
 )
 
-// maxDocument is the largest document that is published, in bytes of JSON.
+// maxDocument limits a published document, in bytes of JSON.
 const maxDocument = 16 << 20
 
-// Documents returns the current OpenAPI v3 documents, by path. They follow a change of Served after the time that building
-// takes: milliseconds for each definition that changed.
+// Documents returns the current OpenAPI v3 documents, ordered by path. They follow a change of Served after the build time:
+// milliseconds for each changed definition.
 func (d *Definitions) Documents() []openapidocs.Document { return *d.documents.Load() }
 
-// builtDocuments are the documents of all group-versions, each with what it was built from.
+// builtDocuments contains the documents of all group-versions with their sources.
 type builtDocuments map[schema.GroupVersion]builtDocument
 
 type builtDocument struct {
 	source   string
-	document *openapidocs.Document // nil: it cannot be built from this source
+	document *openapidocs.Document // nil if it cannot be built from source
 }
 
-// describe builds the documents that are missing or outdated.
+// describe builds missing and outdated documents.
 func (d *Definitions) describe(ctx context.Context) error {
 	crds, err := d.established()
 	if err != nil {
@@ -44,7 +44,7 @@ func (d *Definitions) describe(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		// After a start this loop can take seconds, and a definition that is created meanwhile should not wait for it.
+		// After a start this loop can take seconds, which must not delay a definition that is created in the meantime.
 		if len(d.changed) > 0 {
 			if err := d.publish(); err != nil {
 				return err
@@ -90,7 +90,7 @@ func byGroupVersion(crds []*apiextensionsv1.CustomResourceDefinition, builtIn fu
 	return out
 }
 
-// sourceOf returns a text that changes when a document built from the definitions would change.
+// sourceOf returns a string that changes whenever a document built from the definitions would change.
 func sourceOf(crds []*apiextensionsv1.CustomResourceDefinition) string {
 	var source []byte
 	for _, crd := range crds {
@@ -123,16 +123,16 @@ func build(gv schema.GroupVersion, crds []*apiextensionsv1.CustomResourceDefinit
 	return &document, nil
 }
 
-// Swagger is the OpenAPI v2 document of one version of a definition. Few clients read it, and building it costs megabytes and
-// milliseconds. It is built when a client asks, and not kept here.
+// Swagger is the OpenAPI v2 document of one version of a definition. Few clients read it, and building it takes megabytes and
+// milliseconds. It is built on request and not cached here.
 type Swagger struct {
-	// Hash changes when the document does.
+	// Hash changes with the document.
 	Hash       string
 	definition *apiextensionsv1.CustomResourceDefinition
 	version    string
 }
 
-// Swagger returns the documents of everything that is served, the preferred version of a group first. Nothing is built yet.
+// Swagger returns the documents of all served definitions, with the preferred version of a group first. It builds none.
 func (d *Definitions) Swagger() ([]Swagger, error) {
 	crds, err := d.established()
 	if err != nil {
@@ -149,14 +149,14 @@ func (d *Definitions) Swagger() ([]Swagger, error) {
 	return all, nil
 }
 
-// Build makes the document, in JSON.
+// Build returns the document in JSON.
 func (s Swagger) Build() ([]byte, error) {
 	built, err := builder.BuildOpenAPIV2(s.definition, s.version, builder.Options{V2: true, IncludeSelectableFields: true})
 	if err != nil {
 		return nil, fmt.Errorf("describe version %s of %s: %w", s.version, s.definition.Name, err)
 	}
-	built.Info = nil // the document of everything has its own
-	// The documents of the built-in groups have no defaults either; with them the shared definitions would differ.
+	built.Info = nil // the merged document has its own Info
+	// The documents of built-in groups have no defaults either. With defaults the shared definitions would differ.
 	built.Definitions = handler.PruneDefaults(built.Definitions)
 	body, err := json.Marshal(built)
 	if err != nil {

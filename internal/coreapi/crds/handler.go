@@ -25,7 +25,7 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// ServeHTTP serves instances, and the document of each group-version.
+// ServeHTTP serves custom resources, and the discovery document of each group-version.
 func (d *Definitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, ok := apirequest.RequestInfoFrom(r.Context())
 	if ok && instanceInProtobuf(info, r) {
@@ -56,8 +56,9 @@ func (d *Definitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// instanceInProtobuf tells a body that no custom resource can have. Upstream's handler offers protobuf, because it writes
-// tables and metadata in it and reads the options of deletions, and then meets a decoder that is nil.
+// instanceInProtobuf reports whether a body contains a custom resource in protobuf, which is not possible.
+// apiextensions-apiserver's handler advertises protobuf, because it encodes tables and metadata and decodes delete options in
+// it, and then calls a nil decoder.
 func instanceInProtobuf(info *apirequest.RequestInfo, r *http.Request) bool {
 	if !info.IsResourceRequest || info.Verb != "create" && info.Verb != "update" || info.Subresource == "scale" {
 		return false
@@ -66,17 +67,17 @@ func instanceInProtobuf(info *apirequest.RequestInfo, r *http.Request) bool {
 	return err == nil && mediaType == runtime.ContentTypeProtobuf
 }
 
-// notFound answers for what no definition serves.
+// notFound returns 404 for paths that no definition serves.
 func notFound(w http.ResponseWriter, r *http.Request) {
 	respond.Error(w, r, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", "", 0, false))
 }
 
-// StorageCodec is how kube-apiserver stores definitions: as JSON of v1.
+// StorageCodec returns kube-apiserver's codec for stored definitions: JSON of v1.
 func StorageCodec() runtime.Codec {
 	return apiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
 }
 
-// Storage opens the storage of definitions, and of their status.
+// Storage opens the storage of definitions and of their status.
 func Storage(options generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
 	definitions, err := customresourcedefinition.NewREST(apiserver.Scheme, options)
 	if err != nil {
@@ -88,12 +89,12 @@ func Storage(options generic.RESTOptionsGetter) (map[string]rest.Storage, error)
 	}, nil
 }
 
-// justEstablished is how long upstream's handler counts a definition as new. The first instance that is created in that
-// time is held for as long, so that the request which follows does not reach a replica that has not heard of the
-// definition. A server that is alone has no such replica, and a sleep of two seconds in every installation to lose.
+// justEstablished is the time during which apiextensions-apiserver's handler treats a definition as new. It delays the first
+// create of an instance by that time, so that the next request does not reach a replica without the definition. A single server
+// has no such replica, so the delay would only cost two seconds in every installation.
 const justEstablished = 2 * time.Second
 
-// settledInformer shows upstream's handler every established definition as if it had been so for long.
+// settledInformer presents every established definition to apiextensions-apiserver's handler as established long ago.
 type settledInformer struct {
 	apiextensionsinformers.CustomResourceDefinitionInformer
 }
@@ -117,7 +118,7 @@ func (l settledLister) Get(name string) (*apiextensionsv1.CustomResourceDefiniti
 	if at < 0 || time.Since(crd.Status.Conditions[at].LastTransitionTime.Time) > justEstablished {
 		return crd, nil
 	}
-	// A copy as deep as the change: the rest is shared with the cache and only read.
+	// Copy only the changed parts. The rest is shared with the cache and only read.
 	settled := *crd
 	settled.Status.Conditions = slices.Clone(crd.Status.Conditions)
 	settled.Status.Conditions[at].LastTransitionTime = metav1.Time{}

@@ -16,15 +16,15 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 )
 
-// Served is what definitions serve at one moment. It is immutable.
+// Served is an immutable snapshot of the resources served by definitions.
 type Served struct {
-	// Groups in the form of aggregated discovery, by name; versions as clients should prefer them.
+	// Groups in the form of aggregated discovery, ordered by name, with versions in order of preference.
 	Groups []apidiscoveryv2.APIGroupDiscovery
-	// resources of each group-version as its own document lists them.
+	// resources of each group-version in the form of its discovery document.
 	resources map[schema.GroupVersion][]metav1.APIResource
 }
 
-// GroupVersions returns those that have a resource, in the order of Groups.
+// GroupVersions returns the group-versions with a resource, in the order of Groups.
 func (s *Served) GroupVersions() []schema.GroupVersion {
 	var gvs []schema.GroupVersion
 	for _, g := range s.Groups {
@@ -35,13 +35,13 @@ func (s *Served) GroupVersions() []schema.GroupVersion {
 	return gvs
 }
 
-// Served returns what is served now, never nil. The caller must not change it.
+// Served returns the current Served, never nil. The caller must not modify it.
 func (d *Definitions) Served() *Served { return d.served.Load() }
 
-// Resources are those of a group-version, with subresources. The caller must not change them.
+// Resources returns the resources and subresources of a group-version. The caller must not modify them.
 func (s *Served) Resources(gv schema.GroupVersion) []metav1.APIResource { return s.resources[gv] }
 
-// publish updates what is served, and calls Config.Changed if it differs.
+// publish updates Served, and calls Config.Changed if it differs.
 func (d *Definitions) publish() error {
 	crds, err := d.established()
 	if err != nil {
@@ -56,7 +56,7 @@ func (d *Definitions) publish() error {
 	return nil
 }
 
-// servedBy returns what definitions serve. They are sorted by name.
+// servedBy returns the Served of definitions, which must be sorted by name.
 func servedBy(crds []*apiextensionsv1.CustomResourceDefinition, builtIn func(schema.GroupVersion) bool) *Served {
 	s := &Served{resources: map[schema.GroupVersion][]metav1.APIResource{}}
 	byVersion := map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery{}
@@ -126,7 +126,7 @@ func describeResource(crd *apiextensionsv1.CustomResourceDefinition, v *apiexten
 	return resource
 }
 
-// listed returns a resource and its subresources as an APIResourceList has them: one entry for each.
+// listed returns a resource and its subresources as entries of an APIResourceList.
 func listed(r apidiscoveryv2.APIResourceDiscovery, storageHash string) []metav1.APIResource {
 	namespaced := r.Scope == apidiscoveryv2.ScopeNamespace
 	out := []metav1.APIResource{{
@@ -137,7 +137,7 @@ func listed(r apidiscoveryv2.APIResourceDiscovery, storageHash string) []metav1.
 		entry := metav1.APIResource{
 			Name: r.Resource + "/" + sub.Subresource, Namespaced: namespaced, Kind: sub.ResponseKind.Kind, Verbs: sub.Verbs,
 		}
-		if sub.ResponseKind.Group != r.ResponseKind.Group { // a kind of another group says so; the rest is implied
+		if sub.ResponseKind.Group != r.ResponseKind.Group { // required only for a kind of another group
 			entry.Group, entry.Version = sub.ResponseKind.Group, sub.ResponseKind.Version
 		}
 		out = append(out, entry)
@@ -148,7 +148,7 @@ func listed(r apidiscoveryv2.APIResourceDiscovery, storageHash string) []metav1.
 func storageVersionHash(crd *apiextensionsv1.CustomResourceDefinition) string {
 	stored, err := apihelpers.GetCRDStorageVersion(crd)
 	if err != nil {
-		return "" // validation lets no definition without one pass
+		return "" // validation requires a storage version
 	}
 	return discovery.StorageVersionHash(crd.Spec.Group, stored, crd.Spec.Names.Kind)
 }

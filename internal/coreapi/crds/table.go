@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// TableConvertor prints instances of a definition as its columns say at this moment.
+// TableConvertor returns a convertor with the current columns of a definition.
 func TableConvertor(definitions apiextensionslisters.CustomResourceDefinitionLister, resource schema.GroupVersionResource) (rest.TableConvertor, error) {
 	crd, err := definitions.Get(resource.GroupResource().String())
 	if err != nil {

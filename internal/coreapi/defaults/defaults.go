@@ -1,10 +1,10 @@
-// Package defaults fills in what a client may leave out of an object of the local groups, with kube-apiserver's values.
+// Package defaults sets missing fields in objects of the local groups to kube-apiserver's default values.
 //
-// k8s.io/api marks only a few of them; the others live in kube-apiserver, and objects without them break things at a
-// distance: a policy without a namespace selector fails every request, a Service port without a protocol merges wrongly.
+// k8s.io/api marks only some of them. The others are part of kube-apiserver, and missing values cause errors in distant places:
+// a policy without a namespace selector fails every request, a Service port without a protocol merges incorrectly.
 //
-// Defaulting runs on everything that is decoded: what clients send, and also what is read from storage. So it must be
-// idempotent and cheap, and must never allocate anything (a cluster IP, a node port) that another object could hold.
+// Defaulting runs for every decoded object, from clients and from storage. So it must be idempotent and cheap, and must never
+// allocate a value that another object could have (a cluster IP, a node port).
 package defaults
 
 import (
@@ -18,7 +18,7 @@ import (
 func Register(scheme *runtime.Scheme, object, list runtime.Object, fill func(runtime.Object)) {
 	scheme.AddTypeDefaultingFunc(object, func(obj any) { fill(obj.(runtime.Object)) })
 	scheme.AddTypeDefaultingFunc(list, func(obj any) {
-		// The error of EachListItem is for things that are no lists, and of the callback, which has none.
+		// EachListItem fails only for a type that is not a list, or if the callback fails, which it never does.
 		_ = meta.EachListItem(obj.(runtime.Object), func(item runtime.Object) error {
 			fill(item)
 			return nil
@@ -26,19 +26,19 @@ func Register(scheme *runtime.Scheme, object, list runtime.Object, fill func(run
 	})
 }
 
-// Of makes a defaulting function from one over the kind's Go type. The scheme hands it only objects of that type.
+// Of returns a defaulting function for a function of the kind's Go type. The scheme calls it only with objects of that type.
 func Of[T runtime.Object](fill func(T)) func(runtime.Object) {
 	return func(obj runtime.Object) { fill(obj.(T)) }
 }
 
-// Set gives a field its default if it is empty.
+// Set sets a field to its default if it is empty.
 func Set[T comparable](field *T, value T) {
 	if *field == *new(T) {
 		*field = value
 	}
 }
 
-// Point gives an optional field its default if it is absent; an explicit zero is the client's choice and stays.
+// Point sets an optional field to its default if it is nil. An explicit zero remains.
 func Point[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
@@ -55,7 +55,7 @@ const (
 	ClaimKind, ClaimGroup = "PersistentVolumeClaim", "v1"
 )
 
-// Milli rounds quantities up to thousandths, the finest that kube-apiserver keeps.
+// Milli rounds quantities up to thousandths, the highest precision of kube-apiserver.
 func Milli(list corev1.ResourceList) {
 	for name, quantity := range list {
 		quantity.RoundUp(resource.Milli)

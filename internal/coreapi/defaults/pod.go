@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PodSpec is what pods and their templates have in common. A template is left without the rest, so that what a
-// controller's owner reads back is what they wrote.
+// PodSpec sets the defaults shared by pods and pod templates. A template gets no other defaults, so that clients read back the
+// template that they wrote.
 func PodSpec(spec *corev1.PodSpec) {
 	Set(&spec.RestartPolicy, corev1.RestartPolicyAlways)
 	Set(&spec.DNSPolicy, corev1.DNSClusterFirst)
@@ -34,7 +34,7 @@ func PodSpec(spec *corev1.PodSpec) {
 	}
 }
 
-// accountNames keeps the old serviceAccount field equal to the new one, which wins; clients read either.
+// accountNames sets the old serviceAccount field to the value of the new one, which takes precedence. Clients read either.
 func accountNames(spec *corev1.PodSpec) {
 	Set(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
@@ -95,8 +95,8 @@ func fieldRef(selector *corev1.ObjectFieldSelector) {
 	}
 }
 
-// pullPolicy pulls every time only what can change under its name: the tag latest, said or meant. A digest names one
-// image for ever.
+// pullPolicy returns Always only for the tag latest, explicit or implied, because that tag may change. A digest always refers
+// to the same image.
 func pullPolicy(image string) corev1.PullPolicy {
 	reference, _, digested := strings.Cut(image, "@")
 	// A colon before the last slash belongs to the registry's port.

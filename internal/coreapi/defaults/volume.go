@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// volume is an empty directory when it names no source at all.
+// volume sets the defaults of a volume. A volume without a source is an empty directory.
 func volume(v *corev1.Volume) {
 	if v.VolumeSource == (corev1.VolumeSource{}) {
 		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
@@ -50,7 +50,7 @@ func fieldRefs(files []corev1.DownwardAPIVolumeFile) {
 	}
 }
 
-// driverVolume holds the defaults of storage systems that have their own volume source.
+// driverVolume sets the defaults of storage systems that have a volume source.
 func driverVolume(v *corev1.VolumeSource) {
 	switch {
 	case v.ISCSI != nil:
@@ -70,7 +70,7 @@ func driverVolume(v *corev1.VolumeSource) {
 	}
 }
 
-// VolumeSource holds the defaults of storage systems, as driverVolume does for the volumes of pods.
+// VolumeSource sets the defaults of storage systems in persistent volumes, like driverVolume for pods.
 func VolumeSource(s *corev1.PersistentVolumeSource) {
 	switch {
 	case s.HostPath != nil:

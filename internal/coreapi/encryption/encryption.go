@@ -1,10 +1,9 @@
-// Package encryption keeps what is stored unreadable to whoever has nothing but the disk.
+// Package encryption implements encryption at rest, so that stored objects cannot be read from the disk alone.
 //
-// Objects are encrypted on their way to etcd and decrypted on their way back, by what an EncryptionConfiguration says
-// about their resource. The formats are kube-apiserver's, which read each other's data: the library's own transformers do
-// the work. What they promise differs. AES-GCM and KMS bind a ciphertext to the key under which it is stored, so that
-// one that is moved to another key fails to decrypt. AES-CBC does not notice changes at all, and secretbox does not notice
-// that a whole value was moved.
+// Objects are encrypted on their way to etcd and decrypted on their way back, as an EncryptionConfiguration specifies for their
+// resource. The formats are compatible with kube-apiserver, because k8s.io/apiserver's transformers are used. Their guarantees
+// differ. AES-GCM and KMS bind a ciphertext to its etcd key, so a value that was moved to another key fails to decrypt. AES-CBC
+// detects no changes, and secretbox does not detect that an entire value was moved.
 package encryption
 
 import (
@@ -26,19 +25,20 @@ import (
 )
 
 const (
-	// askAgain is the pause between two checks of providers that were not healthy at the start.
+	// askAgain is the interval between checks of providers that were not healthy at startup.
 	askAgain = time.Second
-	// newWithin is how long the providers of a changed file may take to become healthy. After that the old ones stay.
+	// newWithin limits the time for the providers of a changed file to become healthy. After that the old ones remain in use.
 	newWithin = 10 * time.Second
 )
 
 // Config configures encryption at rest.
 type Config struct {
-	// File is an EncryptionConfiguration of apiserver.config.k8s.io/v1. It holds keys. Empty: nothing is encrypted.
+	// File is the path of an EncryptionConfiguration of apiserver.config.k8s.io/v1, which contains keys. If it is empty,
+	// objects are not encrypted.
 	File string
-	// Reload reloads the file when it changes. Default: it is read once.
+	// Reload reloads the file when it changes. By default it is read once.
 	Reload bool
-	// Replica is the name of this process in the library's metrics.
+	// Replica is the name of this process in k8s.io/apiserver's metrics.
 	Replica string
 	// Logger may be nil.
 	Logger *zap.Logger
@@ -59,26 +59,26 @@ type generation struct {
 	checks       []healthz.HealthChecker
 	hash         string
 	keys         keys
-	// grace is how long requests that started with this version may need its connections.
+	// grace is the time for which requests that started with this version may need its connections.
 	grace time.Duration
 	close context.CancelFunc
 }
 
-// New touches neither disk nor network.
+// New returns an Encryption that has not accessed disk or network yet.
 func New(cfg Config) *Encryption {
 	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	return &Encryption{cfg: cfg, log: cfg.Logger, ready: make(chan struct{})}
 }
 
-// Enabled reports whether there is a file.
+// Enabled reports whether a file is configured.
 func (e *Encryption) Enabled() bool { return e != nil && e.cfg.File != "" }
 
-// Ready is closed when the file is loaded and every key service that it names has responded. Before that, stored objects cannot
-// be read.
+// Ready returns a channel that is closed when the file is loaded and all its key services have responded. Before that, stored
+// objects cannot be read.
 func (e *Encryption) Ready() <-chan struct{} { return e.ready }
 
 // Run reads the file, waits for key services, and reloads the file if Config.Reload is set, until ctx ends. An invalid file is
-// an error at the start; later the last valid one stays in use.
+// an error at startup. Later, the last valid file remains in use.
 func (e *Encryption) Run(ctx context.Context) error {
 	if !e.Enabled() {
 		close(e.ready)
@@ -88,7 +88,7 @@ func (e *Encryption) Run(ctx context.Context) error {
 	var retiring sync.WaitGroup
 	defer retiring.Wait()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends every generation, the library's goroutines with it
+	defer cancel() // ends every generation and the goroutines of k8s.io/apiserver
 	first, err := e.load(ctx)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (e *Encryption) load(ctx context.Context) (*generation, error) {
 	return &generation{loaded.Transformers, loaded.HealthChecks, loaded.EncryptionFileContentHash, keys, loaded.KMSCloseGracePeriod, cancel}, nil
 }
 
-// await waits until g is healthy. It returns false if ctx ended first.
+// await waits until g is healthy. It returns false if ctx ends first.
 func (e *Encryption) await(ctx context.Context, g *generation) bool {
 	var last string
 	for {
@@ -143,7 +143,7 @@ func (e *Encryption) await(ctx context.Context, g *generation) bool {
 		if err == nil {
 			return true
 		}
-		if err.Error() != last { // once per reason, not once per second
+		if err.Error() != last { // log each reason once
 			last = err.Error()
 			e.log.Warn("a key service does not answer yet; nothing that it encrypted can be read until it does", zap.Error(err))
 		}
@@ -157,7 +157,7 @@ func (e *Encryption) await(ctx context.Context, g *generation) bool {
 	}
 }
 
-// reload returns the generation that was replaced, nil when the file has not changed.
+// reload returns the replaced generation, or nil if the file has not changed.
 func (e *Encryption) reload(ctx context.Context) (*generation, error) {
 	old := e.current.Load()
 	hash, err := encryptionconfig.GetEncryptionConfigHash(e.cfg.File)
@@ -192,7 +192,7 @@ func retire(ctx context.Context, old *generation) {
 	}
 }
 
-// Check asks the key services in use. It caches their responses for some seconds, as upstream does.
+// Check checks the key services in use. It caches their responses for some seconds, as upstream does.
 func (e *Encryption) Check(ctx context.Context) error {
 	g := e.current.Load()
 	if g == nil {
@@ -202,7 +202,7 @@ func (e *Encryption) Check(ctx context.Context) error {
 }
 
 func (g *generation) check(ctx context.Context) error {
-	// The library asks for a request, of which it uses the context.
+	// The health checks need a request, but use only its context.
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func (g *generation) check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Stale returns why the current content of the file is not in use, nil if it is.
+// Stale returns the reason why the current file is not in use, or nil if it is.
 func (e *Encryption) Stale() error {
 	if p := e.problem.Load(); p != nil {
 		return *p

@@ -12,16 +12,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unencrypted is the name of what does not encrypt.
+// unencrypted is the name of the provider that does not encrypt.
 const unencrypted = "identity"
 
-// keys are the fingerprints of keys in a file.
+// keys contains the fingerprints of the keys in a file.
 type keys struct {
 	writes, reads []string
 }
 
-// Keys are the fingerprints of the keys that are written with, and of all that can be read. Without a file, and for resources that it does not
-// encrypt, that is "identity". Which resources a key is for is not part of it.
+// Keys returns the fingerprints of the keys used for writes, and of all keys used for reads. Without a file, and for resources
+// that are not encrypted, the fingerprint is "identity". The result does not contain the resources of a key.
 func (e *Encryption) Keys() (writes, reads []string) {
 	if g := e.current.Load(); g != nil {
 		return g.keys.writes, g.keys.reads
@@ -54,12 +54,12 @@ func readKeys(file string) (k keys, err error) {
 	return k, nil
 }
 
-// fingerprints are those of the keys of a provider. They do not tell the keys.
+// fingerprints returns the fingerprints of a provider's keys. They do not reveal the keys.
 func fingerprints(p apiserverv1.ProviderConfiguration) (out []string) {
 	add := func(kind string, list []apiserverv1.Key) {
 		for _, key := range list {
 			h := hmac.New(sha256.New, []byte(key.Secret))
-			h.Write([]byte("fingerprint of a key of " + kind + "\x00" + key.Name)) // a value is stored with the name of its key
+			h.Write([]byte("fingerprint of a key of " + kind + "\x00" + key.Name)) // a stored value contains the name of its key
 			out = append(out, kind+":"+hex.EncodeToString(h.Sum(nil)[:8]))
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 )
 
-// TransformerFor returns the transformer of a resource, which follows every change of the file. It can be requested before
-// Ready, but must not be used before.
+// TransformerFor returns the transformer of a resource, which follows every change of the file. It may be called before Ready,
+// but the transformer must not be used before.
 func (e *Encryption) TransformerFor(resource schema.GroupResource) value.Transformer {
 	if !e.Enabled() {
 		return identity.NewEncryptCheckTransformer()

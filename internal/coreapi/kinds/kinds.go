@@ -1,5 +1,5 @@
-// Package kinds lists the groups that every front door serves. Each is a package below this one; those that only clusters
-// with nodes need are listed by package cluster.
+// Package kinds lists the API groups that every server needs. Each group is a package below this one. Package cluster lists the
+// groups that only clusters with nodes need.
 package kinds
 
 import (
@@ -18,10 +18,10 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// Base are the groups without which a front door cannot work, or its extension servers and clients cannot.
+// Base returns the groups that the server, its extension servers or its clients require.
 //
-// What may be created by PUT, and what may be replaced without a resourceVersion, is upstream's choice per kind: clients
-// have come to rely on both.
+// Whether PUT can create an object, or replace one without a resourceVersion, depends on the kind as in kube-apiserver, because
+// clients rely on both.
 func Base() []registry.Group {
 	return []registry.Group{
 		core.Group(),

@@ -12,21 +12,23 @@ import (
 )
 
 const (
-	// maxBytes bounds what is kept, with a limit of memory to a sixteenth of that: the encodings of 50,000 objects of 1 KB.
+	// maxBytes limits the cache: it holds the encodings of 50,000 objects of 1 KB. If the process has a memory limit, the cache
+	// is also limited to a sixteenth of it.
 	maxBytes, limitShare = 64 << 20, 16
-	// sweepInterval is how often encodings are dropped that no list has used since the sweep before.
+	// sweepInterval is the interval of sweeps, which drop encodings that no list has used since the previous sweep.
 	sweepInterval = 20 * time.Second
-	// entryOverhead is what an encoding takes beside its bytes: the entry, its place in the map, and the managed fields that it
-	// keeps.
+	// entryOverhead is the memory of an encoding in addition to its bytes: the entry, its slot in the map, and the managed
+	// fields that it keeps.
 	entryOverhead = 256
 )
 
-// Cache has the encodings of objects that were listed lately. Its size is bounded: what does not fit is not kept, because lists
-// ask for all objects in turn, and whatever would be evicted for the last of them is what the next list begins with.
+// Cache contains the encodings of recently listed objects. Its size is limited. An encoding that does not fit is not stored,
+// and no other one is evicted for it: lists read all objects in turn, so the evicted ones would be the first that the next list
+// needs.
 type Cache struct {
 	limit atomic.Int64
 	bytes atomic.Int64 // of all entries
-	sweep atomic.Int64 // number of the current one
+	sweep atomic.Int64 // number of the current sweep
 
 	buffers buffers
 
@@ -34,14 +36,14 @@ type Cache struct {
 	tables map[tableKey]*table
 }
 
-// New returns an empty cache. Run bounds how long things stay in it.
+// New returns an empty cache. Run drops unused encodings.
 func New() *Cache {
 	c := &Cache{tables: map[tableKey]*table{}, buffers: newBuffers()}
 	c.bound()
 	return c
 }
 
-// bound follows the limit of memory, which may have been set after the start.
+// bound applies the memory limit of the process, which may have been set after startup.
 func (c *Cache) bound() {
 	limit := int64(maxBytes)
 	if memory := debug.SetMemoryLimit(-1); memory != math.MaxInt64 {
@@ -50,27 +52,27 @@ func (c *Cache) bound() {
 	c.limit.Store(limit)
 }
 
-// Bytes is how much is kept.
+// Bytes returns the size of the cache in bytes.
 func (c *Cache) Bytes() int64 { return c.bytes.Load() }
 
-// Run drops what is not used any more, until ctx ends.
+// Run drops unused encodings until ctx ends.
 func (c *Cache) Run(ctx context.Context) {
-	_ = run.Every(ctx, sweepInterval, func(context.Context) { // never an error
+	_ = run.Every(ctx, sweepInterval, func(context.Context) { // never returns an error
 		c.bound()
 		c.drop()
 	})
 }
 
-// tableKey tells encodings of the same object apart.
+// tableKey distinguishes encodings of the same object.
 type tableKey struct {
 	storage any
 	form    form
 }
 
-// table has the encodings of the objects of one storage in one form.
+// table contains the encodings of the objects of one storage in one form.
 type table struct {
 	of     *Cache
-	listed atomic.Int64 // the sweep during which it was last asked for
+	listed atomic.Int64 // the sweep during which a list last used it
 
 	mu      sync.RWMutex
 	dropped bool
@@ -81,13 +83,13 @@ type table struct {
 type entry struct {
 	version string // the object's resourceVersion
 	data    []byte
-	used    atomic.Int64 // the sweep during which it was last used
+	used    atomic.Int64 // the sweep during which a list last used it
 }
 
 func (e *entry) size() int64 { return int64(len(e.data)) + entryOverhead }
 
-// table returns the table for a list. keep is false for the first list in a while: informers list once, and what is kept for a list
-// that does not come again is only in the way.
+// table returns the table for a list. keep is false for the first list after a while: informers list once, and encodings for a
+// list that is not repeated only take space.
 func (c *Cache) table(key tableKey) (t *table, keep bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +102,7 @@ func (c *Cache) table(key tableKey) (t *table, keep bool) {
 	return t, keep
 }
 
-// drop removes entries that were not used since the last call but one, and tables that were not asked for.
+// drop removes entries and tables that no list has used since the previous call.
 func (c *Cache) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +114,7 @@ func (c *Cache) drop() {
 	}
 }
 
-// drop reports whether the table as a whole is dropped.
+// drop reports whether it has dropped the entire table.
 func (t *table) drop(oldest int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,7 +128,7 @@ func (t *table) drop(oldest int64) bool {
 	return t.dropped
 }
 
-// find sets data to the encodings that there are of the objects.
+// find sets data to the available encodings of the objects.
 func (t *table) find(objects []identity, data [][]byte) {
 	now := t.of.sweep.Load()
 	t.mu.RLock()
@@ -143,7 +145,7 @@ func (t *table) find(objects []identity, data [][]byte) {
 	}
 }
 
-// keep adds an encoding that the caller does not change any more, if there is room.
+// keep adds an encoding if there is space. The caller must not modify data afterwards.
 func (t *table) keep(o identity, data []byte) {
 	e := &entry{version: o.version, data: data}
 	e.used.Store(t.of.sweep.Load())

@@ -1,14 +1,15 @@
-// Package listcache answers lists from encodings of their objects that earlier lists have left.
+// Package listcache serves lists from cached encodings of their objects.
 //
-// The library encodes every object of a list anew for every request, and copies all of a list of custom resources before it
-// does. But the objects of a watch cache never change: a write replaces them. So the encoding of an object is kept for as
-// long as lists ask for it, and a list is a concatenation of encodings.
+// k8s.io/apiserver encodes every object of a list again for every request, and first copies an entire list of custom resources.
+// But the objects of a watch cache never change: a write replaces them. Therefore this package keeps the encoding of an object
+// as long as lists use it, and a list is a concatenation of encodings.
 //
-// Nothing of the library is replaced for this. Cache.Handler lets it serve the list; Take, which is called where the list comes out
-// of the storage, takes the objects out; so the library makes an answer of an empty list, with the kind, the metadata and the columns that the
-// client asked for. The handler puts the objects in. What it does not know how to put in, the library serves again.
+// This replaces no part of k8s.io/apiserver. Cache.Handler forwards the list request to it. Take, which is called when the list
+// is returned by the storage, removes the objects from the list. So k8s.io/apiserver creates a response for an empty list, with
+// the kind, the metadata and the columns that the client requested, and the handler inserts the objects. If the handler does
+// not support the response, k8s.io/apiserver serves the request again.
 //
-// An encoding is used for the very object that it was made of and for no other: its identity is the address of its managed
-// fields in memory, which the cache keeps from being used for anything else, and its resourceVersion is compared too. Objects without managed
-// fields are encoded each time.
+// An encoding is used only for the object from which it was made. The identity of an object is the memory address of its
+// managed fields, which the cache keeps alive so that the address is not reused, and its resourceVersion. Objects without
+// managed fields are encoded each time.
 package listcache

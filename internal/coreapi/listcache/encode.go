@@ -17,31 +17,31 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// form is what of an object is in a list, and how it is encoded.
+// form is the part of an object that a list contains, and its encoding.
 type form struct {
 	kind formKind
-	// version is that of what the object is reduced to.
+	// version is the version of the metadata type to which objects are reduced.
 	version string
 }
 
 type formKind int
 
 const (
-	whole    formKind = iota // JSON of all of it
-	metadata                 // JSON of its PartialObjectMetadata, which is in the row of a table too
-	rows                     // a row of a table: only the metadata of that is kept, because cells have ages
+	whole    formKind = iota // JSON of the entire object
+	metadata                 // JSON of its PartialObjectMetadata, also used for rows of tables
+	rows                     // a row of a table: only its metadata is cached, because cells contain ages
 	wholeProtobuf
 	metadataProtobuf
 )
 
-// object is one of a list.
+// object is an element of a list.
 type object struct {
 	runtime.Object
-	// row is that of a table.
+	// row is the row of the object in a table.
 	row *metav1.TableRow
 }
 
-// objects returns those that were taken, by number. Body is the answer that they are put into.
+// objects returns the taken objects by index. body is the response into which they are inserted.
 func (t *taken) objects(ctx context.Context, f form, body []byte) (listed, error) {
 	if f.kind != rows {
 		return listed{t.length, func(i int) object { return object{Object: t.items(i)} }}, nil
@@ -53,7 +53,7 @@ func (t *taken) objects(ctx context.Context, f form, body []byte) (listed, error
 	if err != nil {
 		return listed{}, err
 	}
-	// The columns of a custom resource can have changed since the library looked at them.
+	// The columns of a custom resource may have changed since k8s.io/apiserver read them.
 	var around metav1.Table
 	if err := json.Unmarshal(body, &around); err != nil {
 		return listed{}, err
@@ -64,13 +64,13 @@ func (t *taken) objects(ctx context.Context, f form, body []byte) (listed, error
 	return listed{len(table.Rows), func(i int) object { return object{table.Rows[i].Object.Object, &table.Rows[i]} }}, nil
 }
 
-// listed are the objects of a list.
+// listed contains the objects of a list.
 type listed struct {
 	length int
 	at     func(i int) object
 }
 
-// batch is how many objects are looked for at once.
+// batch is the number of objects per lookup.
 const batch = 256
 
 // jsonArray writes the elements of an array.
@@ -121,7 +121,7 @@ func (c *Cache) jsonArray(out *output, storage any, of listed, f form) {
 
 var openArray, closeArray, comma, objectKey, closing = []byte("["), []byte("]"), []byte(","), []byte(`,"object":`), []byte("}")
 
-// encoder encodes objects in one form. What it returns is valid until the next call.
+// encoder encodes objects in one form. Its result is valid until the next call.
 type encoder struct {
 	json    *jsonEncoder
 	form    form
@@ -133,7 +133,7 @@ func newEncoder(f form) *encoder {
 	return &encoder{json: newJSONEncoder(), form: f, version: gv}
 }
 
-// encode breaks the answer off if an object cannot be encoded, which the storage could decode.
+// encode aborts the response if an object cannot be encoded, although the storage could decode it.
 func (e *encoder) encode(obj runtime.Object) []byte {
 	switch e.form.kind {
 	case metadata:
@@ -149,7 +149,7 @@ func (e *encoder) encode(obj runtime.Object) []byte {
 	return e.json.encode(obj)
 }
 
-// partial is what the library makes of an object whose metadata alone is wanted.
+// partial returns the same PartialObjectMetadata as k8s.io/apiserver.
 func (e *encoder) partial(obj runtime.Object) *metav1.PartialObjectMetadata {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -160,7 +160,7 @@ func (e *encoder) partial(obj runtime.Object) *metav1.PartialObjectMetadata {
 	return partial
 }
 
-// jsonEncoder encodes one value after the other in one buffer.
+// jsonEncoder encodes values one at a time into one buffer.
 type jsonEncoder struct {
 	buffer  bytes.Buffer
 	encoder *json.Encoder
@@ -180,7 +180,7 @@ func (e *jsonEncoder) encode(v any) []byte {
 	return e.buffer.Bytes()[:e.buffer.Len()-1] // without the line feed
 }
 
-// row is the beginning of a row, without its object.
+// row returns the encoding of a row up to its object.
 func (e *jsonEncoder) row(r *metav1.TableRow) []byte {
 	data := e.encode(struct {
 		Cells      []any                      `json:"cells"`
@@ -204,9 +204,9 @@ func marshal(obj any) []byte {
 }
 
 var (
-	// protobufMagic is what every object in protobuf begins with.
+	// protobufMagic is the prefix of every object in protobuf.
 	protobufMagic = []byte{0x6b, 0x38, 0x73, 0x00}
-	// itemsTag is field 2 of every list, bytes.
+	// itemsTag is the tag of field 2 of every list, of wire type bytes.
 	itemsTag byte = 0x12
 )
 
@@ -231,7 +231,8 @@ func (c *Cache) answerProtobuf(w http.ResponseWriter, r *http.Request, f *frame)
 	}
 	t, keep := c.table(tableKey{f.of.source.Storage, form})
 	encoder := newEncoder(form)
-	// The length of all comes first. What cannot be kept is encoded again when its turn comes, so that it is not all in memory.
+	// The total length comes first. Objects that cannot be cached are encoded again later, so that not all encodings are in
+	// memory.
 	found, sizes, size := make([][]byte, f.of.length), make([]int, f.of.length), len(unknown.Raw)
 	ids := make([]identity, f.of.length)
 	for i := range ids {
@@ -270,7 +271,7 @@ func (c *Cache) answerProtobuf(w http.ResponseWriter, r *http.Request, f *frame)
 			out.write(data)
 		}
 		return size, out.err
-	}) // out keeps the error
+	}) // out stores the error
 	out.close()
 	return true
 }

@@ -17,11 +17,11 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// maxFrame bounds what is held of the library's answer with an empty list: the columns of a table, a continue token, a selector.
+// maxFrame limits the buffered response for an empty list: the columns of a table, a continue token, a selector.
 const maxFrame = 256 << 10
 
-// Handler serves lists from the cache. next must serve them by the library; it is called a second time for a request if its answer is none that
-// objects can be put into.
+// Handler serves lists from the cache. next must serve them through k8s.io/apiserver. It is called a second time for a request
+// if objects cannot be inserted into its response.
 func (c *Cache) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := apirequest.RequestInfoFrom(r.Context())
@@ -42,13 +42,13 @@ func (c *Cache) Handler(next http.Handler) http.Handler {
 		}
 		if f.code != http.StatusOK {
 			w.WriteHeader(f.code)
-			_, _ = w.Write(f.body) // a client that left is nobody's failure
+			_, _ = w.Write(f.body) // an error means that the client has disconnected
 		}
 	})
 }
 
-// isPlainList reports whether the answer to a request is a list in a form that objects can be put into: not YAML, not indented, and no
-// table with whole objects or with none.
+// isPlainList reports whether the response to a request is a list into which objects can be inserted: no YAML, no indentation,
+// and no table with entire objects or without objects.
 func isPlainList(info *apirequest.RequestInfo, r *http.Request) bool {
 	if r.Method != http.MethodGet || info.Verb != "list" || !info.IsResourceRequest || info.Subresource != "" {
 		return false
@@ -59,7 +59,7 @@ func isPlainList(info *apirequest.RequestInfo, r *http.Request) bool {
 			return false
 		}
 	}
-	for _, person := range []string{"curl", "Wget", "Mozilla/5.0"} { // who gets indented JSON without asking
+	for _, person := range []string{"curl", "Wget", "Mozilla/5.0"} { // these clients get indented JSON by default
 		if strings.HasPrefix(agent, person) {
 			return false
 		}
@@ -69,13 +69,13 @@ func isPlainList(info *apirequest.RequestInfo, r *http.Request) bool {
 	})
 }
 
-// isRecorded reports whether the audit log gets the whole answer, which the library encodes for it.
+// isRecorded reports whether the audit log contains the entire response, which k8s.io/apiserver encodes for it.
 func isRecorded(ctx context.Context) bool {
 	ac := audit.AuditContextFrom(ctx)
 	return ac != nil && !ac.GetEventLevel().Less(auditinternal.LevelRequestResponse)
 }
 
-// frame holds the answer from which objects were taken. Others pass it.
+// frame buffers the response from which objects were taken. Other responses pass through.
 type frame struct {
 	http.ResponseWriter
 	of *taken
@@ -86,7 +86,7 @@ type frame struct {
 	overflow bool
 }
 
-// Unwrap lets http.ResponseController through.
+// Unwrap implements the interface of http.ResponseController.
 func (f *frame) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
@@ -110,7 +110,7 @@ func (f *frame) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// answer puts the objects into the frame. It reports false if it cannot, and has written nothing then.
+// answer inserts the objects into the frame. It returns false if it cannot; it has then written nothing.
 func (c *Cache) answer(w http.ResponseWriter, r *http.Request, f *frame) bool {
 	if f.overflow || w.Header().Get("Content-Encoding") != "" {
 		return false
@@ -124,11 +124,11 @@ func (c *Cache) answer(w http.ResponseWriter, r *http.Request, f *frame) bool {
 	return false
 }
 
-// The places of objects in a list, of those that are reduced to metadata, and of rows in a table, as they are when there are none. Quotes within
-// a string are escaped, so it cannot be mistaken for a place.
+// noItems, noMetadata and noRows mark the insertion point in a list without objects, in a list of metadata, and in a table.
+// Quotes within a JSON string are escaped, so a string cannot contain them.
 const noItems, noMetadata, noRows = `"items":[]`, `"items":null`, `"rows":[]`
 
-// split finds the place of objects in an answer.
+// split splits a response at the insertion point of objects.
 func split(body []byte, form form) (before, after []byte, ok bool) {
 	place, key := noItems, `"items":`
 	switch form.kind {
@@ -172,7 +172,7 @@ func (c *Cache) answerJSON(w http.ResponseWriter, r *http.Request, f *frame) boo
 	return true
 }
 
-// formOf is the form of the objects of a list.
+// formOf returns the form of the objects of a list.
 func formOf(apiVersion, kind string) (form, bool) {
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil || kind == "" {

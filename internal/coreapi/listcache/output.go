@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// chunk is how much is written at once: the 10,000 objects of a list are not 10,000 writes.
+	// chunk is the size of writes: a list of 10,000 objects does not cause 10,000 writes.
 	chunk = 64 << 10
-	// gzipThreshold is the length from which the library compresses.
+	// gzipThreshold is the length above which k8s.io/apiserver compresses.
 	gzipThreshold = 128 << 10
 )
 
-// buffers are those of answers that are over.
+// buffers are pools for reuse between responses.
 type buffers struct {
 	chunks, gzip *sync.Pool
 }
@@ -28,12 +28,12 @@ func newBuffers() buffers {
 	}
 }
 
-// output writes an answer in large pieces, compressed if the client takes that and the answer is long, as the library
-// does. The first error ends it.
+// output writes a response in large chunks. It compresses a long response if the client supports it, like k8s.io/apiserver.
+// After the first error it writes no more.
 type output struct {
 	to       http.ResponseWriter
 	from     buffers
-	compress bool // if it becomes long
+	compress bool // if the response becomes long
 	begun    bool
 	gzip     *gzip.Writer
 	buffer   *[]byte
@@ -119,7 +119,7 @@ func (o *output) close() {
 	}
 }
 
-// release gives back what others may use. It is called when an answer is broken off, too.
+// release returns the buffers to their pools. It is also called after an aborted response.
 func (o *output) release() {
 	if cap(*o.buffer) <= chunk {
 		*o.buffer = (*o.buffer)[:0]

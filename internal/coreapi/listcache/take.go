@@ -13,34 +13,34 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// fewest is how many objects a list has that is worth it.
+// fewest is the minimum number of objects for which the cache is worthwhile.
 const fewest = 32
 
-// Source is where a list comes from.
+// Source is the origin of a list.
 type Source struct {
-	// Storage tells the objects of one storage from those of others. Two storages that give the same object in different versions are
+	// Storage identifies the storage of the objects. Two storages that return the same object in different versions are
 	// different. Required.
 	Storage any
-	// Resource must be that of the request, or nothing is taken: a handler may list other things too.
+	// Resource must be the resource of the request, or nothing is taken, because a handler may also list other resources.
 	Resource schema.GroupResource
-	// Table prints a list, with its columns. Nil: the client gets its table from the library.
+	// Table converts a list to a Table. If it is nil, k8s.io/apiserver creates the client's Table.
 	Table func(context.Context, runtime.Object) (*metav1.Table, error)
 }
 
 type takenKey struct{}
 
-// taken is the list that was taken out of the answer to one request.
+// taken is the list that was removed from the response to one request.
 type taken struct {
 	request *apirequest.RequestInfo
-	table   bool // the client would like one
+	table   bool // the client accepts a Table
 	source  Source
-	list    runtime.Object // nil while nothing was taken
+	list    runtime.Object // nil until a list is taken
 	items   func(i int) runtime.Object
 	length  int
 }
 
-// Take takes the objects out of a list if the request of ctx is one whose answer Handler makes. The list must be of the version that the
-// client asked for, as it came out of the storage: its objects may be those of a watch cache.
+// Take removes the objects from a list if Handler creates the response of ctx's request. The list must have the requested
+// version and come directly from the storage, because its objects may belong to a watch cache.
 func Take(ctx context.Context, source Source, list runtime.Object) {
 	t, ok := ctx.Value(takenKey{}).(*taken)
 	if !ok || t.list != nil || t.request.Resource != source.Resource.Resource || t.request.APIGroup != source.Resource.Group || t.table && source.Table == nil {
@@ -60,7 +60,7 @@ func (t *taken) takeUnstructured(source Source, list *unstructured.UnstructuredL
 	}
 	for i := range list.Items {
 		if list.Items[i].Object["apiVersion"] != version {
-			return // the library would convert it
+			return // k8s.io/apiserver would convert it
 		}
 	}
 	whole := *list
@@ -96,9 +96,9 @@ func (t *taken) takeTyped(source Source, list runtime.Object) {
 	items.Set(reflect.MakeSlice(items.Type(), 0, 0))
 }
 
-// identity is what an object is recognized by.
+// identity identifies an object.
 type identity struct {
-	// address is that of the object's managed fields. Nil: the object cannot be recognized.
+	// address is the address of the object's managed fields, or nil if the object cannot be identified.
 	address any
 	version string
 }

@@ -8,18 +8,18 @@ import (
 	"io"
 )
 
-// Document is the OpenAPI v3 document of one local group-version, prepared or of custom resources, or the version 2 document
-// of all prepared ones.
+// Document is the OpenAPI v3 document of one group-version, prepared or of custom resources, or the version 2 document of all
+// prepared ones.
 type Document struct {
-	// Path is where it is in the index: "api/v1", "apis/rbac.authorization.k8s.io/v1". The version 2 document has none.
+	// Path is the path in the index: "api/v1", "apis/rbac.authorization.k8s.io/v1". The version 2 document has none.
 	Path string
-	// Hash is SHA-512 of the JSON, in upper-case hex.
+	// Hash is the SHA-512 of the JSON in upper-case hex.
 	Hash string
-	// Packed is the JSON, compressed with gzip. That of a prepared document is part of the binary and must not be changed.
+	// Packed is the gzipped JSON. A prepared document is part of the binary, so its bytes must not be changed.
 	Packed []byte
 }
 
-// New compresses a document.
+// New returns a compressed document.
 func New(path string, asJSON []byte) Document {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -28,13 +28,13 @@ func New(path string, asJSON []byte) Document {
 	return Document{Path: path, Hash: fmt.Sprintf("%X", sha512.Sum512(asJSON)), Packed: packed.Bytes()}
 }
 
-// Documents returns every prepared document, by path.
+// Documents returns all prepared documents, ordered by path.
 func Documents() []Document { return documents() }
 
-// Swagger returns the OpenAPI v2 document, which describes all the local groups in one.
+// Swagger returns the OpenAPI v2 document of all local groups.
 func Swagger() Document { return swagger() }
 
-// JSON unpacks the document.
+// JSON returns the uncompressed document.
 func (d Document) JSON() ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(d.Packed))
 	if err != nil {

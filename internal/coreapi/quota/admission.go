@@ -22,25 +22,25 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// Admission is the plugin ResourceQuota. It comes after all others, so that no refused request is charged.
+// Admission is the plugin ResourceQuota. It is last in the chain, so that no refused request is charged.
 type Admission struct {
 	*admission.Handler
 	quotas corelisters.ResourceQuotaLister
 	client clients.Interface
-	// limited is what may be used only if a quota covers it.
+	// limited contains the resources that may be used only if a quota covers them.
 	limited []limits.LimitedResource
 	locks   *keyedMutex
 }
 
 var _ admission.ValidationInterface = (*Admission)(nil)
 
-// New returns the plugin for the quotas of lister. client reads and writes quotas past any cache. limited resources may be
-// used only if a quota covers them.
+// New returns the plugin for the quotas of lister. client bypasses any cache to read and write quotas. limited contains the
+// resources that may be used only if a quota covers them.
 func New(lister corelisters.ResourceQuotaLister, client clients.Interface, limited []limits.LimitedResource) *Admission {
 	return &Admission{admission.NewHandler(admission.Create, admission.Update), lister, client, limited, newKeyedMutex()}
 }
 
-// Validate charges every quota of the namespace for what the request adds, or refuses the request and charges none.
+// Validate charges the usage of the request to every quota of the namespace, or refuses the request and charges none.
 func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	resource := a.GetResource().GroupResource()
 	if a.GetNamespace() == "" || resource == corev1.Resource("namespaces") || uncounted(resource) {
@@ -62,7 +62,7 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 			return err
 		}
 	}
-	// Always in the same order: of two requests that need the last of two quotas, one then gets both.
+	// A fixed order ensures that one of two requests competing for the rest of two quotas gets both.
 	slices.SortFunc(known, func(a, b *corev1.ResourceQuota) int {
 		if a.Name < b.Name {
 			return -1
@@ -83,7 +83,7 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	return nil
 }
 
-// current reads the quotas of a namespace past the cache.
+// current reads the quotas of a namespace without the cache.
 func (p *Admission) current(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
 	list, err := p.client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -96,13 +96,13 @@ func (p *Admission) current(ctx context.Context, namespace string) ([]*corev1.Re
 	return all, nil
 }
 
-// charge is what a request was charged for in one quota.
+// charge is the usage that a request was charged in one quota.
 type charge struct {
 	quota *corev1.ResourceQuota
 	used  corev1.ResourceList
 }
 
-// checkQuota returns the quota after the request, and whether it differs from before.
+// checkQuota returns the quota after the request, and reports whether it has changed.
 func checkQuota(q *corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) (after *corev1.ResourceQuota, changed bool, err error) {
 	out, err := resourcequota.CheckRequest([]corev1.ResourceQuota{*q.DeepCopy()}, a, e, nil)
 	if err != nil {
@@ -111,14 +111,14 @@ func checkQuota(q *corev1.ResourceQuota, a admission.Attributes, e quota.Evaluat
 	return &out[0], !quota.Equals(out[0].Status.Used, q.Status.Used), nil
 }
 
-// charge adds what the request needs to the quota in etcd. The cached quota only shows whether the request concerns it: it
-// may lack room that a deletion has made.
+// charge adds the request's usage to the quota in etcd. The cached quota only determines whether the quota applies to the
+// request, because it may lack space freed by a deletion.
 func (p *Admission) charge(ctx context.Context, cached *corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) (charge, error) {
-	// A status that does not have all limits is being counted, and may be there already.
+	// A status without all limits is still being counted, and may already exist in etcd.
 	if _, changed, err := checkQuota(cached, a, e); err == nil && !changed && quota.Equals(cached.Spec.Hard, cached.Status.Hard) {
 		return charge{}, nil
 	}
-	// One at a time in this process, because a conflict would only be retried.
+	// Lock within this process, because a conflict would only be retried.
 	unlock, err := p.locks.lock(ctx, cached.Namespace+"/"+cached.Name)
 	if err != nil {
 		return charge{}, apierrors.NewTimeoutError("the request waited for its turn to be counted by a resource quota", 1)
@@ -154,14 +154,14 @@ func storageError(verb string, q *corev1.ResourceQuota, err error) error {
 		return apierrors.NewTimeoutError(fmt.Sprintf("%s resource quota %s: %v", verb, q.Name, err), 1)
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code > http.StatusInternalServerError {
-		return err // storage is unavailable, which is no error of this server
+		return err // storage is unavailable, which is not an internal error
 	}
 	return apierrors.NewInternalError(fmt.Errorf("%s resource quota %s: %w", verb, q.Name, err))
 }
 
 const refundTimeout = 5 * time.Second
 
-// refund reverts charges. What it cannot revert is corrected when the namespace is measured next.
+// refund reverts charges. The next measurement of the namespace corrects charges that cannot be reverted.
 func (p *Admission) refund(ctx context.Context, charges []charge) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()
@@ -180,7 +180,7 @@ func (p *Admission) refund(ctx context.Context, charges []charge) {
 	}
 }
 
-// keyedMutex is a mutex for each key. It holds only keys that are locked or waited for.
+// keyedMutex is a mutex for each key. It contains only keys that are locked or waited for.
 type keyedMutex struct {
 	mu   sync.Mutex // guards keys
 	keys map[string]*keyMutex
@@ -188,7 +188,7 @@ type keyedMutex struct {
 
 type keyMutex struct {
 	free  chan struct{} // holds one token while the key is unlocked
-	users int           // those who hold the lock or wait for it
+	users int           // holders and waiters
 }
 
 func newKeyedMutex() *keyedMutex { return &keyedMutex{keys: map[string]*keyMutex{}} }

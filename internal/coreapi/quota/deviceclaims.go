@@ -24,22 +24,22 @@ var (
 )
 
 const (
-	// devicesPerClass follows the name of a device class: how many devices of the class claims may ask for.
+	// devicesPerClass is the suffix after the name of a device class: the number of devices of the class in claims.
 	devicesPerClass = corev1.ResourceClaimsPerClass
-	// implicitPerClass precedes it in requests of a pod that ask for a device without a claim.
+	// implicitPerClass is the prefix for devices that pods request without a claim.
 	implicitPerClass = corev1.ResourceImplicitExtendedClaimsPerClass
 )
 
-// devices reads what a claim on devices cannot say of itself.
+// devices reads data that a claim on devices does not contain.
 type devices interface {
-	// extendedResources are those that device classes offer, by class.
+	// extendedResources returns the extended resources of device classes, by class.
 	extendedResources() (map[string]string, error)
 	pod(namespace, name string) (*corev1.Pod, error)
 	claims(namespace string) ([]*resourcev1.ResourceClaim, error)
 }
 
-// claims counts claims on devices, and the devices that they ask for. Devices that a class offers as an extended resource count as
-// that resource too. d is nil if only names matter.
+// claims counts claims on devices, and the devices that they request. Devices of a class with an extended resource also count
+// as that resource. d is nil if only names are needed.
 func claims(list lister, d devices, now func() time.Time) *evaluator {
 	return &evaluator{
 		resource: deviceClaims, charges: chargesWrites, list: list,
@@ -74,7 +74,7 @@ func isDeviceName(name corev1.ResourceName, d devices) bool {
 	}
 	offered, err := d.extendedResources()
 	if err != nil {
-		return false // Usage fails too, and says why
+		return false // Usage fails too and returns the error
 	}
 	if implicit {
 		return offered[class] != ""
@@ -87,7 +87,7 @@ func isDeviceName(name corev1.ResourceName, d devices) bool {
 	return false
 }
 
-// deviceUsage is the most that a claim may get: all alternatives of a request count, each class with the largest of them.
+// deviceUsage returns the maximum usage of a claim. All alternatives of a request count; per class, the largest one counts.
 func deviceUsage(c *resourcev1.ResourceClaim) corev1.ResourceList {
 	usage := corev1.ResourceList{deviceClaimCount: one()}
 	add := func(name corev1.ResourceName, n int64) {
@@ -113,7 +113,7 @@ func deviceUsage(c *resourcev1.ResourceClaim) corev1.ResourceList {
 	return usage
 }
 
-// numberOfDevices counts the most that a claim can hold where it asks for all. Modes of a later version count nothing.
+// numberOfDevices returns the maximum number of devices. It is 0 for modes of a later version.
 func numberOfDevices(mode resourcev1.DeviceAllocationMode, n int64) int64 {
 	switch mode {
 	case resourcev1.DeviceAllocationModeExactCount:
@@ -124,7 +124,7 @@ func numberOfDevices(mode resourcev1.DeviceAllocationMode, n int64) int64 {
 	return 0
 }
 
-// addExtended adds devices under their names as extended resources, but for what the pod of the claim is charged for already.
+// addExtended adds devices as extended resources, without the amount that the pod of the claim is already charged for.
 func addExtended(usage corev1.ResourceList, c *resourcev1.ResourceClaim, d devices, now func() time.Time) error {
 	offered, err := d.extendedResources()
 	if err != nil {
@@ -154,8 +154,8 @@ func addExtended(usage corev1.ResourceList, c *resourcev1.ResourceClaim, d devic
 	return nil
 }
 
-// podOfClaim is what the pod uses for whose extended resources the scheduler has made the claim; nothing if there is no such pod, or
-// it has another claim.
+// podOfClaim returns the usage of a pod if the scheduler has created the claim for the pod's extended resources. It returns nil
+// if the pod does not exist or has another claim.
 func podOfClaim(c *resourcev1.ResourceClaim, d devices, now func() time.Time) corev1.ResourceList {
 	owner := metav1.GetControllerOfNoCopy(c)
 	if !ofExtendedResources(c, owner) {
@@ -180,7 +180,7 @@ func podOfClaim(c *resourcev1.ResourceClaim, d devices, now func() time.Time) co
 			continue
 		}
 		if before := other.CreationTimestamp.Time.Compare(c.CreationTimestamp.Time); before < 0 || before == 0 && other.Name < c.Name {
-			return nil // the first one is the pod's
+			return nil // the first claim belongs to the pod
 		}
 	}
 	return podUsage(pod, now())
@@ -190,11 +190,11 @@ func ofExtendedResources(c *resourcev1.ResourceClaim, owner *metav1.OwnerReferen
 	return c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" && owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"
 }
 
-// clusterDevices reads the device classes at most once. It is for one request, or one count.
+// clusterDevices reads the device classes at most once. It is for a single request or measurement.
 type clusterDevices struct {
 	ctx    context.Context
 	client clients.Interface
-	// offered reads the classes.
+	// offered returns the extended resources by class.
 	offered func() (map[string]string, error)
 }
 
@@ -246,7 +246,7 @@ func claimLister(ctx context.Context, client clients.Interface) lister {
 	})
 }
 
-// listDevices lists what a typed client of the group would, which nothing else needs.
+// listDevices lists resources without a typed client of the group, which no other code needs.
 func listDevices(ctx context.Context, client clients.Interface, of, namespace string, o metav1.ListOptions, into runtime.Object) error {
 	path := []string{"/apis", resourcev1.GroupName, "v1", of}
 	if namespace != "" {

@@ -21,17 +21,18 @@ import (
 // lister lists the objects of one kind in a namespace.
 type lister = generic.ListFuncByNamespace
 
-// evaluator measures what objects of one kind use, if more than their number counts.
+// evaluator measures the usage of a kind with more than an object count.
 type evaluator struct {
 	resource schema.GroupResource
-	// charges reports whether a request may use more than before.
+	// charges reports whether a request may increase the usage.
 	charges func(admission.Attributes) bool
-	// names reports whether a resource name of a quota is about this kind.
+	// names reports whether a resource name of a quota belongs to this kind.
 	names func(corev1.ResourceName) bool
 	usage func(runtime.Object) (corev1.ResourceList, error)
-	// inScope reports whether an object is in a scope. Nil: the kind has no scopes, and quotas with scopes do not count it.
+	// inScope reports whether an object is in a scope. If it is nil, the kind has no scopes, and quotas with scopes do not
+	// count it.
 	inScope func(corev1.ScopedResourceSelectorRequirement, runtime.Object) (bool, error)
-	// requires checks what an object must specify if a quota limits it. Nil: nothing.
+	// requires checks the fields that an object must specify if a quota limits them. May be nil.
 	requires func(required []corev1.ResourceName, obj runtime.Object) error
 	list     lister // nil in admission
 }
@@ -98,7 +99,7 @@ func (e *evaluator) UsageStats(o quota.UsageStatsOptions) (quota.UsageStats, err
 	return generic.CalculateUsageStats(o, e.list, e.scope, e.usage)
 }
 
-// matchesSelector compares the value that an object has for a scope, empty for none, with what a selector asks for.
+// matchesSelector reports whether a selector matches the values that an object has for a scope, if any.
 func matchesSelector(s corev1.ScopedResourceSelectorRequirement, values ...string) (bool, error) {
 	operators := map[corev1.ScopeSelectorOperator]selection.Operator{
 		corev1.ScopeSelectorOpIn: selection.In, corev1.ScopeSelectorOpNotIn: selection.NotIn,
@@ -128,7 +129,7 @@ func unexpectedType(want string, obj runtime.Object) error {
 	return fmt.Errorf("expected a %s, got %T", want, obj)
 }
 
-// legacyNames are those of kinds that quotas could count before "count/" could name any kind.
+// legacyNames are the resource names of kinds that quotas could count before "count/" supported every kind.
 var legacyNames = map[schema.GroupResource]corev1.ResourceName{
 	corev1.Resource("configmaps"):             corev1.ResourceConfigMaps,
 	corev1.Resource("resourcequotas"):         corev1.ResourceQuotas,
@@ -136,8 +137,8 @@ var legacyNames = map[schema.GroupResource]corev1.ResourceName{
 	corev1.Resource("secrets"):                corev1.ResourceSecrets,
 }
 
-// uncounted reports whether quotas do not count a resource: those that are not stored, and events, which expire and are
-// often written by others than the namespace's users.
+// uncounted reports whether quotas do not count a resource: resources that are not stored, and events, which expire and are
+// often written by components outside the namespace.
 func uncounted(r schema.GroupResource) bool {
 	switch r.Group {
 	case "":
@@ -165,7 +166,7 @@ func evaluatorFor(r schema.GroupResource, list lister, d devices, now func() tim
 	return generic.NewObjectCountEvaluator(r, list, legacyNames[r])
 }
 
-// Kinds returns the kinds that a resource name of a quota is about: none if the name is unknown.
+// Kinds returns the kinds to which a resource name of a quota applies, or nil if the name is unknown.
 func Kinds(name corev1.ResourceName) []schema.GroupResource {
 	if counted, ok := strings.CutPrefix(string(name), "count/"); ok {
 		r := schema.ParseGroupResource(counted)
@@ -185,7 +186,7 @@ func Kinds(name corev1.ResourceName) []schema.GroupResource {
 		}
 		if rest, requested := strings.CutPrefix(string(name), requestsPrefix); requested && e.resource == corev1.Resource("pods") &&
 			(isExtended(rest) || strings.HasPrefix(rest, devicePrefix)) {
-			return []schema.GroupResource{e.resource, deviceClaims} // a device class may offer it
+			return []schema.GroupResource{e.resource, deviceClaims} // a device class may provide it
 		}
 		return []schema.GroupResource{e.resource}
 	}

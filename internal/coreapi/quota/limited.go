@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// LimitedResources reads a ResourceQuotaConfiguration: what may be used only where a quota covers it. Nil: nothing.
+// LimitedResources decodes a ResourceQuotaConfiguration and returns the resources that may be used only if a quota covers them.
 func LimitedResources(config io.Reader) ([]limits.LimitedResource, error) {
 	read, err := resourcequota.LoadConfiguration(config)
 	if err != nil {
@@ -34,8 +34,8 @@ func CheckConfiguration(config io.Reader) error {
 	return err
 }
 
-// limitedResource refuses an entry that would limit nothing. The library accepts it silently: an expression that cannot be
-// evaluated allows every request.
+// limitedResource refuses an entry without effect. k8s.io/apiserver accepts it silently: an expression that cannot be evaluated
+// allows every request.
 func limitedResource(l limits.LimitedResource, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	r := schema.GroupResource{Group: l.APIGroup, Resource: l.Resource}
@@ -53,9 +53,9 @@ func limitedResource(l limits.LimitedResource, path *field.Path) field.ErrorList
 }
 
 // covered returns an error if a request uses a limited resource and no quota covers it. It does not check whether the quotas
-// have room.
+// have space left.
 func (p *Admission) covered(quotas []*corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) error {
-	// The library compares the scopes of all kinds with the object, whatever kind it is of.
+	// k8s.io/apiserver compares the scopes of all entries with the object, even those for other kinds.
 	var ofKind []limits.LimitedResource
 	for _, l := range p.limited {
 		if l.APIGroup == a.GetResource().Group && l.Resource == a.GetResource().Resource {

@@ -18,21 +18,21 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// pageSize bounds how many objects are read at a time where more than their number counts.
+// pageSize is the page size for lists of kinds with more than an object count.
 const pageSize = 500
 
-// Measurer counts what a namespace uses. It reads from etcd, because a cache may lack what was charged for.
+// Measurer counts the usage of a namespace. It reads from etcd, because a cache may lack objects that were charged.
 type Measurer struct {
-	// Client reads pods, services, and claims on volumes and devices; Metadata counts the rest. Both reach only what is served
-	// here.
+	// Client reads pods, services, and claims on volumes and devices; Metadata counts the other kinds. Both access only
+	// resources that are served here.
 	Client   clients.Interface
 	Metadata metadata.Interface
-	// Served returns the version in which a kind is served here, and false if it is not.
+	// Served returns the version in which a kind is served here, or false.
 	Served func(schema.GroupResource) (schema.GroupVersionResource, bool)
 }
 
-// Measure returns how much a quota's namespace uses of what the quota limits and this server serves. With an error it returns
-// what could be measured.
+// Measure returns the usage of a quota's namespace, for the limited resources that this server serves. With an error it returns
+// a partial result.
 func (m *Measurer) Measure(ctx context.Context, q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	wanted := map[schema.GroupResource][]corev1.ResourceName{}
 	for name := range q.Spec.Hard {
@@ -71,7 +71,7 @@ func (m *Measurer) ofKind(ctx context.Context, q *corev1.ResourceQuota, at schem
 	return quota.Mask(stats.Used, names), nil
 }
 
-// number counts objects of a kind and reads only one of them: etcd returns how many follow.
+// number counts objects of a kind but reads only one: etcd returns the number of remaining objects.
 func (m *Measurer) number(ctx context.Context, q *corev1.ResourceQuota, at schema.GroupVersionResource, names []corev1.ResourceName) (corev1.ResourceList, error) {
 	used := corev1.ResourceList{}
 	var n int64
@@ -93,7 +93,7 @@ func (m *Measurer) count(ctx context.Context, at schema.GroupVersionResource, na
 	for {
 		page, err := m.Metadata.Resource(at).Namespace(namespace).List(ctx, options)
 		if apierrors.IsNotFound(err) {
-			return 0, nil // a CRD that was deleted meanwhile, with its objects
+			return 0, nil // a CRD that was deleted in the meantime, with its objects
 		}
 		if err != nil {
 			return 0, err
@@ -109,7 +109,7 @@ func (m *Measurer) count(ctx context.Context, at schema.GroupVersionResource, na
 	}
 }
 
-// lister reads the objects of kinds of which more than the number counts; nil for others.
+// lister returns a lister for kinds with more than an object count, and nil for other kinds.
 func (m *Measurer) lister(ctx context.Context, at schema.GroupVersionResource) lister {
 	core := m.Client.CoreV1()
 	switch at.GroupResource() {

@@ -16,7 +16,7 @@ import (
 
 const (
 	requestsPrefix = corev1.DefaultResourceRequestsPrefix
-	// devicePrefix is of the resources that a device class gives implicitly.
+	// devicePrefix is the prefix of resources that a device class provides implicitly.
 	devicePrefix = "deviceclass.resource.kubernetes.io/"
 )
 
@@ -29,8 +29,8 @@ var podNames = []corev1.ResourceName{
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage,
 }
 
-// mustBeNamed are resources that every container has to say its need of where a quota is about them. It was a mistake to
-// tie the one to the other, upstream says, and clients rely on it.
+// mustBeNamed contains the resources that every container must specify if a quota limits them. Upstream calls this coupling a
+// mistake, but clients rely on it.
 var mustBeNamed = []corev1.ResourceName{
 	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
@@ -49,7 +49,8 @@ func pods(list lister, now func() time.Time) *evaluator {
 	}
 }
 
-// chargesPod lets updates pass, but for those that change the scope or the resources: those of a pod are fixed.
+// chargesPod reports whether a request may increase the usage of a pod. Creates may, and updates that change the scope or
+// resize the pod. Other updates cannot change its resources.
 func chargesPod(a admission.Attributes) bool {
 	switch a.GetSubresource() {
 	case "":
@@ -71,12 +72,12 @@ func isPodName(name corev1.ResourceName) bool {
 		strings.HasPrefix(text, corev1.ResourceRequestsHugePagesPrefix) {
 		return true
 	}
-	// Extended resources cannot be overcommitted, so that only requests are counted.
+	// Extended resources cannot be overcommitted, so only requests are counted.
 	rest, requested := strings.CutPrefix(text, requestsPrefix)
 	return requested && (isExtended(rest) || strings.HasPrefix(rest, devicePrefix))
 }
 
-// isExtended says whether a resource is of somebody else than Kubernetes.
+// isExtended reports whether a resource is outside the domain kubernetes.io.
 func isExtended(name string) bool {
 	return strings.Contains(name, "/") && !strings.Contains(name, corev1.ResourceDefaultNamespacePrefix)
 }
@@ -111,7 +112,7 @@ func podRequires(required []corev1.ResourceName, obj runtime.Object) error {
 }
 
 func podUsage(pod *corev1.Pod, now time.Time) corev1.ResourceList {
-	usage := corev1.ResourceList{podCount: one()} // the object is there whatever became of what it describes
+	usage := corev1.ResourceList{podCount: one()} // the object exists in every state of the pod
 	if !runs(pod, now) {
 		return usage
 	}
@@ -121,8 +122,8 @@ func podUsage(pod *corev1.Pod, now time.Time) corev1.ResourceList {
 	return usage
 }
 
-// runs says whether a pod may use anything. One that should have been gone by now does not count: its node may be lost, and
-// its replacement needs the room.
+// runs reports whether a pod may use resources. A pod beyond its grace period does not count: its node may be lost, and its
+// replacement needs the space.
 func runs(pod *corev1.Pod, now time.Time) bool {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return false
@@ -134,7 +135,7 @@ func runs(pod *corev1.Pod, now time.Time) bool {
 	return !now.After(pod.DeletionTimestamp.Add(grace))
 }
 
-// resourceUsage is what a quota calls requests and limits.
+// resourceUsage converts requests and limits to the resource names of quotas.
 func resourceUsage(requests, limits corev1.ResourceList) corev1.ResourceList {
 	usage := corev1.ResourceList{}
 	for name, n := range requests {
@@ -186,12 +187,12 @@ func podInScope(s corev1.ScopedResourceSelectorRequirement, obj runtime.Object) 
 	return false, nil
 }
 
-// isTerminating says whether a pod will end by itself.
+// isTerminating reports whether a pod has a deadline, the criterion of the scope Terminating.
 func isTerminating(pod *corev1.Pod) bool {
 	return pod.Spec.ActiveDeadlineSeconds != nil && *pod.Spec.ActiveDeadlineSeconds >= 0
 }
 
-// isBestEffort says whether nothing in a pod asks for anything.
+// isBestEffort reports whether no container requests or limits CPU or memory.
 func isBestEffort(pod *corev1.Pod) bool {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass == corev1.PodQOSBestEffort

@@ -55,7 +55,7 @@ func serviceUsage(s *corev1.Service) corev1.ResourceList {
 	}
 }
 
-// perClass is between a storage class and what is counted of it.
+// perClass separates a storage class from the counted resource.
 const perClass = ".storageclass.storage.k8s.io/"
 
 func volumeClaims(list lister) *evaluator {
@@ -91,7 +91,7 @@ func isClaimName(name corev1.ResourceName) bool {
 
 func claimUsage(c *corev1.PersistentVolumeClaim) corev1.ResourceList {
 	usage := corev1.ResourceList{corev1.ResourcePersistentVolumeClaims: one(), claimCount: one()}
-	class := c.Annotations[corev1.BetaStorageClassAnnotation] // older than the field, and stronger
+	class := c.Annotations[corev1.BetaStorageClassAnnotation] // takes precedence over the newer field
 	if _, annotated := c.Annotations[corev1.BetaStorageClassAnnotation]; !annotated && c.Spec.StorageClassName != nil {
 		class = *c.Spec.StorageClassName
 	}
@@ -103,7 +103,7 @@ func claimUsage(c *corev1.PersistentVolumeClaim) corev1.ResourceList {
 	if !ok {
 		return usage
 	}
-	// What was allocated for an expansion that is being taken back is in use all the same.
+	// Storage allocated for an expansion that is being reverted is still in use.
 	if allocated, ok := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && allocated.Cmp(wanted) > 0 {
 		wanted = allocated
 	}
@@ -115,7 +115,7 @@ func claimUsage(c *corev1.PersistentVolumeClaim) corev1.ResourceList {
 	return usage
 }
 
-// wholeBytes rounds up: the status of a quota may not speak of parts of bytes.
+// wholeBytes rounds up, because the status of a quota must not contain fractions of bytes.
 func wholeBytes(q resource.Quantity) resource.Quantity {
 	q = q.DeepCopy()
 	q.RoundUp(0)
@@ -137,7 +137,7 @@ func claimInScope(s corev1.ScopedResourceSelectorRequirement, obj runtime.Object
 	return matchesSelector(s, classes...)
 }
 
-// attributesClasses are those that a claim has, wants, or is being changed to.
+// attributesClasses returns the current, requested and target classes of a claim.
 func attributesClasses(c *corev1.PersistentVolumeClaim) []string {
 	var all []string
 	for _, name := range []*string{c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName} {

@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Connector sends requests to kubelets, to pods and to the pods behind Services. The context of each call is that of the request, with its
-// namespace. Errors are API status errors.
+// Connector sends requests to kubelets, to pods and to the pods behind Services. Each call gets the context of the request,
+// with its namespace. Errors are API status errors.
 type Connector interface {
 	// Log returns an object that streams the log of a container (rest.ResourceStreamer).
 	Log(ctx context.Context, from Objects, pod string, o *corev1.PodLogOptions) (runtime.Object, error)
-	// Exec, Attach and PortForward return the handler of a request that becomes a connection.
+	// Exec, Attach and PortForward return the handler of a request that is upgraded to a connection.
 	Exec(ctx context.Context, from Objects, pod string, o *corev1.PodExecOptions) (http.Handler, error)
 	Attach(ctx context.Context, from Objects, pod string, o *corev1.PodAttachOptions) (http.Handler, error)
 	PortForward(ctx context.Context, from Objects, pod string, o *corev1.PodPortForwardOptions) (http.Handler, error)
@@ -25,7 +25,7 @@ type Connector interface {
 	ProxyService(ctx context.Context, from Objects, id string) (http.Handler, error)
 }
 
-// Objects are what a Connector reads. Pods, Services and slices are in the namespace of the context.
+// Objects contains the objects that a Connector reads. Pods, Services and slices are in the namespace of the context.
 type Objects interface {
 	Node(ctx context.Context, name string) (*corev1.Node, error)
 	Pod(ctx context.Context, name string) (*corev1.Pod, error)
@@ -35,14 +35,15 @@ type Objects interface {
 
 type breakKey struct{}
 
-// WithBreak gives a request's context a place for BreakOff, and returns that. A handler that finds it set after the library has
-// returned breaks the response off.
+// WithBreak returns a context for BreakOff, and the flag that BreakOff sets. If the flag is set after k8s.io/apiserver has
+// returned, the handler must abort the response.
 func WithBreak(ctx context.Context) (context.Context, *atomic.Bool) {
 	broken := &atomic.Bool{}
 	return context.WithValue(ctx, breakKey{}, broken), broken
 }
 
-// BreakOff says that a stream which the library copies has ended too early. The library would end the response as if it were whole.
+// BreakOff reports that a stream, which k8s.io/apiserver copies to the response, ended prematurely. Without it,
+// k8s.io/apiserver would end the response as if it were complete.
 func BreakOff(ctx context.Context) {
 	if broken, ok := ctx.Value(breakKey{}).(*atomic.Bool); ok {
 		broken.Store(true)

@@ -22,77 +22,76 @@ import (
 	"portico.dev/internal/coreapi/allocation"
 )
 
-// Environment is what kinds may use of the server that serves them. A kind that needs the storage of another one asks for
-// it by Storage when a request needs it, or in Resource.Storages, never earlier.
+// Environment contains the parts of the server that kinds may use. A kind that needs the storage of another kind calls Storage
+// during a request, or in Resource.Storages, never earlier.
 type Environment struct {
 	Scheme *runtime.Scheme
-	// Authorizer and Rules answer reviews, and whether the author of a write may make it.
+	// Authorizer and Rules are for reviews, and for permission checks of the author of a write.
 	Authorizer authorizer.Authorizer
 	Rules      authorizer.RuleResolver
-	// Aggregate returns the rules of ClusterRoles, aggregated ones included. Nil: only those who may everything can bind an
-	// aggregated role.
+	// Aggregate returns the rules of ClusterRoles, including aggregated ones. If nil, only users with all permissions can bind
+	// an aggregated role.
 	Aggregate AggregateFunc
-	// Mapper knows the resources of the kinds of parameters of admission policies.
+	// Mapper maps the parameter kinds of admission policies to resources.
 	Mapper meta.RESTMapper
-	// BuiltIn are the group-versions that this server serves itself, and Definitions the definitions of custom resources.
+	// BuiltIn contains the group-versions that this server serves itself, and Definitions the definitions of custom resources.
 	BuiltIn     []schema.GroupVersion
 	Definitions apiextensionslisters.CustomResourceDefinitionLister
 	// DenyPrivileged refuses privileged containers.
 	DenyPrivileged bool
-	// EventTTL is how long Events are kept. Zero: an hour.
+	// EventTTL is the lifetime of Events. The default is an hour.
 	EventTTL time.Duration
-	// TokenAuthenticator answers TokenReviews. Nil: every token is answered unauthenticated.
+	// TokenAuthenticator authenticates the tokens of TokenReviews. If nil, no token is authenticated.
 	TokenAuthenticator authenticator.Token
-	// TokenIssuer signs tokens of service accounts. Nil: serviceaccounts/token is not served.
+	// TokenIssuer signs tokens of service accounts. If nil, serviceaccounts/token is not served.
 	TokenIssuer        TokenIssuer
 	MaxTokenExpiration time.Duration
-	// ClusterIPRanges and NodePorts are what Services get addresses and ports from, Ports the claims on ports, and InFlight
-	// the writes of Services that are under way.
+	// ClusterIPRanges and NodePorts are the ranges of addresses and ports for Services. Ports stores the claims on ports, and
+	// InFlight the writes of Services in progress.
 	ClusterIPRanges []netip.Prefix
 	NodePorts       allocation.PortRange
 	Ports           allocation.EtcdPorts
 	InFlight        allocation.InFlight
-	// Connector reaches kubelets and pods. Nil: requests for them are answered 503.
+	// Connector connects to kubelets and pods. If nil, requests for them get status 503.
 	Connector Connector
-	// CheckStore reports what is wrong with etcd.
+	// CheckStore returns an error if etcd is not healthy.
 	CheckStore func(context.Context) error
-	// SameNamespace fails if the namespace is not the one that was there when the request in hand began.
+	// SameNamespace returns an error if the namespace is not the one that existed when the request began.
 	SameNamespace func(ctx context.Context, name string) error
 	Logger        *zap.Logger
 
 	storages map[schema.GroupResource]*REST
 }
 
-// AggregateFunc returns what each ClusterRole gives, by name, aggregated ones included.
+// AggregateFunc returns the rules of each ClusterRole by name, including aggregated ones.
 type AggregateFunc func([]*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule
 
 // TokenIssuer signs tokens of service accounts.
 type TokenIssuer interface {
-	// IssueToken checks what spec asks for, that the account is there (with uid, unless that is empty) and that what the
-	// token is to be bound to is there with its UID, and signs. What the client did wrong is an API status error, wrapped or
-	// not.
+	// IssueToken validates spec, checks that the account exists (with uid, unless that is empty) and that the bound object
+	// exists with its UID, and signs a token. Client errors are API status errors, wrapped or not.
 	IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (IssuedToken, error)
 }
 
-// IssuedToken is a token that has been signed.
+// IssuedToken is a signed token.
 type IssuedToken struct {
 	Status authenticationv1.TokenRequestStatus
-	// Audiences are those of the token, for when the request named none.
+	// Audiences are the audiences of the token if the request has none.
 	Audiences []string
-	// CredentialID is what uses of the token have in their user's extra, empty when it has none.
+	// CredentialID is the ID in the extra of the token's user, or empty.
 	CredentialID string
 }
 
-// Storage is the storage of a resource, whether runtime-config has it served or not. Nil: its group is not in this server.
+// Storage returns the storage of a resource, even if runtime-config disables it, or nil if its group is not in this server.
 func (e *Environment) Storage(resource schema.GroupResource) *REST { return e.storages[resource] }
 
-// IsPrivileged reports whether the author of a request may do everything without a rule that says so.
+// IsPrivileged reports whether the author of a request has all permissions without a role.
 func (e *Environment) IsPrivileged(ctx context.Context) bool {
 	u, ok := apirequest.UserFrom(ctx)
 	return ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-// Allowed reports whether the author of a request may use verb on what attributes describe.
+// Allowed reports whether the author of a request may use verb on the resource in attributes.
 func (e *Environment) Allowed(ctx context.Context, verb string, attributes authorizer.AttributesRecord) bool {
 	u, ok := apirequest.UserFrom(ctx)
 	if !ok {
@@ -103,8 +102,8 @@ func (e *Environment) Allowed(ctx context.Context, verb string, attributes autho
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
-// ReadContext turns the context of one request into that of a read which storage makes on its behalf, so that keys and
-// error messages are about the object read.
+// ReadContext derives from the context of a request the context of a read that storage makes on its behalf, so that keys and
+// error messages refer to the object that is read.
 func ReadContext(ctx context.Context, group, resource, namespace, name string) context.Context {
 	ctx = apirequest.WithNamespace(ctx, namespace)
 	return apirequest.WithRequestInfo(ctx, &apirequest.RequestInfo{

@@ -6,19 +6,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// PodSpec is where a kind has the spec of the pod that it is, or makes.
+// PodSpec locates the pod spec in objects of a kind that is, or creates, pods.
 type PodSpec struct {
 	// Of returns nil if an object has none.
 	Of   func(obj runtime.Object) *corev1.PodSpec
 	Path *field.Path
 }
 
-// PodSpecOf describes the pod spec that of points at, and its path.
+// PodSpecOf describes the pod spec that of returns, and its path.
 func PodSpecOf[T runtime.Object](of func(T) *corev1.PodSpec, path ...string) *PodSpec {
 	return &PodSpec{Of: func(obj runtime.Object) *corev1.PodSpec { return of(obj.(T)) }, Path: field.NewPath(path[0], path[1:]...)}
 }
 
-// PodTemplate is where most kinds that make pods have their spec.
+// PodTemplate describes a pod spec at spec.template.spec, as in most kinds that create pods.
 func PodTemplate[T runtime.Object](of func(T) *corev1.PodTemplateSpec) *PodSpec {
 	return PodSpecOf(func(obj T) *corev1.PodSpec {
 		if template := of(obj); template != nil {
@@ -28,8 +28,8 @@ func PodTemplate[T runtime.Object](of func(T) *corev1.PodTemplateSpec) *PodSpec 
 	}, "spec", "template", "spec")
 }
 
-// Privileged is what --allow-privileged=false refuses: privileged containers in a pod, and in what makes pods. As at
-// kube-apiserver the old object does not count: one from before cannot be updated.
+// Privileged returns errors for privileged containers in pods and pod templates if --allow-privileged is false. As in
+// kube-apiserver, the old object is not considered, so existing objects with privileged containers cannot be updated.
 func (s Strategy) Privileged(obj runtime.Object) field.ErrorList {
 	if s.Resource.PodSpec == nil || !s.Environment.DenyPrivileged {
 		return nil
@@ -56,9 +56,9 @@ func (s Strategy) Privileged(obj runtime.Object) field.ErrorList {
 	return errs
 }
 
-// DropAlphaFields clears the fields of a pod spec whose features are alpha, and off: nobody would act on them, and they would
-// begin to count with some later release. An object that another server has stored with such a field may keep it, and have
-// others.
+// DropAlphaFields clears the fields of a pod spec that belong to alpha features, which are off. No component would act on them,
+// and they could take effect in a later release. If another server has stored an object with such a field, the object may keep
+// it and get others.
 func (s Strategy) DropAlphaFields(obj, old runtime.Object) {
 	if s.Resource.PodSpec == nil {
 		return
@@ -75,10 +75,10 @@ func (s Strategy) DropAlphaFields(obj, old runtime.Object) {
 	alpha{drop: true}.spec(spec)
 }
 
-// alpha goes through a pod spec. Its methods report whether any field of an alpha feature was set.
+// alpha visits a pod spec. Its methods report whether any field of an alpha feature was set.
 type alpha struct{ drop bool }
 
-// cleared reports whether a field is set, and clears it.
+// cleared reports whether a field is set, and clears it if a.drop is set.
 func cleared[T comparable](a alpha, f *T) bool {
 	var none T
 	there := *f != none
@@ -135,7 +135,7 @@ func (a alpha) container(c *corev1.EphemeralContainerCommon) bool {
 	return found
 }
 
-// volume looks for the owners of files (AtomicWriteVolumeUserFields) and the mode of a directory (EmptyDirVolumeMode).
+// volume checks the owners of files (AtomicWriteVolumeUserFields) and the mode of a directory (EmptyDirVolumeMode).
 func (a alpha) volume(v *corev1.VolumeSource) bool {
 	found := false
 	if v.EmptyDir != nil {

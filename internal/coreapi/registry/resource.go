@@ -1,5 +1,5 @@
-// Package registry is what all kinds of the local groups share: the descriptor of a kind (Resource) and of a group-version
-// (Group), and the strategies and the storage that the library's registry makes of them.
+// Package registry contains the code that all kinds of the local groups share: the descriptors of a kind (Resource) and of a
+// group-version (Group), and the strategies and storage for k8s.io/apiserver's generic registry that are built from them.
 package registry
 
 import (
@@ -20,126 +20,128 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// Group is one group-version and what it serves.
+// Group is one group-version and its resources.
 type Group struct {
 	Version     schema.GroupVersion
 	AddToScheme func(*runtime.Scheme) error
-	// Register adds to the scheme what the group-version needs besides its types. Nil: nothing.
+	// Register adds to the scheme the conversions and kinds that AddToScheme does not add. It may be nil.
 	Register func(*runtime.Scheme) error
-	// Priority is its group's place in discovery, the highest first; versions of one group have the same.
+	// Priority determines the order of groups in discovery, highest first. All versions of a group have the same.
 	Priority int
-	// Required is why --runtime-config cannot turn the group-version off, but for its Optional resources. Empty: it can.
+	// Required is the reason why --runtime-config can turn off only Optional resources of the group-version. If empty, it can
+	// be turned off.
 	Required string
-	// Resources are stored.
+	// Resources are the stored resources.
 	Resources []Resource
-	// Virtual resources have no storage of their own.
+	// Virtual are the resources without storage.
 	Virtual []Virtual
-	// Types are other kinds that requests and responses of the group-version have.
+	// Types are further kinds in requests and responses of the group-version.
 	Types []runtime.Object
 }
 
-// Virtual is a resource without storage: reviews are answered and forgotten, a ComponentStatus is found out when it is read,
-// and an Event of events.k8s.io is one of v1.
+// Virtual is a resource without storage. Reviews are not stored, a ComponentStatus is computed when it is read, and an Event of
+// events.k8s.io is stored as an Event of v1.
 type Virtual struct {
 	// Name is the plural in URLs.
 	Name string
 	// Types are the kind and its list. Register may add them instead.
 	Types []runtime.Object
-	// Storage answers requests.
+	// Storage returns the handler of requests.
 	Storage func(*Environment) rest.Storage
-	// Named in --runtime-config it can be turned off.
+	// Named resources can be turned off by name in --runtime-config.
 	Named bool
-	// Samples are as those of a Resource. Required if objects can be created and listed.
+	// Samples are like Resource.Samples. Required if objects can be created and listed.
 	Samples []string
 }
 
-// Resource is the descriptor of a kind: everything that the server knows of it.
+// Resource is the descriptor of a kind. It contains everything that is specific to the kind.
 type Resource struct {
-	// Name is the plural in URLs, Singular what kubectl prints and accepts.
+	// Name is the plural in URLs. Singular is the name that kubectl prints and accepts.
 	Name, Singular string
 	ShortNames     []string
 	Categories     []string
 	// Object and List are empty values of the kind and of its list.
 	Object, List runtime.Object
-	// Samples are objects for tests, in YAML: the least that the kind accepts, without anything that has a default. Objects of
-	// namespaces are in "ns". Required. Tests of a running server create objects like the first one, many at a time and
-	// under other names: it must do no harm to other objects there, nor need them.
+	// Samples are objects for tests, in YAML: the minimum that the kind accepts, without defaulted fields. Namespaced objects
+	// are in "ns". Required. Tests of a running server create objects like the first one, many at a time and with other names,
+	// so it must neither affect other objects nor depend on them.
 	Samples []string
 	// Optional resources can be turned off although their group-version is Required.
 	Optional bool
-	// Rules are its validation. Required.
+	// Rules validate objects. Required.
 	Rules validate.Rules
-	// Warnings are what to tell the author of an object that is allowed and yet likely to be regretted. Nil: nothing.
+	// Warnings returns the warnings for objects that are valid but likely mistakes. It may be nil.
 	Warnings func(obj runtime.Object) []string
-	// Defaults fills in what a client may leave out. Nil: nothing is.
+	// Defaults sets the default values. It may be nil.
 	Defaults func(obj runtime.Object)
-	// Columns are what kubectl shows. Nil: the name and the time of creation.
+	// Columns returns the columns of kubectl. If nil, they are the name and the creation time.
 	Columns func() columns.Printer
-	// Fields are what field selectors may ask for besides name and namespace. Nil: nothing.
+	// Fields are the selectable fields in addition to name and namespace. It may be nil.
 	Fields *selectable.Fields
 	// ClusterScoped objects have no namespace.
 	ClusterScoped bool
-	// Directory is where kube-apiserver keeps the objects below the prefix. Empty: name.
+	// Directory is the directory of the objects below the etcd prefix in kube-apiserver. The default is Name.
 	Directory string
-	// WatchCache puts a watch cache before etcd: worth its 14 goroutines for what informers and lists ask for all the
-	// time. The rest is read from etcd, where every version that etcd still has can be read and watched.
+	// WatchCache adds a watch cache, which has 14 goroutines, for resources that informers and clients read frequently. Other
+	// resources are read from etcd, where every revision that is not compacted can be read and watched.
 	WatchCache bool
-	// TTL is the time after which etcd forgets an object. Nil: never.
+	// TTL returns the time after which etcd deletes an object. If nil, objects are kept.
 	TTL func(*Environment) time.Duration
 
-	// AllowCreateOnUpdate lets PUT create what is not there.
+	// AllowCreateOnUpdate lets PUT create an object that does not exist.
 	AllowCreateOnUpdate bool
-	// AllowUnconditionalUpdate lets PUT replace whatever is there when it names no resourceVersion.
+	// AllowUnconditionalUpdate lets PUT without a resourceVersion replace an object.
 	AllowUnconditionalUpdate bool
-	// ReturnDeletedObject makes the answer to a DELETE the object as it was, and not a Status: upstream's choice per kind.
+	// ReturnDeletedObject makes DELETE return the deleted object instead of a Status. kube-apiserver decides this per kind.
 	ReturnDeletedObject bool
-	// Generations are counted in metadata.generation.
+	// Generations enables metadata.generation.
 	Generations bool
 
-	// Spec is what users ask for; a write to the status subresource leaves it alone. Nil: there is none.
+	// Spec is the desired state, which a write to the status subresource does not change. Nil if the kind has none.
 	Spec *Part
-	// Status is what was observed; nil: the kind has no status subresource.
+	// Status is the observed state. Nil if the kind has no status subresource.
 	Status *Part
-	// StatusOnCreate keeps the status that the creator sent: kubelets register nodes with theirs.
+	// StatusOnCreate keeps the status in a create request: kubelets register nodes with a status.
 	StatusOnCreate bool
 	// StatusChangesMetadata lets a write to the status subresource change labels, annotations, finalizers and owners too.
 	StatusChangesMetadata bool
-	// SameContent tells a change of content, which counts as a generation, from one of metadata. Nil: by spec.
+	// SameContent reports whether two objects differ only in fields that do not count for the generation. If nil, the specs are
+	// compared.
 	SameContent func(a, b runtime.Object) bool
 
-	// PrepareCreate and PrepareUpdate follow the rules above, for what a kind has of its own.
+	// PrepareCreate and PrepareUpdate run after the generic preparation, for rules of the kind.
 	PrepareCreate func(obj runtime.Object)
 	PrepareUpdate func(obj, old runtime.Object)
 	// PrepareStatus does the same for writes to the status subresource.
 	PrepareStatus func(obj, old runtime.Object)
-	// StatusResetFields are the fields of metadata that PrepareStatus restores although StatusChangesMetadata is set, as paths.
+	// StatusResetFields are the paths of metadata fields that PrepareStatus restores although StatusChangesMetadata is set.
 	StatusResetFields [][]string
-	// PodSpec is the spec of the pod that an object is, or makes, and where it is. Nil: the kind makes no pods.
+	// PodSpec locates the spec of the pod that an object is or creates. Nil if the kind does not create pods.
 	PodSpec *PodSpec
-	// Scale is the scale subresource. Nil: there is none.
+	// Scale describes the scale subresource. Nil if the kind has none.
 	Scale *Scale
-	// Storages are further subresources, by path ("pods/eviction"). It may replace the resource itself and its status.
+	// Storages returns further subresources by path ("pods/eviction"). It may replace the resource itself and its status.
 	Storages func(e *Environment, main *REST) map[string]rest.Storage
-	// AlsoServedIn are other versions of the group in which clients see the same objects.
+	// AlsoServedIn lists other versions of the group that serve the same objects.
 	AlsoServedIn []schema.GroupVersion
-	// WarnOnUpdate reports whether an update is worth the warnings of a create. Nil: every one is.
+	// WarnOnUpdate reports whether an update gets the warnings of a create. If nil, every update does.
 	WarnOnUpdate func(obj, old runtime.Object) bool
-	// Stamp writes into a new object what follows from the request: who asks.
+	// Stamp sets fields of a new object from the request, such as its author.
 	Stamp func(ctx context.Context, obj runtime.Object)
-	// SpecImmutable drops what updates say of the spec: it stays as it was created.
+	// SpecImmutable discards changes of the spec in updates.
 	SpecImmutable bool
-	// DeleteStrategy replaces the strategy of deletions. Nil: objects without finalizers go at once.
+	// DeleteStrategy replaces the strategy of deletions. If nil, objects without finalizers are deleted immediately.
 	DeleteStrategy func(Strategy) rest.RESTDeleteStrategy
-	// Guard refuses a write that its author may not make although the request was allowed. old is nil on create.
+	// Guard refuses a write that its author may not make although the request is authorized. old is nil on create.
 	Guard func(ctx context.Context, e *Environment, obj, old runtime.Object) error
-	// Authorize finds a field that the author of a write may not set to what it is, in an object that is valid otherwise.
-	// It is asked about creates (old is nil) and updates of the main resource, whatever their verb, and makes them Invalid.
+	// Authorize returns an error for a field of a valid object that the author of a write may not set to its value. It runs on
+	// creates (old is nil) and updates of the main resource for every verb, and makes them Invalid.
 	Authorize func(ctx context.Context, e *Environment, obj, old runtime.Object) *field.Error
-	// CheckCreate and CheckStatus find what a new object, or a new status, may not say in view of its author and its namespace. Their
-	// errors are in front of those of Rules. Nil: nothing.
+	// CheckCreate and CheckStatus check a new object or a new status against its author and its namespace. Their errors precede
+	// the errors of Rules. They may be nil.
 	CheckCreate func(ctx context.Context, e *Environment, obj runtime.Object) field.ErrorList
 	CheckStatus func(ctx context.Context, e *Environment, obj, old runtime.Object) field.ErrorList
-	// Warn returns what to tell the author of a write in view of other objects.
+	// Warn returns warnings that depend on other objects.
 	Warn func(ctx context.Context, e *Environment, obj runtime.Object) []string
 }
 
@@ -147,7 +149,7 @@ func (r *Resource) StorageDirectory() string {
 	return cmp.Or(r.Directory, r.Name)
 }
 
-// Part is one field of a kind, reachable without knowing the kind.
+// Part is a field of a kind that generic code can access.
 type Part struct {
 	field string
 	reset func(obj runtime.Object)
@@ -155,7 +157,7 @@ type Part struct {
 	equal func(a, b runtime.Object) bool
 }
 
-// PartOf describes the field called name that of points at.
+// PartOf describes the field with the given name that of returns.
 func PartOf[T runtime.Object, F any](name string, of func(T) *F) *Part {
 	return &Part{
 		field: name,
@@ -172,7 +174,7 @@ func SpecOf[T runtime.Object, F any](of func(T) *F) *Part { return PartOf("spec"
 
 func StatusOf[T runtime.Object, F any](of func(T) *F) *Part { return PartOf("status", of) }
 
-// AddToScheme registers the kind as its own internal version too, with its defaults and its selectable fields.
+// AddToScheme registers the kind, also as its internal version, with its defaults and its selectable fields.
 func (r *Resource) AddToScheme(scheme *runtime.Scheme, version schema.GroupVersion) error {
 	scheme.AddKnownTypes(InternalOf(version.Group), r.Object.DeepCopyObject(), r.List.DeepCopyObject())
 	if r.Scale != nil {

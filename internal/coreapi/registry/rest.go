@@ -21,11 +21,11 @@ import (
 	"portico.dev/internal/coreapi/listcache"
 )
 
-// REST is one resource as the library serves it.
+// REST serves one resource through k8s.io/apiserver.
 type REST struct {
 	*genericregistry.Store
 	Resource *Resource
-	// Strategy is that of the main resource; those of subresources are made of it.
+	// Strategy is the strategy of the main resource. The strategies of subresources are built from it.
 	Strategy Strategy
 
 	source listcache.Source
@@ -35,7 +35,7 @@ func (s *REST) ShortNames() []string { return s.Resource.ShortNames }
 
 func (s *REST) Categories() []string { return s.Resource.Categories }
 
-// StorageDirectory returns where the objects are stored below the prefix.
+// StorageDirectory returns the directory of the objects below the etcd prefix.
 func (s *REST) StorageDirectory() string { return s.Resource.StorageDirectory() }
 
 var (
@@ -44,8 +44,8 @@ var (
 	_ rest.CategoriesProvider = (*REST)(nil)
 )
 
-// List implements rest.Lister. If the answer is made from a cache of encodings, the list is empty but for its metadata. Objects that
-// are read from etcd each time are not recognized there, and are left to the library.
+// List implements rest.Lister. If the response is built from a cache of encodings, the list contains only metadata. The cache
+// cannot recognize objects that are read from etcd each time, so k8s.io/apiserver encodes them.
 func (s *REST) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	list, err := s.Store.List(ctx, options)
 	if err == nil && s.Resource.WatchCache && s.isServedAs(ctx, list) {
@@ -54,7 +54,8 @@ func (s *REST) List(ctx context.Context, options *metainternalversion.ListOption
 	return list, err
 }
 
-// isServedAs reports whether a list is of the Go type that the version of the request has, so that the library encodes its objects as they are.
+// isServedAs reports whether the Go type of a list belongs to the version of the request, so that k8s.io/apiserver encodes its
+// objects without conversion.
 func (s *REST) isServedAs(ctx context.Context, list runtime.Object) bool {
 	info, ok := apirequest.RequestInfoFrom(ctx)
 	if !ok {
@@ -66,10 +67,10 @@ func (s *REST) isServedAs(ctx context.Context, list runtime.Object) bool {
 	})
 }
 
-// listSource is where lists of a store come from.
+// listSource returns the source of lists from a store.
 func listSource(store *genericregistry.Store, r *Resource) listcache.Source {
 	source := listcache.Source{Storage: store, Resource: store.DefaultQualifiedResource}
-	if r.Columns != nil { // others are printed by the default of the library
+	if r.Columns != nil { // resources without columns use k8s.io/apiserver's default table
 		source.Table = func(ctx context.Context, list runtime.Object) (*metav1.Table, error) {
 			return store.ConvertToTable(ctx, list, &metav1.TableOptions{})
 		}
@@ -77,7 +78,7 @@ func listSource(store *genericregistry.Store, r *Resource) listcache.Source {
 	return source
 }
 
-// Open builds the storage of each resource of groups, and puts it into e. The library is given the options of each.
+// Open builds the storage of each resource in groups, with the options for it, and adds it to e.
 func (e *Environment) Open(groups []Group, options func(schema.GroupVersion, *Resource) generic.RESTOptions) error {
 	e.storages = map[schema.GroupResource]*REST{}
 	for i := range groups {
@@ -132,7 +133,7 @@ func (e *Environment) open(options generic.RESTOptions, version schema.GroupVers
 	return &REST{Store: store, Resource: r, Strategy: s, source: listSource(store, r)}, nil
 }
 
-// Serve is what is served of a group that was opened, by path below its group-version.
+// Serve returns the storages of an opened group by path below its group-version.
 func (e *Environment) Serve(g *Group) map[string]rest.Storage {
 	served := map[string]rest.Storage{}
 	for i := range g.Resources {
@@ -144,7 +145,7 @@ func (e *Environment) Serve(g *Group) map[string]rest.Storage {
 	return served
 }
 
-// serve asks the kind for its own storages first: they may change the hooks of the main one, which subresources share.
+// serve calls Resource.Storages first, because it may change the hooks of the main storage, which subresources share.
 func (e *Environment) serve(group string, r *Resource) map[string]rest.Storage {
 	main := e.storages[schema.GroupResource{Group: group, Resource: r.Name}]
 	own := map[string]rest.Storage{}
@@ -162,18 +163,18 @@ func (e *Environment) serve(group string, r *Resource) map[string]rest.Storage {
 	return served
 }
 
-// Finished is for BeginCreate and BeginUpdate when there is nothing to undo.
+// Finished is for BeginCreate and BeginUpdate without anything to undo.
 func Finished(context.Context, bool) {}
 
-// Status is the status subresource.
+// Status returns the status subresource.
 func (s *REST) Status() *Subresource { return s.Subresource(StatusStrategy{s.Strategy}) }
 
-// Subresource writes a part of a stored object by rules of its own.
+// Subresource writes a part of a stored object with its own strategy.
 type Subresource struct {
 	store *genericregistry.Store
 }
 
-// Subresource shares the storage of the main resource. Its writes follow strategy.
+// Subresource returns a subresource that shares the storage of the main resource. Its writes use strategy.
 func (s *REST) Subresource(strategy interface {
 	rest.RESTUpdateStrategy
 	rest.ResetFieldsStrategy
@@ -192,14 +193,14 @@ var (
 
 func (s *Subresource) New() runtime.Object { return s.store.NewFunc() }
 
-// Destroy leaves the storage to the main resource.
+// Destroy does nothing: the main resource owns the storage.
 func (s *Subresource) Destroy() {}
 
 func (s *Subresource) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	return s.store.Get(ctx, name, options)
 }
 
-// Update never creates: a status of nothing is a mistake.
+// Update never creates an object.
 func (s *Subresource) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// Review is a kind that is posted with a question, answered in its status, and kept nowhere.
+// Review is a kind without storage: a client posts a spec, and the response contains the status.
 type Review struct {
 	Singular   string
 	Namespaced bool
 	Empty      func() runtime.Object
-	// Check refuses a question that has no answer, before admission sees it.
+	// Check validates the spec before admission.
 	Check func(ctx context.Context, obj runtime.Object) error
-	// Answer fills in the status.
+	// Answer sets the status.
 	Answer func(ctx context.Context, obj runtime.Object) error
 }
 

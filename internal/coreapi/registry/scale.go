@@ -21,12 +21,12 @@ import (
 	"portico.dev/internal/coreapi/columns"
 )
 
-// Scale is how the scale subresource reads and writes a kind: as an autoscaling/v1 Scale, whatever the kind is, so that
-// autoscalers need to know no other.
+// Scale describes how the scale subresource reads and writes a kind. The subresource is an autoscaling/v1 Scale for every kind,
+// so autoscalers need not know the kind.
 type Scale struct {
-	// of returns how many pods are wanted, how many there are, and by which labels to find them.
+	// of returns the wanted and the actual number of pods, and their label selector.
 	of func(obj runtime.Object) (wanted *int32, there int32, selector labels.Selector, err error)
-	// set writes how many are wanted.
+	// set sets the wanted number of pods.
 	set func(obj runtime.Object, wanted int32)
 }
 
@@ -44,7 +44,7 @@ var (
 )
 
 func newScaleREST(main *REST) *scaleREST {
-	// The hooks of the main resource are about whole objects.
+	// The hooks of the main resource apply to complete objects.
 	copied, store := *main, *main.Store
 	store.BeginCreate, store.BeginUpdate = nil, nil
 	copied.Store = &store
@@ -53,7 +53,7 @@ func newScaleREST(main *REST) *scaleREST {
 
 func (s *scaleREST) New() runtime.Object { return &autoscalingv1.Scale{} }
 
-// Destroy leaves the storage to the main resource.
+// Destroy does nothing: the main resource owns the storage.
 func (s *scaleREST) Destroy() {}
 
 func (s *scaleREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind { return scaleKind }
@@ -66,7 +66,7 @@ func (s *scaleREST) Get(ctx context.Context, name string, options *metav1.GetOpt
 	return s.scaleOf(obj)
 }
 
-// Update never creates: nothing can be scaled that is not there.
+// Update never creates an object.
 func (s *scaleREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
@@ -108,13 +108,13 @@ func (s *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	return scale, nil
 }
 
-// validateScale returns what is wrong with a requested scale. Its other metadata is not written anywhere.
+// validateScale validates a requested scale. Its other metadata is not stored.
 func validateScale(s *autoscalingv1.Scale) field.ErrorList {
 	errs := metav1validation.ValidateManagedFields(s.ManagedFields, field.NewPath("metadata", "managedFields"))
 	return append(errs, validation.ValidateNonnegativeField(int64(s.Spec.Replicas), field.NewPath("spec", "replicas"))...)
 }
 
-// scaledObject turns an update of a scale into one of the object: object, its scale, the new scale, the new object.
+// scaledObject converts the update of a scale to an update of the object.
 type scaledObject struct {
 	scales *scaleREST
 	name   string
@@ -134,7 +134,7 @@ func (o *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	if err != nil {
 		return nil, err
 	}
-	// Whoever owns replicas of the object owns replicas of the scale, and the other way round.
+	// The owners of spec.replicas of the object are the owners of spec.replicas of the scale, and vice versa.
 	kinds, _, err := o.scales.main.CreateStrategy.ObjectKinds(obj)
 	if err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (o *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	return obj, nil
 }
 
-// externalOf is the version, of those that a Go type is registered for, that clients see.
+// externalOf returns the external version of a Go type that is also registered for an internal version.
 func externalOf(kinds []schema.GroupVersionKind) schema.GroupVersion {
 	for _, kind := range kinds {
 		if kind.Version != runtime.APIVersionInternal {
@@ -180,7 +180,7 @@ func externalOf(kinds []schema.GroupVersionKind) schema.GroupVersion {
 	return schema.GroupVersion{}
 }
 
-// ScaleOf makes a Scale of where a kind keeps its three parts.
+// ScaleOf returns the Scale of a kind. parts returns its three parts.
 func ScaleOf[T runtime.Object](parts func(T) (wanted **int32, there int32, selector *metav1.LabelSelector)) *Scale {
 	return &Scale{
 		of: func(obj runtime.Object) (*int32, int32, labels.Selector, error) {

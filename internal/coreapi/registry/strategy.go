@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// Strategy is what the library asks about a kind while it creates, updates and deletes: the answers of its descriptor.
+// Strategy implements the strategies of k8s.io/apiserver's generic registry with the descriptor of a kind.
 type Strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -41,7 +41,7 @@ func (s Strategy) AllowUnconditionalUpdate(context.Context) bool {
 
 func (s Strategy) Canonicalize(runtime.Object) {}
 
-// PrepareForCreate drops what a creator may not set.
+// PrepareForCreate clears fields that the author of a create may not set.
 func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	if s.Resource.Status != nil && !s.Resource.StatusOnCreate {
 		s.Resource.Status.reset(obj)
@@ -58,8 +58,8 @@ func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	}
 }
 
-// PrepareForUpdate keeps the status as it was and counts a new generation when the content changed. The library has
-// carried the generation over from old.
+// PrepareForUpdate restores the status and increments the generation if the content changed. k8s.io/apiserver has copied the
+// generation from old.
 func (s Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	named(obj, old)
 	if s.Resource.Status != nil {
@@ -77,8 +77,9 @@ func (s Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	}
 }
 
-// named gives obj the apiVersion and kind of old. The library compares the two to tell whether anything but the date of a
-// field manager has changed, and its patches leave them on old alone: its versions are of different Go types, ours of one.
+// named copies apiVersion and kind from old to obj. k8s.io/apiserver compares the two objects to detect changes apart from the
+// times of field managers, and its patches set the fields only on old: there each version has a Go type, while the versions
+// here share one.
 func named(obj, old runtime.Object) {
 	obj.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
 }
@@ -103,8 +104,7 @@ func (s Strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) f
 	return s.authorized(ctx, append(s.Resource.Rules.Update(obj, old), s.Privileged(obj)...), obj, old)
 }
 
-// authorized adds to what is wrong with obj what its author may not write. Nobody is asked about objects that are refused
-// anyway.
+// authorized adds the errors of Resource.Authorize, which is not called for objects that are invalid anyway.
 func (s Strategy) authorized(ctx context.Context, errs field.ErrorList, obj, old runtime.Object) field.ErrorList {
 	if len(errs) > 0 || s.Resource.Authorize == nil {
 		return errs
@@ -133,7 +133,7 @@ func (s Strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object)
 	return s.WarningsOnCreate(ctx, obj)
 }
 
-// GetResetFields keeps an applier of the main resource from owning a status that its apply does not write.
+// GetResetFields keeps appliers of the main resource from owning the status, which their requests do not change.
 func (s Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	if s.Resource.Status == nil {
 		return nil
@@ -144,11 +144,11 @@ func (s Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return s.Resets(fieldpath.MakePathOrDie(s.Resource.Status.field))
 }
 
-// Resets are fields reset by writes through any version that shows the kind.
+// Resets returns the given fields as reset fields for every version that serves the kind.
 func (s Strategy) Resets(paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
 	kinds, _, err := s.ObjectKinds(s.Resource.Object)
 	if err != nil {
-		return nil // every kind is registered: newScheme
+		return nil // not expected: newScheme in package coreapi registers every kind
 	}
 	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
 	for _, kind := range kinds {
@@ -180,7 +180,7 @@ func (s StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Obj
 	}
 	to, err := meta.Accessor(obj)
 	if err != nil {
-		return // the library has read the metadata of both before it came here
+		return // k8s.io/apiserver has read the metadata of both objects before
 	}
 	from, err := meta.Accessor(old)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s StatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Obj
 	return append(errs, s.Resource.Rules.Status(obj, old)...)
 }
 
-// WarningsOnUpdate is silent: what would be warned about was not in the request.
+// WarningsOnUpdate returns nothing, because warnings are about the spec, which the request does not change.
 func (s StatusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
 	return nil
 }
@@ -232,8 +232,8 @@ func SetGeneration(obj runtime.Object, n int64) {
 	}
 }
 
-// orphaning keeps the dependents of a deleted object unless its deletion says otherwise: clients of the first workload kinds,
-// from before garbage collection, delete pods themselves.
+// orphaning keeps the dependents of a deleted object unless the delete request has a policy. Clients of the first workload
+// kinds, which are older than garbage collection, delete pods themselves.
 type orphaning struct{ Strategy }
 
 // OrphanDependents is a DeleteStrategy.
@@ -243,5 +243,5 @@ func (orphaning) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCol
 	return rest.OrphanDependents
 }
 
-// NewGeneration is a WarnOnUpdate for kinds that warn only of what a write changes.
+// NewGeneration is a WarnOnUpdate for kinds that warn only if a write changes the generation.
 func NewGeneration(obj, old runtime.Object) bool { return Generation(obj) != Generation(old) }

@@ -10,7 +10,7 @@ const (
 	Regarding = "regarding."
 )
 
-// ObjectFields are the fields of the object that an event is about.
+// ObjectFields returns the fields of the object that an event is about.
 func ObjectFields(prefix string) []string {
 	return []string{prefix + "kind", prefix + "namespace", prefix + "name", prefix + "uid", prefix + "apiVersion",
 		prefix + "resourceVersion", prefix + "fieldPath"}
@@ -27,7 +27,7 @@ func AddEvent(set fields.Set, about corev1.ObjectReference, source, reporter, re
 	set["reason"] = reason
 	set["reportingComponent"] = reporter
 	set["type"] = kind
-	// Events written through the newer API have no source; their reporter answers for it.
+	// Events written through events.k8s.io have no source. Their reporting component is used instead.
 	set["source"] = source
 	if source == "" {
 		set["source"] = reporter

@@ -1,7 +1,7 @@
-// Package selectable is what field selectors may ask of the local groups: which fields each kind has, and their values.
+// Package selectable defines the field selectors of the local groups: the supported fields of each kind, and their values.
 //
-// Two tables have to agree. The scheme accepts or refuses the labels of a selector (Register), and the store compares
-// their values (Attrs). A label that only the first knows selects nothing, silently; so both are of one value.
+// Two tables must agree. The scheme accepts or refuses the labels of a selector (Register), and the store compares their values
+// (Attrs). A label that exists only in the first one silently selects nothing. Therefore both come from one Fields value.
 package selectable
 
 import (
@@ -20,29 +20,30 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// Fields is what selectors of one kind may say besides its name and namespace. The nil Fields is for a kind that has no more.
+// Fields contains the selector fields of one kind in addition to its name and namespace. It is nil for a kind without more
+// fields.
 type Fields struct {
-	// labels maps what a client writes to the field that is compared: mostly the same, but some are older names, and the
-	// fields of events.k8s.io are compared under their names in core/v1.
+	// labels maps a label in a selector to the compared field. They are mostly the same, but some labels are older names, and
+	// the fields of events.k8s.io are compared under their names in core/v1.
 	labels map[string]string
-	// add sets the values under the names that labels maps to.
+	// add sets the values under the names to which labels maps.
 	add func(set fields.Set, obj runtime.Object)
-	// namesKind has refusals of unknown labels say the kind.
+	// namesKind adds the kind to errors for unknown labels.
 	namesKind bool
 }
 
-// Of are the fields of a kind whose Go type is T.
+// Of returns the Fields of a kind with Go type T.
 func Of[T runtime.Object](labels map[string]string, add func(set fields.Set, obj T)) *Fields {
 	return &Fields{labels: labels, add: func(set fields.Set, obj runtime.Object) { add(set, obj.(T)) }}
 }
 
-// NamingTheKind has clients that ask for an unknown label told of which kind, as kube-apiserver does for some.
+// NamingTheKind adds the kind to errors for unknown labels, as kube-apiserver does for some kinds.
 func (f *Fields) NamingTheKind() *Fields {
 	f.namesKind = true
 	return f
 }
 
-// Attrs returns the labels of an object and the fields that a selector may ask for: it is a storage.AttrFunc.
+// Attrs returns the labels of an object and the fields for selectors. It is a storage.AttrFunc.
 func (f *Fields) Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	object, err := meta.Accessor(obj)
 	if err != nil {
@@ -59,8 +60,8 @@ func (f *Fields) Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	return object.GetLabels(), set, nil
 }
 
-// Register has the scheme accept the fields. A kind without fields of its own keeps the library's, which knows only the
-// name and the namespace.
+// Register makes the scheme accept the fields. A kind without Fields keeps k8s.io/apimachinery's default, which accepts only
+// the name and the namespace.
 func (f *Fields) Register(scheme *runtime.Scheme, kind schema.GroupVersionKind) error {
 	return scheme.AddFieldLabelConversionFunc(kind, func(label, value string) (string, string, error) {
 		if known, ok := f.labels[label]; ok {
@@ -73,10 +74,10 @@ func (f *Fields) Register(scheme *runtime.Scheme, kind schema.GroupVersionKind) 
 	})
 }
 
-// Labels are what a client may write, each with the field that is compared. The caller must not change them.
+// Labels returns the labels that selectors may use, each with the compared field. The caller must not modify them.
 func (f *Fields) Labels() map[string]string { return f.labels }
 
-// Own maps labels that are also the names of their fields; every kind can be selected by name.
+// Own returns labels that equal the names of their fields, including metadata.name, which every kind supports.
 func Own(names ...string) map[string]string {
 	labels := map[string]string{nameField: nameField}
 	for _, name := range names {
@@ -85,7 +86,7 @@ func Own(names ...string) map[string]string {
 	return labels
 }
 
-// InNamespace are Own labels of a kind that is in namespaces.
+// InNamespace returns the Own labels of a namespaced kind.
 func InNamespace(names ...string) map[string]string { return Own(append(names, namespaceField)...) }
 
 func WithAliases(labels, aliases map[string]string) map[string]string {

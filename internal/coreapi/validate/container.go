@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxExitCodes is how many exit codes one rule of a container may name.
+// maxExitCodes is the maximum number of exit codes in a restart rule of a container.
 const maxExitCodes = 255
 
 func (p *podScope) containers(path *field.Path) field.ErrorList {
@@ -79,12 +79,12 @@ func newName(names sets.Set[string], name string, path *field.Path) field.ErrorL
 	return nil
 }
 
-// sidecar is an init container that stays.
+// sidecar reports whether an init container keeps running.
 func sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// container is what all containers of a pod have in common.
+// container checks the fields that all kinds of containers have in common.
 func (p *podScope) container(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if c.Name == "" {
@@ -112,7 +112,7 @@ func (p *podScope) container(c *corev1.Container, path *field.Path) field.ErrorL
 	return append(errs, containerSecurity(c.SecurityContext, p.spec.HostUsers == nil || *p.spec.HostUsers, path.Child("securityContext"))...)
 }
 
-// longRunning is what containers that stay may have: probes, and hooks at both ends of their life.
+// longRunning checks probes and lifecycle hooks, which only containers that keep running may have.
 func (p *podScope) longRunning(c *corev1.Container, path *field.Path) field.ErrorList {
 	grace := p.spec.TerminationGracePeriodSeconds
 	errs := lifecycle(c.Lifecycle, grace, p.spec.OS, path.Child("lifecycle"))
@@ -121,7 +121,7 @@ func (p *podScope) longRunning(c *corev1.Container, path *field.Path) field.Erro
 	return append(errs, probe(c.ReadinessProbe, false, grace, path.Child("readinessProbe"))...)
 }
 
-// ephemeralAllows are the fields that a debugger's container may have; new ones are to be thought about first.
+// ephemeralAllows contains the fields that an ephemeral container may have. New fields are refused until they are added.
 var ephemeralAllows = sets.New("Name", "Image", "Command", "Args", "WorkingDir", "EnvFrom", "Env", "VolumeMounts", "VolumeDevices",
 	"TerminationMessagePath", "TerminationMessagePolicy", "ImagePullPolicy", "SecurityContext", "Stdin", "StdinOnce", "TTY")
 
@@ -153,7 +153,7 @@ func (p *podScope) ephemeralContainers(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// onlyFields forbids every other field of a struct that is not empty.
+// onlyFields forbids all fields of a struct that are set and not in allowed.
 func onlyFields(value any, allowed sets.Set[string], why string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for f, member := range reflect.ValueOf(value).Fields() {
@@ -188,7 +188,8 @@ func containerPorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorL
 	return errs
 }
 
-// portsOfHost are the container's own on the host's network. A template may leave them open: its pods get them.
+// portsOfHost requires host ports to equal container ports on the host's network. A template may omit them, because its pods
+// get the default.
 func (p *podScope) portsOfHost(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, port := range ports {
@@ -200,7 +201,7 @@ func (p *podScope) portsOfHost(ports []corev1.ContainerPort, path *field.Path) f
 	return errs
 }
 
-// hostPorts refuses a pod that could not start on any node: two of its containers want the same port of the host.
+// hostPorts refuses containers that require the same host port, because the pod could not start on any node.
 func hostPorts(containers []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := sets.New[string]()
@@ -221,7 +222,7 @@ func hostPorts(containers []corev1.Container, path *field.Path) field.ErrorList 
 
 const maxRestartRules = 20
 
-// containerRestarts checks what a container says about itself that the pod's policy does not say.
+// containerRestarts checks the container's own restart policy and rules.
 func containerRestarts(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch {
@@ -267,7 +268,7 @@ func resizePolicies(list []corev1.ContainerResizePolicy, restarts corev1.Restart
 	return errs
 }
 
-// probe checks a probe; one success is all that it takes for those after which the container is killed or let alone.
+// probe checks a probe. once requires a success threshold of 1, as for liveness and startup probes.
 func probe(p *corev1.Probe, once bool, grace *int64, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
@@ -307,7 +308,7 @@ func lifecycle(l *corev1.Lifecycle, grace *int64, os *corev1.PodOS, path *field.
 	return errs
 }
 
-// handler checks what is done to a container. The first way of doing it is looked into, any other is one too many.
+// handler checks the action of a hook or probe. It checks the first action in detail and refuses any further one.
 func handler(h *corev1.LifecycleHandler, grpc *corev1.GRPCAction, grace *int64, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	found := false

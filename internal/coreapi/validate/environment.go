@@ -114,7 +114,7 @@ func fileKeyRef(r *corev1.FileKeySelector, path *field.Path) field.ErrorList {
 	return append(errs, noBacksteps(r.Path, path.Child("path"))...)
 }
 
-// envFiles refuses variables from files that no other container of the pod could have written.
+// envFiles requires the volumes of variables from files to be emptyDirs, which other containers of the pod write.
 func (p *podScope) envFiles(path *field.Path) field.ErrorList {
 	sources := map[string]*corev1.VolumeSource{}
 	for i := range p.spec.Volumes {
@@ -138,7 +138,7 @@ func (p *podScope) envFiles(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// EachContainer visits the containers of all kinds with their paths.
+// EachContainer calls visit for each init, main and ephemeral container, with its path.
 func EachContainer(s *corev1.PodSpec, path *field.Path, visit func(*corev1.Container, *field.Path)) {
 	for i := range s.InitContainers {
 		visit(&s.InitContainers[i], path.Child("initContainers").Index(i))
@@ -151,7 +151,7 @@ func EachContainer(s *corev1.PodSpec, path *field.Path, visit func(*corev1.Conta
 	}
 }
 
-// What a container may read about its pod, in variables and in files.
+// Fields of the pod that a container may read in variables and in files.
 var (
 	envFields = sets.New("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")

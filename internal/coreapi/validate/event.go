@@ -15,8 +15,8 @@ const (
 	maxEventNote  = 1024 // of the message
 )
 
-// EventContent is what both Event kinds are checked for. Errors use core/v1's field names for both, as kube-apiserver does, but
-// for the reporter's.
+// EventContent contains the fields that are checked for both Event kinds. As in kube-apiserver, errors have the field names of
+// core/v1 for both kinds, except for the reporter.
 type EventContent struct {
 	Namespace, Reporter, Instance, Action, Reason, Message string
 	About                                                  corev1.ObjectReference
@@ -24,7 +24,7 @@ type EventContent struct {
 	EventTime                                              time.Time
 }
 
-// errors tells events of the newer kind by their eventTime, and holds only those to the newer rules.
+// Errors validates an event. An event with an eventTime is of the newer kind, and only such events must follow the newer rules.
 func (h EventContent) Errors() field.ErrorList {
 	var errs field.ErrorList
 	if !h.namespaceAgrees() {
@@ -44,8 +44,9 @@ func (h EventContent) Errors() field.ErrorList {
 	return append(errs, Invalid(field.NewPath("namespace"), h.Namespace, utilvalidation.IsDNS1123Subdomain(h.Namespace))...)
 }
 
-// namespaceAgrees asks for an event to be in the namespace of what it is about, so that who may not see the object does
-// not read of it; events about cluster-scoped objects are in default (or, the newer ones, in kube-system).
+// namespaceAgrees requires an event of the older kind to be in the namespace of its object, so that clients without access to
+// the object cannot read the event. Events of the newer kind about namespaced objects are not restricted. Events about
+// cluster-scoped objects are in default, or kube-system for the newer kind.
 func (h EventContent) namespaceAgrees() bool {
 	switch {
 	case h.About.Namespace == "" && h.EventTime.IsZero():

@@ -17,7 +17,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// Invalid turns the messages of one of the library's string checks into errors.
+// Invalid converts the messages of a string check of k8s.io/apimachinery to errors.
 func Invalid(path *field.Path, value any, messages []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, message := range messages {
@@ -38,7 +38,7 @@ func PortNumber(port int32, path *field.Path) field.ErrorList {
 	return Invalid(path, port, utilvalidation.IsValidPortNum(int(port)))
 }
 
-// OneOf refuses a value that is not in the list; an absent one has to be asked for by required.
+// OneOf refuses a value that is not in the list. Required also refuses an empty one with a separate error.
 func OneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	for _, v := range allowed {
 		if value == v {
@@ -63,7 +63,7 @@ func Immutable(value, old any, path *field.Path) field.ErrorList {
 	return validation.ValidateImmutableField(value, old, path)
 }
 
-// NamedNumbers are numbers by the names of their fields.
+// NamedNumbers maps field names to numbers.
 type NamedNumbers map[string]int64
 
 // NonNegative checks several fields of one struct, in the order of their names.
@@ -75,7 +75,7 @@ func NonNegative(path *field.Path, fields NamedNumbers) field.ErrorList {
 	return errs
 }
 
-// OrZero is an optional number, 0 when it is absent.
+// OrZero returns an optional number, or 0 if it is nil.
 func OrZero[T int32 | int64](n *T) int64 {
 	if n == nil {
 		return 0
@@ -90,7 +90,7 @@ func RequiredCount(n *int32, path *field.Path) field.ErrorList {
 	return validation.ValidateNonnegativeField(int64(*n), path)
 }
 
-// NamedCounts are numbers that must not be greater than another one.
+// NamedCounts lists fields with a common upper bound.
 type NamedCounts []struct {
 	Name  string
 	Value int32
@@ -106,7 +106,7 @@ func Bounded(path *field.Path, limit int32, of string, fields NamedCounts) field
 	return errs
 }
 
-// IntOrPercent is a number of pods or a percentage of them.
+// IntOrPercent checks a number of pods or a percentage of them.
 func IntOrPercent(v *intstr.IntOrString, path *field.Path) field.ErrorList {
 	if v == nil {
 		return nil
@@ -124,7 +124,8 @@ func AtMost100Percent(v *intstr.IntOrString, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, *v, "must not be greater than 100%")}
 }
 
-// IntOrPercentValue is the number of a share, of pods or of percent: what matters here is whether it is nothing.
+// IntOrPercentValue returns the number of pods or the percentage, without distinguishing the two. It returns 0 for invalid
+// values.
 func IntOrPercentValue(v *intstr.IntOrString) int {
 	if v == nil {
 		return 0
@@ -134,7 +135,7 @@ func IntOrPercentValue(v *intstr.IntOrString) int {
 	}
 	n, err := strconv.Atoi(strings.TrimSuffix(v.StrVal, "%"))
 	if err != nil {
-		return 0 // share has refused it
+		return 0 // IntOrPercent has refused it
 	}
 	return n
 }
@@ -145,10 +146,10 @@ func Selector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	return metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
 }
 
-// EndpointIP refuses addresses that mean something else to whoever dials them: a proxy that sends a client's request to
-// its own loopback or to the cloud's metadata service (169.254.169.254) hands out what only the proxy may see.
+// EndpointIP refuses addresses with a different meaning for the client that dials them. A proxy that forwards a request to its
+// own loopback address or to the cloud's metadata service (169.254.169.254) would expose data that only the proxy may access.
 func EndpointIP(value string, path *field.Path) field.ErrorList {
-	ip := netutils.ParseIPSloppy(value) // how readers of old objects understand leading zeros
+	ip := netutils.ParseIPSloppy(value) // as readers of old objects parse leading zeros
 	switch {
 	case ip == nil:
 		return field.ErrorList{field.Invalid(path, value, "must be a valid IP address")}
@@ -176,7 +177,8 @@ func Qualified(value string, path *field.Path) field.ErrorList {
 	return Invalid(path, value, utilvalidation.IsQualifiedName(value))
 }
 
-// SignerName has the form example.com/name; a name may be one of a namespace's object, as namespace.name.
+// SignerName checks a name of the form example.com/name. The part after the slash may be namespace.name for a namespaced
+// object.
 func SignerName(name string, path *field.Path) field.ErrorList {
 	const maxDomain, maxPath = utilvalidation.DNS1123SubdomainMaxLength,
 		utilvalidation.DNS1123SubdomainMaxLength + utilvalidation.DNS1123LabelMaxLength + 1
@@ -202,7 +204,7 @@ func SignerName(name string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// signerPart reports the first label that is wrong.
+// signerPart reports the errors of the first invalid label.
 func signerPart(part string, path *field.Path, check func(string) []string) field.ErrorList {
 	for label := range strings.SplitSeq(part, ".") {
 		var errs field.ErrorList
@@ -216,7 +218,7 @@ func signerPart(part string, path *field.Path, check func(string) []string) fiel
 	return nil
 }
 
-// Each returns what check finds in the items of the list at path.
+// Each returns the errors of check for the items of the list at path.
 func Each[T any](items []T, path *field.Path, check func(*T, *field.Path) field.ErrorList) field.ErrorList {
 	var errs field.ErrorList
 	for i := range items {

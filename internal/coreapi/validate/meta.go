@@ -16,7 +16,7 @@ const (
 	ClusterScoped = false
 )
 
-// ObjectMeta checks the metadata of the kinds that also ask for well-known names of finalizers.
+// ObjectMeta checks metadata, including the names of finalizers.
 func ObjectMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFunc) field.ErrorList {
 	errs := PlainMeta(m, scope, name)
 	path := field.NewPath("metadata", "finalizers")
@@ -27,8 +27,8 @@ func PlainMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFun
 	return validation.ValidateObjectMeta(m, scope, name, field.NewPath("metadata"))
 }
 
-// StandardFinalizer refuses a finalizer without a domain unless it is one of the few that have none: nobody would know
-// whose it is, and the object could never be deleted.
+// StandardFinalizer refuses a finalizer without a domain except for the standard ones. Its owner would be unknown, and the
+// object could never be deleted.
 func StandardFinalizer(name string, path *field.Path) field.ErrorList {
 	switch name {
 	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
@@ -40,8 +40,7 @@ func StandardFinalizer(name string, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")}
 }
 
-// CheckFinalizers asks for well-known finalizers on updates too. It is for kinds whose rules for updates do not look at
-// metadata.
+// CheckFinalizers adds the check of finalizers to updates, for kinds with update rules that do not check metadata.
 func (r Rules) CheckFinalizers() Rules {
 	update := r.Update
 	r.Update = func(obj, old runtime.Object) field.ErrorList {

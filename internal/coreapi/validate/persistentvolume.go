@@ -51,7 +51,7 @@ func Positive(q resource.Quantity, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// VolumeKind asks for one kind of storage, and for what its driver cannot do without.
+// VolumeKind requires exactly one volume type, and the fields that its driver requires.
 func VolumeKind(s *corev1.PersistentVolumeSpec, name string, path *field.Path) field.ErrorList {
 	only, others := firstKind(s.PersistentVolumeSource, persistentVolumeOrder)
 	if only == "" {
@@ -60,7 +60,7 @@ func VolumeKind(s *corev1.PersistentVolumeSpec, name string, path *field.Path) f
 	single := corev1.PersistentVolumeSpec{NodeAffinity: s.NodeAffinity}
 	copyKind(&single.PersistentVolumeSource, s.PersistentVolumeSource, only)
 	errs := volumeOfKind(&single, name, path)
-	if s.FlexVolume != nil && only != "flexVolume" { // looked into, wherever it stands
+	if s.FlexVolume != nil && only != "flexVolume" { // checked at any position
 		errs = append(errs, flexVolume(s.FlexVolume, path.Child("flexVolume"))...)
 		others = slices.DeleteFunc(others, func(name string) bool { return name == "flexVolume" })
 	}
@@ -147,7 +147,7 @@ func secretReference(r *corev1.SecretReference, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// The three ways in which iSCSI names who is at either end.
+// The three formats of iSCSI names.
 var (
 	iqnName = regexp.MustCompile(`^iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`)
 	euiName = regexp.MustCompile(`^eui.[[:alnum:]]{16}$`)
@@ -218,7 +218,8 @@ func flexVolume(f *corev1.FlexPersistentVolumeSource, path *field.Path) field.Er
 	return errs
 }
 
-// cloudVolume is for types whose drivers live elsewhere now: what identifies the disk has to be said, and no more is asked.
+// cloudVolume checks volume types with drivers that are no longer part of Kubernetes. Only the fields that identify the disk
+// are required.
 func cloudVolume(s *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	need := func(value string, names ...string) {
@@ -266,12 +267,12 @@ func cloudVolume(s *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorLi
 
 func partition(number int32, path *field.Path) field.ErrorList {
 	if number < 0 || number > 255 {
-		return field.ErrorList{field.Invalid(path, number, utilvalidation.InclusiveRangeError(1, 255))} // zero is "none"
+		return field.ErrorList{field.Invalid(path, number, utilvalidation.InclusiveRangeError(1, 255))} // zero stands for no partition
 	}
 	return nil
 }
 
-// ClaimSpec checks what is asked for; templates of claims ask by the same rules.
+// ClaimSpec validates the spec of a claim or of a claim template.
 func ClaimSpec(s *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(s.AccessModes) == 0 {
@@ -298,8 +299,8 @@ func ClaimSpec(s *corev1.PersistentVolumeClaimSpec, path *field.Path) field.Erro
 	return errs
 }
 
-// dataSources checks what the volume is to be filled from. The two fields say the same: the second came later, and may
-// name more kinds. The strategy has copied either into the other.
+// dataSources checks the two fields for the data source of a volume. The second one is newer and allows more kinds. The
+// strategy has copied either into the other.
 func dataSources(s *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if source := s.DataSource; source != nil {
@@ -342,14 +343,14 @@ func dataSource(group *string, kind, name string, path *field.Path) field.ErrorL
 	return errs
 }
 
-// NativeResource reports whether a name has no domain, or one of Kubernetes'.
+// NativeResource reports whether a name has no domain or a domain of Kubernetes.
 func NativeResource(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
 const maxDriverName = 63
 
-// DriverName checks the name by which a storage driver is called.
+// DriverName checks the name of a storage driver.
 func DriverName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Pod is what must be true of a pod after every write of its spec.
+// Pod validates a pod after any write of its spec.
 func Pod(p *corev1.Pod) field.ErrorList {
 	errs := ObjectMeta(&p.ObjectMeta, Namespaced, validation.NameIsDNSSubdomain)
 	errs = append(errs, podAnnotations(p.Annotations, &p.Spec, field.NewPath("metadata", "annotations"))...)
@@ -50,12 +50,12 @@ func podSpec(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return newPodScope(s, nil).check(path)
 }
 
-// podScope is what the parts of a pod may refer to. meta is nil in a template: its pods have no names yet, and a few
-// rules, which came later than templates that break them, are for pods alone.
+// podScope contains the names that the parts of a pod may refer to. meta is nil for a template, because its pods have no names
+// yet. A few rules that are newer than existing templates apply only to pods.
 type podScope struct {
 	spec    *corev1.PodSpec
 	meta    *metav1.ObjectMeta
-	volumes map[string]*corev1.VolumeSource // the sound ones
+	volumes map[string]*corev1.VolumeSource // valid volumes by name
 	claims  sets.Set[string]
 }
 
@@ -106,7 +106,7 @@ func podNumbers(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// podNames checks the names of other things that a pod mentions, and the names that it gives itself.
+// podNames checks the names of other objects in a pod spec, and the host names.
 func podNames(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	named := func(value, name string, messages func(string) []string) {
@@ -140,7 +140,7 @@ func podNames(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// maxHostname is what Linux takes.
+// maxHostname is the limit of Linux.
 const maxHostname = 64
 
 func hostnameOverride(s *corev1.PodSpec, path *field.Path) field.ErrorList {
@@ -160,7 +160,7 @@ func hostnameOverride(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return append(errs, DnsSubdomain(*s.HostnameOverride, path)...)
 }
 
-// Template checks what pods are made from. Its name and namespace are not read: the pods get others.
+// Template validates a pod template. It ignores name and namespace, which pods do not get from the template.
 func Template(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	errs := metav1validation.ValidateLabels(t.Labels, path.Child("labels"))
 	errs = append(errs, validation.ValidateAnnotations(t.Annotations, path.Child("annotations"))...)
@@ -172,7 +172,7 @@ func Template(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// RestartAlways is for templates of pods that a controller replaces when they end: kind is what people call it.
+// RestartAlways checks templates of pods that a controller replaces when they end. kind is the name for error messages.
 func RestartAlways(t *corev1.PodTemplateSpec, path *field.Path, kind string) field.ErrorList {
 	var errs field.ErrorList
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
@@ -186,7 +186,7 @@ func RestartAlways(t *corev1.PodTemplateSpec, path *field.Path, kind string) fie
 	return errs
 }
 
-// LabelsMatch refuses a template whose pods their controller would not find again: it would make them without end.
+// LabelsMatch refuses a template that does not match the selector, because the controller would create pods without end.
 func LabelsMatch(t *corev1.PodTemplateSpec, s labels.Selector, path *field.Path) field.ErrorList {
 	if s.Matches(labels.Set(t.Labels)) {
 		return nil
@@ -207,7 +207,7 @@ const (
 	seccompProfileUnconfined = "unconfined"
 )
 
-// podAnnotations checks the annotations that a kubelet or a controller obeys.
+// podAnnotations checks the annotations that kubelets or controllers read.
 func podAnnotations(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if value, mirror := annotations[corev1.MirrorPodAnnotationKey]; mirror && spec.NodeName == "" {
@@ -235,7 +235,7 @@ func podAnnotations(annotations map[string]string, spec *corev1.PodSpec, path *f
 	return errs
 }
 
-// isDeletionCost refuses other spellings of a number: controllers parse it again and again, and compare.
+// isDeletionCost refuses other spellings of a number, because controllers parse and compare it repeatedly.
 func isDeletionCost(text string) bool {
 	if strings.HasPrefix(text, "+") || len(text) > 1 && strings.HasPrefix(text, "0") {
 		return false
@@ -274,7 +274,7 @@ func HasContainer(spec *corev1.PodSpec, name string) bool {
 	return slices.ContainsFunc(spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// PodAnnotationsUpdate keeps what a kubelet read when it started the pod.
+// PodAnnotationsUpdate makes the annotations immutable that kubelets read when they start a pod.
 func PodAnnotationsUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(old.Annotations)) {

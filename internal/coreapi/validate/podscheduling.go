@@ -37,7 +37,7 @@ func Tolerations(list []corev1.Toleration, path *field.Path) field.ErrorList {
 			if t.Value != "" {
 				errs = append(errs, field.Invalid(at.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))
 			}
-		case corev1.TolerationOpGt, corev1.TolerationOpLt: // alpha, off
+		case corev1.TolerationOpGt, corev1.TolerationOpLt: // alpha and off
 			errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator, []corev1.TolerationOperator{
 				corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt,
 			}))
@@ -101,7 +101,7 @@ func weight(w int32, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// preferredNodes lets values that are no label values through: nothing fails if no node has them.
+// preferredNodes accepts invalid label values, because a preference that no node satisfies does no harm.
 func preferredNodes(t *corev1.PreferredSchedulingTerm, path *field.Path) field.ErrorList {
 	errs := weight(t.Weight, path)
 	for i := range t.Preference.MatchExpressions {
@@ -125,8 +125,8 @@ func podAffinityTerm(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorLis
 	return append(errs, metav1validation.ValidateLabelName(t.TopologyKey, path.Child("topologyKey"))...)
 }
 
-// labelKeys are labels whose values are the pod's own. The strategy has put those of match into the selector already, so
-// a key that is there twice was asked for in two ways.
+// labelKeys checks the keys of labels with values from the pod's labels. The strategy has already added the keys of match to
+// the selector, so a key that occurs twice is in both fields.
 func labelKeys(match, mismatch []string, s *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	errs := append(labelKeyList(match, s, path.Child("matchLabelKeys")), labelKeyList(mismatch, s, path.Child("mismatchLabelKeys"))...)
 	if s != nil {
@@ -281,7 +281,7 @@ func nodeExpression(r *corev1.NodeSelectorRequirement, path *field.Path) field.E
 	return errs
 }
 
-// nodeField selects by a field instead of a label; a node has only its name.
+// nodeField checks a selection by field. The only field of a node is its name.
 func nodeField(r *corev1.NodeSelectorRequirement, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch r.Operator {
@@ -299,7 +299,7 @@ func nodeField(r *corev1.NodeSelectorRequirement, path *field.Path) field.ErrorL
 	return append(errs, EachValue(r.Values, path.Child("values"), DnsSubdomain)...)
 }
 
-// OldNodeLabels are labels of nodes that have other names now, and what is said to whoever still selects by them.
+// OldNodeLabels maps deprecated node labels to the warnings for clients that select by them.
 var OldNodeLabels = map[string]string{
 	"beta.kubernetes.io/arch":                       `deprecated since v1.14; use "kubernetes.io/arch" instead`,
 	"beta.kubernetes.io/os":                         `deprecated since v1.14; use "kubernetes.io/os" instead`,

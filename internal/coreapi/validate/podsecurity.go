@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// sysctlName is a path of kernel parameters with dots or slashes.
+// sysctlName matches a path of kernel parameters with dots or slashes.
 var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
 const maxSysctlName = 253
 
-// podSecurity checks what a pod may do to its node. Whether it may at all is for policies to say.
+// podSecurity checks the format of the security fields. Policies decide which settings are allowed.
 func podSecurity(s *corev1.PodSpec, spec *field.Path) field.ErrorList {
 	errs := hostNamespaces(s, spec)
 	c, path := s.SecurityContext, spec.Child("securityContext")
@@ -145,10 +145,10 @@ func seccomp(p *corev1.SeccompProfile, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// maxProfilePath is the longest path that Linux takes, without its end.
+// maxProfilePath is the maximum length of a path in Linux, without the terminating null byte.
 const maxProfilePath = 4095
 
-// AppArmor checks a profile. Nil is good.
+// AppArmor checks a profile. Nil is valid.
 func AppArmor(p *corev1.AppArmorProfile, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
@@ -183,7 +183,7 @@ func AppArmor(p *corev1.AppArmorProfile, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// operatingSystem forbids what the named system does not know.
+// operatingSystem forbids fields that do not apply to the pod's operating system.
 func operatingSystem(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := hostProcesses(s, path)
 	switch {
@@ -257,7 +257,8 @@ func windowsOnly(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// hostProcesses are Windows containers that are none: all of a pod's are, on the host's network, or no one is.
+// hostProcesses checks Windows host processes: either all containers of a pod are host processes, on the host's network, or
+// none is.
 func hostProcesses(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var ofPod *bool
 	if s.SecurityContext != nil && s.SecurityContext.WindowsOptions != nil {

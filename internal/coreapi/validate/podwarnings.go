@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-//lint:file-ignore SA1019 what is deprecated is what is warned of
+//lint:file-ignore SA1019 these rules warn about deprecated fields
 
-// InPods is where the names of objects that make pods are used too.
+// InPods describes the further use of the names of objects that create pods.
 const InPods = "Pod names and hostnames"
 
 func NameWarning(name, where string) []string {
@@ -26,7 +26,7 @@ func NameWarning(name, where string) []string {
 	return []string{fmt.Sprintf("metadata.name: this is used in %s, which can result in surprising behavior; a DNS label is recommended: %v", where, messages)}
 }
 
-// PodWarnings says what a pod would do that its author hardly wants. path is nil for pods themselves.
+// PodWarnings returns warnings about settings of a pod that are likely mistakes. path is nil for pods themselves.
 func PodWarnings(s *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) []string {
 	spec := path.Child("spec")
 	var warnings []string
@@ -101,7 +101,7 @@ func volumeWarnings(volumes []corev1.Volume, path *field.Path, warn warner) {
 	}
 }
 
-// fractions of a byte are kept as they were written, and mean the next whole one (kubernetes/kubernetes#79950).
+// fractions warns about fractions of a byte. They are stored unchanged and rounded up when used (kubernetes/kubernetes#79950).
 func fractions(list corev1.ResourceList, path *field.Path, warn warner) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		if q, there := list[name]; there && q.MilliValue()%1000 != 0 {
@@ -125,8 +125,8 @@ func annotationWarnings(s *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.
 	})
 }
 
-// hiddenVariables finds variables that are set again without a reference to what they were: apply merges them by name, and
-// may drop either (kubernetes/kubernetes#86163).
+// hiddenVariables warns about variables that are set again without a reference to the previous value: apply merges them by
+// name, and may drop either (kubernetes/kubernetes#86163).
 func hiddenVariables(vars []corev1.EnvVar, path *field.Path, warn warner) {
 	seen := sets.New[string]()
 	for i, v := range vars {
@@ -176,7 +176,7 @@ func portWarnings(s *corev1.PodSpec, spec *field.Path, warn warner) {
 	}
 }
 
-// deprecatedNodeLabel says what to select nodes by instead of labels that will go.
+// deprecatedNodeLabel returns a warning with the replacement of a deprecated node label.
 func deprecatedNodeLabel(key string) (string, bool) {
 	now := map[string]string{
 		"beta.kubernetes.io/arch": "kubernetes.io/arch", "beta.kubernetes.io/os": "kubernetes.io/os",

@@ -20,7 +20,7 @@ const (
 	maxOfOwnSigner    = 24 * 3600
 )
 
-// projection is one volume of files from several sources, no two of which may have one name.
+// projection is a volume of files from several sources. File names must be unique.
 type projection struct {
 	paths sets.Set[string]
 	path  *field.Path
@@ -106,7 +106,7 @@ func (p *projection) trustBundle(b *corev1.ClusterTrustBundleProjection, path *f
 		if *b.Name == "" {
 			p.add(field.Required(path.Child("name"), "must be a valid object name"))
 		}
-		// bundles of one signer are named signer-with-colons:name
+		// bundles of a signer are named signer-with-colons:name
 		_, name, of := cutLast(*b.Name, ":")
 		if !of {
 			name = *b.Name
@@ -165,7 +165,8 @@ func (p *projection) certificate(c *corev1.PodCertificateProjection, path *field
 	}
 }
 
-// clusterVolume is for storage whose drivers live elsewhere now or nowhere: what names the volume has to be said.
+// clusterVolume checks volume types with drivers that are no longer part of Kubernetes. Only the fields that identify the
+// volume are required.
 func clusterVolume(v *corev1.Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	need := func(value string, names ...string) {
@@ -216,7 +217,7 @@ func clusterVolume(v *corev1.Volume, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// jsonName is what a member is called in JSON.
+// jsonName returns the name of a struct field in JSON.
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name

@@ -12,7 +12,7 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// containerResources refuses a container that asks for more than it may have, or for a part of what cannot be shared.
+// containerResources refuses requests above the limits, and fractions of indivisible resources.
 func containerResources(r *corev1.ResourceRequirements, claims sets.Set[string], path *field.Path) field.ErrorList {
 	return append(requirements(r, ContainerResourceName, path), claimNames(r.Claims, claims, path.Child("claims"))...)
 }
@@ -62,7 +62,7 @@ func memoryPages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// inPages reports whether an amount of huge pages is one of pages, whose size the name says.
+// inPages reports whether an amount of huge pages is a multiple of the page size in the name.
 func inPages(name corev1.ResourceName, q resource.Quantity) bool {
 	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
 	return err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0
@@ -84,7 +84,7 @@ func ContainerResourceName(name corev1.ResourceName, path *field.Path) field.Err
 	return errs
 }
 
-// podResources checks what a pod asks for as a whole (KEP-2837) beside what its containers ask for.
+// podResources checks pod-level resources (KEP-2837), also against the sums of the containers.
 func podResources(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	own := s.Resources
 	switch {
@@ -132,7 +132,7 @@ func podResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList
 	return field.ErrorList{field.NotSupported(path, name, sets.List(helper.SupportedPodLevelResources()))}
 }
 
-// resourceClaims are devices that somebody else hands out; containers refer to them by the names that they have here.
+// resourceClaims checks claims on devices. Containers refer to them by their names in the pod spec.
 func (p *podScope) resourceClaims(path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, claim := range p.spec.ResourceClaims {
@@ -167,7 +167,7 @@ func (p *podScope) resourceClaims(path *field.Path) field.ErrorList {
 
 func claimNames(claims []corev1.ResourceClaim, known sets.Set[string], path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	whole, parts := sets.New[string](), sets.New[string]() // what is used up: claims, and requests of claims
+	whole, parts := sets.New[string](), sets.New[string]() // complete claims, and single requests of claims
 	for i, claim := range claims {
 		at, key := path.Index(i), claim.Name+"/"+claim.Request
 		if claim.Name == "" {
@@ -200,7 +200,7 @@ func claimNames(claims []corev1.ResourceClaim, known sets.Set[string], path *fie
 	return errs
 }
 
-// ResourceQuantity allows no debts, and no halves of what comes in pieces: extended resources such as devices.
+// ResourceQuantity refuses negative quantities, and fractions of extended resources such as devices.
 func ResourceQuantity(name corev1.ResourceName, q resource.Quantity, path *field.Path) field.ErrorList {
 	errs := Qualified(string(name), path)
 	if q.Sign() < 0 {
@@ -213,7 +213,7 @@ func ResourceQuantity(name corev1.ResourceName, q resource.Quantity, path *field
 	return errs
 }
 
-// quotaCounts are the kinds that quotas counted before count/<resource>.<group>; there are no halves of them.
+// quotaCounts contains the kinds that quotas counted before count/<resource>.<group>. Their quantities are integers.
 var quotaCounts = sets.New(corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices,
 	corev1.ResourceReplicationControllers, corev1.ResourceSecrets, corev1.ResourceConfigMaps,
 	corev1.ResourcePersistentVolumeClaims, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers)
@@ -231,7 +231,7 @@ func hugePages(name corev1.ResourceName) bool {
 		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
 }
 
-// KnownResource refuses a name without a domain that nobody counts or limits.
+// KnownResource refuses a name without a domain that is not a standard resource.
 func KnownResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	if errs := Qualified(string(name), path); len(errs) > 0 {
 		return errs
@@ -242,7 +242,8 @@ func KnownResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, name, "must be a standard resource type or fully qualified")}
 }
 
-// IntegerResource reports whether a resource comes in pieces: counted objects, and extended resources such as devices.
+// IntegerResource reports whether quantities of a resource are integers: counted objects, and extended resources such as
+// devices.
 func IntegerResource(name corev1.ResourceName) bool {
 	return quotaCounts.Has(name) || !NativeResource(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 }
@@ -254,7 +255,7 @@ func KnownScope(scope corev1.ResourceQuotaScope) bool {
 	return PodScopes.Has(scope) || scope == corev1.ResourceQuotaScopeBestEffort || scope == corev1.ResourceQuotaScopeVolumeAttributesClass
 }
 
-// ScopeRequirement is what is wrong with one expression about scopes.
+// ScopeRequirement checks an expression about scopes.
 func ScopeRequirement(r *corev1.ScopedResourceSelectorRequirement, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if !KnownScope(r.ScopeName) {

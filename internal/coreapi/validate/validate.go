@@ -1,9 +1,9 @@
-// Package validate refuses what kube-apiserver would refuse of the local groups, at the same field and in the same words:
-// operators search for those words, and controllers are written against them.
+// Package validate contains validation rules for the local groups. It reports errors at the same fields and with the same
+// messages as kube-apiserver, because operators search for the messages and controllers depend on them.
 //
-// The rules are kube-apiserver's where an object could mislead the front door, its users, or the controllers, schedulers
-// and kubelets that read it. They are not all of them: of storage whose drivers are gone, only what names the volume is
-// asked for.
+// The package has kube-apiserver's rules for all objects that could mislead this server, its users, or the controllers,
+// schedulers and kubelets that read them. It does not have all rules: for storage without a driver in Kubernetes, only the
+// fields that identify the volume are required.
 package validate
 
 import (
@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// MetaUpdate keeps what nobody may change after creation: name, namespace, uid, creation and deletion times, and it
-// asks for a resourceVersion.
+// MetaUpdate checks the metadata fields that are immutable after creation (name, namespace, uid, creation and deletion times),
+// and requires a resourceVersion.
 func MetaUpdate(obj, old runtime.Object) field.ErrorList {
 	path := field.NewPath("metadata")
 	next, err := meta.Accessor(obj)
@@ -30,20 +30,20 @@ func MetaUpdate(obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateObjectMetaAccessorUpdate(next, before, path)
 }
 
-// Rules is what one kind demands at each kind of write.
+// Rules contains the checks of one kind for each type of write.
 type Rules struct {
 	Create func(obj runtime.Object) field.ErrorList
-	// Update is about an object that is to replace old, Status about one whose status is to replace that of old: the rest
-	// of it is the strategy's to restore.
+	// Update checks an object that replaces old. Status checks an object that replaces the status of old; the strategy has
+	// restored the other fields.
 	Update, Status func(obj, old runtime.Object) field.ErrorList
 }
 
-// SameOnUpdate is for kinds whose updates are checked as if they were new.
+// SameOnUpdate is for kinds that check updates like creates.
 func SameOnUpdate[T runtime.Object](create func(T) field.ErrorList) Rules {
 	return OnUpdate(create, func(obj, _ T) field.ErrorList { return create(obj) })
 }
 
-// OnUpdate is for kinds with rules of their own for updates.
+// OnUpdate is for kinds with separate rules for updates.
 func OnUpdate[T runtime.Object](create func(T) field.ErrorList, update func(obj, old T) field.ErrorList) Rules {
 	return WithStatus(create, update, func(_, _ T) field.ErrorList { return nil })
 }
@@ -61,7 +61,7 @@ func WithStatus[T runtime.Object](create func(T) field.ErrorList, update, status
 	}
 }
 
-// typed guards against an old object of another kind; the new one is of the kind that the storage is for.
+// typed returns an error if old is of another kind. obj is of the kind of the storage.
 func typed[T runtime.Object](check func(obj, old T) field.ErrorList) func(obj, old runtime.Object) field.ErrorList {
 	return func(obj, old runtime.Object) field.ErrorList {
 		before, ok := old.(T)
@@ -72,7 +72,7 @@ func typed[T runtime.Object](check func(obj, old T) field.ErrorList) func(obj, o
 	}
 }
 
-// Warn makes a function over any object from one over the kind's Go type.
+// Warn converts a function for the kind's Go type to a function for any object.
 func Warn[T runtime.Object](warnings func(T) []string) func(runtime.Object) []string {
 	return func(obj runtime.Object) []string { return warnings(obj.(T)) }
 }

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// volumeList checks the volumes and remembers the sound ones, which containers may mount.
+// volumeList checks the volumes and records the valid ones, which containers may mount.
 func (p *podScope) volumeList(path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	made := sets.New[string]() // claims that come with the pod
+	made := sets.New[string]() // claims that are created with the pod
 	for _, v := range p.spec.Volumes {
 		if v.Ephemeral != nil && p.meta != nil && p.meta.Name != "" {
 			made.Insert(p.meta.Name + "-" + v.Name)
@@ -43,7 +43,7 @@ func (p *podScope) volumeList(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// volumeKind looks into the first kind that is set; any other is one too many.
+// volumeKind checks the first volume type that is set, and refuses any further one.
 func (p *podScope) volumeKind(v *corev1.Volume, path *field.Path) field.ErrorList {
 	only, others := firstKind(v.VolumeSource, podVolumeOrder)
 	if only == "" {
@@ -54,7 +54,7 @@ func (p *podScope) volumeKind(v *corev1.Volume, path *field.Path) field.ErrorLis
 	return append(p.volumeSource(&single, path, path.Child(only)), tooMany(others, path)...)
 }
 
-// volumeSource looks into a volume; at is the path of its kind.
+// volumeSource checks a volume; at is the path of its type.
 func (p *podScope) volumeSource(v *corev1.Volume, path, at *field.Path) field.ErrorList {
 	switch {
 	case v.EmptyDir != nil:
@@ -92,7 +92,7 @@ func (p *podScope) volumeSource(v *corev1.Volume, path, at *field.Path) field.Er
 			if ref.Name == "" {
 				return append(errs, field.Required(at.Child("nodePublishSecretRef", "name"), ""))
 			}
-			errs = append(errs, DnsSubdomain(ref.Name, at.Child("name"))...) // kube-apiserver leaves out whose name
+			errs = append(errs, DnsSubdomain(ref.Name, at.Child("name"))...) // the path is kube-apiserver's
 		}
 		return errs
 	case v.Image != nil:
@@ -118,7 +118,7 @@ func chapSecret(r *corev1.LocalObjectReference) *corev1.SecretReference {
 	return &corev1.SecretReference{Name: r.Name}
 }
 
-// ephemeralVolume checks a claim that is made for the pod, under a name made of both.
+// ephemeralVolume checks the template of a claim that is created for the pod. The claim's name consists of both names.
 func (p *podScope) ephemeralVolume(v *corev1.Volume, path, at *field.Path) field.ErrorList {
 	claim := v.Ephemeral.VolumeClaimTemplate
 	at = at.Child("volumeClaimTemplate")
@@ -181,7 +181,7 @@ func fileMode(mode *int32, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// pointersSet counts the members that are set of a struct that is a choice between pointers.
+// pointersSet counts the non-nil pointers in a struct that is a union.
 func pointersSet(choice any) int {
 	count := 0
 	for _, member := range reflect.ValueOf(choice).Fields() {
@@ -192,7 +192,7 @@ func pointersSet(choice any) int {
 	return count
 }
 
-// The order in which kube-apiserver looks for the kinds of a volume: the first is looked into, the others are too many.
+// The order in which kube-apiserver checks volume types. It checks the first one that is set and refuses any further one.
 var (
 	podVolumeOrder = []string{
 		"emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi", "glusterfs",
@@ -207,10 +207,10 @@ var (
 	}
 )
 
-// spelled are names that kube-apiserver spells otherwise where it refuses a second kind.
+// spelled maps volume types to their different spelling in kube-apiserver's error for a second type.
 var spelled = map[string]string{"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 
-// firstKind returns the kind that counts, and those beside it. choice is a struct of pointers, one for each kind.
+// firstKind returns the first type that is set, and the others. choice is a struct with a pointer per type.
 func firstKind(choice any, order []string) (first string, others []string) {
 	set := map[string]bool{}
 	for f, member := range reflect.ValueOf(choice).Fields() {
@@ -228,7 +228,7 @@ func firstKind(choice any, order []string) (first string, others []string) {
 	return first, others
 }
 
-// copyKind sets in to, a pointer to a struct like from, the one kind that is called name.
+// copyKind copies the field with a JSON name from a struct to another struct of the same type, which to points to.
 func copyKind(to, from any, name string) {
 	source, target := reflect.ValueOf(from), reflect.ValueOf(to).Elem()
 	for i := range source.NumField() {
@@ -317,7 +317,7 @@ func recursiveReadOnly(m *corev1.VolumeMount, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// devices are volumes that a container gets as they are, without a file system: only a claim has such.
+// devices checks the volumes that a container gets as block devices. Only claims support them.
 func (p *podScope) devices(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	mountNames, mountPaths := sets.New[string](), sets.New[string]()
@@ -362,7 +362,7 @@ func (p *podScope) devices(c *corev1.Container, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// descendingPath keeps a path inside of what it is relative to.
+// descendingPath requires a relative path that does not leave its base directory.
 func descendingPath(p string, path *field.Path) field.ErrorList {
 	if strings.HasPrefix(p, "/") {
 		return field.ErrorList{field.Invalid(path, p, "must be a relative path")}
@@ -370,7 +370,7 @@ func descendingPath(p string, path *field.Path) field.ErrorList {
 	return noBacksteps(p, path)
 }
 
-// fileName is a descending path that no kubelet needs for itself: what begins with .. is how it swaps a volume's content.
+// fileName also refuses names that begin with "..", which kubelets use to replace the contents of a volume.
 func fileName(p string, path *field.Path) field.ErrorList {
 	errs := descendingPath(p, path)
 	if strings.HasPrefix(p, "..") && !strings.HasPrefix(p, "../") {

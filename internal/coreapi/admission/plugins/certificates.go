@@ -17,8 +17,8 @@ import (
 	root "portico.dev/internal/coreapi/admission"
 )
 
-// The right to write to certificatesigningrequests/approval or /status is the same for all signers, but certificates of
-// different signers are trusted for different things. So these plugins also require the right to approve or sign for the
+// The permission to write certificatesigningrequests/approval or /status covers all signers, but the certificates of each
+// signer are trusted for a different purpose. Therefore these plugins also require the permission to approve or sign for the
 // signer.
 
 // certificateApproval requires the verb "approve" on the signer for approvals and denials.
@@ -54,7 +54,7 @@ func (p certificateApproval) Validate(ctx context.Context, a admission.Attribute
 	if !isSigningRequest(a, "approval") {
 		return nil
 	}
-	// The old object counts: the request must not change the signer.
+	// The old object decides, because the request must not change the signer.
 	old, ok := a.GetOldObject().(*certificatesv1.CertificateSigningRequest)
 	if !ok {
 		return unexpectedObject(a, a.GetOldObject())
@@ -146,8 +146,8 @@ func (p clusterTrustBundleAttest) Validate(ctx context.Context, a admission.Attr
 	return nil
 }
 
-// keepsSigner reports whether an update changes only metadata that the garbage collector changes. Labels are checked, because
-// pods select bundles by them.
+// keepsSigner reports whether an update changes only metadata that the garbage collector writes. It returns false for a change
+// of labels, because pods select bundles by label.
 func keepsSigner(bundle *certificatesv1.ClusterTrustBundle, old any) bool {
 	before, replaces := old.(*certificatesv1.ClusterTrustBundle)
 	if !replaces {

@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/coreapi/quota"
 )
 
-// Constructors request an informer only if its resource is served here: an informer of any other never syncs.
+// Constructors request an informer only if its resource is served here: an informer of any other resource never syncs.
 
 func newLimitRanger(d admission.Deps) library.Interface {
 	p := limitRanger{}
@@ -86,7 +86,7 @@ func newNodeRestriction(d admission.Deps) library.Interface {
 	return nodeRestriction{Objects: storedNodeObjects{d.Client.CoreV1()}, Authorizer: d.Authorizer}
 }
 
-// storedNodeObjects reads one object at a time. Not all of the kinds have an informer here, and nodes do not write often.
+// storedNodeObjects reads one object at a time. Some of these kinds have no informer, and nodes rarely write.
 type storedNodeObjects struct{ core coreclient.CoreV1Interface }
 
 func (s storedNodeObjects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
@@ -109,7 +109,7 @@ func (s storedNodeObjects) Volume(ctx context.Context, name string) (*corev1.Per
 	return s.core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 }
 
-// CSIDriver does without a typed client of storage, which nothing else needs.
+// CSIDriver uses the REST client, because no other code needs a typed client of storage.
 func (s storedNodeObjects) CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
 	driver := &storagev1.CSIDriver{}
 	err := s.core.RESTClient().Get().AbsPath("/apis/storage.k8s.io/v1/csidrivers", name).Do(ctx).Into(driver)

@@ -9,10 +9,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// denyServiceExternalIPs refuses external addresses that a Service does not have already.
+// denyServiceExternalIPs refuses external addresses that a Service does not have yet.
 //
-// Whoever may write a Service can give it any address as an external one. Where kube-proxy runs, traffic of the cluster to
-// that address then goes to the Service (CVE-2020-8554).
+// A user who may write a Service can give it any address as an external one. Where kube-proxy runs, cluster traffic to that
+// address then goes to the Service (CVE-2020-8554).
 type denyServiceExternalIPs struct{}
 
 var _ admission.ValidationInterface = denyServiceExternalIPs{}

@@ -19,12 +19,12 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// limitRanger sets default requests and limits of containers, and refuses requests and limits outside of the minimum, maximum
-// and ratio of a LimitRange.
+// limitRanger sets default requests and limits of containers, and refuses requests and limits outside the minimum, maximum and
+// ratio of a LimitRange.
 type limitRanger struct {
 	// Limits is nil if LimitRanges are not served.
 	Limits corelisters.LimitRangeLister
-	// List reads those of a namespace from storage if the lister has none: they may have been created a moment ago.
+	// List reads a namespace's LimitRanges from storage if the lister has none, because they may be new.
 	List func(ctx context.Context, namespace string) ([]corev1.LimitRange, error)
 }
 
@@ -37,7 +37,7 @@ func (limitRanger) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Update
 }
 
-// Admit sets the defaults of new pods. Claims have none: they must request something.
+// Admit sets the defaults of new pods. Claims have no defaults: they must request a size.
 func (p limitRanger) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	return p.each(ctx, a, func(limits *corev1.LimitRange) error {
 		if pod, ok := a.GetObject().(*corev1.Pod); ok {
@@ -47,7 +47,7 @@ func (p limitRanger) Admit(ctx context.Context, a admission.Attributes, _ admiss
 	})
 }
 
-// Validate refuses.
+// Validate refuses requests and limits outside the LimitRanges.
 func (p limitRanger) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	return p.each(ctx, a, func(limits *corev1.LimitRange) error {
 		switch obj := a.GetObject().(type) {
@@ -76,7 +76,8 @@ func (p limitRanger) each(ctx context.Context, a admission.Attributes, do func(*
 	return nil
 }
 
-// isLimited leaves out updates of pods: their requests can be changed only by the subresource resize.
+// isLimited reports whether LimitRanges apply to a request. Updates of pods are exempt, because only the subresource resize can
+// change their requests.
 func isLimited(a admission.Attributes) bool {
 	switch a.GetResource().GroupResource() {
 	case corev1.Resource("pods"):
@@ -130,7 +131,7 @@ func checkPod(pod *corev1.Pod, limits *corev1.LimitRange) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// checkClaim checks requests only: claims have no limits.
+// checkClaim checks requests only, because claims have no limits.
 func checkClaim(claim *corev1.PersistentVolumeClaim, limits *corev1.LimitRange) error {
 	var errs []error
 	requests := claim.Spec.Resources.Requests
@@ -170,10 +171,10 @@ func withoutDuplicates(errs []error) []error {
 	return errs
 }
 
-// annotation names the defaults that were set.
+// annotation lists the defaults that were set.
 const annotation = "kubernetes.io/limit-ranger"
 
-// applyDefaults sets the requests and limits that containers leave out.
+// applyDefaults sets missing requests and limits of containers.
 func applyDefaults(pod *corev1.Pod, limits *corev1.LimitRange) {
 	requests, most := corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range limits.Spec.Limits {
@@ -206,7 +207,7 @@ func applyDefaults(pod *corev1.Pod, limits *corev1.LimitRange) {
 	pod.Annotations[annotation] = "LimitRanger plugin set: " + strings.Join(told, "; ")
 }
 
-// applyDefaultList returns the names of what it added, sorted.
+// applyDefaultList returns the sorted names of the values that it added.
 func applyDefaultList(to *corev1.ResourceList, from corev1.ResourceList) []string {
 	var set []string
 	for name, value := range from {
@@ -223,14 +224,14 @@ func applyDefaultList(to *corev1.ResourceList, from corev1.ResourceList) []strin
 	return set
 }
 
-// totals returns the requests and limits of a pod: its own, or else the sum of its containers or the largest init container,
-// whichever is more.
+// totals returns the requests and limits of a pod: the pod-level ones, or else the maximum of the sum over its containers and
+// the largest init container.
 func totals(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
 	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	return resourcehelper.PodRequests(pod, options), resourcehelper.PodLimits(pod, options)
 }
 
-// The messages are exactly upstream's, because people search for them.
+// The messages are exactly upstream's, because users search for them.
 
 // sorted yields a list by name, so that several errors have a fixed order.
 func sorted(list corev1.ResourceList) iter.Seq2[corev1.ResourceName, resource.Quantity] {

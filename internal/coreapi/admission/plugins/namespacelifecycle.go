@@ -17,7 +17,7 @@ import (
 // namespaceLifecycle refuses new objects in a namespace that is missing or terminating, and the deletion of system namespaces,
 // with upstream's rules and messages.
 //
-// It reads the namespace from etcd, where upstream asks an informer. It only refuses early: storage creates nothing in a
+// It reads the namespace from etcd; upstream uses an informer. The check only refuses early: storage creates no object in a
 // namespace that has begun to terminate since (namespacetxn.go of coreapi).
 type namespaceLifecycle struct {
 	namespace func(ctx context.Context, name string) (*corev1.Namespace, error)
@@ -25,7 +25,7 @@ type namespaceLifecycle struct {
 
 var _ admission.MutationInterface = (*namespaceLifecycle)(nil)
 
-// newNamespaceLifecycle takes a function that reads the namespace in which a request creates.
+// newNamespaceLifecycle returns the plugin. namespace reads the namespace of a create request.
 func newNamespaceLifecycle(namespace func(ctx context.Context, name string) (*corev1.Namespace, error)) *namespaceLifecycle {
 	return &namespaceLifecycle{namespace}
 }
@@ -38,7 +38,7 @@ func (p *namespaceLifecycle) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Delete
 }
 
-// Admit runs with the mutating plugins although it changes nothing, so that no webhook is called for a request that is refused anyway.
+// Admit runs with the mutating plugins although it changes nothing, so that no webhook is called for a request that is refused.
 func (p *namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetKind().GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind() {
 		if a.GetOperation() == admission.Delete && isSystemNamespace(a.GetName()) {
@@ -46,14 +46,14 @@ func (p *namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, 
 		}
 		return nil
 	}
-	// An access review in a namespace must not tell whether the namespace exists.
+	// An access review in a namespace must not reveal whether the namespace exists.
 	if a.GetOperation() != admission.Create || a.GetNamespace() == "" || isAccessReview(a) {
 		return nil
 	}
 	namespace, err := p.namespace(ctx, a.GetNamespace())
 	if err != nil {
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-			return err // storage may be unavailable, which is no error of this server
+			return err // storage may be unavailable, which is not an internal error
 		}
 		return apierrors.NewInternalError(err)
 	}
@@ -72,8 +72,8 @@ func isAccessReview(a admission.Attributes) bool {
 	return resource.Group == "authorization.k8s.io" && resource.Resource == "localsubjectaccessreviews"
 }
 
-// NamespaceTerminating refuses to create an object in a namespace that is being deleted. Its cause tells controllers
-// not to retry.
+// NamespaceTerminating returns the error for a create in a namespace that is being deleted. Controllers do not retry after its
+// cause.
 func NamespaceTerminating(resource schema.GroupResource, name, namespace string) error {
 	err := apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{

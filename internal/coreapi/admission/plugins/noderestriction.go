@@ -29,15 +29,15 @@ import (
 	"portico.dev/internal/request"
 )
 
-// nodeRestriction limits what nodes write to what concerns them: their own Node, pods that run on them, and so on. The Node authorizer
-// checks what can be checked without the body of a request, and this plugin the rest.
+// nodeRestriction limits the writes of a node to its own objects: its Node, the pods that run on it, and so on. The Node
+// authorizer performs the checks that do not depend on the body of a request, and this plugin the others.
 type nodeRestriction struct {
 	Objects    nodeObjects
 	Authorizer authorizer.UnconditionalAuthorizer
 }
 
-// nodeObjects reads the objects that decide. It reads them from storage, not from caches: a pod may have just been replaced by
-// another of the same name on another node.
+// nodeObjects reads the objects needed for a decision. It reads from storage, not from caches, because a pod may just have been
+// replaced by a pod with the same name on another node.
 type nodeObjects interface {
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 	Node(ctx context.Context, name string) (*corev1.Node, error)
@@ -53,7 +53,7 @@ func (nodeRestriction) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Update || operation == admission.Delete
 }
 
-// Admit changes nothing. It is upstream's place in the order: before plugins that change a pod, such as ServiceAccount's for others.
+// Admit changes nothing. It keeps upstream's position in the order: before plugins that change a pod, such as ServiceAccount.
 func (p nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, isNode := request.Node(a.GetUserInfo())
 	if !isNode {
@@ -68,7 +68,7 @@ func (p nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ ad
 	return nil
 }
 
-// nodeChecks are by resource. What is not listed is for the authorizer alone.
+// nodeChecks contains the checks by resource. Only the authorizer checks other resources.
 var nodeChecks = map[schema.GroupResource]func(nodeRestriction, context.Context, string, admission.Attributes) error{
 	corev1.Resource("pods"):                               nodeRestriction.pods,
 	corev1.Resource("nodes"):                              nodeRestriction.nodes,
@@ -81,12 +81,13 @@ var nodeChecks = map[schema.GroupResource]func(nodeRestriction, context.Context,
 	certificatesv1.Resource("podcertificaterequests"):     nodeRestriction.podCertificates,
 }
 
-// nodeForbidden is the refusal with a message.
+// nodeForbidden returns a Forbidden error with a message.
 func nodeForbidden(a admission.Attributes, format string, args ...any) error {
 	return admission.NewForbidden(a, fmt.Errorf(format, args...))
 }
 
-// notFoundOr is err if an object is not there, which a client can tell from a refusal, and otherwise a refusal.
+// notFoundOr returns err if an object does not exist, so that the client can distinguish this case, and otherwise a Forbidden
+// error.
 func notFoundOr(a admission.Attributes, err error) error {
 	if apierrors.IsNotFound(err) {
 		return err
@@ -113,7 +114,7 @@ func (p nodeRestriction) pods(ctx context.Context, node string, a admission.Attr
 	}
 }
 
-// ownPod refuses what concerns the pod of another node. The object of a deletion is the one that is deleted.
+// ownPod refuses requests for the pod of another node. For a deletion the old object is the pod.
 func (p nodeRestriction) ownPod(ctx context.Context, node string, a admission.Attributes, message string) error {
 	pod, known := a.GetOldObject().(*corev1.Pod)
 	if !known {
@@ -128,7 +129,7 @@ func (p nodeRestriction) ownPod(ctx context.Context, node string, a admission.At
 	return nil
 }
 
-// createMirror allows mirror pods on the node, which must be owned by the Node object and refer to nothing.
+// createMirror allows mirror pods on the node. They must be owned by the Node object and must not refer to other objects.
 func (p nodeRestriction) createMirror(ctx context.Context, node string, a admission.Attributes) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok {
@@ -175,8 +176,8 @@ func (p nodeRestriction) createMirror(ctx context.Context, node string, a admiss
 	return nil
 }
 
-// referencesOf names a kind of objects that a pod refers to, if there is one. A volume of a kind that is not known here is an error,
-// because it might.
+// referencesOf returns a kind of objects that a pod refers to, or "". A volume of an unknown type is an error, because it might
+// refer to an object.
 func referencesOf(pod *corev1.Pod) (string, error) {
 	switch {
 	case pod.Spec.ServiceAccountName != "":
@@ -251,7 +252,7 @@ func projectionReferences(s *corev1.VolumeProjection) (referenced string, known 
 	return "", s.DownwardAPI != nil
 }
 
-// podStatusOfNode allows the status of the node's pods, without what other components decide by.
+// podStatusOfNode allows status updates of the node's pods, except for fields that other components rely on.
 func podStatusOfNode(node string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Update {
 		return nodeForbidden(a, "unexpected operation %q", a.GetOperation())
@@ -267,7 +268,7 @@ func podStatusOfNode(node string, a admission.Attributes) error {
 	if !ok {
 		return nodeForbidden(a, "unexpected type %T", a.GetObject())
 	}
-	same := apiequality.Semantic.DeepEqual // nil and empty are the same
+	same := apiequality.Semantic.DeepEqual // treats nil and empty as equal
 	switch {
 	case !labels.Equals(old.Labels, pod.Labels):
 		return nodeForbidden(a, "node %q cannot update labels through pod status", node)
@@ -289,7 +290,7 @@ func (p nodeRestriction) evictions(ctx context.Context, node string, a admission
 	if !ok {
 		return nodeForbidden(a, "unexpected type %T", a.GetObject())
 	}
-	// The name in the URL is the pod that is evicted, whatever the body says.
+	// The name in the URL determines the evicted pod, not the body.
 	name := cmp.Or(a.GetName(), eviction.Name)
 	if name == "" {
 		return nodeForbidden(a, "could not determine pod from request data")
@@ -304,7 +305,7 @@ func (p nodeRestriction) evictions(ctx context.Context, node string, a admission
 	return nil
 }
 
-// volumeClaims allows to write what a kubelet knows after it has resized a volume.
+// volumeClaims allows updates of the fields that a kubelet writes after it has resized a volume.
 func (nodeRestriction) volumeClaims(_ context.Context, node string, a admission.Attributes) error {
 	if a.GetSubresource() != "status" {
 		return nodeForbidden(a, "may only update PVC status")
@@ -327,7 +328,8 @@ func (nodeRestriction) volumeClaims(_ context.Context, node string, a admission.
 	return nil
 }
 
-// withoutResize is a copy of a claim without what a node may write, and without what an update may leave out.
+// withoutResize returns a copy of a claim without the fields that a node may write, and without the fields that an update may
+// omit.
 func withoutResize(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	rest := claim.DeepCopy()
 	rest.ResourceVersion, rest.ManagedFields = "", nil
@@ -336,7 +338,8 @@ func withoutResize(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume
 	return rest
 }
 
-// nodes allows a node to register itself and to report its status, without labels, taints and owners by which pods are steered.
+// nodes allows a node to register itself and to report its status, but not to set labels, taints and owners that affect
+// scheduling.
 func (nodeRestriction) nodes(_ context.Context, node string, a admission.Attributes) error {
 	if a.GetName() != node {
 		return nodeForbidden(a, "node %q is not allowed to modify node %q", node, a.GetName())
@@ -378,7 +381,7 @@ func (nodeRestriction) nodes(_ context.Context, node string, a admission.Attribu
 	return nil
 }
 
-// The field spec.configSource has no effect any more; kube-apiserver still refuses it to nodes.
+// spec.configSource has no effect any more, but kube-apiserver still refuses it for nodes.
 
 func hasConfigSource(node *corev1.Node) bool {
 	//lint:ignore SA1019 it is refused
@@ -390,8 +393,8 @@ func sameConfigSource(node, old *corev1.Node) bool {
 	return apiequality.Semantic.DeepEqual(node.Spec.ConfigSource, old.Spec.ConfigSource)
 }
 
-// forbiddenLabels are the labels that differ and that a node may not write, sorted: those reserved for administrators, and those of
-// Kubernetes that kubelets do not set.
+// forbiddenLabels returns the sorted changed labels that a node may not write: labels reserved for administrators, and
+// kubernetes.io and k8s.io labels that kubelets do not set.
 func forbiddenLabels(labels, old map[string]string) []string {
 	forbidden := sets.New[string]()
 	for _, pair := range [][2]map[string]string{{labels, old}, {old, labels}} {
@@ -420,7 +423,7 @@ func (nodeRestriction) leases(_ context.Context, node string, a admission.Attrib
 	return ownName(node, a, "can only access node lease with the same name as the requesting node")
 }
 
-// ownName refuses objects of another name than the node's. That of a create is in the object.
+// ownName refuses objects with a name other than the node's. The name of a create is in the object.
 func ownName(node string, a admission.Attributes, message string) error {
 	name := a.GetName()
 	if a.GetOperation() == admission.Create {
@@ -446,8 +449,8 @@ func (nodeRestriction) csiNodes(_ context.Context, node string, a admission.Attr
 	return nil
 }
 
-// resourceSlices allows to create and delete slices of the node. The authorizer checks updates, and cannot check each object of a deletion
-// of several.
+// resourceSlices allows a node to create and delete its slices. The authorizer checks updates, but cannot check each object of
+// a deletecollection.
 func (nodeRestriction) resourceSlices(_ context.Context, node string, a admission.Attributes) error {
 	object, verb := a.GetObject(), "create"
 	switch a.GetOperation() {
@@ -467,7 +470,7 @@ func (nodeRestriction) resourceSlices(_ context.Context, node string, a admissio
 	return nil
 }
 
-// signingRequests allows to request certificates of a kubelet for the node's own name only.
+// signingRequests allows requests for kubelet certificates only for the node's own name.
 func (nodeRestriction) signingRequests(_ context.Context, node string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Create {
 		return nil

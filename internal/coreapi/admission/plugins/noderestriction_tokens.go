@@ -18,10 +18,10 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 )
 
-// What nodes request in the name of service accounts: tokens, and certificates of pods. Both must be for a pod that runs on the node, and
-// for what that pod uses.
+// Requests of nodes on behalf of service accounts: tokens, and certificates of pods. Both must be for a pod that runs on the
+// node, and for an audience or signer that the pod uses.
 
-// tokens allows tokens that are bound to a pod of the node, for an audience that the pod's volumes name.
+// tokens allows tokens that are bound to a pod of the node, for an audience that the pod's volumes specify.
 func (p nodeRestriction) tokens(ctx context.Context, node string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "token" {
 		return nil
@@ -53,7 +53,7 @@ func (p nodeRestriction) tokens(ctx context.Context, node string, a admission.At
 	return nil
 }
 
-// audience refuses audiences that no volume of the pod names, unless RBAC gives the node the right to this one.
+// audience refuses audiences that no volume of the pod specifies, unless RBAC grants the node the permission for this audience.
 func (p nodeRestriction) audience(ctx context.Context, audiences []string, pod *corev1.Pod, a admission.Attributes) error {
 	wanted := ""
 	switch len(audiences) {
@@ -81,7 +81,7 @@ func (p nodeRestriction) audience(ctx context.Context, audiences []string, pod *
 	}
 }
 
-// mayRequest asks the authorizer, about a resource that is not served: what a node wants for a service account.
+// mayRequest authorizes a node's request for a service account, with a resource that is not served.
 func (p nodeRestriction) mayRequest(ctx context.Context, a admission.Attributes, verb, resource, account string) (bool, error) {
 	decision, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User: a.GetUserInfo(), Verb: verb, APIGroup: a.GetResource().Group, APIVersion: a.GetResource().Version, Resource: resource,
@@ -90,8 +90,8 @@ func (p nodeRestriction) mayRequest(ctx context.Context, a admission.Attributes,
 	return decision == authorizer.DecisionAllow, err
 }
 
-// usesAudience reports whether a volume of the pod needs tokens for an audience: a projected one, or the driver of one that CSI
-// mounts. Errors count only if no volume does.
+// usesAudience reports whether a volume of the pod needs tokens for an audience: a projected volume, or the CSI driver of a
+// volume. It returns errors only if no volume does.
 func (p nodeRestriction) usesAudience(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for i := range pod.Spec.Volumes {
@@ -120,13 +120,14 @@ func projectsAudience(v *corev1.Volume, audience string) bool {
 	})
 }
 
-// inTreeDrivers are the CSI drivers that have replaced volumes of cloud providers. The library that translates such volumes,
-// k8s.io/csi-translation-lib, would add 100 KB for these names; a test compares them.
+// inTreeDrivers are the CSI drivers that replace volumes of cloud providers. k8s.io/csi-translation-lib, which translates such
+// volumes, would add 100 KB for these names; a test compares them.
 var inTreeDrivers = [...]string{
 	"ebs.csi.aws.com", "pd.csi.storage.gke.io", "disk.csi.azure.com", "cinder.csi.openstack.org", "file.csi.azure.com", "csi.vsphere.vmware.com", "pxd.portworx.com",
 }
 
-// inTreeDriver is the driver of a volume, "" if it has none. is says for each of inTreeDrivers, in order, whether the volume was of its kind.
+// inTreeDriver returns the driver of a volume, or "" if it has none. is reports for each of inTreeDrivers, in order, whether
+// the volume is of its kind.
 func inTreeDriver(is [len(inTreeDrivers)]bool) string {
 	for i, driver := range inTreeDrivers {
 		if is[i] {
@@ -136,7 +137,7 @@ func inTreeDriver(is [len(inTreeDrivers)]bool) string {
 	return ""
 }
 
-// driverOf is the CSI driver of a volume, "" if it has none.
+// driverOf returns the CSI driver of a volume, or "" if it has none.
 func (p nodeRestriction) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (string, error) {
 	switch {
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
@@ -172,8 +173,8 @@ func (p nodeRestriction) driverOfClaim(ctx context.Context, namespace, name stri
 	}), nil
 }
 
-// podCertificates allows requests for a pod of the node, in which everything is as it is stored. What does not fit may be
-// stored a moment later or earlier than the kubelet knows, so it is an error and no refusal: kubelets try again.
+// podCertificates allows requests for a pod of the node if all values match the stored objects. A mismatched UID may be due to
+// a delay between storage and kubelet, so it returns a plain error instead of Forbidden, and kubelets retry.
 func (p nodeRestriction) podCertificates(ctx context.Context, node string, a admission.Attributes) error {
 	if a.GetOperation() != admission.Create {
 		return nodeForbidden(a, "unexpected operation %v", a.GetOperation())
@@ -226,7 +227,7 @@ func (p nodeRestriction) podCertificates(ctx context.Context, node string, a adm
 	return nil
 }
 
-// namedIn says which object could not be read. One that is not there is no refusal.
+// namedIn adds the name of an object that could not be read. If it does not exist, the error is not Forbidden.
 func namedIn(a admission.Attributes, err error, format, name string) error {
 	said := fmt.Errorf(format, name, err)
 	if apierrors.IsNotFound(err) {
@@ -235,8 +236,8 @@ func namedIn(a admission.Attributes, err error, format, name string) error {
 	return admission.NewForbidden(a, said)
 }
 
-// podSigner refuses signers that no volume of the pod names, unless RBAC gives the node the right to this one. Names of signers have
-// a slash, which names of resources cannot have.
+// podSigner refuses signers that no volume of the pod specifies, unless RBAC grants the node the permission for this signer.
+// Signer names have a slash, which resource names cannot have.
 func (p nodeRestriction) podSigner(ctx context.Context, pod *corev1.Pod, spec *certificatesv1.PodCertificateRequestSpec, a admission.Attributes) error {
 	for i := range pod.Spec.Volumes {
 		if projected := pod.Spec.Volumes[i].Projected; projected != nil && slices.ContainsFunc(projected.Sources, func(s corev1.VolumeProjection) bool {

@@ -36,7 +36,7 @@ func (podResizeValidator) Handles(operation admission.Operation) bool {
 func (p podResizeValidator) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	old, replaces := a.GetOldObject().(*corev1.Pod)
-	// The same generation means the same spec.
+	// An unchanged generation means an unchanged spec.
 	if !ok || !replaces || a.GetSubresource() != "resize" || pod.Spec.NodeName == "" || pod.Generation == old.Generation {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (podTopologyLabels) Handles(operation admission.Operation) bool {
 	return operation == admission.Create
 }
 
-// Admit labels a pod that is created with a node, and otherwise its binding, whose labels the pod gets.
+// Admit labels a pod that is created with a node. Otherwise it labels the binding, and the pod gets the labels of its binding.
 func (p podTopologyLabels) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != corev1.Resource("pods") {
 		return nil

@@ -15,12 +15,12 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// ownerReferencesPermission requires the right to delete an object for changing its owners, and the right to update the
-// finalizers of each owner that is named with blockOwnerDeletion.
+// ownerReferencesPermission requires the permission to delete an object for a change of its owners, and the permission to
+// update the finalizers of each owner that is added with blockOwnerDeletion.
 //
-// The owners of an object decide when the garbage collector deletes it, and an owner named with blockOwnerDeletion stays
-// until the object has gone. Without this plugin the right to update an object includes both (attack row C4). It is off by
-// default, as upstream's is.
+// The owners of an object determine when the garbage collector deletes it, and an owner with blockOwnerDeletion stays until the
+// object is deleted. Without this plugin the permission to update an object includes both (attack row C4). Like upstream's, it
+// is off by default.
 type ownerReferencesPermission struct {
 	authorizer authorizer.UnconditionalAuthorizer
 	mapper     meta.RESTMapper
@@ -28,8 +28,8 @@ type ownerReferencesPermission struct {
 
 var _ admission.ValidationInterface = (*ownerReferencesPermission)(nil)
 
-// newOwnerReferencesPermission takes a mapper that needs no backend: a dead backend of an owner must not delay the creation of
-// dependents.
+// newOwnerReferencesPermission returns the plugin. The mapper must not call backends: a dead backend of an owner must not delay
+// the creation of dependents.
 func newOwnerReferencesPermission(a authorizer.UnconditionalAuthorizer, mapper meta.RESTMapper) *ownerReferencesPermission {
 	return &ownerReferencesPermission{a, mapper}
 }
@@ -39,7 +39,7 @@ func (p *ownerReferencesPermission) Handles(operation admission.Operation) bool 
 }
 
 func (p *ownerReferencesPermission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	// Upstream leaves the status of pods out for the sake of old kubelets; its strategy keeps owners as they are.
+	// Upstream exempts the status of pods for old kubelets; its strategy keeps the owners unchanged.
 	if a.GetResource().GroupResource() == corev1.Resource("pods") && a.GetSubresource() == "status" {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (p *ownerReferencesPermission) Validate(ctx context.Context, a admission.At
 	if sameOwners(now, before) {
 		return nil
 	}
-	// A creator decides freely about the lifetime of the new object.
+	// A creator may choose any owners for the new object.
 	if a.GetOperation() != admission.Create {
 		if err := p.mayDelete(ctx, a); err != nil {
 			return err
@@ -77,7 +77,7 @@ func (p *ownerReferencesPermission) mayDelete(ctx context.Context, a admission.A
 	return nil
 }
 
-// mayFinalizeAnything skips the lookup of owners for users who may do everything.
+// mayFinalizeAnything avoids the lookup of owners for users with all permissions.
 func (p *ownerReferencesPermission) mayFinalizeAnything(ctx context.Context, a admission.Attributes) bool {
 	decision, _, _ := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User: a.GetUserInfo(), Verb: "update", Name: "*", ResourceRequest: true,
@@ -86,7 +86,7 @@ func (p *ownerReferencesPermission) mayFinalizeAnything(ctx context.Context, a a
 	return decision == authorizer.DecisionAllow
 }
 
-// mayBlock checks every resource that the kind of an owner may mean.
+// mayBlock checks every resource to which the kind of an owner maps.
 func (p *ownerReferencesPermission) mayBlock(ctx context.Context, a admission.Attributes, ref metav1.OwnerReference) error {
 	mappings, err := p.mappings(ref)
 	if err != nil {
@@ -98,7 +98,7 @@ func (p *ownerReferencesPermission) mayBlock(ctx context.Context, a admission.At
 			APIGroup: m.Resource.Group, APIVersion: m.Resource.Version, Resource: m.Resource.Resource, Subresource: "finalizers",
 		}
 		if m.Scope.Name() == meta.RESTScopeNameNamespace {
-			record.Namespace = a.GetNamespace() // an owner that has a namespace is in that of the object
+			record.Namespace = a.GetNamespace() // a namespaced owner is in the namespace of the object
 		}
 		decision, reason, err := p.authorizer.Authorize(ctx, record)
 		if decision != authorizer.DecisionAllow {
@@ -116,7 +116,7 @@ func (p *ownerReferencesPermission) mappings(ref metav1.OwnerReference) ([]*meta
 	return p.mapper.RESTMappings(schema.GroupKind{Group: gv.Group, Kind: ref.Kind}, gv.Version)
 }
 
-// ownersOf returns the owners of an object, none for nil or an object without metadata.
+// ownersOf returns the owners of an object, or nil for a nil object or one without metadata.
 func ownersOf(obj runtime.Object) []metav1.OwnerReference {
 	if obj == nil {
 		return nil
@@ -132,7 +132,7 @@ func sameOwners(a, b []metav1.OwnerReference) bool {
 	return len(a) == len(b) && (len(a) == 0 || apiequality.Semantic.DeepEqual(a, b))
 }
 
-// newlyBlocking returns the owners that are blocked now and were not before.
+// newlyBlocking returns the owners that have blockOwnerDeletion now but did not have it before.
 func newlyBlocking(now, before []metav1.OwnerReference) []metav1.OwnerReference {
 	blocked := map[types.UID]bool{}
 	for _, ref := range before {

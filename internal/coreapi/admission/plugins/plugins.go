@@ -1,5 +1,5 @@
-// Package plugins has the admission plugins that upstream keeps in k8s.io/kubernetes, with upstream's rules and messages, and
-// the table of all plugins. A file is named after its plugin, or after what its plugins are about.
+// Package plugins implements the admission plugins that upstream keeps in k8s.io/kubernetes, with upstream's rules and
+// messages, and contains the table of all plugins. A file is named after its plugin, or after the subject of its plugins.
 package plugins
 
 import (
@@ -20,8 +20,8 @@ import (
 	"portico.dev/internal/coreapi/quota"
 )
 
-// All returns the table, in upstream's order: webhooks and policies see the changes of all plugins before them, and quotas
-// count no refused request.
+// All returns the table in upstream's order: webhooks and policies see the changes of all plugins before them, and quotas do
+// not count refused requests.
 func All() []admission.Plugin {
 	return []admission.Plugin{
 		namespaceLifecycleRow(),
@@ -69,7 +69,7 @@ func All() []admission.Plugin {
 	}
 }
 
-// NamespaceLifecycle is the smallest table: without this plugin, namespaces could not be deleted safely.
+// NamespaceLifecycle returns the smallest table: without this plugin, namespaces could not be deleted safely.
 func NamespaceLifecycle() []admission.Plugin { return []admission.Plugin{namespaceLifecycleRow()} }
 
 func namespaceLifecycleRow() admission.Plugin {
@@ -78,12 +78,12 @@ func namespaceLifecycleRow() admission.Plugin {
 	})}
 }
 
-// withoutConfig is for a plugin that takes no configuration and cannot fail.
+// withoutConfig adapts the constructor of a plugin that has no configuration and cannot fail.
 func withoutConfig(f func(admission.Deps) library.Interface) func(admission.Deps, io.Reader) (library.Interface, error) {
 	return func(d admission.Deps, _ io.Reader) (library.Interface, error) { return f(d), nil }
 }
 
-// checkedByMaking validates a configuration by making a plugin that is not started. static returns its staticManifestsDir,
+// checkedByMaking validates a configuration by creating a plugin that is not started. static returns its staticManifestsDir,
 // which is not supported and therefore an error.
 func checkedByMaking(static func(io.Reader) (string, error), f func(io.Reader) (library.Interface, error)) func(io.Reader) error {
 	return func(config io.Reader) error {
@@ -127,7 +127,7 @@ func staticMutating(config io.Reader) (string, error) {
 	return c.StaticManifestsDir, nil
 }
 
-// ifServed makes a plugin of the library, which gets its dependencies from the initializers, if its resource is served here.
+// ifServed creates a plugin of k8s.io/apiserver if its resource is served here. The initializers set its dependencies.
 func ifServed(resource string, f func(io.Reader) (library.Interface, error)) func(admission.Deps, io.Reader) (library.Interface, error) {
 	return func(d admission.Deps, config io.Reader) (library.Interface, error) {
 		if !d.Served(admissionregistrationv1.SchemeGroupVersion.WithResource(resource)) {

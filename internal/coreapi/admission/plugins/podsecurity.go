@@ -27,18 +27,19 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// podSecurity enforces the Pod Security Standards that the labels pod-security.kubernetes.io/enforce, warn and audit of a
-// namespace select. The checks and messages are the library's.
+// podSecurity enforces the Pod Security Standards selected by a namespace's labels pod-security.kubernetes.io/enforce, warn and
+// audit. k8s.io/pod-security-admission provides the checks and messages.
 type podSecurity struct {
 	decide *podsecurity.Admission
 }
 
 var _ admission.ValidationInterface = podSecurity{}
 
-// newPodSecurity takes a PodSecurityConfiguration, nil for upstream's default: privileged unless a label says otherwise.
+// newPodSecurity returns the plugin. config is a PodSecurityConfiguration, or nil for upstream's default: privileged unless a
+// label specifies another level.
 //
-// It reads namespaces from etcd, where upstream asks an informer, so that a label counts from the next pod on. Pods are listed
-// only to warn about those that a new label would refuse.
+// It reads namespaces from etcd, so that a label applies from the next pod on; upstream uses an informer. Pods are listed only
+// for warnings about pods that a new label would refuse.
 func newPodSecurity(config io.Reader, namespace func(ctx context.Context, name string) (*corev1.Namespace, error), pods clients.Interface) (podSecurity, error) {
 	read, err := load.LoadFromReader(config)
 	if err != nil {
@@ -67,8 +68,8 @@ func checkPodSecurity(config io.Reader) error {
 	return validation.ValidatePodSecurityConfiguration(read).ToAggregate()
 }
 
-// podSecurityRecorder registers upstream's metrics in the library's registry. This registry is global: counts of a second server
-// in the process are not exported.
+// podSecurityRecorder registers upstream's metrics in k8s.io/component-base's legacyregistry. This registry is global: metrics
+// of a second server in the process are not exported.
 func podSecurityRecorder() metrics.Recorder {
 	counts := metrics.NewPrometheusRecorder(api.GetAPIVersion())
 	counts.MustRegister(func(all ...basemetrics.Registerable) {
@@ -109,7 +110,8 @@ func (p podSecurity) Validate(ctx context.Context, a admission.Attributes, _ adm
 	return podSecurityForbidden(a, answer)
 }
 
-// podSecurityForbidden returns the library's status, which is 403 for a pod and 422 for a label, and 403 if there is none.
+// podSecurityForbidden returns the status of k8s.io/pod-security-admission, 403 for a pod and 422 for a label, and 403 if it
+// provides none.
 func podSecurityForbidden(a admission.Attributes, answer *admissionv1.AdmissionResponse) error {
 	err := admission.NewForbidden(a, errors.New("not allowed by PodSecurity"))
 	var status *apierrors.StatusError
@@ -132,7 +134,7 @@ func podSecurityForbidden(a admission.Attributes, answer *admissionv1.AdmissionR
 	return status
 }
 
-// podSecurityAttributes converts attributes to the library's type. Objects are v1 already.
+// podSecurityAttributes implements api.Attributes of k8s.io/pod-security-admission. Objects already are v1.
 type podSecurityAttributes struct{ admission.Attributes }
 
 var _ api.Attributes = podSecurityAttributes{}

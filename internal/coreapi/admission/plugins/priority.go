@@ -17,10 +17,10 @@ import (
 
 // podPriority resolves the priority class of a pod to its value, and allows only one default class.
 type podPriority struct {
-	// Classes is nil if priority classes are not served: pods that name one are then refused.
+	// Classes is nil if priority classes are not served. Pods that name one are then refused.
 	Classes schedulinglisters.PriorityClassLister
-	// Get reads a class from storage that the lister does not have: it may have been created by the same command a moment
-	// ago. Upstream refuses the pod then.
+	// Get reads a class that the lister does not have from storage, because the same command may just have created it. Upstream
+	// refuses the pod then.
 	Get func(ctx context.Context, name string) (*schedulingv1.PriorityClass, error)
 }
 
@@ -33,7 +33,7 @@ func (podPriority) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Update
 }
 
-// Admit gives pods their priority.
+// Admit sets the priority of pods.
 func (p podPriority) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok || a.GetResource().GroupResource() != corev1.Resource("pods") || a.GetSubresource() != "" {
@@ -64,7 +64,7 @@ func (p podPriority) Admit(ctx context.Context, a admission.Attributes, _ admiss
 	return nil
 }
 
-// keepPriority copies the two fields from the old pod for clients that update with their original manifest.
+// keepPriority copies both fields from the old pod, for clients that update with their original manifest.
 func keepPriority(pod *corev1.Pod, old any) {
 	before, ok := old.(*corev1.Pod)
 	if !ok {
@@ -78,7 +78,7 @@ func keepPriority(pod *corev1.Pod, old any) {
 	}
 }
 
-// Validate lets no second class be the default.
+// Validate refuses a second default class.
 func (p podPriority) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	class, ok := a.GetObject().(*schedulingv1.PriorityClass)
 	if !ok || !class.GlobalDefault || p.Classes == nil {
@@ -124,7 +124,7 @@ func (p podPriority) classFor(ctx context.Context, a admission.Attributes, name 
 	return *class.DeepCopy(), nil
 }
 
-// defaultClass returns the default class, nil if there is none. If two were created concurrently, the lower one counts.
+// defaultClass returns the default class, or nil. If two were created concurrently, it returns the lower one.
 func (p podPriority) defaultClass() (*schedulingv1.PriorityClass, error) {
 	if p.Classes == nil {
 		return nil, nil
@@ -142,7 +142,7 @@ func (p podPriority) defaultClass() (*schedulingv1.PriorityClass, error) {
 	return found, nil
 }
 
-// systemPriorityClasses exist in every cluster, for system pods. Their values are above those that users may use.
+// systemPriorityClasses exist in every cluster, for system pods. Their values are above the range for users.
 var systemPriorityClasses = []schedulingv1.PriorityClass{
 	{
 		ObjectMeta: metav1.ObjectMeta{Name: "system-node-critical"}, Value: 2000001000,
@@ -154,7 +154,7 @@ var systemPriorityClasses = []schedulingv1.PriorityClass{
 	},
 }
 
-// EnsureSystemPriorityClasses creates those that are missing.
+// EnsureSystemPriorityClasses creates missing system priority classes.
 func EnsureSystemPriorityClasses(ctx context.Context, client clients.Interface) error {
 	classes := client.SchedulingV1().PriorityClasses()
 	for i := range systemPriorityClasses {

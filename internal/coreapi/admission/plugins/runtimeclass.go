@@ -17,9 +17,9 @@ import (
 
 // runtimeClass sets the overhead, node selector and tolerations of a new pod from its RuntimeClass.
 type runtimeClass struct {
-	// Classes is nil if RuntimeClasses are not served: pods that name one are then refused.
+	// Classes is nil if RuntimeClasses are not served. Pods that name one are then refused.
 	Classes nodelisters.RuntimeClassLister
-	// Get reads a class from storage that the lister does not have: it may have been created a moment ago.
+	// Get reads a class that the lister does not have from storage, because it may be new.
 	Get func(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
 }
 
@@ -67,7 +67,7 @@ func (p runtimeClass) Admit(ctx context.Context, a admission.Attributes, _ admis
 	return nil
 }
 
-// Validate checks again, because webhooks and policies may have set an overhead.
+// Validate repeats the checks, because webhooks and policies may have set an overhead.
 func (p runtimeClass) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, class, err := p.classOf(ctx, a)
 	switch {
@@ -83,7 +83,7 @@ func (p runtimeClass) Validate(ctx context.Context, a admission.Attributes, _ ad
 	return nil
 }
 
-// classOf returns the pod of a request, and its class if it names one. Both are nil for requests about anything else.
+// classOf returns the pod of a request, and its class if it names one. Both are nil for requests without a pod.
 func (p runtimeClass) classOf(ctx context.Context, a admission.Attributes) (*corev1.Pod, *nodev1.RuntimeClass, error) {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok || a.GetResource().GroupResource() != corev1.Resource("pods") || a.GetSubresource() != "" {
@@ -110,8 +110,8 @@ func (p runtimeClass) classOf(ctx context.Context, a admission.Attributes) (*cor
 	return pod, class, nil
 }
 
-// mergeTolerations returns both lists in order, without tolerations that another one covers, as upstream does. Of equal ones the
-// first stays.
+// mergeTolerations returns both lists in order, without tolerations that another one covers, as upstream does. Of equal
+// tolerations it keeps the first.
 func mergeTolerations(own, added []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(own, added)
 	var merged []corev1.Toleration
@@ -127,7 +127,7 @@ func mergeTolerations(own, added []corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
-// isCovered reports whether by tolerates everything that t does.
+// isCovered reports whether by tolerates everything that t tolerates.
 func isCovered(t, by corev1.Toleration) bool {
 	if apiequality.Semantic.DeepEqual(t, by) {
 		return true

@@ -19,17 +19,17 @@ import (
 
 const (
 	defaultAccount = "default"
-	// enforceMountable is the annotation of an account whose pods may use only the secrets that it lists.
+	// enforceMountable is the annotation of an account that restricts its pods to the secrets that it lists.
 	enforceMountable = "kubernetes.io/enforce-mountable-secrets"
-	// accountAttempts is how often the account "default" is looked up. A controller creates it after the namespace, and one
+	// accountAttempts is the number of lookups of the account "default". A controller creates it after the namespace, and one
 	// command may create a namespace and a pod.
 	accountAttempts = 10
 )
 
-// serviceAccount sets the service account of a pod, mounts its token, and refuses pods whose account does not exist.
+// serviceAccount sets the service account of a pod, mounts its token, and refuses pods with an account that does not exist.
 type serviceAccount struct {
 	Accounts corelisters.ServiceAccountLister
-	// Get reads an account from storage that the lister does not have yet.
+	// Get reads an account that the lister does not have yet from storage.
 	Get func(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
 }
 
@@ -42,13 +42,13 @@ func (serviceAccount) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Update
 }
 
-// Admit sets the fields that a new pod leaves out.
+// Admit sets missing fields of a new pod.
 func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	pod := podOf(a)
 	if pod == nil || a.GetOperation() != admission.Create {
 		return nil
 	}
-	if isMirror(pod) { // a kubelet deletes a mirror that is not what it wrote
+	if isMirror(pod) { // a kubelet deletes a mirror pod that differs from its static pod
 		return p.Validate(ctx, a, o)
 	}
 	if pod.Spec.ServiceAccountName == "" {
@@ -68,7 +68,8 @@ func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o adm
 	return p.Validate(ctx, a, o)
 }
 
-// Validate refuses a pod whose account does not exist, or does not list the pod's secrets if enforceMountable is set.
+// Validate refuses a pod if its account does not exist, or if enforceMountable is set and the account does not list the pod's
+// secrets.
 func (p serviceAccount) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod := podOf(a)
 	if pod == nil {
@@ -100,7 +101,7 @@ func (p serviceAccount) Validate(ctx context.Context, a admission.Attributes, _ 
 	return nil
 }
 
-// podOf returns the pod of a request, nil for requests that this plugin does not check.
+// podOf returns the pod of a request, or nil for requests that this plugin does not check.
 func podOf(a admission.Attributes) *corev1.Pod {
 	if a.GetResource().GroupResource() != corev1.Resource("pods") {
 		return nil
@@ -118,7 +119,7 @@ func isMirror(pod *corev1.Pod) bool {
 	return ok
 }
 
-// mounts reports whether the token is mounted: by the pod's setting, else by the account's, else true.
+// mounts reports whether the token is mounted: the pod's setting, else the account's, else true.
 func mounts(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	for _, wish := range []*bool{pod.Spec.AutomountServiceAccountToken, account.AutomountServiceAccountToken} {
 		if wish != nil {
@@ -174,11 +175,11 @@ func wait(ctx context.Context, pause time.Duration) error {
 const (
 	volumePrefix = "kube-api-access-"
 	mountPath    = "/var/run/secrets/kubernetes.io/serviceaccount"
-	// expiration of tokens, in seconds. Upstream's odd number tells its issuer that the token may be extended.
+	// expiration of tokens in seconds. Upstream's odd number marks the token as extendable for its issuer.
 	expiration int64 = 60*60 + 7
 )
 
-// mountToken mounts the token into every container that has no other mount at that path.
+// mountToken mounts the token into every container without another mount at that path.
 func mountToken(pod *corev1.Pod) {
 	at := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, volumePrefix) })
 	there := at >= 0
@@ -206,7 +207,7 @@ func mountToken(pod *corev1.Pod) {
 	}
 }
 
-// tokenVolume has the files that client libraries expect: token, CA bundle and namespace.
+// tokenVolume returns a volume with the files that client libraries expect: token, CA bundle and namespace.
 func tokenVolume() *corev1.ProjectedVolumeSource {
 	mode, seconds := corev1.ProjectedVolumeSourceDefaultMode, expiration
 	return &corev1.ProjectedVolumeSource{DefaultMode: &mode, Sources: []corev1.VolumeProjection{

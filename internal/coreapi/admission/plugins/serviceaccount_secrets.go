@@ -11,8 +11,8 @@ import (
 	"portico.dev/internal/podrefs"
 )
 
-// checkMirror refuses service accounts and secrets in mirror pods: whoever writes a static pod on a node was not authorized in
-// the namespace.
+// checkMirror refuses service accounts and secrets in mirror pods, because the author of a static pod on a node was not
+// authorized in the namespace.
 func checkMirror(a admission.Attributes, pod *corev1.Pod) error {
 	var problem error
 	switch {
@@ -34,7 +34,7 @@ func projectsToken(v corev1.Volume) bool {
 	})
 }
 
-// secretUse is a secret that a container names, and how it says so.
+// secretUse is a secret that a container refers to, and a description of the reference.
 type secretUse struct{ how, secret string }
 
 func secretsOf(c *corev1.Container) []secretUse {

@@ -16,22 +16,22 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 )
 
-// The annotations that mark a default. The beta ones are from before 1.6 and 1.18, and still written.
+// The annotations that mark a default. The beta ones predate 1.6 and 1.18, and are still in use.
 const (
 	defaultStorageClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
 	defaultStorageClassBetaAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
 	ingressClassAnnotation            = "kubernetes.io/ingress.class"
 )
 
-// defaultStorageClass sets the class of claims that name none to the one that is marked as default.
+// defaultStorageClass sets the storage class of claims without one to the default class.
 type defaultStorageClass struct {
-	// Classes is nil if they are not served.
+	// Classes is nil if storage classes are not served.
 	Classes storagelisters.StorageClassLister
 }
 
-// defaultIngressClass sets the class of ingresses that name none to the one that is marked as default.
+// defaultIngressClass sets the class of ingresses without one to the default class.
 type defaultIngressClass struct {
-	// Classes is nil if they are not served.
+	// Classes is nil if ingress classes are not served.
 	Classes networkinglisters.IngressClassLister
 }
 
@@ -88,8 +88,8 @@ func (p defaultIngressClass) Admit(_ context.Context, a admission.Attributes, _ 
 	return nil
 }
 
-// newestDefault returns the name of the newest default, the first by name if several have the same second, or empty. Upstream
-// resolves several defaults in this way.
+// newestDefault returns the name of the newest default class, or "". Among classes of the same second it returns the first by
+// name. Upstream resolves several defaults in this way.
 func newestDefault[T metav1.Object](all []T, isDefault func(T) bool) string {
 	marked := slices.DeleteFunc(slices.Clone(all), func(c T) bool { return !isDefault(c) })
 	if len(marked) == 0 {
@@ -103,7 +103,7 @@ func newestDefault[T metav1.Object](all []T, isDefault func(T) bool) string {
 
 // persistentVolumeClaimResize lets claims grow only if their class allows volume expansion.
 type persistentVolumeClaimResize struct {
-	// Classes is nil if storage classes are not served: then no claim can grow.
+	// Classes is nil if storage classes are not served. Then no claim can grow.
 	Classes storagelisters.StorageClassLister
 }
 
@@ -144,7 +144,7 @@ func (p persistentVolumeClaimResize) grows(class, before string) bool {
 	return err == nil && c.AllowVolumeExpansion != nil && *c.AllowVolumeExpansion
 }
 
-// storageClassOf returns the class of a claim, from the old annotation first.
+// storageClassOf returns the class of a claim, with precedence of the old annotation.
 func storageClassOf(claim *corev1.PersistentVolumeClaim) string {
 	if name, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return name

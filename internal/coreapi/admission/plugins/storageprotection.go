@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// storageProtection gives new volumes, claims and VolumeAttributesClasses the finalizers with which they stay as long as they are used. The
-// controllers of kube-controller-manager take them away.
+// storageProtection adds finalizers to new volumes, claims and VolumeAttributesClasses, which keep them as long as they are in
+// use. Controllers of kube-controller-manager remove the finalizers.
 type storageProtection struct{}
 
 var _ admission.MutationInterface = storageProtection{}

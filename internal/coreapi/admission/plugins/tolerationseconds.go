@@ -8,10 +8,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// defaultSeconds is how long a pod stays on a node that is not ready or not reachable. It is upstream's default.
+// defaultSeconds limits how long a pod stays on a node that is not ready or not reachable. It is upstream's default.
 const defaultSeconds int64 = 300
 
-// defaultTolerationSeconds adds the tolerations by which a pod survives a short failure of its node.
+// defaultTolerationSeconds adds the tolerations with which a pod survives a short failure of its node.
 type defaultTolerationSeconds struct{}
 
 var _ admission.MutationInterface = defaultTolerationSeconds{}

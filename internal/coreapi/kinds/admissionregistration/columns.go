@@ -31,7 +31,7 @@ func policyBindingColumns() []metav1.TableColumnDefinition {
 	}
 }
 
-// params shows a name without namespace as */name: whether the parameter is namespaced cannot be seen from here.
+// params renders a name without a namespace as */name, because a binding does not contain the scope of the parameter's kind.
 func params(ref *admissionregistrationv1.ParamRef) string {
 	switch {
 	case ref == nil:

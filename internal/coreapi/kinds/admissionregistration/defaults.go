@@ -7,8 +7,8 @@ import (
 	"portico.dev/internal/coreapi/defaults"
 )
 
-// resources is the one that policies cannot do without: the library refuses every request that meets a policy whose
-// selectors are absent.
+// resources fills in the selectors, which policies require: k8s.io/apiserver refuses every request that matches a policy
+// without them.
 func resources(m *admissionregistrationv1.MatchResources) {
 	if m == nil {
 		return

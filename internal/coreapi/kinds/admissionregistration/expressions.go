@@ -17,25 +17,25 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// Expressions are compiled when they are written: one that does not compile would fail, or let through, every request
-// that it is about, and nobody would be told but those who make them.
+// Expressions are compiled when they are written. One that does not compile would fail, or admit, every request that it
+// matches, and only the clients of those requests would notice.
 
-// plainCompiler knows no variables. It is made once: its environment takes milliseconds.
+// plainCompiler has no variables. It is created once, because building its environment takes milliseconds.
 var plainCompiler = sync.OnceValue(func() plugincel.Compiler {
 	return plugincel.NewCompiler(celenv.MustBaseEnvSet(celenv.DefaultCompatibilityVersion()))
 })
 
-// expressions compiles what one object says.
+// expressions compiles the expressions of one object.
 type expressions struct {
 	compiler plugincel.Compiler
-	// stored are expressions that the object had before: they may use what newer ones may not any more.
+	// stored contains the expressions that the object had before. They may use features that new expressions may not.
 	stored sets.Set[string]
-	// params says whether they can read the parameter object.
+	// params reports whether expressions can access the parameter object.
 	params bool
 	errs   field.ErrorList
 }
 
-// compile leaves empty expressions to the rules that ask for them.
+// compile skips empty expressions. Other rules report them if they are required.
 func (e *expressions) compile(compiler plugincel.Compiler, text string, accessor plugincel.ExpressionAccessor, authorizer, patches bool, path *field.Path) {
 	if strings.TrimSpace(text) == "" {
 		return
@@ -82,7 +82,7 @@ func conditionTexts(conditions []admissionregistrationv1.MatchCondition, variabl
 	return texts
 }
 
-// variables are known to what follows, and to variables after them.
+// variables compiles the variables in order. Each is available to the variables and expressions after it.
 func (e *expressions) variables(list []admissionregistrationv1.Variable, path *field.Path) {
 	composed, err := plugincel.NewCompositedCompiler(celenv.MustBaseEnvSet(celenv.DefaultCompatibilityVersion()))
 	if err != nil {
@@ -101,7 +101,7 @@ func (e *expressions) variables(list []admissionregistrationv1.Variable, path *f
 	}
 }
 
-// hookExpressions are the conditions of webhooks, which have no parameters.
+// hookExpressions compiles the match conditions of webhooks, which have no parameters.
 func hookExpressions[W any](hooks, old []W, conditions func(*W) []admissionregistrationv1.MatchCondition) field.ErrorList {
 	e := &expressions{stored: sets.New[string]()}
 	for i := range old {
@@ -117,7 +117,7 @@ func hookExpressions[W any](hooks, old []W, conditions func(*W) []admissionregis
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
-// compiling is for kinds with expressions, which are compiled in view of those that were there before.
+// compiling returns the rules of a kind with expressions. On update, expressions gets the old object too.
 func compiling[T runtime.Object](create func(T) field.ErrorList, expressions func(obj, old T) field.ErrorList) validate.Rules {
 	none := *new(T)
 	return validate.OnUpdate(func(obj T) field.ErrorList { return append(create(obj), expressions(obj, none)...) },

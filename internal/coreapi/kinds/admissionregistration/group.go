@@ -1,4 +1,4 @@
-// Package admissionregistration has the kinds of admissionregistration.k8s.io, a file for each.
+// Package admissionregistration defines the kinds of the API group admissionregistration.k8s.io, one per file.
 package admissionregistration
 
 import (

@@ -94,7 +94,7 @@ func validateMutatingAdmissionPolicy(p *admissionregistrationv1.MutatingAdmissio
 		admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
 }
 
-// mutation asks for the expression of its own type and no other.
+// mutation requires the expression of its patch type and forbids the other one.
 func mutation(m *admissionregistrationv1.Mutation, path *field.Path) field.ErrorList {
 	apply, patch := path.Child("applyConfiguration"), path.Child("jsonPatch")
 	var errs field.ErrorList

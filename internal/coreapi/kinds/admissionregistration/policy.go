@@ -29,7 +29,7 @@ func policyBasics(failure *admissionregistrationv1.FailurePolicyType, params *ad
 	} else {
 		errs = append(errs, matchResources(constraints, path)...)
 		if len(constraints.ResourceRules) == 0 {
-			// Expressions are typed by what they can meet, and without a rule that is nothing.
+			// Expressions are type-checked against the kinds that the rules match, so at least one rule is required.
 			errs = append(errs, field.Required(path.Child("resourceRules"), ""))
 		}
 	}
@@ -54,7 +54,7 @@ func policyVariables(variables []admissionregistrationv1.Variable, path *field.P
 	return errs
 }
 
-// isIdentifier leaves CEL's reserved words to the compiler.
+// isIdentifier does not check for CEL's reserved words; the compiler does.
 func isIdentifier(s string) bool {
 	for i, c := range s {
 		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'

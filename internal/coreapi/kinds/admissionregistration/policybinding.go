@@ -55,7 +55,7 @@ func matchResources(m *admissionregistrationv1.MatchResources, path *field.Path)
 	} else {
 		errs = append(errs, validate.OneOf(*m.MatchPolicy, at, admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)...)
 	}
-	// An absent selector makes the library refuse every request that the policy meets; defaulting fills them in.
+	// Without a selector, k8s.io/apiserver refuses every request that the policy matches. Defaulting fills the selectors in.
 	if at := path.Child("namespaceSelector"); m.NamespaceSelector == nil {
 		errs = append(errs, field.Required(at, ""))
 	} else {
@@ -84,7 +84,8 @@ func namedRule(r *admissionregistrationv1.NamedRuleWithOperations, path *field.P
 	return append(errs, matchRule(&r.RuleWithOperations, path)...)
 }
 
-// notDeletes keeps mutating policies to requests that carry an object to mutate; to them '*' does not mean DELETE.
+// notDeletes restricts mutating policies to operations that carry an object to mutate. For mutating policies '*' does not
+// include DELETE.
 func notDeletes(m *admissionregistrationv1.MatchResources, path *field.Path) field.ErrorList {
 	if m == nil {
 		return nil

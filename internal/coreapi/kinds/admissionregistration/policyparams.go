@@ -17,12 +17,13 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// An admission policy reads its parameters as the server itself and shows them to whoever it refuses, or writes them into
-// objects. So whoever writes a policy must be allowed to read all objects of its paramKind, and whoever writes a binding
-// those of its paramRef: kube-apiserver's rule, as are the messages. What the paramKind's resource is called is asked of the
-// RESTMapper by which the parameters are read. What cannot be determined needs the right for everything.
+// The server reads the parameters of an admission policy with its own rights. The policy shows them to the clients that it
+// refuses, or writes them into objects. So the author of a policy must be allowed to read all objects of its paramKind, and the
+// author of a binding the objects of its paramRef. Rule and messages are kube-apiserver's. The resource of a paramKind comes
+// from the RESTMapper that the parameters are read with. If something cannot be determined, the author needs permission for all
+// values of it.
 
-// policySpec is the part that policies of both kinds are asked about here.
+// policySpec returns the paramKind and the spec of a policy of either kind.
 func policySpec(obj runtime.Object) (paramKind *admissionregistrationv1.ParamKind, spec any) {
 	switch p := obj.(type) {
 	case *admissionregistrationv1.ValidatingAdmissionPolicy:
@@ -33,9 +34,9 @@ func policySpec(obj runtime.Object) (paramKind *admissionregistrationv1.ParamKin
 	return nil, nil
 }
 
-// authorizeParamKind lets a policy have a paramKind that its author may read. An update is asked about whenever the spec
-// changes: kube-apiserver asks only when the paramKind does, so that an author without the right can add an expression that
-// shows the parameters to a policy that has them already.
+// authorizeParamKind refuses a policy if its author may not read all objects of the paramKind. An update is checked whenever
+// the spec changes. kube-apiserver checks only if the paramKind changes, so an author without the permission can add an
+// expression that exposes the parameters to a policy that already has them.
 func authorizeParamKind(ctx context.Context, e *registry.Environment, obj, old runtime.Object) *field.Error {
 	kind, spec := policySpec(obj)
 	if kind == nil {
@@ -55,7 +56,7 @@ func authorizeParamKind(ctx context.Context, e *registry.Environment, obj, old r
 		return field.Forbidden(path, "cannot identify user to authorize read access to paramKind resources")
 	}
 	attributes, _ := paramAttributes(e, kind)
-	// All objects, wherever they are: a rule for single names or namespaces is not enough.
+	// Permission for single names or namespaces is not sufficient.
 	attributes.User, attributes.Verb, attributes.Name, attributes.Namespace = u, "get", "*", "*"
 	decision, _, err := e.Authorizer.Authorize(ctx, attributes)
 	switch {
@@ -68,9 +69,9 @@ func authorizeParamKind(ctx context.Context, e *registry.Environment, obj, old r
 	return nil
 }
 
-// authorizeParamRef lets a binding have a paramRef that its author may read: get for one object by its name, list for a
-// selector. Without a namespace that is a right in all namespaces. Every update of a binding that has a paramRef is asked
-// about, as at kube-apiserver, whose comparison with the old one never finds the two equal.
+// authorizeParamRef refuses a binding if its author may not read the paramRef: get for an object by name, list for a selector.
+// Without a namespace the permission is required in all namespaces. Every update of a binding with a paramRef is checked.
+// kube-apiserver does so too, because its comparison with the old paramRef never finds the two equal.
 func authorizeParamRef(ctx context.Context, e *registry.Environment, obj, _ runtime.Object) *field.Error {
 	var message string
 	switch b := obj.(type) {
@@ -91,15 +92,16 @@ func authorizeParamRef(ctx context.Context, e *registry.Environment, obj, _ runt
 	return field.Forbidden(field.NewPath("spec", "paramRef"), message)
 }
 
-// paramRefusal says that a user may not read what a paramRef refers to, and why he was asked for more than that if he was.
+// A paramRefusal describes a user who may not read the objects of a paramRef. because is set if the required permission was
+// wider than the paramRef.
 type paramRefusal struct {
 	user    user.Info
 	verb    string
 	because string
 }
 
-// text is empty for no refusal. The two arguments of the last message are swapped for mutating policies, as in
-// kube-apiserver.
+// text returns an empty string for a nil refusal. The two arguments of the last message are swapped for mutating policies, as
+// in kube-apiserver.
 func (r *paramRefusal) text(mutating bool) string {
 	const format = `user %v does not have "%v" permission on the object referenced by paramRef`
 	switch {
@@ -116,7 +118,7 @@ func (r *paramRefusal) text(mutating bool) string {
 	return fmt.Sprintf(format, r.user, r.verb)
 }
 
-// readParams asks whether the user of the request may read what ref refers to, given the paramKind of policy.
+// readParams returns a refusal if the user of the request may not read the objects of ref, given the paramKind of policy.
 func readParams(ctx context.Context, e *registry.Environment, policies, policy string, ref *admissionregistrationv1.ParamRef) (*paramRefusal, error) {
 	if ref == nil || e.IsPrivileged(ctx) {
 		return nil, nil
@@ -148,8 +150,7 @@ func readParams(ctx context.Context, e *registry.Environment, policies, policy s
 	return refusal, nil
 }
 
-// storedParamKind reads a policy from its storage and not from a cache: what a cache does not know yet is not readable with
-// fewer rights.
+// storedParamKind reads a policy from storage, not from a cache, so that a stale policy cannot lower the required permission.
 func storedParamKind(ctx context.Context, e *registry.Environment, policies, name string) (*admissionregistrationv1.ParamKind, error) {
 	ctx = registry.ReadContext(ctx, admissionregistrationv1.GroupName, policies, "", name)
 	obj, err := e.Storage(admissionregistrationv1.Resource(policies)).Get(ctx, name, &metav1.GetOptions{})
@@ -160,8 +161,8 @@ func storedParamKind(ctx context.Context, e *registry.Environment, policies, nam
 	return kind, nil
 }
 
-// paramAttributes names the resource of kind as exactly as it is known, and everything that it might be otherwise; trouble
-// says what is not known.
+// paramAttributes returns the resource of kind as exactly as it can be determined, with "*" for the rest. trouble describes the
+// part that could not be determined.
 func paramAttributes(e *registry.Environment, kind *admissionregistrationv1.ParamKind) (a authorizer.AttributesRecord, trouble string) {
 	a = authorizer.AttributesRecord{ResourceRequest: true, APIGroup: "*", APIVersion: "*", Resource: "*"}
 	if kind == nil {

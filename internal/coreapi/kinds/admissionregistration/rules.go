@@ -12,8 +12,8 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// matchRule checks which requests a webhook or a policy is about. What is wrong here matches nothing, or everything,
-// and neither is noticed until it hurts.
+// matchRule checks the requests that a webhook or a policy matches. A wrong rule matches nothing, or everything, and neither is
+// noticed until it causes harm.
 func matchRule(r *admissionregistrationv1.RuleWithOperations, path *field.Path) field.ErrorList {
 	errs := wildcards(r.Operations, path.Child("operations"), "operations")
 	for i, operation := range r.Operations {
@@ -46,7 +46,7 @@ func wildcards[T ~string](values []T, path *field.Path, what string) field.Error
 	return nil
 }
 
-// matchedResources refuses an entry that an earlier wildcard has already said.
+// matchedResources refuses an entry that an earlier wildcard already covers.
 func matchedResources(resources []string, path *field.Path) field.ErrorList {
 	if len(resources) == 0 {
 		return field.ErrorList{field.Required(path, "")}
@@ -88,7 +88,7 @@ func matchedResources(resources []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// maxMatchConditions is how many expressions one webhook or policy may try on every request.
+// maxMatchConditions is the maximum number of match conditions of one webhook or policy, which are evaluated on every request.
 const maxMatchConditions = 64
 
 func matchConditions(conditions []admissionregistrationv1.MatchCondition, path *field.Path) field.ErrorList {

@@ -133,7 +133,7 @@ func auditAnnotations(policy string, list []admissionregistrationv1.AuditAnnotat
 	keys := sets.New[string]()
 	for i, annotation := range list {
 		key := path.Index(i).Child("key")
-		// The audit event shows the key as <policy>/<key>, which has to be a qualified name as a whole.
+		// Audit events contain the key as <policy>/<key>, which must be a qualified name as a whole.
 		errs = append(errs, validate.Qualified(policy+"/"+annotation.Key, key)...)
 		if keys.Has(annotation.Key) {
 			errs = append(errs, field.Duplicate(key, annotation.Key))

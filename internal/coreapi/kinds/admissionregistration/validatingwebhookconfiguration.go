@@ -38,7 +38,7 @@ func validatingWebhookConfigurationColumns() columns.Printer {
 	}, webhookColumns()...)
 }
 
-// sideEffects and admissionReviewVersions have no default in v1: a webhook has to say them.
+// sideEffects and admissionReviewVersions have no default in v1.
 
 func defaultValidatingWebhookConfiguration(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	for i := range c.Webhooks {

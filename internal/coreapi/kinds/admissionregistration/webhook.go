@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// hook is what both kinds of webhook have in common; reinvocation is only said by mutating ones.
+// A hook contains the fields that both kinds of webhook share. Only mutating webhooks have reinvocation.
 type hook struct {
 	name         string
 	client       *admissionregistrationv1.WebhookClientConfig
@@ -32,8 +32,8 @@ type hook struct {
 	conditions   []admissionregistrationv1.MatchCondition
 }
 
-// webhookConfiguration checks all hooks. A configuration that was stored with side effects, with versions that nobody
-// speaks or with a name twice may keep them, so that the rest of it can still be edited.
+// webhookConfiguration checks all hooks. A stored configuration with side effects, with unsupported review versions or with a
+// duplicate name may keep them, so that the rest of it remains editable.
 func webhookConfiguration(m *metav1.ObjectMeta, hooks, stored []hook) field.ErrorList {
 	errs := validate.PlainMeta(m, validate.ClusterScoped, validation.NameIsDNSSubdomain)
 	quiet := !slices.ContainsFunc(stored, func(h hook) bool { return !h.quiet() })
@@ -86,7 +86,7 @@ func (h hook) errors(quiet bool, path *field.Path) field.ErrorList {
 	return append(errs, matchConditions(h.conditions, path.Child("matchConditions"))...)
 }
 
-// clientErrors asks for https: the server sends the webhook every object that it is about, Secrets included.
+// clientErrors requires https, because the webhook receives every object that it matches, including Secrets.
 func (h hook) clientErrors(path *field.Path) field.ErrorList {
 	switch url, service := h.client.URL, h.client.Service; {
 	case (url == nil) == (service == nil):
@@ -107,7 +107,7 @@ func (h hook) quiet() bool {
 		*h.effects == admissionregistrationv1.SideEffectClassNoneOnDryRun)
 }
 
-// effectErrors asks for a webhook that a dry run may call.
+// effectErrors requires a webhook that dry runs may call. If quiet is false, the other values are allowed too.
 func (h hook) effectErrors(quiet bool, path *field.Path) field.ErrorList {
 	allowed := []admissionregistrationv1.SideEffectClass{admissionregistrationv1.SideEffectClassNone,
 		admissionregistrationv1.SideEffectClassNoneOnDryRun}
@@ -124,7 +124,7 @@ func (h hook) effectErrors(quiet bool, path *field.Path) field.ErrorList {
 	return validate.OneOf(*h.effects, path, allowed...)
 }
 
-// reviewVersions are the versions of AdmissionReview that the server sends.
+// reviewVersions returns the versions of AdmissionReview that the server sends.
 func reviewVersions() []string { return []string{"v1", "v1beta1"} }
 
 func (h hook) understood() bool {

@@ -30,7 +30,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// warnAPIService tells of a registration that takes a group-version away from a definition, or that leads nowhere yet.
+// warnAPIService warns about a registration that takes a group-version away from a CustomResourceDefinition, or refers to a
+// missing Service.
 func warnAPIService(ctx context.Context, e *registry.Environment, obj runtime.Object) []string {
 	service := obj.(*apiregistrationv1.APIService)
 	spec := &service.Spec
@@ -43,7 +44,7 @@ func warnAPIService(ctx context.Context, e *registry.Environment, obj runtime.Ob
 	} else if text != "" {
 		warnings = append(warnings, text)
 	}
-	if service.Labels[managedLabel] == managedAlways { // warningsOfAPIService does not know whether it is reverted at once
+	if service.Labels[managedLabel] == managedAlways { // warningsOfAPIService cannot determine whether it is reverted at once
 		warnings = append(warnings, apiServiceWarnings(spec)...)
 	}
 	if crd := definitionOf(e, spec.Group, spec.Version); crd != "" {
@@ -59,11 +60,11 @@ func warnAPIService(ctx context.Context, e *registry.Environment, obj runtime.Ob
 	return warnings
 }
 
-// definitionOf names a definition that serves a group-version; empty when there is none.
+// definitionOf returns the name of a CustomResourceDefinition that serves a group-version, or "".
 func definitionOf(e *registry.Environment, group, version string) string {
 	crds, err := e.Definitions.List(labels.Everything())
 	if err != nil {
-		return "" // the list is of a cache in memory
+		return "" // not expected: the lister reads an in-memory cache
 	}
 	for _, crd := range crds {
 		if crd.Spec.Group == group && slices.ContainsFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
@@ -75,13 +76,13 @@ func definitionOf(e *registry.Environment, group, version string) string {
 	return ""
 }
 
-// lacksService reads from etcd: a cache may not have seen the Service that the same command created a moment ago.
+// lacksService reads from etcd: a cache may not contain a Service that the same command has just created.
 func lacksService(ctx context.Context, e *registry.Environment, namespace, name string) bool {
 	_, err := e.Storage(corev1.Resource("services")).Get(registry.ReadContext(ctx, "", "services", namespace, name), name, &metav1.GetOptions{})
 	return apierrors.IsNotFound(err)
 }
 
-// stampLocal makes a Local APIService available at once: there is no backend to ask.
+// stampLocal sets a Local APIService to available immediately, because it has no backend to check.
 func stampLocal(obj runtime.Object) {
 	service := obj.(*apiregistrationv1.APIService)
 	if service.Spec.Service != nil {
@@ -96,13 +97,13 @@ func stampLocal(obj runtime.Object) {
 	}}
 }
 
-// replaceLocal is the verb, on an APIService by its name, of whoever may register a backend for a group-version that this
-// server serves itself. A backend of v1. gets every Secret that is written, with the rights of whoever writes it, so the
-// right to write APIServices is not enough.
+// replaceLocal is the verb, on an APIService by name, that permits registering a backend for a group-version that this server
+// serves itself. A backend for v1. receives every Secret that is written, and the rights of the writing user, so the right to
+// write APIServices is not enough.
 const replaceLocal = "replace-local"
 
-// guardAPIService lets nobody without that right send requests for local resources to a backend. A write that leaves the
-// Service as it is takes nothing away from this server, and needs no right of its own.
+// guardAPIService requires replaceLocal for sending requests for local resources to a backend. A write that leaves the Service
+// unchanged takes nothing away from this server and does not require it.
 func guardAPIService(ctx context.Context, e *registry.Environment, obj, old runtime.Object) error {
 	service := obj.(*apiregistrationv1.APIService)
 	if service.Spec.Service == nil || old != nil && apiequality.Semantic.DeepEqual(service.Spec.Service, old.(*apiregistrationv1.APIService).Spec.Service) {
@@ -164,7 +165,7 @@ func apiServiceColumns() columns.Printer {
 		columns.Text("Available", "Whether requests for this API can be answered, and why not"), columns.Age())
 }
 
-// availability shows the reason only when the answer is not a plain yes: it is what people look for in this column.
+// availability returns the status of the Available condition, with its reason unless the status is True.
 func availability(a *apiregistrationv1.APIService) string {
 	for _, condition := range a.Status.Conditions {
 		if condition.Type != apiregistrationv1.Available {
@@ -197,7 +198,7 @@ func validateAPIService(a *apiregistrationv1.APIService) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs = append(errs, apiGroup(&a.Spec, spec.Child("group"))...)
 	errs = append(errs, validate.Invalid(spec.Child("version"), a.Spec.Version, utilvalidation.IsDNS1035Label(a.Spec.Version))...)
-	// Both texts say "less than" and both bounds are allowed: kube-aggregator's words and kube-aggregator's rule.
+	// Both messages say "less than" although the bounds are allowed. Messages and rule are kube-aggregator's.
 	if p := a.Spec.GroupPriorityMinimum; p <= 0 || p > 20000 {
 		errs = append(errs, field.Invalid(spec.Child("groupPriorityMinimum"), p, "must be positive and less than 20000"))
 	}
@@ -210,8 +211,8 @@ func validateAPIService(a *apiregistrationv1.APIService) field.ErrorList {
 	return append(errs, remoteAPIService(&a.Spec, spec)...)
 }
 
-// validateAPIServiceUpdate repeats everything: nothing but the name is immutable, and an API may move between the front door
-// and an extension server.
+// validateAPIServiceUpdate repeats all checks. Only the name is immutable: an API may move between this server and an extension
+// server.
 func validateAPIServiceUpdate(a, _ *apiregistrationv1.APIService) field.ErrorList {
 	return validateAPIService(a)
 }
@@ -271,15 +272,15 @@ func validateAPIServiceStatus(a, _ *apiregistrationv1.APIService) field.ErrorLis
 	return errs
 }
 
-// builtInPriority is the highest group priority among kube-apiserver's own named groups (that of apps).
+// builtInPriority is the highest group priority of kube-apiserver's named groups, which apps has.
 const builtInPriority = 17800
 
-// Warnings are about what is allowed and yet likely to be regretted, for the Warning headers of the answer. Each says what
-// will happen and what to do instead. Nothing here is ever an error: existing manifests have to keep working.
+// Warnings are for valid objects that are likely mistakes. They become Warning headers of the response. Each describes the
+// consequence and the remedy. They are never errors, because existing manifests must keep working.
 
 func warningsOfAPIService(s *apiregistrationv1.APIService) []string {
 	if s.Labels[managedLabel] == managedAlways && s.Spec.Service != nil {
-		return nil // warnAPIService has them, unless it is reverted at once
+		return nil // warnAPIService returns them unless the APIService is reverted at once
 	}
 	return apiServiceWarnings(&s.Spec)
 }
@@ -287,7 +288,7 @@ func warningsOfAPIService(s *apiregistrationv1.APIService) []string {
 func apiServiceWarnings(s *apiregistrationv1.APIServiceSpec) []string {
 	var warnings []string
 	if s.Service != nil && len(s.CABundle) > 0 {
-		// kube-apiserver takes any bytes and then fails every request to the service, until somebody finds out why.
+		// kube-apiserver accepts any bytes and then fails every request to the service.
 		if _, err := pki.ParseBundle(s.CABundle); err != nil {
 			warnings = append(warnings, fmt.Sprintf("spec.caBundle: %v; no connection to service %s/%s will succeed until "+
 				"it holds the PEM certificates of the authority that signed the service's certificate",

@@ -1,4 +1,4 @@
-// Package apiregistration has the kinds of apiregistration.k8s.io, a file for each.
+// Package apiregistration defines the kinds of the API group apiregistration.k8s.io, one per file.
 package apiregistration
 
 import (

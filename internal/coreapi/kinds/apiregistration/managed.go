@@ -10,16 +10,16 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// managedLabel marks the APIServices that package apiservice registers, and reverts: managedAlways at once, managedOnStart when the server
-// starts. An APIService without it belongs to a user.
+// managedLabel marks the APIServices that package apiservice registers and reverts: managedAlways at once, managedOnStart at
+// server start. An APIService without the label belongs to a user.
 const (
 	managedLabel   = "kube-aggregator.kubernetes.io/automanaged"
 	managedAlways  = "true"
 	managedOnStart = "onstart"
 )
 
-// warnManaged returns the warning about an APIService with a Service that has managedLabel, empty for another one. atOnce reports whether it
-// is reverted at once, so that its Service gets no request.
+// warnManaged returns the warning about an APIService that has both managedLabel and a Service, or "". atOnce reports whether
+// the APIService is reverted at once, so that its Service gets no request.
 func warnManaged(e *registry.Environment, a *apiregistrationv1.APIService) (text string, atOnce bool) {
 	label := a.Labels[managedLabel]
 	if label != managedAlways && label != managedOnStart {

@@ -38,7 +38,7 @@ func controllerRevisionColumns() columns.Printer {
 		columns.Text("Revision", appsv1.ControllerRevision{}.SwaggerDoc()["revision"]), columns.Age())
 }
 
-// controllerOf is the owner that manages an object, as kubectl would accept it: deployment.apps/web.
+// controllerOf returns the managing owner of an object in the form that kubectl accepts, such as deployment.apps/web.
 func controllerOf(object metav1.Object) string {
 	owner := metav1.GetControllerOf(object)
 	if owner == nil {
@@ -69,7 +69,7 @@ func validateControllerRevision(r *appsv1.ControllerRevision) field.ErrorList {
 	return errs
 }
 
-// validateControllerRevisionUpdate keeps history from being rewritten. The number may change: a rollback makes an old revision
+// validateControllerRevisionUpdate makes the data immutable. The revision number may change: a rollback makes an old revision
 // the newest.
 func validateControllerRevisionUpdate(r, old *appsv1.ControllerRevision) field.ErrorList {
 	return append(revisionMeta(r), validate.Immutable(r.Data, old.Data, field.NewPath("data"))...)

@@ -20,7 +20,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-//lint:file-ignore SA1019 what is deprecated is what is warned of
+//lint:file-ignore SA1019 these rules warn about deprecated fields
 
 func daemonSetResource() registry.Resource {
 	return registry.Resource{
@@ -42,7 +42,8 @@ func daemonSetResource() registry.Resource {
 	}
 }
 
-// The number of a DaemonSet's template is an annotation that only we write: it says which of the pods are older.
+// Only the server writes the annotation with the generation of a DaemonSet's template. Controllers use it to find the pods that
+// are older.
 
 func numberTemplate(obj runtime.Object) {
 	d := obj.(*appsv1.DaemonSet)
@@ -127,8 +128,8 @@ func daemonSetSpec(d *appsv1.DaemonSet) field.ErrorList {
 	return append(errs, daemonStrategy(&s.UpdateStrategy, path.Child("updateStrategy"))...)
 }
 
-// templateGeneration counts the changes of a DaemonSet's template, 0 when it has not been counted. What was a field once
-// is an annotation since apps/v1, and controllers name pods by it.
+// templateGeneration returns the number of changes of a DaemonSet's template, or 0 without a count. apps/v1 replaced the field
+// by an annotation, which controllers use in the names of pods.
 func templateGeneration(d *appsv1.DaemonSet) int64 {
 	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {

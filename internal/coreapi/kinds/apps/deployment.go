@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-//lint:file-ignore SA1019 what is deprecated is what is warned of
+//lint:file-ignore SA1019 these rules warn about deprecated fields
 
 func deploymentResource() registry.Resource {
 	return registry.Resource{
@@ -44,13 +44,13 @@ func deploymentResource() registry.Resource {
 	}
 }
 
-// sameDeployment counts annotations too: the controller copies them to its ReplicaSets.
+// sameDeployment also compares annotations, because the controller copies them to its ReplicaSets.
 func sameDeployment(a, b runtime.Object) bool {
 	x, y := a.(*appsv1.Deployment), b.(*appsv1.Deployment)
 	return apiequality.Semantic.DeepEqual(x.Spec, y.Spec) && apiequality.Semantic.DeepEqual(x.Annotations, y.Annotations)
 }
 
-// keepDeploymentLabels leaves them to users: the controller writes its status with what it read.
+// keepDeploymentLabels reverts label changes of a status update: the controller sends the labels that it has read.
 func keepDeploymentLabels(obj, old runtime.Object) {
 	obj.(*appsv1.Deployment).Labels = old.(*appsv1.Deployment).Labels
 }
@@ -110,8 +110,8 @@ func deploymentSpec(s *appsv1.DeploymentSpec) field.ErrorList {
 	return errs
 }
 
-// replicated checks a selector and the template of pods that are all alike. Deployments and ReplicaSets share even the
-// words: kube-apiserver's for the second are those of the first.
+// replicated checks the selector and the template of interchangeable pods. Deployments and ReplicaSets share the messages too,
+// because kube-apiserver uses those for Deployments in both kinds.
 func replicated(s *metav1.LabelSelector, t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	errs := requiredSelector(s, path.Child("selector"), "empty selector is invalid for deployment")
 	parsed, err := metav1.LabelSelectorAsSelector(s)
@@ -171,7 +171,7 @@ func warningsOfDeployment(o *appsv1.Deployment) []string {
 	return append(validate.NameWarning(o.Name, validate.InPods), validate.PodWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, field.NewPath("spec", "template"))...)
 }
 
-// neverLess is for counters that only go up: collisions of generated names.
+// neverLess refuses to decrement a counter of name collisions.
 func neverLess(next, old *int32, path *field.Path) field.ErrorList {
 	if validate.OrZero(next) >= validate.OrZero(old) {
 		return nil
@@ -179,7 +179,7 @@ func neverLess(next, old *int32, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, int32(validate.OrZero(next)), "cannot be decremented")}
 }
 
-// requiredSelector refuses a controller that would adopt every pod of its namespace.
+// requiredSelector refuses an empty selector, with which a controller would adopt every pod of its namespace.
 func requiredSelector(s *metav1.LabelSelector, path *field.Path, empty string) field.ErrorList {
 	if s == nil {
 		return field.ErrorList{field.Required(path, "")}

@@ -1,4 +1,4 @@
-// Package apps has the kinds of apps, a file for each.
+// Package apps defines the kinds of the API group apps, one per file.
 package apps
 
 import (

@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-//lint:file-ignore SA1019 what is deprecated is what is warned of
+//lint:file-ignore SA1019 these rules warn about deprecated fields
 
 func statefulSetResource() registry.Resource {
 	return registry.Resource{
@@ -72,7 +72,7 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 	}
 }
 
-// claimTemplate names the kind of an embedded claim, as kube-apiserver has since before 1.17: clients compare with it
+// claimTemplate sets the kind of an embedded claim, as kube-apiserver has done since before 1.17: clients compare with it
 // (kubernetes/kubernetes#87583).
 func claimTemplate(c *corev1.PersistentVolumeClaim) {
 	c.APIVersion, c.Kind = defaults.ClaimGroup, defaults.ClaimKind
@@ -104,8 +104,8 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	return errs
 }
 
-// validateStatefulSetUpdate does not look at what is immutable again, nor at a template that was wrong before: a set from an
-// older release must stay scalable.
+// validateStatefulSetUpdate does not repeat the checks of immutable fields, and skips a template that was invalid before, so
+// that a set from an older release remains scalable.
 func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := statefulSetSpec(&s.Spec, spec)
@@ -148,8 +148,8 @@ func statefulSetSpec(s *appsv1.StatefulSetSpec, path *field.Path) field.ErrorLis
 	return append(errs, validate.RestartAlways(&s.Template, path.Child("template"), "StatefulSet")...)
 }
 
-// statefulTemplate leaves out what the controller writes over: the names that give each pod its identity. Its containers
-// may mount the claims that each pod will get.
+// statefulTemplate ignores the fields that the controller overwrites with the identity of each pod. Containers may mount the
+// claims that each pod will get.
 func statefulTemplate(s *appsv1.StatefulSetSpec, path *field.Path) field.ErrorList {
 	made := s.Template
 	made.Spec.Subdomain, made.Spec.Hostname = "", ""

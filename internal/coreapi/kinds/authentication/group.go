@@ -1,4 +1,4 @@
-// Package authentication has the kinds of authentication.k8s.io, a file for each.
+// Package authentication defines the kinds of the API group authentication.k8s.io, one per file.
 package authentication
 
 import (

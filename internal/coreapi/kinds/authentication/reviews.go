@@ -48,8 +48,8 @@ func newSelfSubjectReviews(*registry.Environment) rest.Storage {
 	}
 }
 
-// reviewToken answers whose token it is. A token that fails is an answer, not an error of the request; the reason goes
-// into the status, where extension servers log it.
+// reviewToken authenticates the token of a review. A failed token is a valid response, not a request error; the reason is in
+// the status, where extension servers log it.
 func reviewToken(ctx context.Context, tokens authenticator.Token, r *authenticationv1.TokenReview) error {
 	r.Status = authenticationv1.TokenReviewStatus{}
 	if tokens == nil {
@@ -68,7 +68,7 @@ func reviewToken(ctx context.Context, tokens authenticator.Token, r *authenticat
 	if !ok || err != nil || response == nil || response.User == nil {
 		return nil
 	}
-	// Whoever asked named the audiences it answers to. A token for another one is a stolen one.
+	// The client listed the audiences that it accepts. A token for another audience may be stolen.
 	if len(r.Spec.Audiences) > 0 && len(authenticator.Audiences(r.Spec.Audiences).Intersect(response.Audiences)) == 0 {
 		return apierrors.NewInternalError(errors.New("token authenticator returned invalid response"))
 	}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// attributesOf puts the question of an access review in the words of an authorizer.
+// attributesOf converts the spec of an access review to authorizer attributes.
 func attributesOf(u user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizer.AttributesRecord {
 	if resource == nil {
 		return authorizer.AttributesRecord{User: u, Verb: path.Verb, Path: path.Path}
@@ -30,15 +30,15 @@ func attributesOf(u user.Info, resource *authorizationv1.ResourceAttributes, pat
 		Name:            resource.Name,
 		ResourceRequest: true,
 	}
-	// RBAC does not read versions; an authorizer that does must see "any" where the question leaves it open.
+	// RBAC ignores versions. An authorizer that does not must get "*" if the review leaves the version empty.
 	record.APIVersion = cmp.Or(record.APIVersion, "*")
 	record.FieldSelectorRequirements, record.FieldSelectorParsingErr = fieldRequirements(resource.FieldSelector)
 	record.LabelSelectorRequirements, record.LabelSelectorParsingErr = labelRequirements(resource.LabelSelector)
 	return record
 }
 
-// fieldRequirements keeps what it understands and reports the rest: leaving a requirement out asks for more than was
-// meant, so the answer can only be stricter.
+// fieldRequirements returns the requirements that it can parse, and an error for the rest. Dropping a requirement widens the
+// requested access, so the decision can only become stricter.
 func fieldRequirements(in *authorizationv1.FieldSelectorAttributes) (fields.Requirements, error) {
 	if in == nil {
 		return nil, nil

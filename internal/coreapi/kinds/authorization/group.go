@@ -1,4 +1,4 @@
-// Package authorization has the kinds of authorization.k8s.io, a file for each.
+// Package authorization defines the kinds of the API group authorization.k8s.io, one per file.
 package authorization
 
 import (

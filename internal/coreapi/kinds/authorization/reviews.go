@@ -79,7 +79,7 @@ func newSelfSubjectRulesReviews(e *registry.Environment) rest.Storage {
 	}
 }
 
-// decide asks the authorizer. Denied is only for "no matter what others say"; not allowed alone means no opinion.
+// decide runs the authorizer. Denied is set only for an explicit deny; a status that is not allowed alone means no opinion.
 func decide(ctx context.Context, a authorizer.Authorizer, u user.Info, resource *authorizationv1.ResourceAttributes,
 	path *authorizationv1.NonResourceAttributes,
 ) authorizationv1.SubjectAccessReviewStatus {
@@ -159,7 +159,7 @@ func checkSelectors(resource *authorizationv1.ResourceAttributes) field.ErrorLis
 	return errs
 }
 
-// checkBareMeta refuses metadata: nothing is stored, so a name would promise something that is not kept.
+// checkBareMeta refuses metadata, because reviews are not stored.
 func checkBareMeta(m *metav1.ObjectMeta) field.ErrorList {
 	bare := m.DeepCopy()
 	bare.ManagedFields = nil
@@ -169,7 +169,7 @@ func checkBareMeta(m *metav1.ObjectMeta) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), m, "must be empty")}
 }
 
-// checkLocal ties the question to the namespace in whose name it was authorized.
+// checkLocal requires the review to be for the namespace in which the request was authorized.
 func checkLocal(ctx context.Context, obj runtime.Object) error {
 	r := obj.(*authorizationv1.LocalSubjectAccessReview)
 	errs := checkSubject(&r.Spec)
@@ -197,8 +197,8 @@ func checkLocal(ctx context.Context, obj runtime.Object) error {
 	return nil
 }
 
-// listRules answers what the caller may do in a namespace. The list is a help for user interfaces: an authorizer that
-// cannot list what it allows makes it incomplete.
+// listRules returns the rules of the caller in a namespace, as a help for user interfaces. The list is incomplete if an
+// authorizer cannot enumerate its rules.
 func listRules(ctx context.Context, resolver authorizer.RuleResolver, r *authorizationv1.SelfSubjectRulesReview) error {
 	u, ok := apirequest.UserFrom(ctx)
 	if !ok {

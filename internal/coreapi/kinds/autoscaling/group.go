@@ -1,4 +1,4 @@
-// Package autoscaling has the kinds of autoscaling, a file for each.
+// Package autoscaling defines the kinds of the API group autoscaling, one per file.
 package autoscaling
 
 import (
@@ -19,7 +19,7 @@ func Group() registry.Group {
 }
 
 func V1Group() registry.Group {
-	return registry.Group{ // shows the objects of v2: Resource.AlsoServedIn
+	return registry.Group{ // serves the objects of v2; see Resource.AlsoServedIn
 		Version: autoscalingv1.SchemeGroupVersion, AddToScheme: autoscalingv1.AddToScheme, Priority: 16900,
 		Register: addAutoscalerConversions, Types: []runtime.Object{&autoscalingv1.Scale{}},
 	}

@@ -19,11 +19,11 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// A HorizontalPodAutoscaler is one object in two versions: autoscaling/v2 is stored, and autoscaling/v1 shows the target
-// of CPU that it knows and keeps everything else in annotations, as kube-apiserver does, so that a client of v1 that
-// writes back what it read loses nothing.
+// A HorizontalPodAutoscaler is one object in two versions. autoscaling/v2 is stored. autoscaling/v1 has a field for the CPU
+// target only and keeps everything else in annotations, as in kube-apiserver, so that a v1 client that writes back the object
+// it has read loses nothing.
 
-// The annotations. Their values are JSON of types that autoscaling/v1 has for nothing else.
+// The values of the annotations are JSON of types that autoscaling/v1 defines only for this purpose.
 const (
 	MetricsAnnotation    = "autoscaling.alpha.kubernetes.io/metrics"
 	currentAnnotation    = "autoscaling.alpha.kubernetes.io/current-metrics"
@@ -64,14 +64,14 @@ func addAutoscalerConversions(scheme *runtime.Scheme) error {
 	)
 }
 
-// dropAutoscalerAnnotations keeps annotations of v1 out of what is stored: v2 says all of it in fields, which they would
-// contradict one day.
+// dropAutoscalerAnnotations removes the annotations of v1 before an object is stored. v2 has fields for their contents, and the
+// two could diverge.
 func dropAutoscalerAnnotations(obj runtime.Object) {
 	a := obj.(*autoscalingv2.HorizontalPodAutoscaler)
 	a.Annotations = withoutAutoscalerAnnotations(a.Annotations)
 }
 
-// withoutAutoscalerAnnotations returns annotations itself when there is nothing to leave out.
+// withoutAutoscalerAnnotations returns annotations unchanged if none has to be removed.
 func withoutAutoscalerAnnotations(annotations map[string]string) map[string]string {
 	var left map[string]string
 	for _, key := range []string{MetricsAnnotation, currentAnnotation, conditionsAnnotation, BehaviorAnnotation, toleranceUp, toleranceDown} {
@@ -126,7 +126,7 @@ func AutoscalerFromV1(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalin
 func autoscalerStatusFromV1(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.HorizontalPodAutoscalerStatus) {
 	var current []autoscalingv1.MetricStatus
 	switch use := in.Status.CurrentCPUUtilizationPercentage; {
-	case fromAnnotation(in.Annotations, currentAnnotation, &current): // says more than the field does
+	case fromAnnotation(in.Annotations, currentAnnotation, &current): // more complete than the field
 		out.CurrentMetrics = make([]autoscalingv2.MetricStatus, len(current))
 		for i := range current {
 			out.CurrentMetrics[i] = currentFromV1(&current[i])
@@ -152,7 +152,7 @@ func autoscalerStatusFromV1(in *autoscalingv1.HorizontalPodAutoscaler, out *auto
 	}
 }
 
-// fromAnnotation reports whether an annotation is there and can be read; what somebody broke is dropped, as upstream.
+// fromAnnotation reports whether an annotation exists and can be parsed. Invalid values are dropped, as in kube-apiserver.
 func fromAnnotation(annotations map[string]string, key string, into any) bool {
 	text, there := annotations[key]
 	return there && json.Unmarshal([]byte(text), into) == nil
@@ -231,7 +231,7 @@ func AutoscalerToV1(in *autoscalingv2.HorizontalPodAutoscaler, out *autoscalingv
 	return nil
 }
 
-// cpuUse is the share of requested CPU that a metric aims at, which v1 has a field for. Nil: it is another metric.
+// cpuUse returns the CPU utilization target of a metric, which v1 has a field for, or nil for another metric.
 func cpuUse(m *autoscalingv2.MetricSpec) *int32 {
 	if m.Type != autoscalingv2.ResourceMetricSourceType || m.Resource == nil || m.Resource.Name != corev1.ResourceCPU {
 		return nil
@@ -239,14 +239,13 @@ func cpuUse(m *autoscalingv2.MetricSpec) *int32 {
 	return m.Resource.Target.AverageUtilization
 }
 
-// The metrics of autoscaling/v1 are those of the first beta of v2: a target has no type of its own there, and some amounts
-// cannot be absent, only zero.
+// autoscaling/v1 has the metrics of v2beta1: targets have no type, and some amounts can be zero but not absent.
 
 func identifierOf(name string) autoscalingv2.MetricIdentifier {
 	return autoscalingv2.MetricIdentifier{Name: name}
 }
 
-// orZero is for amounts that v1 cannot leave out.
+// orZero is for amounts that v1 requires.
 func orZero(q *quantities.Quantity) quantities.Quantity {
 	if q == nil {
 		return quantities.Quantity{}
@@ -254,7 +253,7 @@ func orZero(q *quantities.Quantity) quantities.Quantity {
 	return *q
 }
 
-// useOrAverage is the target of a resource, by share of what is requested or by amount.
+// useOrAverage returns the target of a resource metric, as utilization if use is not nil, or else as an average value.
 func useOrAverage(use *int32, average *quantities.Quantity) autoscalingv2.MetricTarget {
 	target := autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: use, AverageValue: average}
 	if use == nil {
@@ -295,8 +294,7 @@ func metricFromV1(in *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	return out
 }
 
-// objectFromV1 takes a zero value beside an average for an absent one: v1 cannot leave it out, and validation would
-// refuse it.
+// objectFromV1 drops a zero value next to an average: v1 requires the value, and validation would refuse both.
 func objectFromV1(m *autoscalingv1.ObjectMetricSource) *autoscalingv2.ObjectMetricSource {
 	id := identifierOf(m.MetricName)
 	id.Selector = m.Selector
@@ -407,8 +405,8 @@ func currentToV1(in *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	return out
 }
 
-// behaviorJSON is the behaviour as kube-apiserver writes it into the annotation: by the names of Go's fields, which its
-// internal type has no others for. Reading takes any case.
+// behaviorJSON is the behavior as kube-apiserver encodes it in the annotation: with the Go field names, because its internal
+// type has no JSON tags. Decoding is case-insensitive.
 type behaviorJSON struct{ ScaleUp, ScaleDown *rulesJSON }
 
 type rulesJSON struct {
@@ -476,5 +474,5 @@ func horizontalPodAutoscalerResource() registry.Resource {
 	}
 }
 
-// Updates of an autoscaler through either version leave no annotations of the other.
+// dropAutoscalerAnnotationsAgain drops the annotations on updates through either version.
 func dropAutoscalerAnnotationsAgain(obj, _ runtime.Object) { dropAutoscalerAnnotations(obj) }

@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/coreapi/columns"
 )
 
-// metricsShown is how many metrics of an autoscaler its cell holds before it only counts the rest.
+// metricsShown is the maximum number of metrics in a cell. Further metrics are only counted.
 const metricsShown = 2
 
 func horizontalPodAutoscalerColumns() columns.Printer {
@@ -29,7 +29,7 @@ func horizontalPodAutoscalerColumns() columns.Printer {
 		columns.Text("MaxPods", spec["maxReplicas"]), columns.Text("Replicas", status["currentReplicas"]), columns.Age())
 }
 
-// targets pairs each metric with the status at the same place, current/target.
+// targets pairs each metric with the status at the same index, as current/target.
 func targets(a *autoscalingv2.HorizontalPodAutoscaler) string {
 	if len(a.Spec.Metrics) == 0 {
 		return columns.None
@@ -48,7 +48,7 @@ func targets(a *autoscalingv2.HorizontalPodAutoscaler) string {
 	return strings.Join(shown, ", ")
 }
 
-// target never trusts that the member its type promises is there: what is stored may be older than validation.
+// target does not assume that the member for the metric's type is set: a stored object may be older than validation.
 func target(m *autoscalingv2.MetricSpec, now *autoscalingv2.MetricStatus) string {
 	var current *autoscalingv2.MetricValueStatus
 	switch {

@@ -8,10 +8,10 @@ import (
 	"portico.dev/internal/coreapi/defaults"
 )
 
-// cpuTarget is what an autoscaler without metrics keeps the use of CPU at, in percent of what is requested.
+// cpuTarget is the CPU target of an autoscaler without metrics, in percent of the requested CPU.
 const cpuTarget = 80
 
-// defaultOldAutoscaler gets its target of CPU when it is converted: only then the metrics in its annotations are known.
+// defaultOldAutoscaler does not set the CPU target. Conversion does, because it reads the metrics in the annotations.
 func defaultOldAutoscaler(a *autoscalingv1.HorizontalPodAutoscaler) {
 	defaults.Point(&a.Spec.MinReplicas, 1)
 }
@@ -27,7 +27,7 @@ func defaultHorizontalPodAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
 	}
 }
 
-// cpuMetric keeps the use of CPU at a share, in percent, of what the pods request.
+// cpuMetric returns a metric with a target for CPU utilization, in percent of the pods' requests.
 func cpuMetric(percent int32) autoscalingv2.MetricSpec {
 	return autoscalingv2.MetricSpec{
 		Type: autoscalingv2.ResourceMetricSourceType,
@@ -38,10 +38,10 @@ func cpuMetric(percent int32) autoscalingv2.MetricSpec {
 	}
 }
 
-// defaultCPUMetric is the metric of an autoscaler that names none.
+// defaultCPUMetric returns the metric of an autoscaler that has none.
 func defaultCPUMetric() autoscalingv2.MetricSpec { return cpuMetric(cpuTarget) }
 
-// rulePeriod is how long one policy of scaling looks back, in seconds.
+// rulePeriod is the default period of a scaling policy, in seconds.
 const rulePeriod = 15
 
 func scaleUp() *autoscalingv2.HPAScalingRules {
@@ -54,7 +54,7 @@ func scaleUp() *autoscalingv2.HPAScalingRules {
 	return rules
 }
 
-// scaleDown leaves the window open: the controller has a flag for it.
+// scaleDown leaves the stabilization window unset: the controller has a flag for it.
 func scaleDown() *autoscalingv2.HPAScalingRules {
 	rules := &autoscalingv2.HPAScalingRules{Policies: []autoscalingv2.HPAScalingPolicy{
 		{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: rulePeriod},

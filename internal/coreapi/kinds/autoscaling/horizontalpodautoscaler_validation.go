@@ -46,7 +46,7 @@ func autoscalerSpec(s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field.Err
 		errs = append(errs, field.Invalid(path.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to `minReplicas`"))
 	}
 	target := &s.ScaleTargetRef
-	// Of the kinds that can be scaled only one is in the group without a name; what was let through once stays.
+	// ReplicationController is the only scalable kind in the core group. References that were accepted before are kept.
 	kept := old != nil && old.ScaleTargetRef.APIVersion == target.APIVersion && old.ScaleTargetRef.Kind == target.Kind
 	errs = append(errs, crossVersion(target, target.Kind == "ReplicationController", kept, path.Child("scaleTargetRef"))...)
 	errs = append(errs, metrics(s, old, path.Child("metrics"))...)
@@ -57,7 +57,7 @@ func autoscalerSpec(s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field.Err
 	return errs
 }
 
-// crossVersion checks a reference to an object by kind and name. core: it may be in the group without a name.
+// crossVersion checks a reference to an object by kind and name. core allows the core group.
 func crossVersion(r *autoscalingv2.CrossVersionObjectReference, core, lenient bool, path *field.Path) field.ErrorList {
 	errs := segment(r.Kind, "", path.Child("kind"))
 	errs = append(errs, segment(r.Name, "", path.Child("name"))...)
@@ -81,7 +81,7 @@ func referenceVersion(r *autoscalingv2.CrossVersionObjectReference, core bool) e
 	return nil
 }
 
-// segment is for a required name that will stand in a URL.
+// segment checks a required name that will be a URL path segment.
 func segment(name, missing string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, missing)}
@@ -154,7 +154,7 @@ func metrics(s, old *autoscalingv2.HorizontalPodAutoscalerSpec, path *field.Path
 		return m.Type == autoscalingv2.ObjectMetricSourceType && m.Object != nil && referenceVersion(&m.Object.DescribedObject, true) != nil
 	})
 	var errs field.ErrorList
-	outside := false // metrics that exist without any pod
+	outside := false // has metrics that exist without pods
 	for i := range s.Metrics {
 		errs = append(errs, metric(&s.Metrics[i], lenient, path.Index(i))...)
 		kind := s.Metrics[i].Type
@@ -166,7 +166,7 @@ func metrics(s, old *autoscalingv2.HorizontalPodAutoscalerSpec, path *field.Path
 	return errs
 }
 
-// metricSource is one of the members of a metric, of which the type names the one that counts.
+// metricSource is one member of a metric. The metric's type selects the member in use.
 type metricSource struct {
 	of    autoscalingv2.MetricSourceType
 	name  string
@@ -185,7 +185,7 @@ func metricSources(m *autoscalingv2.MetricSpec, lenient bool) []metricSource {
 	}
 }
 
-// metric looks into the first member only: with more than one nobody knows which was meant.
+// metric checks only the first member: if several are set, the intended one is unknown.
 func metric(m *autoscalingv2.MetricSpec, lenient bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	sources := metricSources(m, lenient)

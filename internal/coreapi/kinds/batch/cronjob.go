@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-//lint:file-ignore SA1019 what is deprecated is what is warned of
+//lint:file-ignore SA1019 these rules warn about deprecated fields
 
 func cronJobResource() registry.Resource {
 	return registry.Resource{
@@ -72,7 +72,7 @@ func cronJobColumns() columns.Printer {
 		columns.Wide(columns.ContainerNames()), columns.Wide(columns.ContainerImages()), columns.Wide(columns.Text("Selector", batchv1.JobSpec{}.SwaggerDoc()["selector"])))
 }
 
-// trueOrFalse is spelt as people read it in kubectl's tables.
+// trueOrFalse returns True or False, as in kubectl's tables.
 func trueOrFalse(value bool) string {
 	text := strconv.FormatBool(value)
 	return string(text[0]-'a'+'A') + text[1:]
@@ -86,10 +86,10 @@ func defaultCronJob(c *batchv1.CronJob) {
 	jobParts(&c.Spec.JobTemplate.Spec)
 }
 
-// cronField is one field of a schedule: its bounds, and the names that some of its numbers have.
+// cronField is one field of a schedule: its bounds, and the names of its numbers if they have any.
 type cronField struct {
 	least, most int
-	names       []string // of least and what follows
+	names       []string // names of the numbers from least upwards
 }
 
 func cronFields() []cronField {
@@ -100,8 +100,8 @@ func cronFields() []cronField {
 	}
 }
 
-// parse reads one item of the list in a field: *, n, n-m, each with /step after it. The words are those of the library
-// that kube-apiserver and its controllers parse with.
+// parse parses one item of the list in a field: *, n or n-m, each with an optional /step. The error messages are robfig/cron's,
+// which kube-apiserver and the controllers use.
 func (f cronField) parse(item string) error {
 	parts := strings.Split(item, "/")
 	ends := strings.Split(parts[0], "-")
@@ -170,7 +170,7 @@ func cronNumber(text string) (int, error) {
 	return n, nil
 }
 
-// maxCronJobName leaves room in the name of a job, of at most 63 characters, for the time that is appended to it.
+// maxCronJobName leaves room for the timestamp that is appended to form the name of a job, which has at most 63 characters.
 const maxCronJobName = utilvalidation.DNS1035LabelMaxLength - 11
 
 func validateCronJob(c *batchv1.CronJob) field.ErrorList {
@@ -209,7 +209,7 @@ func cronJobSpec(s, old *batchv1.CronJobSpec) field.ErrorList {
 	return errs
 }
 
-// schedule allows the time zone of old schedules, which was never documented, to stay where it is.
+// schedule tolerates the undocumented time zone in the schedule of an object that already has one.
 func schedule(s, old *batchv1.CronJobSpec, path *field.Path) field.ErrorList {
 	if s.Schedule == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -230,7 +230,7 @@ func schedule(s, old *batchv1.CronJobSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// zonePart is what one part of the name of a time zone is made of. It keeps a name from being a path.
+// zonePart matches one segment of a time zone name. It excludes names that are file paths.
 var zonePart = regexp.MustCompile(`^[A-Za-z\.\-_0-9+]{1,14}$`)
 
 func timeZone(name *string, path *field.Path) field.ErrorList {
@@ -255,7 +255,7 @@ func timeZone(name *string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// ParseSchedule reads a schedule of cron as controllers do: five fields, or a word such as @daily, or @every and a
+// ParseSchedule parses a cron schedule as the controllers do: five fields, or a descriptor such as @daily, or @every and a
 // duration, with an optional time zone before it.
 func ParseSchedule(text string) error {
 	if strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ=") {

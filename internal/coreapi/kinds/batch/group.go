@@ -1,4 +1,4 @@
-// Package batch has the kinds of batch, a file for each.
+// Package batch defines the kinds of the API group batch, one per file.
 package batch
 
 import (

@@ -47,7 +47,7 @@ func jobStorages(_ *registry.Environment, main *registry.REST) map[string]rest.S
 	return map[string]rest.Storage{"jobs": jobREST{main}}
 }
 
-// jobREST tells whoever deletes one without a policy that its pods stay.
+// jobREST warns clients that delete a job without a propagation policy that its pods are kept.
 type jobREST struct{ *registry.REST }
 
 func (j jobREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
@@ -77,7 +77,7 @@ func prepareJobUpdate(obj, old runtime.Object) {
 	dropScheduling(&obj.(*batchv1.Job).Spec, &old.(*batchv1.Job).Spec)
 }
 
-// dropScheduling clears a field whose feature, WorkloadWithJob, is alpha, and off. A job that another server has stored with
+// dropScheduling clears a field of the feature WorkloadWithJob, which is alpha and off. A job that another server stored with
 // the field keeps it.
 func dropScheduling(spec, old *batchv1.JobSpec) {
 	if old == nil || old.Scheduling == nil {
@@ -85,8 +85,8 @@ func dropScheduling(spec, old *batchv1.JobSpec) {
 	}
 }
 
-// selectOwnPods labels a job's pods with the job's UID and selects them by it, so that no two jobs share pods. What the
-// author set differently stays, and validation refuses it.
+// selectOwnPods labels a job's pods with the job's UID and selects them by it, so that no two jobs share pods. It keeps labels
+// that the author has set to other values; validation refuses them.
 func selectOwnPods(obj runtime.Object) {
 	job := obj.(*batchv1.Job)
 	if job.Spec.ManualSelector != nil && *job.Spec.ManualSelector {
@@ -121,7 +121,7 @@ func jobFields() *selectable.Fields {
 	})
 }
 
-// What one Indexed job may be: the lists of its indexes are kept in its status.
+// Limits of an Indexed job. The status contains lists of its indexes.
 const (
 	maxIndexed        = 100_000
 	manyCompletions   = 100_000
@@ -136,7 +136,7 @@ func indexed(s *batchv1.JobSpec) bool {
 	return s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
 }
 
-// jobContent is what a job and a template of jobs have in common.
+// jobContent checks the fields that a job and a job template have in common.
 func jobContent(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	errs := validate.NonNegative(path, validate.NamedNumbers{
 		"parallelism": validate.OrZero(s.Parallelism), "completions": validate.OrZero(s.Completions),
@@ -161,7 +161,7 @@ func jobContent(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	return append(errs, ending(s, path.Child("template", "spec", "restartPolicy"))...)
 }
 
-// ending refuses pods that would start again for ever.
+// ending refuses restart policies with which a pod restarts forever.
 func ending(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	switch policy := s.Template.Spec.RestartPolicy; {
 	case policy == "", policy == corev1.RestartPolicyAlways:
@@ -226,7 +226,7 @@ func indexedLimits(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// sameText makes an absent text different from an empty one.
+// sameText returns a comparable value for a string that distinguishes nil from empty.
 func sameText(text *string) any {
 	if text == nil {
 		return nil
@@ -234,7 +234,7 @@ func sameText(text *string) any {
 	return *text
 }
 
-//lint:file-ignore SA1019 what is deprecated is what is warned of
+//lint:file-ignore SA1019 these rules warn about deprecated fields
 
 func jobWarnings(s *batchv1.JobSpec, path *field.Path) []string {
 	var warnings []string
@@ -245,7 +245,7 @@ func jobWarnings(s *batchv1.JobSpec, path *field.Path) []string {
 	return append(warnings, validate.PodWarnings(&s.Template.Spec, &s.Template.ObjectMeta, path.Child("template"))...)
 }
 
-// jobParts are the defaults of a job that is also in a template.
+// jobParts sets the defaults that jobs and job templates share.
 func jobParts(spec *batchv1.JobSpec) {
 	if spec.PodFailurePolicy != nil {
 		for i := range spec.PodFailurePolicy.Rules {

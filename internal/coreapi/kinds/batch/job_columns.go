@@ -25,7 +25,7 @@ func jobColumns() columns.Printer {
 		columns.Wide(columns.Text("Selector", batchv1.JobSpec{}.SwaggerDoc()["selector"])))
 }
 
-// jobState is the first that is true; a job that is being deleted may have ended before.
+// jobState returns the first state that applies. A job that is being deleted may have finished before.
 func jobState(j *batchv1.Job) string {
 	is := func(wanted batchv1.JobConditionType) bool {
 		for _, c := range j.Status.Conditions {
@@ -52,7 +52,7 @@ func jobState(j *batchv1.Job) string {
 	return "Running"
 }
 
-// completions says for a work queue, which has no number of completions, how many pods work on it.
+// completions returns succeeded/total. A work queue has no number of completions; its parallelism is shown instead.
 func completions(j *batchv1.Job) string {
 	parallelism := columns.Replicas(j.Spec.Parallelism)
 	switch {

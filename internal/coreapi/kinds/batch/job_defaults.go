@@ -10,7 +10,7 @@ import (
 
 func defaultJob(j *batchv1.Job) {
 	spec := &j.Spec
-	// Only a job that says neither is one of a single pod: with parallelism alone it is a work queue.
+	// A job without either field runs a single pod. With parallelism alone it is a work queue.
 	if spec.Completions == nil && spec.Parallelism == nil {
 		defaults.Point(&spec.Completions, 1)
 	}
@@ -26,7 +26,7 @@ func defaultJob(j *batchv1.Job) {
 		defaults.Point(&spec.PodReplacementPolicy, batchv1.Failed)
 	}
 	defaults.Point(&spec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
-	// The same map, as in kube-apiserver: what the strategy adds to the template's labels are then the job's too.
+	// The map is shared, as in kube-apiserver, so labels that the strategy adds to the template are added to the job too.
 	if labels := spec.Template.Labels; labels != nil && len(j.Labels) == 0 {
 		j.Labels = labels
 	}

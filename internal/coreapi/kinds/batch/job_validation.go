@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-//lint:file-ignore SA1019 what is deprecated is what is warned of
+//lint:file-ignore SA1019 these rules warn about deprecated fields
 
 func validateJob(j *batchv1.Job) field.ErrorList {
 	errs := validate.ObjectMeta(&j.ObjectMeta, validate.Namespaced, validation.NameIsDNSSubdomain)
@@ -40,8 +40,8 @@ func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	return append(errs, namesItsPods(j)...)
 }
 
-// generatedSelector finds labels that the author set to other values than the strategy would have: the job's pods would
-// be another job's too.
+// generatedSelector refuses labels that differ from the ones that the strategy generates: with them the job's pods could belong
+// to another job too.
 func generatedSelector(j *batchv1.Job) field.ErrorList {
 	if validate.IsTrue(j.Spec.ManualSelector) || j.Spec.Selector == nil {
 		return nil
@@ -70,7 +70,7 @@ func generatedSelector(j *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-// namesItsPods refuses an Indexed job whose pods would get host names that are none.
+// namesItsPods refuses an Indexed job if its pods would get invalid host names.
 func namesItsPods(j *batchv1.Job) field.ErrorList {
 	if !indexed(&j.Spec) || validate.OrZero(j.Spec.Completions) <= 0 {
 		return nil
@@ -97,7 +97,7 @@ func jobSpec(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// changedCompletions lets an Indexed job grow and shrink, with as many pods at once as there are indexes.
+// changedCompletions lets an Indexed job change completions if the new value equals parallelism.
 func changedCompletions(s, old *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	if !indexed(s) {
 		return validate.Immutable(s.Completions, old.Completions, path)
@@ -109,8 +109,8 @@ func changedCompletions(s, old *batchv1.JobSpec, path *field.Path) field.ErrorLi
 		"can only be modified in tandem with "+path.Root().Child("parallelism").String())}
 }
 
-// changedJobTemplate lets a queueing controller say where the pods of a suspended job shall run, and with how much, as
-// long as none does.
+// changedJobTemplate lets a queueing controller change the node selection and the resources of the pods of a suspended job that
+// has no active pods.
 func changedJobTemplate(t *corev1.PodTemplateSpec, old *batchv1.Job, path *field.Path) field.ErrorList {
 	suspended := validate.IsTrue(old.Spec.Suspend)
 	idle := old.Status.Active == 0 && (old.Status.StartTime == nil || jobIs(old, batchv1.JobSuspended))
@@ -155,7 +155,7 @@ func takeResources(to, from []corev1.Container) {
 	}
 }
 
-// overlap is the first index that is in both lists. Both are in order.
+// overlap returns the first index that is in both lists. Both lists are sorted.
 func overlap(a, b []indexRange) (index int32, found bool) {
 	for len(a) > 0 && len(b) > 0 {
 		if a[0].first <= b[0].last && b[0].first <= a[0].last {
@@ -187,8 +187,9 @@ func jobFinished(j *batchv1.Job) bool {
 	return jobIs(j, batchv1.JobComplete) || jobIs(j, batchv1.JobFailed)
 }
 
-// validateJobStatus holds controllers from elsewhere (spec.managedBy) to what users of jobs count on: an end is final, and says
-// when and why. What a write does not change is not held against it, so that an older status can be mended step by step.
+// validateJobStatus checks the status that external controllers (spec.managedBy) write against the guarantees to users of jobs:
+// a finished state is final, and has a time and a reason. Violations in parts that a write does not change are tolerated, so
+// that an older status can be repaired step by step.
 func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	path := field.NewPath("status")
 	errs := validate.NonNegative(path, validate.NamedNumbers{
@@ -283,7 +284,7 @@ func jobTimes(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if (finishedChanged || started) && !emptyAndSuspended && start == nil && finished {
 		errs = append(errs, field.Required(path.Child("startTime"), "startTime is required for finished job"))
 	}
-	// kubernetes/kubernetes#134521: the controller says that a job runs again after the user has said so.
+	// kubernetes/kubernetes#134521: the controller marks a job as resumed after the user has resumed it.
 	resuming := jobIs(old, batchv1.JobSuspended) && jobCondition(j, batchv1.JobSuspended) == corev1.ConditionFalse
 	if started && !resuming && old.Status.StartTime != nil && !validate.IsTrue(j.Spec.Suspend) {
 		errs = append(errs, field.Invalid(path.Child("startTime"), start, "field is immutable for unsuspended job once set"))
@@ -313,7 +314,7 @@ func jobCounts(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if s.Failed < before.Failed {
 		errs = append(errs, field.Invalid(path.Child("failed"), s.Failed, "cannot decrease the failed counter"))
 	}
-	// An Indexed job with a pod for every index can be made smaller.
+	// An Indexed job with equal completions and parallelism can be scaled down.
 	elastic := indexed(&j.Spec) && apiequality.Semantic.DeepEqual(j.Spec.Completions, j.Spec.Parallelism)
 	if !elastic && s.Succeeded < before.Succeeded {
 		errs = append(errs, field.Invalid(path.Child("succeeded"), s.Succeeded, "cannot decrease the succeeded counter"))

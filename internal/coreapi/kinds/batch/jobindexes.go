@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// indexRange is a part of a list of indexes, both ends included.
+// indexRange is a range in a list of indexes, with both ends included.
 type indexRange struct{ first, last int32 }
 
-// parseIndexes reads a list such as 1,3-5,7, whose indexes grow and are below completions.
+// parseIndexes parses a list such as 1,3-5,7. Indexes must increase and be below completions.
 func parseIndexes(text string, completions int32) ([]indexRange, error) {
 	if text == "" {
 		return nil, nil

@@ -59,7 +59,7 @@ func failureRule(s *batchv1.JobSpec, r *batchv1.PodFailurePolicyRule, path *fiel
 	return errs
 }
 
-// choice is required, and says what there is to choose from when nothing was chosen.
+// choice requires one of the allowed values, and lists them if value is empty.
 func choice[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, fmt.Sprintf("valid values: %q", allowed))}
@@ -108,7 +108,7 @@ func podConditions(patterns []batchv1.PodFailurePolicyOnPodConditionsPattern, pa
 	return errs
 }
 
-// replacementPolicy is Failed where failures are looked at: a pod that is still ending has no exit code yet.
+// replacementPolicy requires Failed if there is a podFailurePolicy, because a terminating pod has no exit code yet.
 func replacementPolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	switch {
 	case s.PodReplacementPolicy == nil:

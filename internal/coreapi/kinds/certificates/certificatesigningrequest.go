@@ -30,10 +30,10 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// A signer hands out an identity for what a request says of its author. So who asked is taken from the request's
-// authentication and never from the object, and neither who asked nor what for changes afterwards.
+// A signer issues an identity based on the requester in a request. So the requester comes from the authentication of the HTTP
+// request, never from the object. Neither the requester nor the requested certificate can change later.
 
-// stampRequester writes down who asks for a certificate.
+// stampRequester records the user who requests a certificate.
 func stampRequester(ctx context.Context, obj runtime.Object) {
 	request := obj.(*certificatesv1.CertificateSigningRequest)
 	spec := &request.Spec
@@ -50,8 +50,8 @@ func stampRequester(ctx context.Context, obj runtime.Object) {
 	request.Status = certificatesv1.CertificateSigningRequestStatus{}
 }
 
-// certificateSigningRequestStorages are where requests are decided, and where their certificates are put. They are two, so
-// that approving and signing can be the rights of two parties.
+// certificateSigningRequestStorages returns the subresources for approving a request and for storing its certificate. There are
+// two, so that approving and signing can be permitted to different parties.
 func certificateSigningRequestStorages(_ *registry.Environment, main *registry.REST) map[string]rest.Storage {
 	status := registry.StatusStrategy{Strategy: main.Strategy}
 	return map[string]rest.Storage{
@@ -60,7 +60,7 @@ func certificateSigningRequestStorages(_ *registry.Environment, main *registry.R
 	}
 }
 
-// certificateApproval changes the conditions and nothing else.
+// certificateApproval changes only the conditions.
 type certificateApproval struct{ registry.StatusStrategy }
 
 func (s certificateApproval) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
@@ -78,14 +78,14 @@ func (s certificateApproval) GetResetFields() map[fieldpath.APIVersion]*fieldpat
 	return s.Resets(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("status", "certificate"))
 }
 
-// certificateStatus changes the certificate, and adds the condition that signing has failed.
+// certificateStatus changes the certificate, and can add the condition that signing has failed.
 type certificateStatus struct{ registry.StatusStrategy }
 
 func (s certificateStatus) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	request, before := obj.(*certificatesv1.CertificateSigningRequest), old.(*certificatesv1.CertificateSigningRequest)
 	request.Spec = before.Spec
-	// A signer that read the request some time ago sends its decision back slightly changed; what it adds or takes away
-	// is refused by validation.
+	// A signer with a stale copy of the request may send slightly changed approval conditions. Validation refuses added or
+	// removed ones.
 	keepConditions(request, before, certificatesv1.CertificateApproved)
 	keepConditions(request, before, certificatesv1.CertificateDenied)
 	dateConditions(request, before)
@@ -95,7 +95,7 @@ func (s certificateStatus) GetResetFields() map[fieldpath.APIVersion]*fieldpath.
 	return s.Resets(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("status", "conditions"))
 }
 
-// keepConditions restores the conditions of one type, if there are as many as before.
+// keepConditions restores the conditions of one type if their number is unchanged.
 func keepConditions(request, before *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) {
 	places := func(r *certificatesv1.CertificateSigningRequest) []*certificatesv1.CertificateSigningRequestCondition {
 		var found []*certificatesv1.CertificateSigningRequestCondition
@@ -115,7 +115,7 @@ func keepConditions(request, before *certificatesv1.CertificateSigningRequest, k
 	}
 }
 
-// dateConditions fills in when each condition was said, and since when it is so.
+// dateConditions sets the missing update and transition times of conditions.
 func dateConditions(request, before *certificatesv1.CertificateSigningRequest) {
 	now := metav1.Now()
 	for i := range request.Status.Conditions {
@@ -170,7 +170,7 @@ func certificateSigningRequestColumns() columns.Printer {
 		columns.Text("Condition", certificatesv1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]))
 }
 
-// certificateState says what has become of a request: a denial weighs more than an approval.
+// certificateState returns the state of a request. A denial takes precedence over an approval.
 func certificateState(r *certificatesv1.CertificateSigningRequest) string {
 	has := func(kind certificatesv1.RequestConditionType) bool {
 		return slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == kind })
@@ -197,21 +197,22 @@ func certificateSigningRequestFields() *selectable.Fields {
 	})
 }
 
-// A request is checked as it comes, and once more at each subresource by which it changes: approval adds
-// conditions, status the certificate, and neither may do the other's work. Otherwise the right to sign would be
-// the right to approve.
+// A request is checked on creation, and again at each subresource that changes it. Only approval can add the conditions
+// Approved and Denied, and only status can set the certificate. Otherwise permission to sign would include permission to
+// approve.
 
-// legacySigner was given to requests of the beta API that named no signer.
+// legacySigner was assigned to requests of the beta API without a signer.
 const legacySigner = "kubernetes.io/legacy-unknown"
 
-// minCertificateSeconds is the shortest life that may be asked for.
+// minCertificateSeconds is the shortest lifetime that a request may contain.
 const minCertificateSeconds = 600
 
 func validateCertificateSigningRequest(r *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	return certificateRules(r, certificateWrite{})
 }
 
-// certificateWrite is what a write may change, and which faults of an older object it may leave as they are.
+// certificateWrite describes the parts that a write may change, and the stored object. Faults of the stored object are
+// tolerated.
 type certificateWrite struct {
 	approval, certificate bool
 	stored                *certificatesv1.CertificateSigningRequest
@@ -245,7 +246,7 @@ func certificateRules(r *certificatesv1.CertificateSigningRequest, write certifi
 	return errs
 }
 
-// certificateRequestPEM wants a request that is signed by the key that it asks a certificate for.
+// certificateRequestPEM requires a request that is signed with the key to be certified.
 func certificateRequestPEM(data []byte) error {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -258,7 +259,7 @@ func certificateRequestPEM(data []byte) error {
 	return request.CheckSignature()
 }
 
-// certificatePEM wants nothing but certificates: whoever reads the status installs what it holds.
+// certificatePEM refuses blocks other than certificates, because clients install the status as it is.
 func certificatePEM(data []byte) error {
 	if len(data) == 0 {
 		return nil
@@ -301,7 +302,7 @@ func certificateUsages(r, old *certificatesv1.CertificateSigningRequest, path *f
 		return field.ErrorList{field.Required(path, "")}
 	}
 	if old != nil {
-		return nil // the spec has not changed
+		return nil // the spec is immutable
 	}
 	var errs field.ErrorList
 	for i, usage := range r.Spec.Usages {
@@ -313,7 +314,7 @@ func certificateUsages(r, old *certificatesv1.CertificateSigningRequest, path *f
 	return errs
 }
 
-// finalConditions are never taken back.
+// finalConditions cannot be removed.
 var finalConditions = []certificatesv1.RequestConditionType{
 	certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed,
 }
@@ -378,8 +379,7 @@ func validateCertificateSigningRequestStatus(r, old *certificatesv1.CertificateS
 	return certificateChange(r, certificateWrite{stored: old, certificate: true})
 }
 
-// CertificateApproval returns what is wrong with a request whose conditions are to replace those of old, by the subresource
-// that approves and denies.
+// CertificateApproval validates an update of r through the approval subresource, where old is the stored request.
 func CertificateApproval(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	return append(validate.MetaUpdate(r, old), certificateChange(r, certificateWrite{stored: old, approval: true})...)
 }

@@ -46,17 +46,18 @@ func clusterTrustBundleFields() *selectable.Fields {
 	})
 }
 
-// maxTrustBundleBytes is the largest bundle of trust anchors.
+// maxTrustBundleBytes is the maximum size of a bundle of trust anchors.
 const maxTrustBundleBytes = 1 << 20
 
-// omitted stands for what is too long to be shown.
+// omitted replaces values that are too long for an error message.
 const omitted = "<value omitted>"
 
 func validateClusterTrustBundle(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	return append(trustBundleRules(b), trustAnchors(b.Spec.TrustBundle, field.NewPath("spec", "trustBundle"))...)
 }
 
-// validateClusterTrustBundleUpdate does not look again at anchors that stay: what parses may change from one release of Go to the next.
+// validateClusterTrustBundleUpdate skips unchanged anchors: the set of certificates that Go can parse may change between
+// releases.
 func validateClusterTrustBundleUpdate(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	errs := trustBundleRules(b)
 	if b.Spec.TrustBundle != old.Spec.TrustBundle {
@@ -76,7 +77,7 @@ func trustBundleRules(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	return errs
 }
 
-// trustBundleName keeps the names that begin like a signer's for those who may speak for the signer.
+// trustBundleName reserves names with the prefix of a signer for bundles of that signer.
 func trustBundleName(name, signer string, prefix bool) []string {
 	if signer == "" {
 		if strings.Contains(name, ":") {
@@ -92,7 +93,7 @@ func trustBundleName(name, signer string, prefix bool) []string {
 	return validation.NameIsDNSSubdomain(rest, prefix)
 }
 
-// trustAnchors are certificates of authorities and nothing else, each of them once.
+// trustAnchors requires unique CA certificates and nothing else.
 func trustAnchors(text string, path *field.Path) field.ErrorList {
 	if len(text) > maxTrustBundleBytes {
 		return field.ErrorList{field.TooLong(path, "", maxTrustBundleBytes)}
@@ -144,7 +145,7 @@ func trustAnchorFault(block *pem.Block) string {
 	return ""
 }
 
-// sampleAuthority is a self-signed certificate until 2120, in PEM with its line feeds as YAML writes them.
+// sampleAuthority is a self-signed certificate until 2120, in PEM with line feeds escaped for YAML.
 const sampleAuthority = "" +
 	"-----BEGIN CERTIFICATE-----\\nMIIBWzCCAQGgAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDEwlzZW1hbnRp\\nY3MwIBc" +
 	"NMjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMBQxEjAQBgNVBAMT\\nCXNlbWFudGljczBZMBMGByqGSM49AgEGCCqGSM49AwEH" +

@@ -1,4 +1,4 @@
-// Package certificates has the kinds of certificates.k8s.io, a file for each.
+// Package certificates defines the kinds of the API group certificates.k8s.io, one per file.
 package certificates
 
 import (

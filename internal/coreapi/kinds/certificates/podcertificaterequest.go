@@ -43,8 +43,9 @@ func podCertificateRequestStorages(_ *registry.Environment, main *registry.REST)
 	}
 }
 
-// podCertificateStatus is how signers write. Who may write the status may do so for every signer, so it also requires the
-// right to sign in the name of the one that the request is for. That is no plugin, which somebody could turn off.
+// podCertificateStatus is the subresource for signers. Permission to write the status covers every signer, so a write also
+// requires permission to sign for the signer of the request. This is not an admission plugin, because a plugin could be
+// disabled.
 type podCertificateStatus struct {
 	registry.StatusStrategy
 }
@@ -105,7 +106,7 @@ func podCertificateRequestColumns() columns.Printer {
 		columns.Wide(columns.Text("UnverifiedUserAnnotations", doc["unverifiedUserAnnotations"])))
 }
 
-// defaultPodCertificateRequest lasts a day.
+// defaultPodCertificateRequest sets the maximum lifetime to a day.
 func defaultPodCertificateRequest(r *certificatesv1.PodCertificateRequest) {
 	defaults.Point(&r.Spec.MaxExpirationSeconds, 24*3600)
 }
@@ -116,11 +117,11 @@ func podCertificateRequestFields() *selectable.Fields {
 	})
 }
 
-// Bounds of what kubelets ask for in the name of pods.
+// Limits for requests that kubelets create for pods.
 const (
 	minPodCertificateSeconds     = 3600
 	maxPodCertificateSeconds     = 91 * 24 * 3600
-	maxOwnPodCertificateSeconds  = 24 * 3600 // of signers of kubernetes.io
+	maxOwnPodCertificateSeconds  = 24 * 3600 // for signers of kubernetes.io
 	maxPodCertificateCSRBytes    = 10 << 10
 	maxPodCertificateChainBytes  = 100 << 10
 	maxPodCertificateUIDBytes    = 128
@@ -167,7 +168,7 @@ func identity(uid string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// userAnnotations are for a signer to read, and tell by their domain for which.
+// userAnnotations checks annotations for a signer. The domain of each key identifies the signer.
 func userAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for key := range annotations {
@@ -179,7 +180,7 @@ func userAnnotations(annotations map[string]string, path *field.Path) field.Erro
 	return errs
 }
 
-// stubRequest proves that the kubelet has the key. What else it says is nobody's business here.
+// stubRequest checks that the kubelet has the private key. Other contents of the request are ignored.
 func stubRequest(der []byte, path *field.Path) field.ErrorList {
 	wrong := func(value any, why string) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, value, why)}
@@ -215,13 +216,13 @@ func validatePodCertificateRequestUpdate(r, old *certificatesv1.PodCertificateRe
 		validate.Immutable(r.Spec, old.Spec, field.NewPath("spec"))...)
 }
 
-// A request for a pod's certificate is decided once: issued, denied or failed. Kubelets believe the certificate that they
-// read here, so it has to be what the request asked for.
+// A pod certificate request is decided once: issued, denied or failed. Kubelets trust the certificate in the status, so it must
+// match the request.
 
 var podCertificateEnds = []string{certificatesv1.PodCertificateRequestConditionTypeIssued,
 	certificatesv1.PodCertificateRequestConditionTypeDenied, certificatesv1.PodCertificateRequestConditionTypeFailed}
 
-// clockTolerance is how far a certificate may begin from now.
+// clockTolerance is the maximum distance between now and the start of a certificate's validity.
 const clockTolerance = 5 * time.Minute
 
 func validatePodCertificateRequestStatus(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
@@ -247,7 +248,7 @@ func validatePodCertificateRequestStatus(r, old *certificatesv1.PodCertificateRe
 	return only(old.Status, `status is immutable unless transitioning to "Issued", "Denied", or "Failed"`)
 }
 
-// podCertificateEnd is how a request has ended; empty: it has not.
+// podCertificateEnd returns the final condition of a request, or "" if it is pending.
 func podCertificateEnd(r *certificatesv1.PodCertificateRequest) string {
 	for _, c := range r.Status.Conditions {
 		if c.Status == metav1.ConditionTrue && slices.Contains(podCertificateEnds, c.Type) {
@@ -273,7 +274,7 @@ func podCertificateConditions(conditions []metav1.Condition, path *field.Path) f
 	return append(errs, metav1validation.ValidateConditions(conditions, path)...)
 }
 
-// issued checks the chain, its first certificate against the request, and the dates against both.
+// issued checks the chain, its leaf against the request, and the dates against both.
 func issued(r, old *certificatesv1.PodCertificateRequest, status *field.Path) field.ErrorList {
 	path := status.Child("certificateChain")
 	leaf, errs := podCertificateChain(r.Status.CertificateChain, path)
@@ -329,7 +330,7 @@ func podCertificateChain(text string, path *field.Path) (*x509.Certificate, fiel
 	return leaf, namesOf(leaf, path)
 }
 
-// namesOf refuses names that readers of the certificate understand differently.
+// namesOf refuses names that verifiers interpret differently.
 func namesOf(leaf *x509.Certificate, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range leaf.DNSNames {
@@ -351,7 +352,7 @@ func namesOf(leaf *x509.Certificate, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// dates of the status are there for those who cannot read certificates, and have to be the certificate's.
+// dates checks that the dates in the status, for clients that do not parse certificates, match the certificate.
 func dates(s *certificatesv1.PodCertificateRequestStatus, leaf *x509.Certificate, status *field.Path) field.ErrorList {
 	begin, end, refresh := status.Child("notBefore"), status.Child("notAfter"), status.Child("beginRefreshAt")
 	var errs field.ErrorList
@@ -382,7 +383,7 @@ func dates(s *certificatesv1.PodCertificateRequestStatus, leaf *x509.Certificate
 	return nil
 }
 
-// sampleProofOfKey is a certificate request that says nothing but that its author has a key, in base64.
+// sampleProofOfKey is a certificate request that only proves possession of the key, in base64.
 const sampleProofOfKey = "" +
 	"MIG7MGICAQAwADBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAwE2DgNaUeVG2I/OS0g7KQ9BR8uogEVP71eKvZ1Ur2dZJ8Sb/qrUEza" +
 	"dpp7znNKN1MsrTwWbywrU2t6dGNW0r2gADAKBggqhkjOPQQDAgNJADBGAiEA0JZqbmtGlpUOmXalzN2FWEf8GooPCxAjKIKL6rrofT8C" +

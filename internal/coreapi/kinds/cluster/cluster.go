@@ -1,5 +1,5 @@
-// Package cluster lists the groups that only clusters with nodes need: workloads, volumes, devices, scheduling, and the certificates
-// of nodes and pods. A program that does not import it serves the groups of package kinds alone.
+// Package cluster lists the API groups that only clusters with nodes need: workloads, volumes, devices, scheduling, and the
+// certificates of nodes and pods. A program that does not import it serves only the groups of package kinds.
 package cluster
 
 import (
@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// All are the groups that every front door serves, and those that clusters with nodes need.
+// All returns the groups of package kinds and the groups that only clusters with nodes need.
 func All() []registry.Group {
 	return append(kinds.Base(),
 		apps.Group(),

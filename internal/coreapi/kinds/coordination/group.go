@@ -1,4 +1,4 @@
-// Package coordination has the kinds of coordination.k8s.io, a file for each.
+// Package coordination defines the kinds of the API group coordination.k8s.io, one per file.
 package coordination
 
 import (

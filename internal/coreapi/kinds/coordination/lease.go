@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// uncoordinated drops what leases say of coordinated leader election (KEP-4355), which is off: nobody elects here.
+// uncoordinated drops the fields of coordinated leader election (KEP-4355), which is off, unless the stored lease has them.
 func uncoordinated(obj, old runtime.Object) {
 	spec := &obj.(*coordinationv1.Lease).Spec
 	before, ok := old.(*coordinationv1.Lease)
@@ -69,7 +69,7 @@ func validateLease(l *coordinationv1.Lease) field.ErrorList {
 	return errs
 }
 
-// leaseStrategy takes Kubernetes' own strategies by their bare names and others by qualified ones.
+// leaseStrategy accepts Kubernetes' strategies by their bare names and other strategies by qualified names.
 func leaseStrategy(s coordinationv1.CoordinatedLeaseStrategy, path *field.Path) field.ErrorList {
 	if strings.Contains(string(s), "/") {
 		return validate.Qualified(string(s), path)

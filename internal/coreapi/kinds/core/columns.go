@@ -24,7 +24,7 @@ func volumePhase(phase string, object interface{ GetDeletionTimestamp() *metav1.
 	return phase
 }
 
-// classOf prefers the annotation from before the field, as controllers do.
+// classOf prefers the annotation that preceded the field, as controllers do.
 func classOf(annotations map[string]string, class *string) string {
 	if old, set := annotations[corev1.BetaStorageClassAnnotation]; set {
 		return old

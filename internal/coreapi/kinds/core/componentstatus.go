@@ -18,15 +18,14 @@ import (
 )
 
 const (
-	// componentTimeout is how long etcd may take to say that it is well.
+	// componentTimeout limits the health check of etcd.
 	componentTimeout = 5 * time.Second
-	// etcdComponent is what kube-apiserver calls the first etcd.
+	// etcdComponent is kube-apiserver's name for the first etcd.
 	etcdComponent = "etcd-0"
 )
 
-// componentStatuses answer `kubectl get componentstatuses`, which has been deprecated since 1.19 and is still typed.
-// etcd is the one component that there is here: schedulers and controller managers come from elsewhere, and nobody here
-// knows where they are.
+// componentStatuses serves `kubectl get componentstatuses`, which is deprecated since 1.19 and still used. etcd is the only
+// component: the addresses of schedulers and controller managers are unknown here.
 type componentStatuses struct {
 	rest.TableConvertor
 	check func(ctx context.Context) error

@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// Subresources that are answered by kubelets and pods: log, exec, attach, portforward and proxy.
+// Subresources that kubelets and pods serve: log, exec, attach, portforward and proxy.
 
 var (
 	proxyMethods       = []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
@@ -60,10 +60,10 @@ func serviceProxy(e *registry.Environment) rest.Storage {
 		})
 }
 
-// errNoConnector is for a server that is no front door of nodes.
+// errNoConnector is returned by a server without a connector to nodes.
 var errNoConnector = apierrors.NewServiceUnavailable("this server reaches no kubelets and no pods")
 
-// connection is a subresource whose requests go elsewhere.
+// connection is a subresource that proxies its requests to kubelets, pods or services.
 type connection struct {
 	e       *registry.Environment
 	kind    runtime.Object
@@ -94,7 +94,7 @@ func (c *connection) Destroy() {}
 
 func (c *connection) ConnectMethods() []string { return c.methods }
 
-// NewConnectOptions says whether the path goes on after the subresource.
+// NewConnectOptions reports whether the path continues after the subresource.
 func (c *connection) NewConnectOptions() (runtime.Object, bool, string) {
 	if len(c.methods) == len(proxyMethods) {
 		return c.New(), true, "path"
@@ -111,8 +111,8 @@ func (c *connection) Connect(ctx context.Context, id string, options runtime.Obj
 	return c.connect(ctx, id, options)
 }
 
-// authorizedToCreate refuses a websocket, which begins with a GET, to those who may only read (kubernetes/kubernetes#133515). kube-apiserver
-// does so since 1.35 (AuthorizePodWebsocketUpgradeCreatePermission).
+// authorizedToCreate refuses a websocket, which begins with a GET, to clients with read permission only
+// (kubernetes/kubernetes#133515). kube-apiserver does so since 1.35 (AuthorizePodWebsocketUpgradeCreatePermission).
 func authorizedToCreate(ctx context.Context, a authorizer.UnconditionalAuthorizer) error {
 	info, ok := apirequest.RequestInfoFrom(ctx)
 	if !ok {
@@ -155,7 +155,7 @@ func (l *podLog) NewGetOptions() (runtime.Object, bool, string) {
 	return &corev1.PodLogOptions{}, false, ""
 }
 
-// ProducesMIMETypes and ProducesObject say in OpenAPI documents that a log is text.
+// ProducesMIMETypes and ProducesObject describe a log as text in OpenAPI documents.
 func (l *podLog) ProducesMIMETypes(string) []string { return []string{"text/plain"} }
 
 func (l *podLog) ProducesObject(string) any { return "" }
@@ -171,7 +171,7 @@ func (l *podLog) Get(ctx context.Context, name string, options runtime.Object) (
 	return l.e.Connector.Log(ctx, storedObjects{l.e}, name, o)
 }
 
-// storedObjects are those of this server.
+// storedObjects reads the objects of this server.
 type storedObjects struct{ e *registry.Environment }
 
 func (s storedObjects) get(ctx context.Context, resource, namespace, name string) (runtime.Object, error) {
@@ -198,7 +198,7 @@ func as[T runtime.Object](obj runtime.Object, err error) (T, error) {
 	return obj.(T), nil
 }
 
-// EndpointSlices come from the watch cache.
+// EndpointSlices reads from the watch cache.
 func (s storedObjects) EndpointSlices(ctx context.Context, service string) ([]*discoveryv1.EndpointSlice, error) {
 	slices := s.e.Storage(discoveryv1.Resource("endpointslices"))
 	if slices == nil {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// registerOptions lets queries be read as the options of subresources. kube-apiserver generates these conversions in a package that
-// is not a library.
+// registerOptions registers the conversions from URL queries to the options of subresources. kube-apiserver generates them in a
+// package that other modules cannot import.
 func registerOptions(scheme *runtime.Scheme) error {
 	return errors.Join(
 		readsQuery(scheme, func(q query, o *corev1.PodLogOptions) {
@@ -48,7 +48,7 @@ func registerOptions(scheme *runtime.Scheme) error {
 	)
 }
 
-// query is a query that is being read, and the first error.
+// query contains the values of a URL query during conversion, and the first error.
 type query struct {
 	values url.Values
 	scope  conversion.Scope

@@ -41,7 +41,7 @@ func endpointsColumns() columns.Printer {
 	}, columns.Name(), columns.Text("Endpoints", corev1.Endpoints{}.SwaggerDoc()["subsets"]), columns.Age())
 }
 
-// hostPorts lists the ready addresses with each of their ports, and alone when a headless service names no port.
+// hostPorts lists the ready addresses with each of their ports, or without a port if a headless service has none.
 func hostPorts(subsets []corev1.EndpointSubset) string {
 	if len(subsets) == 0 {
 		return columns.None
@@ -75,7 +75,7 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 	return append(errs, endpointSubsets(e.Subsets)...)
 }
 
-// validateEndpointsUpdate lets be what older servers have accepted, as long as nobody changes it.
+// validateEndpointsUpdate tolerates invalid subsets that older servers accepted, as long as they do not change.
 func validateEndpointsUpdate(e, old *corev1.Endpoints) field.ErrorList {
 	errs := validate.ObjectMeta(&e.ObjectMeta, validate.Namespaced, validation.NameIsDNSSubdomain)
 	bad := endpointSubsets(e.Subsets)

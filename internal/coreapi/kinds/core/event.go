@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// eventTTL is an hour by default, as at kube-apiserver.
+// eventTTL returns the lifetime of events, an hour by default as in kube-apiserver.
 func eventTTL(e *registry.Environment) time.Duration { return cmp.Or(e.EventTTL, time.Hour) }
 
 func eventResource() registry.Resource {
@@ -37,8 +37,8 @@ func eventResource() registry.Resource {
 	}
 }
 
-// occurrence is what both Event kinds say, under one set of names: kube-apiserver stores them as one kind and prints
-// them alike.
+// occurrence contains the fields of both Event kinds under common names. kube-apiserver stores both as one kind and prints them
+// alike.
 type occurrence struct {
 	name, kind, reason, message string
 	object                      corev1.ObjectReference
@@ -93,7 +93,7 @@ func (o occurrence) cells(now time.Time) []any {
 	}
 	count := o.count
 	if count == 0 && o.seriesLast == nil {
-		count = 1 // the newer API has no count for what happened once
+		count = 1 // the newer API has no count for a single occurrence
 	}
 	object := strings.ToLower(o.object.Kind)
 	if o.object.Name != "" {
@@ -105,7 +105,7 @@ func (o occurrence) cells(now time.Time) []any {
 	}
 }
 
-// reportedBy prefers the old source, which clients of the old API fill in, over the reporting controller.
+// reportedBy prefers the source, which clients of the old API set, over the reporting controller.
 func (o occurrence) reportedBy() string {
 	by := columns.OrElse(o.source.Component, o.reporter)
 	if on := columns.OrElse(o.source.Host, o.instance); on != "" {
@@ -120,7 +120,7 @@ func eventFields() *selectable.Fields {
 	})
 }
 
-// validateEvent is checked no further: clients of the oldest API write whatever they like.
+// validateEvent has no further checks: clients of the oldest API write arbitrary values.
 func validateEvent(e *corev1.Event) field.ErrorList {
 	return validate.EventContent{
 		Namespace: e.Namespace, Reporter: e.ReportingController, Instance: e.ReportingInstance, Action: e.Action,

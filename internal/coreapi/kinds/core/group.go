@@ -1,4 +1,4 @@
-// Package core has the kinds of the core group, a file for each.
+// Package core defines the kinds of the core API group, one per file.
 package core
 
 import (

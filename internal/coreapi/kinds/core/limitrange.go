@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// nameLimitRange gives a nameless one a name, as kube-apiserver always has.
+// nameLimitRange generates a name for a LimitRange without one, as kube-apiserver does.
 func nameLimitRange(obj runtime.Object) {
 	if limits := obj.(*corev1.LimitRange); limits.Name == "" {
 		limits.Name = string(uuid.NewUUID())
@@ -42,8 +42,8 @@ func limitRangeResource() registry.Resource {
 	}
 }
 
-// defaultLimitRange gives containers the defaults that follow from the bounds: a container that says nothing is limited to
-// the most that it may have, and requests what it is limited to.
+// defaultLimitRange sets the defaults of containers that follow from the bounds. The default limit is max. The default request
+// is the default limit, or else min.
 func defaultLimitRange(l *corev1.LimitRange) {
 	for i := range l.Spec.Limits {
 		item := &l.Spec.Limits[i]
@@ -59,7 +59,7 @@ func defaultLimitRange(l *corev1.LimitRange) {
 	}
 }
 
-// complete takes over from another list what the first one does not say.
+// complete adds the entries of from that list lacks.
 func complete(list *corev1.ResourceList, from corev1.ResourceList) {
 	if *list == nil {
 		*list = corev1.ResourceList{}
@@ -101,7 +101,7 @@ func limitType(kind corev1.LimitType, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, kind, "must be a standard limit type or fully qualified")}
 }
 
-// limitNames checks what is limited: a pod as a whole has no defaults, and a claim has a size.
+// limitNames checks the names of the limited resources. A pod has no defaults, and a claim requires a bound on storage.
 func limitNames(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, bound := range []struct {
@@ -132,7 +132,7 @@ func limitNames(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// limitOrder wants min <= defaultRequest <= default <= max of every resource, and a ratio that they can keep.
+// limitOrder requires min <= defaultRequest <= default <= max for every resource, and a satisfiable ratio.
 func limitOrder(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
 	defaults, requests := item.Default, item.DefaultRequest
 	if item.Type == corev1.LimitTypePod {

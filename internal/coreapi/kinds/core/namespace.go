@@ -19,17 +19,15 @@ import (
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
-// What single kinds do to an object before it is validated and stored, beyond the rules that the table spells out.
-
-// prepareNamespace makes a namespace active and unremovable until its content is gone: the namespace controller takes
-// the finalizer away. The label lets selectors name a namespace.
+// prepareNamespace makes a namespace active and adds the finalizer that keeps it until it is empty. The namespace controller
+// removes the finalizer. The label lets selectors match a namespace by name.
 func prepareNamespace(obj runtime.Object) {
 	ns := obj.(*corev1.Namespace)
 	ns.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
 	if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
 	}
-	// Defaulting has labelled it already, unless the name was generated after that.
+	// Defaulting has set the label, unless the name was generated later.
 	if ns.Labels == nil {
 		ns.Labels = map[string]string{}
 	}
@@ -67,11 +65,11 @@ func namespaceColumns() columns.Printer {
 	}, columns.Name(), columns.Text("Status", "The phase of the namespace: Active, or Terminating while it is emptied"), columns.Age())
 }
 
-// defaultNamespace carries its own name as a label, so that label selectors (of policies, of webhooks) can name one namespace.
+// defaultNamespace labels a namespace with its name, so that label selectors of policies and webhooks can match one namespace.
 func defaultNamespace(n *corev1.Namespace) {
 	defaults.Set(&n.Status.Phase, corev1.NamespaceActive)
 	if n.Name == "" {
-		return // the name is still to be generated; the strategy sets the label once it exists
+		return // the name is generated later; then the strategy sets the label
 	}
 	if n.Labels == nil {
 		n.Labels = map[string]string{}
@@ -82,7 +80,7 @@ func defaultNamespace(n *corev1.Namespace) {
 func namespaceFields() *selectable.Fields {
 	return selectable.Of(selectable.Own("status.phase"), func(set fields.Set, o *corev1.Namespace) {
 		set["status.phase"] = string(o.Status.Phase)
-		set["name"] = o.Name // an old mistake of kube-apiserver that admission plugins may rely on; no label maps to it
+		set["name"] = o.Name // a mistake in kube-apiserver that admission plugins may rely on; no field label maps to it
 	})
 }
 
@@ -91,11 +89,11 @@ func validateNamespace(n *corev1.Namespace) field.ErrorList {
 	return append(errs, namespaceFinalizers(n, func(path *field.Path, _ int) *field.Path { return path })...)
 }
 
-// validateNamespaceUpdate has no rules beyond those of metadata: spec.finalizers and status are restored by the strategy, and
+// validateNamespaceUpdate has no rules beyond the ones for metadata: the strategy restores spec.finalizers and status, which
 // change only through the finalize and status subresources.
 func validateNamespaceUpdate(_, _ *corev1.Namespace) field.ErrorList { return nil }
 
-// validateNamespaceStatus ties the phase to the deletion timestamp; a namespace cannot be brought back by writing Active.
+// validateNamespaceStatus ties the phase to the deletion timestamp: writing Active cannot restore a namespace.
 func validateNamespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
 	path := field.NewPath("status", "Phase")
 	if n.DeletionTimestamp.IsZero() {
@@ -111,13 +109,12 @@ func validateNamespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
 	return nil
 }
 
-// validateFinalize returns what is wrong with a namespace that is written through its finalize subresource.
+// validateFinalize validates a write through the finalize subresource.
 func validateFinalize(n, old *corev1.Namespace) field.ErrorList {
 	return append(validate.MetaUpdate(n, old), namespaceFinalizers(n, (*field.Path).Index)...)
 }
 
-// namespaceFinalizers blames the list where a namespace is created and the entry where it is finalized, as kube-apiserver
-// does.
+// namespaceFinalizers reports errors for the list on creation and for the entry on finalization, as kube-apiserver does.
 func namespaceFinalizers(n *corev1.Namespace, blamed func(*field.Path, int) *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec", "finalizers")

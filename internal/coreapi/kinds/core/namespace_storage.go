@@ -22,9 +22,10 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// namespaces end in two steps. DELETE marks a namespace and keeps it; the namespace controller empties it and takes
-// "kubernetes" out of spec.finalizers through the finalize subresource; the write that leaves neither kind of finalizer
-// removes the object. There is no deletecollection, as upstream: it would be a cluster wiped by one typo.
+// namespaces is the storage of namespaces, which are deleted in two steps. DELETE marks a namespace and keeps it. The namespace
+// controller deletes its contents and removes "kubernetes" from spec.finalizers through the finalize subresource. The write
+// that leaves neither kind of finalizer removes the object. As in kube-apiserver, namespaces do not support deletecollection: a
+// typo could delete the contents of the cluster.
 type namespaces struct {
 	all *registry.REST
 }
@@ -44,7 +45,7 @@ var (
 	_ rest.CreaterUpdater      = (*namespaces)(nil)
 	_ rest.GracefulDeleter     = (*namespaces)(nil)
 	_ rest.ResetFieldsStrategy = (*namespaces)(nil)
-	// What a DELETE answers while the namespace is still there is the namespace.
+	// DELETE returns the namespace while it still exists.
 	_ rest.MayReturnFullObjectDeleter = (*namespaces)(nil)
 	_ rest.StorageVersionProvider     = (*namespaces)(nil)
 )
@@ -95,7 +96,8 @@ func (n *namespaces) ConvertToTable(ctx context.Context, obj, options runtime.Ob
 	return n.all.ConvertToTable(ctx, obj, options)
 }
 
-// Delete marks a namespace; marked, it answers with it as it is; marked and empty of finalizers, it removes it.
+// Delete sets the deletion timestamp of a namespace. A namespace that already has one is returned unchanged, or removed if
+// spec.finalizers is empty.
 func (n *namespaces) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	obj, err := n.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
@@ -118,7 +120,7 @@ func (n *namespaces) Delete(ctx context.Context, name string, validate rest.Vali
 	return n.all.Delete(ctx, name, validate, options)
 }
 
-// pinUID makes the request one for this namespace, and not for another that gets its name a moment later.
+// pinUID restricts the request to this namespace, so that it does not delete a new one with the same name.
 func pinUID(ns *corev1.Namespace, options *metav1.DeleteOptions) error {
 	if options.Preconditions == nil {
 		options.Preconditions = &metav1.Preconditions{}
@@ -138,7 +140,7 @@ func pinUID(ns *corev1.Namespace, options *metav1.DeleteOptions) error {
 	return nil
 }
 
-// mark sets the deletion timestamp and the phase, in one write with the finalizers that the propagation policy asks for.
+// mark sets the deletion timestamp, the phase and the finalizers for the propagation policy in one write.
 func (n *namespaces) mark(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (*corev1.Namespace, error) {
 	key, err := n.all.KeyFunc(ctx, name)
 	if err != nil {
@@ -173,8 +175,8 @@ func (n *namespaces) mark(ctx context.Context, name string, validate rest.Valida
 	return marked, nil
 }
 
-// propagationFinalizers adds or removes what tells the garbage collector how to treat dependents. Without a wish in the
-// request the finalizers stay as they are.
+// propagationFinalizers adds or removes the finalizers by which the garbage collector treats dependents. Without a policy in
+// the request the finalizers do not change.
 func propagationFinalizers(finalizers []string, options *metav1.DeleteOptions) []string {
 	var orphan, foreground bool
 	switch {
@@ -218,7 +220,7 @@ func (s finalizeStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Obj
 	return validateFinalize(obj.(*corev1.Namespace), old.(*corev1.Namespace))
 }
 
-// finalizeREST serves namespaces/finalize: update, and nothing else.
+// finalizeREST serves namespaces/finalize, which supports only update.
 type finalizeREST struct {
 	finalize *registry.Subresource
 }

@@ -74,7 +74,7 @@ func nodeStatus(n *corev1.Node) string {
 	return status
 }
 
-// nodeRoles reads both ways in which a label names a role: node-role.kubernetes.io/<role> and kubernetes.io/role=<role>.
+// nodeRoles returns the roles from both label formats: node-role.kubernetes.io/<role> and kubernetes.io/role=<role>.
 func nodeRoles(labels map[string]string) []string {
 	var roles []string
 	for key, value := range labels {
@@ -98,10 +98,10 @@ func nodeAddress(n *corev1.Node, kind corev1.NodeAddressType) string {
 	return columns.None
 }
 
-// DefaultNode offers all of its capacity unless it says otherwise.
+// DefaultNode sets the defaults of a node. The allocatable resources default to the capacity.
 func DefaultNode(n *corev1.Node) {
 	if cidr := n.Spec.PodCIDR; cidr != "" && (len(n.Spec.PodCIDRs) == 0 || n.Spec.PodCIDRs[0] != cidr) {
-		n.Spec.PodCIDRs = []string{cidr} // the old field wins: whoever writes it may not know the new one
+		n.Spec.PodCIDRs = []string{cidr} // the old field takes precedence, because its writers may not know the new one
 	} else if cidr == "" && len(n.Spec.PodCIDRs) > 0 {
 		n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
 	}
@@ -125,7 +125,7 @@ func validateNode(n *corev1.Node) field.ErrorList {
 	return append(errs, podCIDRs(n.Spec.PodCIDRs)...)
 }
 
-// validateNodeUpdate lets its pod CIDR and its provider's id be given once.
+// validateNodeUpdate allows the pod CIDR and the provider ID to be set once.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	errs := append(taints(n.Spec.Taints), validateNodeStatus(n, old)...)
 	spec := field.NewPath("spec")
@@ -184,7 +184,7 @@ func podCIDRs(cidrs []string) field.ErrorList {
 	return errs
 }
 
-// taints are reported below metadata, where kube-apiserver reports them although they are in the spec.
+// taints reports errors below metadata, as kube-apiserver does, although taints are in the spec.
 func taints(list []corev1.Taint) field.ErrorList {
 	type key struct {
 		key    string

@@ -21,14 +21,14 @@ import (
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
-// What volumes and claims are before anybody has looked at them, and what is noted when that changes.
+// The initial status of volumes, and the time of their last phase change.
 
 func prepareVolume(obj runtime.Object) {
 	now := metav1.Now()
 	obj.(*corev1.PersistentVolume).Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &now}
 }
 
-// datePhase notes when a volume came into its phase, unless the controller has said so itself.
+// datePhase records the time of a phase change, unless the controller has set it.
 func datePhase(obj, old runtime.Object) {
 	status, before := &obj.(*corev1.PersistentVolume).Status, old.(*corev1.PersistentVolume).Status
 	said := status.LastPhaseTransitionTime
@@ -96,7 +96,7 @@ func defaultPersistentVolume(v *corev1.PersistentVolume) {
 	defaults.VolumeSource(&v.Spec.PersistentVolumeSource)
 }
 
-// unchecked is for statuses that say nothing that could be wrong.
+// unchecked is for statuses without any field to validate.
 func unchecked[T runtime.Object](_, _ T) field.ErrorList { return nil }
 
 func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
@@ -109,7 +109,7 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	return errs
 }
 
-// takesMountOptions is about the annotation from before spec.mountOptions.
+// takesMountOptions reports whether a volume type supports the annotation that preceded spec.mountOptions.
 func takesMountOptions(s *corev1.PersistentVolumeSpec) bool {
 	return s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil ||
 		s.RBD != nil || s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil ||
@@ -174,12 +174,13 @@ func volumeNodes(affinity *corev1.VolumeNodeAffinity, at *field.Path) field.Erro
 	return validate.NodeTerms(affinity.Required, at.Child("required"))
 }
 
-// validatePersistentVolumeUpdate keeps where the data is: a volume that moved would show its claim somebody else's.
+// validatePersistentVolumeUpdate makes the volume source immutable: another source would expose the data of another volume to
+// the claim.
 func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.ErrorList {
 	errs := validatePersistentVolume(v)
 	next, before := v.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource
 	if before.CSI != nil && before.CSI.ControllerExpandSecretRef == nil && next.CSI != nil {
-		// Set once, so that volumes from before it was known can grow.
+		// Can be set once, so that volumes that are older than the field can be expanded.
 		next.CSI = next.CSI.DeepCopy()
 		next.CSI.ControllerExpandSecretRef = nil
 	}
@@ -199,7 +200,7 @@ func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.Error
 	return errs
 }
 
-// labelsSince are the names that node labels got when they left beta; a volume may follow.
+// labelsSince maps the beta node labels to their stable names. A volume may change to the stable name.
 var labelsSince = map[string]string{
 	corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
 	corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
@@ -208,7 +209,7 @@ var labelsSince = map[string]string{
 	corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
 }
 
-// sameNodes compares affinities, whichever of its names a label goes by in the new one.
+// sameNodes compares affinities. next may use the stable name of a beta label in old.
 func sameNodes(next, old *corev1.VolumeNodeAffinity) bool {
 	if apiequality.Semantic.DeepEqual(next, old) {
 		return true

@@ -27,14 +27,14 @@ func prepareClaim(obj runtime.Object) {
 func updateClaim(obj, old runtime.Object) {
 	before := &old.(*corev1.PersistentVolumeClaim).Spec
 	fillFrom(&obj.(*corev1.PersistentVolumeClaim).Spec, before)
-	sameSource(before) // what an older server stored may have only one of the two
+	sameSource(before) // a claim stored by an older server may have only one of the fields
 }
 
-// fillFrom settles what a claim is to be filled from. dataSource has always dropped kinds that it does not know;
-// dataSourceRef came later (KEP-1495), and keeps them.
+// fillFrom determines the data source of a claim. dataSource has always dropped unknown kinds. The newer dataSourceRef
+// (KEP-1495) keeps them.
 func fillFrom(s, old *corev1.PersistentVolumeClaimSpec) {
 	if s.DataSourceRef != nil && s.DataSourceRef.Namespace != nil && *s.DataSourceRef.Namespace != "" {
-		// Another namespace's data (CrossNamespaceVolumeDataSource) is alpha, and off.
+		// Sources in other namespaces (CrossNamespaceVolumeDataSource) are alpha, and off.
 		if old == nil || old.DataSourceRef == nil {
 			s.DataSourceRef = nil
 		}
@@ -53,7 +53,7 @@ func fillFrom(s, old *corev1.PersistentVolumeClaimSpec) {
 	sameSource(s)
 }
 
-// sameSource copies the one of the two fields that is set to the other.
+// sameSource copies the one field that is set to the other.
 func sameSource(s *corev1.PersistentVolumeClaimSpec) {
 	source, ref := s.DataSource, s.DataSourceRef
 	switch {
@@ -64,7 +64,7 @@ func sameSource(s *corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
-// dropVolumeHealth and dropStorageHealth leave out what kube-apiserver leaves out too: CSIVolumeHealth is alpha, and off.
+// dropVolumeHealth drops the health status, as kube-apiserver does: CSIVolumeHealth is alpha, and off.
 func dropVolumeHealth(obj, old runtime.Object) {
 	if old.(*corev1.PersistentVolumeClaim).Status.HealthStatus == nil {
 		obj.(*corev1.PersistentVolumeClaim).Status.HealthStatus = nil
@@ -92,7 +92,7 @@ func persistentVolumeClaimResource() registry.Resource {
 func persistentVolumeClaimColumns() columns.Printer {
 	spec, status := corev1.PersistentVolumeClaimSpec{}.SwaggerDoc(), corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()
 	return columns.Show(func(c *corev1.PersistentVolumeClaim, now time.Time) []any {
-		capacity, modes := "", "" // of the volume, once there is one
+		capacity, modes := "", "" // of the volume, if there is one
 		if c.Spec.VolumeName != "" {
 			size := c.Status.Capacity[corev1.ResourceStorage]
 			capacity, modes = size.String(), shortModes(c.Status.AccessModes)
@@ -114,7 +114,7 @@ func defaultPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) {
 	defaults.Milli(c.Status.AllocatedResources)
 }
 
-// claimSpec is also what templates of claims are filled in with.
+// claimSpec sets the defaults of claims and of claim templates.
 func claimSpec(s *corev1.PersistentVolumeClaimSpec) {
 	defaults.Point(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
 	defaults.Milli(s.Resources.Limits)
@@ -126,8 +126,9 @@ func validatePersistentVolumeClaim(c *corev1.PersistentVolumeClaim) field.ErrorL
 	return append(errs, validate.ClaimSpec(&c.Spec, field.NewPath("spec"))...)
 }
 
-// validatePersistentVolumeClaimUpdate keeps a claim as it was granted: quotas and limits were held against it. A bound claim may
-// grow, and shrink again as far as its volume has not grown; the volume is named once.
+// validatePersistentVolumeClaimUpdate makes a claim immutable, because quotas and limits were checked against it. A bound claim
+// may request more storage, and may reduce the request again if it stays above the capacity of its volume. The volume name can
+// be set once.
 func validatePersistentVolumeClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	errs := validatePersistentVolumeClaim(c)
 	next, before := c.Spec.DeepCopy(), old.Spec.DeepCopy()
@@ -162,8 +163,8 @@ func validatePersistentVolumeClaimUpdate(c, old *corev1.PersistentVolumeClaim) f
 	return errs
 }
 
-// claimClass lets the class move from the annotation that it was in once to the field, and a claim without a class get
-// one later: the default class, when there is one. What it allows is taken back in next.
+// claimClass allows the class to move from the annotation that preceded the field to the field, and a claim without a class to
+// get one later, such as the default class. It reverts in next the changes that it allows.
 func claimClass(c, old *corev1.PersistentVolumeClaim, next *corev1.PersistentVolumeClaimSpec) field.ErrorList {
 	const annotation = corev1.BetaStorageClassAnnotation
 	before, annotated := old.Annotations[annotation]
@@ -209,7 +210,7 @@ func validatePersistentVolumeClaimStatus(c, _ *corev1.PersistentVolumeClaim) fie
 	return errs
 }
 
-// claimResource allows storage, and what others have named under domains of their own.
+// claimResource allows storage, and names with a domain outside Kubernetes.
 func claimResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	if errs := validate.Qualified(string(name), path); len(errs) > 0 {
 		return errs

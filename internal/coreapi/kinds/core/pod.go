@@ -24,8 +24,8 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// FieldsFromAppArmor gives containers the profiles that annotations from before the field name for them: kubelets read
-// only the field.
+// FieldsFromAppArmor sets the AppArmor profiles of containers from the annotations that preceded the field, because kubelets
+// read only the field.
 func FieldsFromAppArmor(ctx context.Context, obj runtime.Object) {
 	pod := obj.(*corev1.Pod)
 	if pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows {
@@ -58,7 +58,7 @@ func FieldsFromAppArmor(ctx context.Context, obj runtime.Object) {
 	}
 }
 
-// appArmorOf is what an annotation says. Nil: nothing that a field could say.
+// appArmorOf converts an annotation to a profile. It returns nil if the field has no equivalent.
 func appArmorOf(annotation string) *corev1.AppArmorProfile {
 	switch local, isLocal := strings.CutPrefix(annotation, corev1.DeprecatedAppArmorBetaProfileNamePrefix); {
 	case annotation == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault:
@@ -74,8 +74,8 @@ func appArmorOf(annotation string) *corev1.AppArmorProfile {
 	return nil
 }
 
-// QualityOfService is how a kubelet ranks a pod when its node runs short: Guaranteed pods have all that they may use,
-// BestEffort pods were promised nothing.
+// QualityOfService returns the class by which a kubelet ranks a pod when its node runs short of resources. The limits of
+// Guaranteed pods are fully reserved. BestEffort pods have no reservation.
 func QualityOfService(pod *corev1.Pod) corev1.PodQOSClass {
 	asked, limited, every := false, corev1.ResourceList{}, true
 	requested := corev1.ResourceList{}
@@ -109,7 +109,7 @@ func QualityOfService(pod *corev1.Pod) corev1.PodQOSClass {
 	return corev1.PodQOSGuaranteed
 }
 
-// sum adds what counts, CPU and memory, and reports whether there was any.
+// sum adds the positive quantities of CPU and memory, and reports whether there were any.
 func sum(to, from corev1.ResourceList) bool {
 	found := false
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -128,7 +128,7 @@ func positive(list corev1.ResourceList, name corev1.ResourceName) bool {
 	return quantity.Sign() > 0
 }
 
-// SetPodCondition replaces the condition of the same type. The time stays when the status does.
+// SetPodCondition replaces the condition of the same type. It keeps the transition time if the status is unchanged.
 func SetPodCondition(status *corev1.PodStatus, condition corev1.PodCondition) {
 	condition.LastTransitionTime = metav1.Now()
 	for i := range status.Conditions {
@@ -144,15 +144,15 @@ func SetPodCondition(status *corev1.PodStatus, condition corev1.PodCondition) {
 	status.Conditions = append(status.Conditions, condition)
 }
 
-// podStrategy adds the grace that a pod's processes get to end.
+// podStrategy adds the grace period for the termination of a pod's processes.
 type podStrategy struct {
 	registry.Strategy
 }
 
 func withGrace(s registry.Strategy) rest.RESTDeleteStrategy { return podStrategy{s} }
 
-// CheckGracefulDelete decides how long the pod object outlives the request. Only a kubelet ends the wait early, so a
-// pod that no node runs goes at once.
+// CheckGracefulDelete decides how long the pod object outlives the request. Only a kubelet ends the period early, so a pod that
+// does not run on a node is deleted immediately.
 func (podStrategy) CheckGracefulDelete(_ context.Context, obj runtime.Object, options *metav1.DeleteOptions) bool {
 	if options == nil {
 		return false
@@ -167,14 +167,13 @@ func (podStrategy) CheckGracefulDelete(_ context.Context, obj runtime.Object, op
 		seconds = *pod.Spec.TerminationGracePeriodSeconds
 	}
 	if seconds < 0 {
-		seconds = 1 // what kubelets make of it
+		seconds = 1 // as kubelets do
 	}
 	options.GracePeriodSeconds = &seconds
 	return true
 }
 
-// preparePod gives a pod the status of one that nobody has looked at yet, and its selectors of other pods the values that
-// are its own.
+// preparePod resets the status of a new pod, and adds the values of its labels to its selectors of other pods.
 func preparePod(obj runtime.Object) {
 	pod := obj.(*corev1.Pod)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
@@ -200,7 +199,7 @@ func preparePod(obj runtime.Object) {
 	pod.Status.QOSClass = QualityOfService(pod)
 }
 
-// selectByOwnLabels is how pods of one revision keep apart from each other and not from those of another (KEP-3633).
+// selectByOwnLabels lets pods of one revision avoid each other but not pods of another revision (KEP-3633).
 func selectByOwnLabels(pod *corev1.Pod, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
 	add := func(t *corev1.PodAffinityTerm) {
 		addOwnLabels(t.LabelSelector, t.MatchLabelKeys, metav1.LabelSelectorOpIn, pod.Labels)
@@ -216,7 +215,7 @@ func selectByOwnLabels(pod *corev1.Pod, required []corev1.PodAffinityTerm, prefe
 
 func addOwnLabels(s *metav1.LabelSelector, keys []string, operator metav1.LabelSelectorOperator, labels map[string]string) {
 	if s == nil {
-		return // selects nothing, and shall go on to
+		return // selects nothing, and must not select more
 	}
 	for _, key := range keys {
 		if value, there := labels[key]; there {
@@ -225,7 +224,7 @@ func addOwnLabels(s *metav1.LabelSelector, keys []string, operator metav1.LabelS
 	}
 }
 
-// keepPodResources is for clients from before pods had resources of their own, which leave the field out.
+// keepPodResources is for clients that are older than pod-level resources and omit the field.
 func keepPodResources(obj, old runtime.Object) {
 	pod, before := obj.(*corev1.Pod), old.(*corev1.Pod)
 	if pod.Spec.Resources == nil && before.Spec.Resources != nil {
@@ -233,9 +232,9 @@ func keepPodResources(obj, old runtime.Object) {
 	}
 }
 
-// keepOfPodStatus keeps what kubelets of other releases drop from a status that they write back: the class, what was
-// allocated, and which generation a condition is about. Owners stay too: old kubelets wrote them wrong, and the garbage
-// collector believed them.
+// keepOfPodStatus keeps fields that kubelets of other releases omit when they write a status: the QoS class, the allocated
+// resources, and the generation of each condition. It also keeps the owner references: old kubelets wrote wrong ones, which the
+// garbage collector acted on.
 func keepOfPodStatus(obj, old runtime.Object) {
 	pod, before := obj.(*corev1.Pod), old.(*corev1.Pod)
 	pod.OwnerReferences = before.OwnerReferences
@@ -252,10 +251,10 @@ func keepOfPodStatus(obj, old runtime.Object) {
 	if was.NodeAllocatableResourceClaimStatuses == nil { // DRANodeAllocatableResources is alpha, and off
 		next.NodeAllocatableResourceClaimStatuses = nil
 	}
-	if was.VolumeHealth == nil { // and so is CSIVolumeHealth
+	if was.VolumeHealth == nil { // CSIVolumeHealth is alpha, and off
 		next.VolumeHealth = nil
 	}
-	earlier := slices.Clone(was.Conditions) // of one type there may be several
+	earlier := slices.Clone(was.Conditions) // there may be several of one type
 	for i := range next.Conditions {
 		at := slices.IndexFunc(earlier, func(c corev1.PodCondition) bool { return c.Type == next.Conditions[i].Type })
 		if at < 0 {

@@ -31,7 +31,7 @@ func podColumns() columns.Printer {
 	return p
 }
 
-// completion lets kubectl tell rows of finished pods from the others.
+// completion returns the conditions by which kubectl distinguishes the rows of finished pods.
 func completion(phase corev1.PodPhase) []metav1.TableRowCondition {
 	message := ""
 	switch phase {
@@ -85,10 +85,10 @@ func conditionTrue(pod *corev1.Pod, kind corev1.PodConditionType) bool {
 	return false
 }
 
-// nodeLost is the reason that the node controller gives pods of a node it cannot reach.
+// nodeLost is the reason that the node controller sets for pods of an unreachable node.
 const nodeLost = "NodeLost"
 
-// summary is the state of a pod in one line. It has to agree with kube-apiserver in every corner: people grep for
+// summary is the state of a pod in one line. It must equal kube-apiserver's in every case, because scripts search for
 // CrashLoopBackOff, Init:0/2 and Terminating.
 type summary struct {
 	status            string
@@ -112,14 +112,14 @@ func summarize(pod *corev1.Pod) summary {
 
 	initializing, sidecarRestarts := s.initContainers(pod, sidecars)
 	if !initializing || conditionTrue(pod, corev1.PodInitialized) {
-		// Init containers are history once the pod runs; sidecars are init containers that live on and keep counting.
+		// Restarts of init containers do not count once the pod runs, except for sidecars, which keep running.
 		s.restarts, s.lastRestart = sidecarRestarts.restarts, sidecarRestarts.lastRestart
 		s.mainContainers(pod)
 	}
 	return s.deleted(pod)
 }
 
-// sidecarsOf names the init containers that keep running beside the others.
+// sidecarsOf returns the names of the init containers that keep running next to the main containers.
 func sidecarsOf(pod *corev1.Pod) map[string]bool {
 	sidecars := map[string]bool{}
 	for _, c := range pod.Spec.InitContainers {
@@ -130,7 +130,7 @@ func sidecarsOf(pod *corev1.Pod) map[string]bool {
 	return sidecars
 }
 
-// initContainers reads the init containers in order up to the first that is not done, which gives the pod its status.
+// initContainers processes the init containers in order up to the first unfinished one, which determines the pod's status.
 func (s *summary) initContainers(pod *corev1.Pod, sidecars map[string]bool) (initializing bool, ofSidecars summary) {
 	for i, c := range pod.Status.InitContainerStatuses {
 		s.countRestarts(c)
@@ -159,8 +159,8 @@ func (s *summary) initContainers(pod *corev1.Pod, sidecars map[string]bool) (ini
 	return false, ofSidecars
 }
 
-// mainContainers lets the first container with something to say give the status: they are read from the last to the
-// first, each overriding the one after it.
+// mainContainers sets the status from the first container with a reason. It processes the containers from last to first, and
+// each overrides the later ones.
 func (s *summary) mainContainers(pod *corev1.Pod) {
 	running := false
 	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
@@ -177,7 +177,7 @@ func (s *summary) mainContainers(pod *corev1.Pod) {
 		}
 	}
 	if s.status == "Completed" && running {
-		// One container is done and another still works: the pod is not completed.
+		// One container has completed and another still runs, so the pod has not completed.
 		s.status = "NotReady"
 		if conditionTrue(pod, corev1.PodReady) {
 			s.status = "Running"

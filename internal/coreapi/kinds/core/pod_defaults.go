@@ -10,7 +10,7 @@ import (
 	"portico.dev/internal/coreapi/defaults"
 )
 
-// defaultHostPorts are the container's own where the pod has no network of its own.
+// defaultHostPorts sets the host ports of containers in the host network to the container ports.
 func defaultHostPorts(ports []corev1.ContainerPort) {
 	for i := range ports {
 		defaults.Set(&ports[i].HostPort, ports[i].ContainerPort)
@@ -36,7 +36,7 @@ func defaultPod(p *corev1.Pod) {
 	}
 }
 
-// PodIPs keeps podIP and podIPs in step: writers may know only the old field, readers only the new.
+// PodIPs synchronizes podIP and podIPs: writers may set only the old field, and readers may read only the new one.
 func PodIPs(status *corev1.PodStatus) {
 	switch {
 	case len(status.PodIPs) == 0 && status.PodIP != "":
@@ -46,7 +46,7 @@ func PodIPs(status *corev1.PodStatus) {
 	}
 }
 
-// requestsFromLimits makes a container request what it is limited to, where it says only the limit.
+// requestsFromLimits sets missing requests of a container to its limits.
 func requestsFromLimits(r *corev1.ResourceRequirements) {
 	if r.Limits != nil && r.Requests == nil {
 		r.Requests = make(corev1.ResourceList, len(r.Limits))
@@ -58,9 +58,9 @@ func requestsFromLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// PodResources fills in what a pod asks for as a whole (KEP-2837), if it says anything of that: requests from those of its
-// containers, or else from its own limits, and limits where every container has one. It is no default of decoding: what
-// admission puts into containers counts.
+// PodResources sets the defaults of pod-level resources (KEP-2837) if the pod has any: requests from the containers' requests,
+// or else from the pod's limits, and limits if every container has one. It does not run during decoding, because values that
+// admission adds to containers count.
 func PodResources(p *corev1.Pod) {
 	own := p.Spec.Resources
 	if own == nil || len(own.Limits) == 0 && len(own.Requests) == 0 {
@@ -92,7 +92,7 @@ func PodResources(p *corev1.Pod) {
 	}
 }
 
-// pages are resources of which nobody gets more than there is.
+// pages reports whether name is a huge page resource, which cannot be overcommitted.
 func pages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }

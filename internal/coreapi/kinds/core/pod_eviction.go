@@ -25,16 +25,16 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// maxDisrupted is how many evictions may be under way for one budget whose controller has not seen them yet.
+// maxDisrupted limits the evictions for one budget that its controller has not processed yet.
 const maxDisrupted = 2000
 
-// evictionRetry is for conflicts: others write the same pods and budgets.
+// evictionRetry is for conflicts with other writers of the same pods and budgets.
 var evictionRetry = wait.Backoff{Steps: 20, Duration: 500 * time.Millisecond, Factor: 1, Jitter: 0.1}
 
 var evictionKind = policyv1.SchemeGroupVersion.WithKind("Eviction")
 
-// evictions serves pods/eviction: a pod is deleted if its budget says that the application can do without. The budget's
-// numbers are its controller's; here they are only believed, and counted down.
+// evictions serves pods/eviction, which deletes a pod if its budget allows a disruption. The budget's controller computes the
+// budget's numbers. evictions trusts and decrements them.
 type evictions struct {
 	pods         *registry.REST
 	podStatus    *registry.Subresource
@@ -81,7 +81,7 @@ func (e *evictions) Create(ctx context.Context, name string, obj runtime.Object,
 		return evicted(e.remove(ctx, name, how))
 	}
 	if !podReady(pod) && unhealthyMayGo(budget) {
-		// As long as it is the pod that was looked at: one that has become ready since counts.
+		// The resource version is pinned, because a pod that has become ready since counts for the budget.
 		err := e.remove(ctx, name, at(how, pod.ResourceVersion))
 		if apierrors.IsConflict(err) && !pinned(how) {
 			return nil, stillProcessed(budget.Name)
@@ -101,7 +101,7 @@ func evicted(err error) (runtime.Object, error) {
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// evictionOptions are those of the deletion. A dry run may be asked for in the URL or in the body.
+// evictionOptions returns the options of the deletion. The URL or the body may request a dry run.
 func evictionOptions(e *policyv1.Eviction, options *metav1.CreateOptions) (*metav1.DeleteOptions, error) {
 	how := e.DeleteOptions
 	if how == nil {
@@ -125,7 +125,7 @@ func pinned(how *metav1.DeleteOptions) bool {
 	return how.Preconditions != nil && how.Preconditions.ResourceVersion != nil
 }
 
-// at pins a deletion to one version of the pod.
+// at restricts a deletion to one version of the pod.
 func at(how *metav1.DeleteOptions, version string) *metav1.DeleteOptions {
 	how = how.DeepCopy()
 	if how.Preconditions == nil {
@@ -135,7 +135,7 @@ func at(how *metav1.DeleteOptions, version string) *metav1.DeleteOptions {
 	return how
 }
 
-// deleteUnguarded deletes a pod that serves nobody yet, or any more: no budget counts it. Otherwise it returns the pod.
+// deleteUnguarded deletes a pod that is pending, finished or being deleted, which no budget counts. It returns other pods.
 func (e *evictions) deleteUnguarded(ctx context.Context, name string, how *metav1.DeleteOptions) (pod *corev1.Pod, done bool, err error) {
 	again := func(err error) bool { return apierrors.IsConflict(err) && !pinned(how) && ctx.Err() == nil }
 	err = retry.OnError(evictionRetry, again, func() error {
@@ -150,7 +150,7 @@ func (e *evictions) deleteUnguarded(ctx context.Context, name string, how *metav
 		}
 		options := how
 		if !over && !pinned(how) {
-			options = at(how, pod.ResourceVersion) // it may become ready in this moment
+			options = at(how, pod.ResourceVersion) // the pod may become ready concurrently
 		}
 		done = true
 		return e.remove(ctx, name, options)
@@ -158,7 +158,7 @@ func (e *evictions) deleteUnguarded(ctx context.Context, name string, how *metav
 	return pod, done, err
 }
 
-// remove says in the pod's status why it goes, so that controllers do not take it for a failure, and deletes it.
+// remove adds the reason to the pod's status, so that controllers do not count the deletion as a failure, and deletes the pod.
 func (e *evictions) remove(ctx context.Context, name string, how *metav1.DeleteOptions) error {
 	if len(how.DryRun) == 0 {
 		obj, _, err := e.podStatus.Update(ctx, name, markedForEviction(how), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
@@ -195,7 +195,7 @@ func markedForEviction(how *metav1.DeleteOptions) rest.UpdatedObjectInfo {
 	})
 }
 
-// budgetOf is the budget that a pod counts for. With two, nobody knows which has to be asked.
+// budgetOf returns the budget that a pod counts for. More than one is an error, because the responsible one is unknown.
 func (e *evictions) budgetOf(ctx context.Context, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
 	list, err := e.budgets.List(apirequest.WithNamespace(ctx, pod.Namespace), &internalversion.ListOptions{})
 	if err != nil {
@@ -226,7 +226,7 @@ func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
 	return b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy
 }
 
-// spend takes one disruption from a budget and notes the pod in it, for the controller to count.
+// spend takes one disruption from a budget and records the pod in it for the budget's controller.
 func (e *evictions) spend(ctx context.Context, pod *corev1.Pod, budget *policyv1.PodDisruptionBudget, dryRun bool) error {
 	if dryRun {
 		return mayDisrupt(budget)

@@ -10,8 +10,8 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// validateResize returns what is wrong with other amounts of CPU and memory for the containers of a pod. The class by which a
-// kubelet ranks it when memory runs out may not change.
+// validateResize validates changed amounts of CPU and memory for the containers of a pod. The QoS class, by which a kubelet
+// ranks the pod when memory runs out, may not change.
 func validateResize(p, old *corev1.Pod) field.ErrorList {
 	if _, static := old.Annotations[corev1.MirrorPodAnnotationKey]; static {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
@@ -51,8 +51,7 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// resizable reports whether the kubelet that runs the pod says how much its containers have: an older one could not
-// change it.
+// resizable reports whether the pod's kubelet reports the resources of containers. An older kubelet cannot change them.
 func resizable(p *corev1.Pod) bool {
 	for _, c := range p.Status.ContainerStatuses {
 		if c.State.Running != nil {
@@ -82,7 +81,7 @@ func sameContainers(next, old *corev1.PodSpec, path *field.Path) field.ErrorList
 	return errs
 }
 
-// resizedContainers checks amounts and takes back, in next, what may change.
+// resizedContainers checks the amounts, and reverts in next the changes that are allowed.
 func resizedContainers(next, old []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range next {

@@ -24,7 +24,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// podPart is a subresource of pods that writes a few fields inside of the spec.
+// podPart is a subresource of pods that writes a few fields of the spec.
 type podPart struct {
 	sub    *registry.Subresource
 	filter fieldpath.Filter // the fields that an applier may own through it
@@ -71,10 +71,10 @@ func (s debuggerStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Obj
 	return append(validateEphemeralContainers(obj.(*corev1.Pod), old.(*corev1.Pod)), s.Privileged(obj)...)
 }
 
-// resizeStrategy changes how much the containers of a pod may use.
+// resizeStrategy changes the resources of the containers of a pod.
 type resizeStrategy struct{ registry.Strategy }
 
-// PrepareForUpdate leaves containers that were added, taken away or renamed for validation to refuse.
+// PrepareForUpdate does not merge containers that were added, removed or renamed; validation refuses them.
 func (s resizeStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	pod, before := obj.(*corev1.Pod), old.(*corev1.Pod)
 	if len(pod.Spec.Containers) != len(before.Spec.Containers) || len(pod.Spec.InitContainers) != len(before.Spec.InitContainers) {
@@ -83,7 +83,7 @@ func (s resizeStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Obj
 	spec := before.Spec
 	spec.Containers = resized(pod.Spec.Containers, before.Spec.Containers)
 	spec.InitContainers = resized(pod.Spec.InitContainers, before.Spec.InitContainers)
-	if pod.Spec.Resources != nil { // clients from before the field leave it out
+	if pod.Spec.Resources != nil { // clients that are older than the field omit it
 		spec.Resources = pod.Spec.Resources
 	}
 	pod.Spec, pod.Status = spec, before.Status
@@ -116,7 +116,7 @@ func countPodGeneration(pod, old *corev1.Pod) {
 	}
 }
 
-// podStorages are the subresources of pods. Those that need a kubelet are in connect.go.
+// podStorages returns the subresources of pods. The ones that need a kubelet are in connect.go.
 func podStorages(e *registry.Environment, pods *registry.REST) map[string]rest.Storage {
 	part := func(strategy interface {
 		rest.RESTUpdateStrategy
@@ -134,7 +134,7 @@ func podStorages(e *registry.Environment, pods *registry.REST) map[string]rest.S
 		"pods/binding": &bindings{pods},
 	}
 	maps.Copy(storages, podConnections(e))
-	// Without the group of PodDisruptionBudgets there is no way to say that a pod must stay.
+	// Eviction requires PodDisruptionBudgets, because only they can protect a pod.
 	if budgets := e.Storage(policyv1.Resource("poddisruptionbudgets")); budgets != nil {
 		storages["pods/eviction"] = &evictions{pods: pods, podStatus: pods.Status(), budgets: budgets, budgetStatus: budgets.Status()}
 	}
@@ -145,7 +145,7 @@ func newLegacyBindings(e *registry.Environment) rest.Storage {
 	return &legacyBindings{&bindings{e.Storage(corev1.Resource("pods"))}}
 }
 
-// bindings serves pods/binding: a scheduler says where a pod runs, once.
+// bindings serves pods/binding, through which a scheduler assigns a pod to a node, once.
 type bindings struct{ pods *registry.REST }
 
 var (
@@ -162,8 +162,8 @@ func (b *bindings) Destroy() {}
 
 func (b *bindings) NamespaceScoped() bool { return true }
 
-// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps uid and resourceVersion of the request: they say which
-// pod is meant.
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the uid and resourceVersion of the request, which identify the
+// pod.
 func (b *bindings) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
 func (b *bindings) Create(ctx context.Context, name string, obj runtime.Object, admit rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
@@ -185,7 +185,7 @@ func (b *bindings) Create(ctx context.Context, name string, obj runtime.Object, 
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// assign writes around the pod's strategies: to users the node of a pod cannot change.
+// assign bypasses the pod's strategies, which do not let users change the node of a pod.
 func (b *bindings) assign(ctx context.Context, binding *corev1.Binding, dryRun bool) error {
 	key, err := b.pods.KeyFunc(ctx, binding.Name)
 	if err != nil {
@@ -239,7 +239,7 @@ func place(pod *corev1.Pod, binding *corev1.Binding) (runtime.Object, error) {
 	return pod, nil
 }
 
-// legacyBindings serves the same below /bindings, where the pod is named in the body.
+// legacyBindings serves the same requests below /bindings, where the body contains the pod's name.
 type legacyBindings struct{ pods *bindings }
 
 func (b *legacyBindings) New() runtime.Object { return b.pods.New() }
@@ -254,7 +254,7 @@ func (b *legacyBindings) Create(ctx context.Context, obj runtime.Object, admit r
 	return b.pods.Create(ctx, obj.(*corev1.Binding).Name, obj, admit, options)
 }
 
-// validateEphemeralContainers returns what is wrong with containers that were added to a running pod to look into it.
+// validateEphemeralContainers validates containers that are added to a running pod for debugging.
 func validateEphemeralContainers(p, old *corev1.Pod) field.ErrorList {
 	if _, static := old.Annotations[corev1.MirrorPodAnnotationKey]; static {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
@@ -275,7 +275,7 @@ func validateEphemeralContainers(p, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// validateBinding returns what is wrong with the wish to run a pod somewhere.
+// validateBinding validates the assignment of a pod to a node.
 func validateBinding(b *corev1.Binding) field.ErrorList {
 	var errs field.ErrorList
 	target := field.NewPath("target")

@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-//lint:file-ignore SA1019 what is deprecated is what is warned of
+//lint:file-ignore SA1019 these rules warn about deprecated fields
 
 func validatePod(p *corev1.Pod) field.ErrorList {
 	errs := validate.Pod(p)
@@ -29,7 +29,7 @@ func validatePod(p *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// appArmorAgrees refuses a profile that the field says otherwise than the annotation that it came from.
+// appArmorAgrees refuses a profile if its field and its annotation differ.
 func appArmorAgrees(annotations map[string]string, spec *corev1.PodSpec) field.ErrorList {
 	var errs field.ErrorList
 	check := func(c *corev1.Container, at *field.Path) {
@@ -73,7 +73,7 @@ func appArmorAgrees(annotations map[string]string, spec *corev1.PodSpec) field.E
 	return errs
 }
 
-// PodDevices checks what controllers and kubelets say of the devices that a pod has been given.
+// PodDevices checks the status fields about allocated devices, which controllers and kubelets write.
 func PodDevices(p *corev1.Pod, status *field.Path) field.ErrorList {
 	errs := claimStatuses(p.Status.ResourceClaimStatuses, p.Spec.ResourceClaims, status.Child("resourceClaimStatuses"))
 	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
@@ -158,8 +158,8 @@ func has(list corev1.ResourceList, name string) bool {
 	return ok
 }
 
-// deviceHealth checks statuses of devices, each told once, of what its container asks for. Statuses of containers that are
-// not in the spec are let through (kubernetes/kubernetes#124915).
+// deviceHealth requires the devices in a status to be unique and to belong to a resource that the container requests. Statuses
+// of containers that are not in the spec are allowed (kubernetes/kubernetes#124915).
 func deviceHealth(statuses []corev1.ContainerStatus, containers []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, s := range statuses {
@@ -183,7 +183,7 @@ func deviceHealth(statuses []corev1.ContainerStatus, containers []corev1.Contain
 	return errs
 }
 
-// validatePodStatus keeps a container that has stopped for good from running again: its exit is what controllers counted.
+// validatePodStatus refuses to restart a container that has terminated for good, because controllers have counted its exit.
 func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	status := field.NewPath("status")
 	errs := validate.PodAnnotationsUpdate(p, old, field.NewPath("metadata", "annotations"))
@@ -212,7 +212,7 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	return append(errs, hostAddresses(p, old, status.Child("hostIPs"))...)
 }
 
-// nominated is a hint for whom the scheduler keeps a place; a pod that has one needs it no more.
+// nominated allows a nominated node, for which the scheduler reserves resources, only for a pod that is not bound yet.
 func nominated(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 	next := p.Status.NominatedNodeName
 	if next == "" || next == old.Status.NominatedNodeName {
@@ -225,7 +225,7 @@ func nominated(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// stoppedContainers compares statuses. spec is nil for containers that are never started again.
+// stoppedContainers compares statuses. spec is nil for containers that are never restarted.
 func stoppedContainers(next, old []corev1.ContainerStatus, spec *corev1.PodSpec, containers []corev1.Container, path *field.Path) field.ErrorList {
 	if spec != nil && allMayRestart(spec) {
 		return nil
@@ -245,7 +245,7 @@ func stoppedContainers(next, old []corev1.ContainerStatus, spec *corev1.PodSpec,
 	return errs
 }
 
-// allMayRestart reports whether some container's end can start the whole pod again.
+// allMayRestart reports whether the exit of a container can restart all containers.
 func allMayRestart(s *corev1.PodSpec) bool {
 	found := false
 	validate.EachContainer(s, nil, func(c *corev1.Container, _ *field.Path) {
@@ -256,7 +256,7 @@ func allMayRestart(s *corev1.PodSpec) bool {
 	return found
 }
 
-// mayRestart asks the container's rules, then its policy, then the pod's.
+// mayRestart evaluates the container's rules, then its policy, then the pod's policy.
 func mayRestart(s *corev1.PodSpec, containers []corev1.Container, name string, code int32) bool {
 	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
 	if i < 0 {
@@ -314,7 +314,7 @@ func hostAddresses(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// addresses are one of each family at most.
+// addresses allows at most one address of each family.
 func addresses(next, old []string, all any, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	sixes := 0
@@ -335,7 +335,7 @@ const changeable = "pod updates may not change fields other than " +
 	"`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
-// validatePodUpdate lets only a few fields of a pod change: it has been placed and started by what it said.
+// validatePodUpdate allows only a few fields of a pod to change, because scheduling and startup depend on the others.
 func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	errs := validate.Pod(p)
 	errs = append(errs, validate.PodAnnotationsUpdate(p, old, field.NewPath("metadata", "annotations"))...)
@@ -363,8 +363,8 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// withoutAllowedChanges is the new spec with every field that may change taken from the old one; if the two differ
-// still, something else was changed.
+// withoutAllowedChanges returns the new spec with the old value of every field that may change. If the two specs still differ,
+// another field was changed.
 func withoutAllowedChanges(next, old *corev1.PodSpec) *corev1.PodSpec {
 	left := next.DeepCopy()
 	for i := range left.Containers {
@@ -383,8 +383,8 @@ func withoutAllowedChanges(next, old *corev1.PodSpec) *corev1.PodSpec {
 	return left
 }
 
-// narrowed lets whoever holds the gates of a pod say more about where it may run, never less. What was allowed is taken
-// back from left.
+// narrowed lets the owners of a pod's scheduling gates restrict the nodes for the pod, never extend them. It reverts in left
+// the changes that it allows.
 func narrowed(left, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for key, value := range old.NodeSelector {
@@ -443,7 +443,7 @@ func requiredTerms(a *corev1.NodeAffinity) []corev1.NodeSelectorTerm {
 	return a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
-// onlyAdds reports whether a term selects a part of what it did. One that is empty selects nothing, and must stay so.
+// onlyAdds reports whether next selects a subset of old. An empty term selects nothing, and must stay empty.
 func onlyAdds(next, old *corev1.NodeSelectorTerm) bool {
 	if len(old.MatchExpressions) == 0 && len(old.MatchFields) == 0 {
 		return len(next.MatchExpressions) == 0 && len(next.MatchFields) == 0
@@ -454,7 +454,7 @@ func onlyAdds(next, old *corev1.NodeSelectorTerm) bool {
 	return prefix(next.MatchExpressions, old.MatchExpressions) && prefix(next.MatchFields, old.MatchFields)
 }
 
-// changedDeadline allows a deadline to come nearer, never to go away or further off.
+// changedDeadline allows a deadline to become earlier, never to be removed or become later.
 func changedDeadline(next, old *int64, path *field.Path) field.ErrorList {
 	switch {
 	case next == nil && old != nil:
@@ -465,7 +465,7 @@ func changedDeadline(next, old *int64, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// addedTolerations keeps every toleration that there was; only its tolerationSeconds may change.
+// addedTolerations requires every old toleration; only its tolerationSeconds may change.
 func addedTolerations(next, old []corev1.Toleration, path *field.Path) field.ErrorList {
 	for _, before := range old {
 		before.TolerationSeconds = nil

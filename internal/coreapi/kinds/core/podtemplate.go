@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-//lint:file-ignore SA1019 what is deprecated is what is warned of
+//lint:file-ignore SA1019 these rules warn about deprecated fields
 
 func podTemplateResource() registry.Resource {
 	return registry.Resource{

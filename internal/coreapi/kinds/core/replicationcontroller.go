@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-//lint:file-ignore SA1019 what is deprecated is what is warned of
+//lint:file-ignore SA1019 these rules warn about deprecated fields
 
 func replicationControllerResource() registry.Resource {
 	return registry.Resource{
@@ -59,7 +59,7 @@ func replicationControllerColumns() columns.Printer {
 		columns.Age(), columns.Wide(columns.ContainerNames()), columns.Wide(columns.ContainerImages()), columns.Wide(columns.Text("Selector", spec["selector"])))
 }
 
-// defaultReplicationController takes labels and selector from its template: it is from before selectors were asked for.
+// defaultReplicationController copies labels and selector from the template: the kind is older than required selectors.
 func defaultReplicationController(c *corev1.ReplicationController) {
 	defaults.Point(&c.Spec.Replicas, 1)
 	if c.Spec.Template == nil {

@@ -67,7 +67,7 @@ func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
 	return append(errs, quotaSpec(&q.Spec)...)
 }
 
-// validateResourceQuotaUpdate keeps the scopes: what a quota has counted would not be what it is about.
+// validateResourceQuotaUpdate makes the scopes immutable, because the usage was counted for them.
 func validateResourceQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
 	errs := quotaSpec(&q.Spec)
 	if !sets.New(q.Spec.Scopes...).Equal(sets.New(old.Spec.Scopes...)) {
@@ -109,7 +109,7 @@ func quotaResources(list corev1.ResourceList, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// inScope reports whether a scope has any such resources to count.
+// inScope reports whether a quota with the scope can count the resource.
 func inScope(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	switch {
 	case validate.PodScopes.Has(scope):
@@ -167,7 +167,7 @@ func scopeSelector(s *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorLis
 	return append(errs, conflictingScopes(scopes, path, s.Scopes)...)
 }
 
-// resourceQuotaWarnings say when a quota grants more requests than limits, which can never be used.
+// resourceQuotaWarnings warns about a quota with more requests than limits, because the difference can never be used.
 func resourceQuotaWarnings(q *corev1.ResourceQuota) []string {
 	var warnings []string
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {

@@ -44,8 +44,8 @@ func secretColumns() columns.Printer {
 	}, columns.Name(), columns.Text("Type", doc["type"]), columns.Text("Data", doc["data"]), columns.Age())
 }
 
-// defaultSecret also moves stringData, which is for writing only, into data: kube-apiserver does that when it converts to its
-// internal kind, and here there is no other kind to convert to. Left in place it would be stored and shown.
+// defaultSecret also moves stringData, which is write-only, into data. kube-apiserver does so in the conversion to its internal
+// kind, which does not exist here. Otherwise stringData would be stored and returned.
 func defaultSecret(s *corev1.Secret) {
 	defaults.Set(&s.Type, corev1.SecretTypeOpaque)
 	if len(s.StringData) > 0 && s.Data == nil {
@@ -77,7 +77,7 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	return append(errs, secretType(s, data)...)
 }
 
-// secretType asks for what the readers of each well-known type rely on. Values are never repeated in an error.
+// secretType requires the keys that clients of each well-known type rely on. Errors never contain values.
 func secretType(s *corev1.Secret, data *field.Path) field.ErrorList {
 	switch s.Type {
 	case corev1.SecretTypeServiceAccountToken:
@@ -134,7 +134,7 @@ func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
 	return append(errs, validateSecret(s)...)
 }
 
-// secretWarnings tells of a certificate and a key that nobody could serve with.
+// secretWarnings warns about a certificate and a key that do not form a valid pair.
 func secretWarnings(s *corev1.Secret) []string {
 	if s.Type != corev1.SecretTypeTLS {
 		return nil

@@ -23,8 +23,7 @@ func serviceColumns() columns.Printer {
 		columns.Text("Port(s)", doc["ports"]), columns.Age(), columns.Wide(columns.Text("Selector", doc["selector"])))
 }
 
-// externalIP says where the service is reached from outside: for a load balancer what was given to it, and only
-// "<pending>" while nothing was.
+// externalIP returns the external addresses of the service. A load balancer has "<pending>" until it has an address.
 func externalIP(s *corev1.Service) string {
 	switch s.Spec.Type {
 	case corev1.ServiceTypeExternalName:

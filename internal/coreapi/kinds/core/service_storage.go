@@ -22,8 +22,8 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// Services is the storage of Services: its writes are transactions of an allocator. The hooks of the library alone would not
-// do: it says that an update has succeeded before it is written.
+// Services is the storage of Services. Its writes are transactions of an allocator. The hooks of k8s.io/apiserver's Store are
+// not sufficient, because Store reports the success of an update before it is written.
 type Services struct {
 	*registry.REST
 	allocator *allocation.Allocator
@@ -82,7 +82,7 @@ func serviceOf(obj runtime.Object) *corev1.Service {
 	return s
 }
 
-// newAllocator hands out what e says, and keeps the claims on addresses in IPAddresses.
+// newAllocator returns an allocator for the ranges in e, with claims on addresses stored as IPAddresses.
 func newAllocator(e *registry.Environment, main *registry.REST) *allocation.Allocator {
 	return allocation.New(allocation.Config{
 		Ranges:   serviceRanges(e.ClusterIPRanges, e.Storage(networkingv1.Resource("servicecidrs"))),
@@ -105,8 +105,8 @@ func storedService(all *registry.REST) func(ctx context.Context, namespace, name
 	}
 }
 
-// serviceRanges are those of the flags, and those of ServiceCIDRs that are ready and not going. A cache is good enough for
-// the latter: one that goes waits for its addresses.
+// serviceRanges returns the ranges from the flags and from ServiceCIDRs that are ready and not being deleted. The cache is
+// sufficient for ServiceCIDRs, because deletion waits until the addresses are released.
 func serviceRanges(own []netip.Prefix, cidrs *registry.REST) func(context.Context) ([]netip.Prefix, error) {
 	return func(ctx context.Context) ([]netip.Prefix, error) {
 		list, err := cidrs.List(registry.ReadContext(ctx, networkingv1.GroupName, "servicecidrs", "", ""), &metainternalversion.ListOptions{ResourceVersion: "0"})
@@ -134,14 +134,14 @@ func isReady(c *networkingv1.ServiceCIDR) bool {
 	})
 }
 
-// addressClaims are IPAddress objects, named by the address, that refer to a Service.
+// addressClaims stores claims as IPAddress objects, which are named by the address and refer to a Service.
 type addressClaims struct {
 	all *registry.REST
 }
 
 var _ allocation.Claims[netip.Addr] = addressClaims{}
 
-// claimedBy is what kube-apiserver says: whatever looks after IPAddresses knows its own by it.
+// claimedBy is kube-apiserver's label value. Controllers of IPAddresses recognize its claims by it.
 const claimedBy = "ipallocator.k8s.io"
 
 func (c addressClaims) context(ctx context.Context, name string) context.Context {
@@ -173,16 +173,16 @@ func (c addressClaims) Release(ctx context.Context, a netip.Addr, owner allocati
 		_, _, err = c.all.Delete(ctx, claim.Name, rest.ValidateAllObjectFunc, metav1.NewPreconditionDeleteOptions(string(claim.UID)))
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it has gone, or is another's by now
+		return nil // already deleted, or claimed by another owner
 	}
 	return err
 }
 
-// ReleaseHeld deletes the IPAddress that was read.
+// ReleaseHeld deletes the IPAddress with the UID in held.
 func (c addressClaims) ReleaseHeld(ctx context.Context, a netip.Addr, held allocation.Held) error {
 	_, _, err := c.all.Delete(c.context(ctx, a.String()), a.String(), rest.ValidateAllObjectFunc, metav1.NewPreconditionDeleteOptions(held.ID))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it has gone, or is another by now
+		return nil // already deleted, or replaced by another claim
 	}
 	return err
 }
@@ -207,7 +207,7 @@ func (c addressClaims) Taken(ctx context.Context) (map[netip.Addr]allocation.Hel
 	return taken, nil
 }
 
-// ownerOfClaim is the Service that an IPAddress refers to; empty when it refers to something else.
+// ownerOfClaim returns the Service that an IPAddress refers to, or an empty name if it refers to another kind.
 func ownerOfClaim(a *networkingv1.IPAddress) types.NamespacedName {
 	p := a.Spec.ParentRef
 	if p == nil || p.Group != "" || p.Resource != "services" {
@@ -216,7 +216,7 @@ func ownerOfClaim(a *networkingv1.IPAddress) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// NewRepairer mends what the allocator hands out.
+// NewRepairer returns a repairer for the allocations of s.
 func (s *Services) NewRepairer() *allocation.Repairer {
 	list := func(ctx context.Context) ([]corev1.Service, error) {
 		found, err := s.List(registry.ReadContext(ctx, "", "services", "", ""), &metainternalversion.ListOptions{})
@@ -230,7 +230,7 @@ func (s *Services) NewRepairer() *allocation.Repairer {
 		_, _, err := s.Update(ctx, service.Name, rest.DefaultUpdatedObjectInfo(service.DeepCopy()), rest.ValidateAllObjectFunc,
 			rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			return nil // it is another one by now; the next round sees it
+			return nil // changed concurrently; the next round checks it
 		}
 		return err
 	}

@@ -16,8 +16,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// ipList checks a list of addresses. Those that an older object already had are not judged by today's stricter reading
-// of IP addresses.
+// ipList checks a list of addresses. Addresses in the stored object are exempt from the current, stricter parsing.
 func ipList(values, stored []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, value := range values {
@@ -47,14 +46,15 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	return append(errs, serviceRules(s, old)...)
 }
 
-// checkedByPort Services have a port on every node that says whether it has endpoints of them.
+// checkedByPort reports whether a Service has a health check port on every node. The port reports whether the node has
+// endpoints of the Service.
 func checkedByPort(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// serviceRules takes the stored service too, for the rules that older objects are not held to.
+// serviceRules exempts values in the stored service, old, from some rules.
 func serviceRules(s, old *corev1.Service) field.ErrorList {
-	// Since 1.37 names may begin with a digit: DNS-1123 labels, where they were DNS-1035 labels before.
+	// Since 1.37 names are DNS-1123 labels and may begin with a digit. Before, they were DNS-1035 labels.
 	errs := validate.ObjectMeta(&s.ObjectMeta, validate.Namespaced, validation.NameIsDNSLabel)
 	spec := field.NewPath("spec")
 	errs = append(errs, validate.Required(s.Spec.Type, spec.Child("type"), corev1.ServiceTypeClusterIP,
@@ -85,7 +85,7 @@ func externalName(s *corev1.ServiceSpec, spec *field.Path) field.ErrorList {
 	if s.IPFamilyPolicy != nil {
 		errs = append(errs, field.Forbidden(spec.Child("ipFamilyPolicy"), "may not be set for ExternalName services"))
 	}
-	name := strings.TrimSuffix(s.ExternalName, ".") // a fully qualified name is as good
+	name := strings.TrimSuffix(s.ExternalName, ".") // a trailing dot is allowed
 	if name == "" {
 		return append(errs, field.Required(path, ""))
 	}
@@ -95,7 +95,7 @@ func externalName(s *corev1.ServiceSpec, spec *field.Path) field.ErrorList {
 func clusterIP(s, old *corev1.ServiceSpec, spec *field.Path) field.ErrorList {
 	path := spec.Child("clusterIP")
 	if s.Type == corev1.ServiceTypeExternalName {
-		return nil // externalName says that it may have none
+		return nil // externalName refuses a cluster IP
 	}
 	if len(s.ClusterIPs) > 0 && s.ClusterIPs[0] != s.ClusterIP {
 		return field.ErrorList{field.Invalid(spec.Child("clusterIPs"), s.ClusterIPs,
@@ -142,8 +142,8 @@ func serviceAffinity(s *corev1.ServiceSpec, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// trafficPolicies checks who may say how traffic is spread: the external policy belongs to services that are reached
-// from outside, the internal one to services with a cluster IP.
+// trafficPolicies checks that only externally accessible services have an external policy, and only services with a cluster IP
+// have an internal policy.
 func trafficPolicies(s *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	policy, path := s.Spec.ExternalTrafficPolicy, spec.Child("externalTrafficPolicy")
@@ -178,7 +178,7 @@ func trafficPolicies(s *corev1.Service, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// withinCluster are the types with an address of the cluster.
+// withinCluster contains the types with a cluster IP.
 var withinCluster = []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer}
 
 func reachedFromOutside(s *corev1.ServiceSpec) bool {
@@ -186,7 +186,7 @@ func reachedFromOutside(s *corev1.ServiceSpec) bool {
 		s.Type == corev1.ServiceTypeClusterIP && len(s.ExternalIPs) > 0
 }
 
-// loadBalancer checks the fields that only load balancers may have, and what they say.
+// loadBalancer checks the fields that only load balancers may have.
 func loadBalancer(s, old *corev1.ServiceSpec, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	const only = "may only be used when `type` is 'LoadBalancer'"
@@ -196,7 +196,7 @@ func loadBalancer(s, old *corev1.ServiceSpec, spec *field.Path) field.ErrorList 
 		errs = append(errs, field.Forbidden(ranges, only))
 	}
 	for i, cidr := range s.LoadBalancerSourceRanges {
-		// Surrounding space has always been let through here.
+		// Surrounding space has always been allowed here.
 		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(ranges.Index(i), strings.TrimSpace(cidr), true,
 			old.LoadBalancerSourceRanges)...)
 	}
@@ -218,7 +218,7 @@ func loadBalancer(s, old *corev1.ServiceSpec, spec *field.Path) field.ErrorList 
 	return errs
 }
 
-// validateServiceStatus checks what a load balancer's controller says was given to the service.
+// validateServiceStatus checks the addresses that a load balancer controller has assigned to the service.
 func validateServiceStatus(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("status", "loadBalancer", "ingress")
@@ -257,7 +257,7 @@ func sameIngress(a, b corev1.LoadBalancerIngress) bool {
 	return a.IP == b.IP && a.Hostname == b.Hostname
 }
 
-// serviceAnnotations checks the annotations that were there before there were fields.
+// serviceAnnotations checks the annotations that preceded fields.
 func serviceAnnotations(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("metadata", "annotations")
@@ -284,7 +284,7 @@ func serviceAnnotations(s, old *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// kubeletPort is open on every node; a load balancer on it would publish the kubelet.
+// kubeletPort is open on every node. A load balancer on it would expose the kubelet.
 const kubeletPort = 10250
 
 func servicePorts(s *corev1.Service, path *field.Path) field.ErrorList {
@@ -373,7 +373,7 @@ func serviceWarnings(s *corev1.ServiceSpec) []string {
 	return warnings
 }
 
-// serviceValueWarnings point at values that are on their way out, or read differently by different programs.
+// serviceValueWarnings warns about deprecated values, and about values that programs parse differently.
 func serviceValueWarnings(s *corev1.Service) []string {
 	var warnings []string
 	spec := field.NewPath("spec")
@@ -396,7 +396,7 @@ func serviceValueWarnings(s *corev1.Service) []string {
 	if len(s.Spec.ExternalIPs) > 0 && !headless && s.Spec.Type != corev1.ServiceTypeExternalName {
 		warnings = append(warnings, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
 	}
-	if netutils.ParseIPSloppy(s.Spec.LoadBalancerIP) != nil { // nothing else looks at it
+	if netutils.ParseIPSloppy(s.Spec.LoadBalancerIP) != nil { // not validated
 		warnings = append(warnings, utilvalidation.GetWarningsForIP(spec.Child("loadBalancerIP"), s.Spec.LoadBalancerIP)...)
 	}
 	for i, cidr := range s.Spec.LoadBalancerSourceRanges {

@@ -13,8 +13,8 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// onlyNamesOfSecrets drops what a service account says of its secrets beyond their names: they are in its namespace, and
-// nobody is to believe otherwise.
+// onlyNamesOfSecrets drops all fields of secret references except the names, because the secrets are in the service account's
+// namespace.
 func onlyNamesOfSecrets(obj runtime.Object) {
 	secrets := obj.(*corev1.ServiceAccount).Secrets
 	for i := range secrets {

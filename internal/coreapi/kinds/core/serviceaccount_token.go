@@ -27,9 +27,9 @@ const defaultTokenSeconds = 3600
 type tokens struct {
 	issuer         registry.TokenIssuer
 	accounts, pods *registry.REST
-	// sameNamespace is that of the environment.
+	// sameNamespace is Environment.SameNamespace.
 	sameNamespace func(ctx context.Context, name string) error
-	// maxSeconds is the longest life of a token. Zero: no bound but the issuer's.
+	// maxSeconds is the maximum lifetime of a token, or zero for the issuer's limit.
 	maxSeconds int64
 }
 
@@ -59,17 +59,17 @@ func (t *tokens) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 	return tokenRequestKind
 }
 
-// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate leaves the uid of a request in it: it says which account is meant.
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the uid of a request, which identifies the account.
 func (t *tokens) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
-// Create answers with the request and a signed token in its status.
+// Create returns the request with a signed token in its status.
 func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	request := obj.(*authenticationv1.TokenRequest)
 	namespace := apirequest.NamespaceValue(ctx)
 	if namespace == "" {
 		return nil, apierrors.NewBadRequest("namespace is required")
 	}
-	meant := request.UID // empty: whichever has the name
+	meant := request.UID // any account with the name if empty
 	if err := t.prepare(ctx, request, namespace, name); err != nil {
 		return nil, err
 	}
@@ -86,12 +86,12 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	if err != nil {
 		return nil, asAPIError(fmt.Errorf("issue a token for service account %s/%s: %w", namespace, name, err))
 	}
-	// An account of the same name in the next namespace of that name is somebody else's.
+	// An account in a recreated namespace with the same name belongs to another owner.
 	if err := t.sameNamespace(ctx, namespace); err != nil {
 		return nil, err
 	}
 	if len(options.DryRun) > 0 {
-		return request, nil // a token that works is not a dry run
+		return request, nil // a dry run must not return a valid token
 	}
 	if issued.CredentialID != "" {
 		audit.AddAuditAnnotation(ctx, serviceaccount.IssuedCredentialIDAuditAnnotationKey, issued.CredentialID)
@@ -100,10 +100,10 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	return request, nil
 }
 
-// longestRequest is what may be asked for; whoever asks for more is refused by the issuer.
+// longestRequest is the largest valid expiration, in seconds. The issuer refuses larger ones.
 const longestRequest = 1 << 32
 
-// shorten makes a request for longer than --service-account-max-token-expiration one for that long, and says so.
+// shorten reduces the requested expiration to --service-account-max-token-expiration, with a warning.
 func (t *tokens) shorten(ctx context.Context, r *authenticationv1.TokenRequest) {
 	asked := *r.Spec.ExpirationSeconds
 	if t.maxSeconds <= 0 || asked <= t.maxSeconds || asked > longestRequest {
@@ -114,7 +114,7 @@ func (t *tokens) shorten(ctx context.Context, r *authenticationv1.TokenRequest) 
 	r.Spec.ExpirationSeconds = &shortened
 }
 
-// asAPIError brings a Status inside err to the outside, where the library looks for it.
+// asAPIError returns the Status that err wraps, because k8s.io/apiserver does not unwrap it.
 func asAPIError(err error) error {
 	var status *apierrors.StatusError
 	if errors.As(err, &status) {
@@ -123,7 +123,7 @@ func asAPIError(err error) error {
 	return err
 }
 
-// prepare fills in what may be left out and refuses what contradicts the URL or the service account.
+// prepare sets the defaults, and refuses fields that contradict the URL or the service account.
 func (t *tokens) prepare(ctx context.Context, r *authenticationv1.TokenRequest, namespace, name string) error {
 	meta := field.NewPath("metadata")
 	mismatch := func(of, value, text string) error {
@@ -154,7 +154,7 @@ func (t *tokens) prepare(ctx context.Context, r *authenticationv1.TokenRequest, 
 	return nil
 }
 
-// mayBind refuses what kube-apiserver calls a bad request. Everything else about a binding is the issuer's to check.
+// mayBind refuses bindings that are bad requests in kube-apiserver. The issuer checks the rest of a binding.
 func (t *tokens) mayBind(ctx context.Context, namespace, account string, ref *authenticationv1.BoundObjectReference) error {
 	if ref == nil {
 		return nil

@@ -24,7 +24,7 @@ import (
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
-// sameEndpoints counts every change of a slice but those of its bookkeeping; labels say which Service it is for.
+// sameEndpoints compares slices without their metadata except for labels, which contain the name of the Service.
 func sameEndpoints(a, b runtime.Object) bool {
 	x, y := *a.(*discoveryv1.EndpointSlice), *b.(*discoveryv1.EndpointSlice)
 	x.ObjectMeta = metav1.ObjectMeta{Labels: x.Labels}
@@ -98,7 +98,7 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 	return append(sliceFrame(s), sliceEndpoints(s, field.NewPath("endpoints"))...)
 }
 
-// sliceFrame is a slice without its endpoints.
+// sliceFrame checks a slice without its endpoints.
 func sliceFrame(s *discoveryv1.EndpointSlice) field.ErrorList {
 	errs := validate.ObjectMeta(&s.ObjectMeta, validate.Namespaced, validation.NameIsDNSSubdomain)
 	errs = append(errs, validate.Required(s.AddressType, field.NewPath("addressType"), discoveryv1.AddressTypeFQDN,

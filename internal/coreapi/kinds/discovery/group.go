@@ -1,4 +1,4 @@
-// Package discovery has the kinds of discovery.k8s.io, a file for each.
+// Package discovery defines the kinds of the API group discovery.k8s.io, one per file.
 package discovery
 
 import (

@@ -21,9 +21,9 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// An Event is one object that two groups show: v1 and events.k8s.io/v1 have the same fields under other names. It is
-// stored as v1, as kube-apiserver stores it, and converted on its way in and out of events.k8s.io. Every field has a
-// partner, so that a round trip in either direction loses nothing.
+// An Event is one object in two groups: v1 and events.k8s.io/v1 have the same fields with different names. As in kube-apiserver
+// it is stored as v1, and converted for requests to events.k8s.io. The fields correspond one to one, so a round trip in either
+// direction loses nothing.
 
 func addEventConversions(scheme *runtime.Scheme) error {
 	// The internal version of events.k8s.io is the core Event.
@@ -101,7 +101,7 @@ func EventFromCore(in *corev1.Event, out *eventsv1.Event) {
 	}
 }
 
-// newEvents serves the events of core: the same storage, under the resource's other name.
+// newEvents serves the events of the core group: the same storage with another group in the resource.
 func newEvents(e *registry.Environment) rest.Storage {
 	core := e.Storage(corev1.Resource("events"))
 	store := *core.Store
@@ -112,8 +112,8 @@ func newEvents(e *registry.Environment) rest.Storage {
 	return &registry.REST{Store: &store, Resource: core.Resource, Strategy: core.Strategy}
 }
 
-// strictEvents holds what is written through events.k8s.io to the rules of that group. Through v1 the oldest clients write
-// whatever they like, and the object is the same.
+// strictEvents applies the rules of events.k8s.io to writes through that group. Writes through v1 are not restricted, because
+// the oldest clients send arbitrary values.
 type strictEvents struct{ registry.Strategy }
 
 func (s strictEvents) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
@@ -134,7 +134,7 @@ func newerEvent(obj runtime.Object) runtime.Object {
 	return out
 }
 
-// Fields are those of events.k8s.io.
+// Fields returns the selectable fields of events.k8s.io.
 func Fields() *selectable.Fields {
 	return selectable.Of(selectable.WithAliases(selectable.InNamespace("reason", "type"), newEventLabels()), func(set fields.Set, o *eventsv1.Event) {
 		selectable.AddEvent(set, o.Regarding, o.DeprecatedSource.Component, o.ReportingController, o.Reason, o.Type)
@@ -183,7 +183,7 @@ func newEventBasics(e *eventsv1.Event) field.ErrorList {
 	}.Errors()
 }
 
-// validateNewEventUpdate lets only the series go on: everything else is history.
+// validateNewEventUpdate allows only the series to change.
 func validateNewEventUpdate(e, old *eventsv1.Event) field.ErrorList {
 	errs := newEventBasics(e)
 	if !apiequality.Semantic.DeepEqual(e.Series, old.Series) {
@@ -201,7 +201,7 @@ func validateNewEventUpdate(e, old *eventsv1.Event) field.ErrorList {
 		{"lastTimestamp", e.DeprecatedLastTimestamp, old.DeprecatedLastTimestamp},
 		{"count", e.DeprecatedCount, old.DeprecatedCount},
 		{"type", e.Type, old.Type},
-		// A client may send back the time that it read, which has lost what is finer than a microsecond.
+		// Clients send back the time that they have read, which has a precision of microseconds.
 		{"eventTime", metav1.NewMicroTime(e.EventTime.Truncate(time.Microsecond)),
 			metav1.NewMicroTime(old.EventTime.Truncate(time.Microsecond))},
 		{"action", e.Action, old.Action},

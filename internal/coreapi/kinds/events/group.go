@@ -1,4 +1,4 @@
-// Package events has the kinds of events.k8s.io, a file for each.
+// Package events defines the kinds of the API group events.k8s.io, one per file.
 package events
 
 import (

@@ -55,7 +55,7 @@ func flowSchemaColumns() columns.Printer {
 	}, columns.Name(), columns.Text("PriorityLevel", flowcontrolv1.PriorityLevelConfigurationReference{}.SwaggerDoc()["name"]),
 		columns.Text("MatchingPrecedence", doc["matchingPrecedence"]), columns.Text("DistinguisherMethod", doc["distinguisherMethod"]),
 		columns.Age(), columns.Text("MissingPL", "Whether the priority level that it names is missing"))
-	// A list is shown in the order in which requests try the schemas: that is the question asked of it.
+	// Lists are sorted in the order in which requests are matched against the schemas.
 	p.Order = func(items []runtime.Object) { slices.SortStableFunc(items, byPrecedence) }
 	return p
 }
@@ -133,7 +133,7 @@ func conditionTypes(types []string) field.ErrorList {
 	return errs
 }
 
-// precedence keeps 1 for the schema that exempts the cluster's masters: nothing may be tried before it.
+// precedence reserves 1 for the schema that exempts system:masters, which must be matched first.
 func precedence(f *flowcontrolv1.FlowSchema, path *field.Path) field.ErrorList {
 	switch p := f.Spec.MatchingPrecedence; {
 	case p <= 0:
@@ -160,7 +160,7 @@ func flowRules(r *flowcontrolv1.PolicyRulesWithSubjects, path *field.Path) field
 	return append(errs, validate.Each(r.NonResourceRules, path.Child("nonResourceRules"), flowURLRule)...)
 }
 
-// flowSubject asks for exactly the member that the kind names.
+// flowSubject requires exactly the member for the kind.
 func flowSubject(s *flowcontrolv1.Subject, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	known := false
@@ -261,7 +261,7 @@ func flowVerbs(verbs []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// wildcardList asks for a list with something in it, and for a wildcard to stand alone.
+// wildcardList requires a list that is not empty, and a wildcard to be the only item.
 func wildcardList(values []string, path *field.Path, whenEmpty, whenMixed string) field.ErrorList {
 	switch {
 	case len(values) == 0:

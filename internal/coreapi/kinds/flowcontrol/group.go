@@ -1,4 +1,4 @@
-// Package flowcontrol has the kinds of flowcontrol.apiserver.k8s.io, a file for each.
+// Package flowcontrol defines the kinds of the API group flowcontrol.apiserver.k8s.io, one per file.
 package flowcontrol
 
 import (

@@ -112,7 +112,7 @@ func validatePriorityLevelConfigurationStatus(p, _ *flowcontrolv1.PriorityLevelC
 	return conditionTypes(types)
 }
 
-// fixedLevel keeps the two levels that a server cannot work without. The shares of the exempt one may be tuned.
+// fixedLevel protects the two mandatory priority levels. The shares of the exempt level may be tuned.
 func fixedLevel(p *flowcontrolv1.PriorityLevelConfiguration, path *field.Path) field.ErrorList {
 	for _, fixed := range bootstrap.MandatoryPriorityLevelConfigurations {
 		if p.Name != fixed.Name {
@@ -196,7 +196,7 @@ func limitResponse(r *flowcontrolv1.LimitResponse, path *field.Path) field.Error
 	return errs
 }
 
-// queues also asks that a hand of queues can be dealt from the bits of one hash, which is all that shuffle sharding has.
+// queues also requires that shuffle sharding can deal a hand of queues from the bits of one hash.
 func queues(q *flowcontrolv1.QueuingConfiguration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if q.QueueLengthLimit <= 0 {

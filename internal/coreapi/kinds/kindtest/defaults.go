@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Default is what a client writes and, in full, what the server makes of it.
+// A Default is a manifest from a client, and the complete object after defaulting.
 type Default = struct {
 	Situation string
 	Object    runtime.Object
@@ -21,7 +21,7 @@ func Defaults(t *testing.T, cases []Default) {
 	}
 }
 
-// Defaulted defaults an object twice: the second time, as when it is read from storage, must change nothing.
+// Defaulted defaults an object twice. The second time, as when the object is read from storage, must not change it.
 func Defaulted(t *testing.T, obj runtime.Object, in, want string) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -41,7 +41,7 @@ func Defaulted(t *testing.T, obj runtime.Object, in, want string) {
 	}
 }
 
-// normalize writes YAML the way that the encoder does, so that two documents can be compared as text.
+// normalize formats YAML as the encoder does, so that documents can be compared as text.
 func normalize(t *testing.T, document string) string {
 	t.Helper()
 	var parsed map[string]any

@@ -1,5 +1,5 @@
-// Package kindtest is what the tests of kinds share. They are in package kinds_test, one file for each kind, because linking a
-// test binary for each group costs more than all of them take to run.
+// Package kindtest contains helpers for the tests of kinds. The tests are in package kinds_test, with one file per kind,
+// because linking a test binary per group takes longer than running all tests.
 package kindtest
 
 import (
@@ -24,7 +24,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// Decode reads a manifest as the server does: the type is known, and what was left out is defaulted.
+// Decode reads a manifest as the server does: into a known type, with defaults.
 func Decode[T any, P interface {
 	*T
 	runtime.Object
@@ -40,7 +40,7 @@ func Decode[T any, P interface {
 	return obj
 }
 
-// Refused compares errors with what is wanted of them, each by its whole text or, with a trailing "...", by how it starts.
+// Refused compares errors with want. Each item is a complete message, or a prefix followed by "...".
 func Refused(t *testing.T, errs field.ErrorList, want ...string) {
 	t.Helper()
 	got := make([]string, 0, len(errs))
@@ -60,7 +60,7 @@ func Refused(t *testing.T, errs field.ErrorList, want ...string) {
 	}
 }
 
-// Create is one situation of an object that is created, and the errors that are wanted.
+// Create is a test case of an object that is created, and the expected errors.
 type Create = struct {
 	Situation string
 	Object    runtime.Object
@@ -74,8 +74,8 @@ func Refuses(t *testing.T, cases []Create) {
 	}
 }
 
-// Change is one situation of an update, and the errors that are wanted. The stored object is changed by Change; metadata stays
-// as it is.
+// Change is a test case of an update, and the expected errors. Change modifies a copy of the stored object, but not its
+// metadata.
 type Change[T runtime.Object] = struct {
 	Change func(T)
 	Want   []string
@@ -93,10 +93,10 @@ func Changes[T runtime.Object](t *testing.T, stored T, cases map[string]Change[T
 	}
 }
 
-// groups are all groups, which take longer to make than most objects to judge.
+// groups returns all groups. They are cached, because building them takes longer than validating most objects.
 var groups = sync.OnceValue(cluster.All)
 
-// resourceOf finds the descriptor of the kind of obj.
+// resourceOf returns the descriptor of the kind of obj.
 func resourceOf(obj runtime.Object) (registry.Resource, bool) {
 	for _, g := range groups() {
 		for _, r := range g.Resources {
@@ -123,7 +123,7 @@ func CreateErrors(obj runtime.Object) field.ErrorList      { return rulesOf(obj)
 func UpdateErrors(obj, old runtime.Object) field.ErrorList { return rulesOf(obj).Update(obj, old) }
 func StatusErrors(obj, old runtime.Object) field.ErrorList { return rulesOf(obj).Status(obj, old) }
 
-// Warnings are what the author of obj is told.
+// Warnings returns the warnings for the author of obj.
 func Warnings(obj runtime.Object) []string {
 	if r, _ := resourceOf(obj); r.Warnings != nil {
 		return r.Warnings(obj)
@@ -131,7 +131,7 @@ func Warnings(obj runtime.Object) []string {
 	return nil
 }
 
-// StrategyOf is the strategy of the kind of obj.
+// StrategyOf returns the strategy for the kind of obj.
 func StrategyOf(t *testing.T, obj runtime.Object) registry.Strategy {
 	t.Helper()
 	r, known := resourceOf(obj)
@@ -141,7 +141,7 @@ func StrategyOf(t *testing.T, obj runtime.Object) registry.Strategy {
 	return registry.NewStrategy(&registry.Environment{}, &r)
 }
 
-// RegisterDefaults gives scheme the defaults of every kind, and of what a group-version adds to the scheme on its own.
+// RegisterDefaults adds the defaults of every kind to scheme, including the ones that a group-version registers itself.
 func RegisterDefaults(scheme *runtime.Scheme) {
 	for _, g := range groups() {
 		if g.Version == autoscalingv1.SchemeGroupVersion {

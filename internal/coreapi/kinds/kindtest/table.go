@@ -23,14 +23,14 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Now is three days after Born, when every object of a table was created.
+// Now is three days and five minutes after Born, the creation time of every object in a table.
 var (
 	Born = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	Now  = Born.Add(72*time.Hour + 5*time.Minute)
 )
 
-// Table prints objects of a kind as `kubectl get -o wide` does, after a line that gives each column's type, format and
-// priority, and compares the whole with testdata/KIND.golden.
+// Table prints objects of a kind like `kubectl get -o wide`, after a line with the type, format and priority of each column,
+// and compares the output with testdata/KIND.golden.
 func Table[T any, P interface {
 	*T
 	runtime.Object
@@ -57,7 +57,7 @@ func Table[T any, P interface {
 	Golden(t, kind, convertor, objects...)
 }
 
-// Golden prints objects as Table does, with a convertor, and compares the output with testdata/NAME.golden.
+// Golden prints objects like Table, with the given convertor, and compares the output with testdata/NAME.golden.
 func Golden(t *testing.T, name string, convertor rest.TableConvertor, objects ...runtime.Object) {
 	t.Helper()
 	var out bytes.Buffer
@@ -67,7 +67,7 @@ func Golden(t *testing.T, name string, convertor rest.TableConvertor, objects ..
 		if err != nil {
 			t.Fatal(err)
 		}
-		table.DeepCopy() // panics on a cell that JSON does not know
+		table.DeepCopy() // panics on a cell that cannot be encoded as JSON
 		if i == 0 {
 			header(w, table.ColumnDefinitions)
 		}

@@ -1,4 +1,4 @@
-// Package networking has the kinds of networking.k8s.io, a file for each.
+// Package networking defines the kinds of the API group networking.k8s.io, one per file.
 package networking
 
 import (

@@ -57,7 +57,7 @@ func ingressColumns() columns.Printer {
 		columns.Text("Address", "Where the load balancer is reached"), columns.Text("Ports", "80, and 443 where there is TLS"), columns.Age())
 }
 
-// ingressHosts lists the first hosts; what it counts as more are rules, as kube-apiserver does.
+// ingressHosts lists the first hosts. The number of further ones counts rules, as in kube-apiserver.
 func ingressHosts(rules []networkingv1.IngressRule) string {
 	var hosts []string
 	for _, rule := range rules {
@@ -81,7 +81,7 @@ func validateIngress(i *networkingv1.Ingress) field.ErrorList {
 	return errs
 }
 
-// tolerated are mistakes that older objects were stored with: their owners can still change the rest.
+// tolerated describes faults of the stored object. An update may keep them, so that the rest of the object remains editable.
 type tolerated struct {
 	secretNames, wildcardRules bool
 }
@@ -180,7 +180,7 @@ func httpPath(p *networkingv1.HTTPIngressPath, path *field.Path) field.ErrorList
 	return append(errs, ingressBackend(&p.Backend, path.Child("backend"))...)
 }
 
-// plainPath refuses what controllers normalise, each in its own way: one of them would route it elsewhere.
+// plainPath refuses sequences that ingress controllers normalize in different ways, because their routing would differ.
 func plainPath(value string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, sequence := range []string{"//", "/./", "/../", "%2f", "%2F"} {
@@ -245,7 +245,7 @@ func validateIngressStatus(i, old *networkingv1.Ingress) field.ErrorList {
 	return errs
 }
 
-// deprecatedClassAnnotation named the class before there was a field for it.
+// deprecatedClassAnnotation contains the class in objects that are older than the field.
 const deprecatedClassAnnotation = "kubernetes.io/ingress.class"
 
 func ingressWarnings(i *networkingv1.Ingress) []string {

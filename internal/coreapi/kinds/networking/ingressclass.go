@@ -52,7 +52,7 @@ func defaultIngressClass(c *networkingv1.IngressClass) {
 	}
 }
 
-// maxIngressController is the longest name of an ingress controller.
+// maxIngressController is the maximum length of the name of an ingress controller.
 const maxIngressController = 250
 
 func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {

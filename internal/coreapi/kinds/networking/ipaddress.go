@@ -30,7 +30,7 @@ func ipAddressResource() registry.Resource {
 	}
 }
 
-// ipAddressColumns have no age: kube-apiserver gives rows one, and no column for it.
+// ipAddressColumns has no age. kube-apiserver adds an age to rows, but not a column for it.
 func ipAddressColumns() columns.Printer {
 	return columns.Show(func(a *networkingv1.IPAddress, _ time.Time) []any {
 		parent := columns.None
@@ -45,14 +45,14 @@ func ipAddressColumns() columns.Printer {
 	}, columns.Name(), columns.Text("ParentRef", networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"]))
 }
 
-// validateIPAddress is named by the address that it claims: in its one canonical spelling, or two objects would claim one.
+// validateIPAddress requires the canonical form of the claimed address as the name, because two spellings could claim it twice.
 func validateIPAddress(a *networkingv1.IPAddress) field.ErrorList {
 	errs := validate.ObjectMeta(&a.ObjectMeta, validate.ClusterScoped, ipAddressName)
 	ref, path := a.Spec.ParentRef, field.NewPath("spec", "parentRef")
 	if ref == nil {
 		return append(errs, field.Required(path, ""))
 	}
-	if ref.Group != "" { // Services are of the group without a name
+	if ref.Group != "" { // Services are in the core group
 		errs = append(errs, validate.DnsSubdomain(ref.Group, path.Child("group"))...)
 	}
 	errs = append(errs, pathSegment(ref.Resource, path.Child("resource"))...)

@@ -41,7 +41,7 @@ func networkPolicyColumns() columns.Printer {
 	}, columns.Name(), columns.Text("Pod-Selector", networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]), columns.Age())
 }
 
-// defaultNetworkPolicy is about ingress at least, and about egress when it has rules for it.
+// defaultNetworkPolicy sets the policy types to ingress, and to egress if there are rules for it.
 func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
 	for i := range p.Spec.Ingress {
 		policyPorts(p.Spec.Ingress[i].Ports)
@@ -69,7 +69,7 @@ func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
 	return append(errs, networkPolicySpec(&p.Spec, nil)...)
 }
 
-// validateNetworkPolicyUpdate accepts the spelling of every block that was there before, wherever it has moved.
+// validateNetworkPolicyUpdate accepts the stored spelling of every block, even if the block has moved.
 func validateNetworkPolicyUpdate(p, old *networkingv1.NetworkPolicy) field.ErrorList {
 	var stored []string
 	for _, block := range ipBlocks(&old.Spec) {
@@ -169,7 +169,7 @@ func ipBlock(b *networkingv1.IPBlock, path *field.Path, stored []string) field.E
 	return errs
 }
 
-// networkPolicyWarnings point at blocks that mean less than they seem to.
+// networkPolicyWarnings warns about blocks that are ambiguous or not canonical.
 func networkPolicyWarnings(p *networkingv1.NetworkPolicy) []string {
 	var warnings []string
 	peers := func(list []networkingv1.NetworkPolicyPeer, path *field.Path) {

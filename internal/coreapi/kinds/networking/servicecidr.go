@@ -66,7 +66,7 @@ func serviceRanges(s *networkingv1.ServiceCIDRSpec) field.ErrorList {
 	return errs
 }
 
-// validateServiceCIDRUpdate lets a range of one family get the other one too, and nothing else.
+// validateServiceCIDRUpdate allows a range of the second IP family to be added, and no other change.
 func validateServiceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	path := field.NewPath("spec", "cidrs")
 	var errs field.ErrorList
@@ -85,7 +85,7 @@ func validateServiceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList
 	return errs
 }
 
-// localReference checks a reference to an object of any kind beside the one that refers to it.
+// localReference checks a reference to an object of any kind in the namespace of the referring object.
 func localReference(group *string, kind, name string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if group != nil {
@@ -95,7 +95,7 @@ func localReference(group *string, kind, name string, path *field.Path) field.Er
 	return append(errs, pathSegment(name, path.Child("name"))...)
 }
 
-// pathSegment asks for a value that fits into a URL.
+// pathSegment requires a value that is valid as a URL path segment.
 func pathSegment(value string, path *field.Path) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}

@@ -1,4 +1,4 @@
-// Package node has the kinds of node.k8s.io, a file for each.
+// Package node defines the kinds of the API group node.k8s.io, one per file.
 package node
 
 import (

@@ -74,7 +74,7 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 	return errs
 }
 
-// overhead is checked as the limits of a container: kube-apiserver reports it under that name too.
+// overhead is checked like the limits of a container, which is also the name in kube-apiserver's errors.
 func overhead(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {

@@ -1,4 +1,4 @@
-// Package policy has the kinds of policy, a file for each.
+// Package policy defines the kinds of the API group policy, one per file.
 package policy
 
 import (

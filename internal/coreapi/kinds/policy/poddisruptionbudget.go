@@ -45,12 +45,13 @@ func orNotGiven(amount *intstr.IntOrString) string {
 	return amount.String()
 }
 
-// validatePodDisruptionBudget leaves the metadata to the library: kube-apiserver takes every name that fits into a URL.
+// validatePodDisruptionBudget leaves the metadata to k8s.io/apiserver: as in kube-apiserver, every URL path segment is a valid
+// name.
 func validatePodDisruptionBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
 	return disruptionBudgetSpec(&b.Spec, false)
 }
 
-// validatePodDisruptionBudgetUpdate lets a selector with values that are none stay: it was accepted before.
+// validatePodDisruptionBudgetUpdate tolerates invalid label values in the selector if the stored object has some.
 func validatePodDisruptionBudgetUpdate(b, old *policyv1.PodDisruptionBudget) field.ErrorList {
 	return disruptionBudgetSpec(&b.Spec, metav1validation.LabelSelectorHasInvalidLabelValue(old.Spec.Selector))
 }

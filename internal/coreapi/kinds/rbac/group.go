@@ -1,4 +1,4 @@
-// Package rbac has the kinds of rbac.authorization.k8s.io, a file for each.
+// Package rbac defines the kinds of the API group rbac.authorization.k8s.io, one per file.
 package rbac
 
 import (

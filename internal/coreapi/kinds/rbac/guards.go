@@ -21,11 +21,11 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// Nobody may grant what they do not hold: otherwise the right to write a RoleBinding, which looks small, would be the
-// right to become cluster-admin. The verbs "escalate" and "bind" lift the rule, and so does system:masters, who hold
-// everything without a rule that says so.
+// Users cannot grant permissions that they do not hold. Otherwise permission to write a RoleBinding would be permission to
+// become cluster-admin. The verbs "escalate" and "bind" lift the rule. Members of system:masters, who have all permissions
+// without a role, are exempt.
 
-// guardRole lets a Role or ClusterRole say no more than its author holds.
+// guardRole refuses a Role or ClusterRole with permissions that its author does not hold.
 func guardRole(ctx context.Context, e *registry.Environment, obj, old runtime.Object) error {
 	if grantsNothing(obj, old) {
 		return nil
@@ -46,8 +46,8 @@ func guardRole(ctx context.Context, e *registry.Environment, obj, old runtime.Ob
 		aggregates = aggregates || aggregated
 	}
 	if aggregates {
-		// An aggregate takes over whatever roles that carry its labels will ever say. One that loses its rule keeps what it
-		// has taken over, and nobody can tighten it any more by way of those roles.
+		// An aggregated role includes the rules of all present and future roles that its selectors match. A role that loses its
+		// aggregation rule keeps these rules, and they can no longer be restricted through the other roles.
 		if err := holds(ctx, e, "", Everything); err != nil {
 			return forbidden(resource, object.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
 		}
@@ -55,13 +55,13 @@ func guardRole(ctx context.Context, e *registry.Environment, obj, old runtime.Ob
 	return nil
 }
 
-// Everything is what cluster-admin may.
+// Everything contains the rules of cluster-admin.
 var Everything = []rbacv1.PolicyRule{
 	{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}},
 	{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}},
 }
 
-// roleContent is what a role gives; aggregates says that it gives what the roles that it selects give.
+// roleContent returns the rules of a role. aggregates reports whether it includes the rules of the roles that it selects.
 func roleContent(obj runtime.Object) (resource string, rules []rbacv1.PolicyRule, aggregates bool) {
 	switch role := obj.(type) {
 	case *rbacv1.ClusterRole:
@@ -72,7 +72,7 @@ func roleContent(obj runtime.Object) (resource string, rules []rbacv1.PolicyRule
 	return "", nil, false
 }
 
-// guardBinding lets a binding give away no more than its author holds, unless the author may bind that very role.
+// guardBinding refuses a binding to permissions that its author does not hold, unless the author may bind the role.
 func guardBinding(ctx context.Context, e *registry.Environment, obj, old runtime.Object) error {
 	if grantsNothing(obj, old) {
 		return nil
@@ -96,8 +96,8 @@ func guardBinding(ctx context.Context, e *registry.Environment, obj, old runtime
 	return nil
 }
 
-// storedRules reads the role behind a reference as it is now. The stored rules of an aggregated role mean nothing: what it
-// gives is gathered from the roles that it selects, as they are now too.
+// storedRules reads the current rules of a referenced role. The stored rules of an aggregated role do not count. They are
+// computed from the current roles that it selects.
 func storedRules(ctx context.Context, e *registry.Environment, namespace string, ref rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
 	resource := "clusterroles"
 	if ref.Kind == "Role" {
@@ -139,8 +139,8 @@ func bindingContent(obj runtime.Object) (resource string, ref rbacv1.RoleRef) {
 	return "", rbacv1.RoleRef{}
 }
 
-// grantsNothing reports whether an update changes only what the garbage collector changes, which must be able to end
-// any role. Labels are not among it: a label can make the rules of a role flow into an aggregate that the author holds.
+// grantsNothing reports whether an update changes only fields that the garbage collector writes, which must be able to delete
+// any role. Labels are not among them: a label can add the rules of a role to an aggregated role that the author holds.
 func grantsNothing(obj, old runtime.Object) bool {
 	if old == nil {
 		return false
@@ -164,8 +164,8 @@ func forbidden(resource, name string, err error) error {
 	return apierrors.NewForbidden(rbacv1.Resource(resource), name, err)
 }
 
-// mayEscalate reports whether the author may write any rules into the role that the request names. A create by POST names
-// none: a right for single names does not cover it, whatever the object is called.
+// mayEscalate reports whether the author may write arbitrary rules into the role in the request's path. A POST has no name in
+// the path, so a permission for single names does not cover it.
 func mayEscalate(ctx context.Context, e *registry.Environment) bool {
 	info, ok := apirequest.RequestInfoFrom(ctx)
 	if !ok || !info.IsResourceRequest || info.APIGroup != rbacv1.GroupName || info.Resource != "roles" && info.Resource != "clusterroles" {
@@ -176,7 +176,7 @@ func mayEscalate(ctx context.Context, e *registry.Environment) bool {
 	})
 }
 
-// mayBind reports whether the author may give the role of ref to anybody in namespace, empty for everywhere.
+// mayBind reports whether the author may bind subjects to the role of ref in namespace, or in all namespaces if it is empty.
 func mayBind(ctx context.Context, e *registry.Environment, namespace string, ref rbacv1.RoleRef) bool {
 	resource, ok := map[string]string{"ClusterRole": "clusterroles", "Role": "roles"}[ref.Kind]
 	return ok && e.Allowed(ctx, "bind", authorizer.AttributesRecord{
@@ -184,7 +184,7 @@ func mayBind(ctx context.Context, e *registry.Environment, namespace string, ref
 	})
 }
 
-// holds reports, as an error that lists what is missing, whether the author has every one of the rules in namespace.
+// holds returns an error that lists the missing rules unless the author has all of the rules in namespace.
 func holds(ctx context.Context, e *registry.Environment, namespace string, rules []rbacv1.PolicyRule) error {
 	u, ok := apirequest.UserFrom(ctx)
 	if !ok {
@@ -217,7 +217,7 @@ func heldRules(resources []authorizer.ResourceRuleInfo, paths []authorizer.NonRe
 	return held
 }
 
-// describeRules is one line per thing, with the verbs that are missing for it: Covers breaks rules down to single verbs.
+// describeRules returns a line with the missing verbs per resource or URL, because Covers splits rules into single verbs.
 func describeRules(rules []rbacv1.PolicyRule) []string {
 	verbs := map[string][]string{}
 	for _, rule := range rules {

@@ -18,8 +18,8 @@ func policyRules(rules []rbacv1.PolicyRule, inNamespace bool) field.ErrorList {
 	return errs
 }
 
-// policyRule refuses rules that would grant nothing, or that say more than a rule can mean: their author believes to
-// have granted something else.
+// policyRule refuses rules that grant nothing, or contain more than a rule can express: such a rule does not grant what its
+// author intended.
 func policyRule(r *rbacv1.PolicyRule, inNamespace bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(r.Verbs) == 0 {
@@ -44,7 +44,7 @@ func policyRule(r *rbacv1.PolicyRule, inNamespace bool, path *field.Path) field.
 	return errs
 }
 
-// sameRole keeps a binding's role: whoever may edit the subjects of a binding must not get to choose the role with it.
+// sameRole makes the role of a binding immutable: permission to edit the subjects must not include the choice of the role.
 func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref == old {
 		return nil
@@ -90,5 +90,5 @@ func subject(s *rbacv1.Subject, inNamespace bool, path *field.Path) field.ErrorL
 	return errs
 }
 
-// pathSegmentName is for kinds whose names only have to fit into a URL, such as system:masters.
+// pathSegmentName is for kinds with names that only have to be valid URL path segments, such as system:masters.
 func pathSegmentName(name string, _ bool) []string { return content.IsPathSegmentName(name) }

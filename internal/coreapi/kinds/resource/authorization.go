@@ -23,12 +23,12 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// Two things about a claim need more than the right to write it. Access of an administrator, to devices that others use, is for
-// claims in namespaces that an administrator has labelled. And the parts of a status are for different authors: the scheduler
-// allocates and reserves, and each driver reports on its own devices, on its own node. So that these need not trust each other, they
-// are authorized by subresources that nobody can request.
+// Two parts of a claim require more than permission to write it. Admin access, to devices that other claims use, is for claims
+// in namespaces that an administrator has labelled. And the parts of a status have different authors: the scheduler allocates
+// and reserves, and each driver reports on its own devices, on its own node. These components need not trust each other,
+// because writes are authorized with subresources that clients cannot request.
 
-// adminLabel is on namespaces whose claims may have access of an administrator.
+// adminLabel marks the namespaces with claims that may have admin access.
 const adminLabel = resourcev1.DRAAdminNamespaceLabelKey
 
 func mayAdministerNewClaim(ctx context.Context, e *registry.Environment, obj runtime.Object) field.ErrorList {
@@ -36,7 +36,7 @@ func mayAdministerNewClaim(ctx context.Context, e *registry.Environment, obj run
 	return mayAdminister(ctx, e, c.Namespace, adminRequest(c.Spec.Devices.Requests))
 }
 
-// adminRequest is where a claim first asks for access of an administrator; nil: nowhere.
+// adminRequest returns the path of the first request for admin access, or nil.
 func adminRequest(requests []resourcev1.DeviceRequest) *field.Path {
 	for i, r := range requests {
 		if r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess {
@@ -46,7 +46,7 @@ func adminRequest(requests []resourcev1.DeviceRequest) *field.Path {
 	return nil
 }
 
-// adminResult is where an allocation first has access of an administrator; nil: nowhere.
+// adminResult returns the path of the first result with admin access, or nil.
 func adminResult(a *resourcev1.AllocationResult) *field.Path {
 	if a == nil {
 		return nil
@@ -59,7 +59,7 @@ func adminResult(a *resourcev1.AllocationResult) *field.Path {
 	return nil
 }
 
-// mayAdminister looks for the label on the namespace if something at path needs it.
+// mayAdminister requires the label on the namespace if path is not nil.
 func mayAdminister(ctx context.Context, e *registry.Environment, namespace string, path *field.Path) field.ErrorList {
 	if path == nil {
 		return nil
@@ -82,13 +82,13 @@ func mayChangeClaimStatus(ctx context.Context, e *registry.Environment, obj, old
 		errs = mayAdminister(ctx, e, c.Namespace, adminResult(c.Status.Allocation))
 	}
 	errs = append(errs, mayBind(ctx, e.Authorizer, &c.Status, &before.Status)...)
-	if c.Status.Allocation != nil { // without, nothing is left of the devices
+	if c.Status.Allocation != nil { // a status without an allocation has no devices
 		errs = append(errs, mayReport(ctx, e.Authorizer, &c.Status, &before.Status)...)
 	}
 	return errs
 }
 
-// mayBind is asked of the scheduler, for the claims of all namespaces.
+// mayBind checks the scheduler's permission, for claims in all namespaces.
 func mayBind(ctx context.Context, a authorizer.Authorizer, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
 	if apiequality.Semantic.DeepEqual(s.Allocation, old.Allocation) && apiequality.Semantic.DeepEqual(s.ReservedFor, old.ReservedFor) {
 		return nil
@@ -106,7 +106,8 @@ func mayBind(ctx context.Context, a authorizer.Authorizer, s, old *resourcev1.Re
 	return nil
 }
 
-// mayReport is asked for each driver whose devices the write is about. A driver that runs on the node of the devices needs less.
+// mayReport checks permission for each driver with devices that the write changes. A driver on the node of the devices needs
+// less.
 func mayReport(ctx context.Context, a authorizer.Authorizer, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
 	drivers := changedDrivers(s.Devices, old.Devices)
 	if len(drivers) == 0 {
@@ -130,7 +131,7 @@ func mayReport(ctx context.Context, a authorizer.Authorizer, s, old *resourcev1.
 	return errs
 }
 
-// authorizeAny is content with one of the verbs, and returns why the first is not allowed.
+// authorizeAny requires one of the verbs. It returns the error for the first one if none is allowed.
 func authorizeAny(ctx context.Context, a authorizer.Authorizer, request authorizer.Attributes, verbs []string, driver string) error {
 	var first error
 	for _, verb := range verbs {
@@ -145,7 +146,7 @@ func authorizeAny(ctx context.Context, a authorizer.Authorizer, request authoriz
 	return first
 }
 
-// changedDrivers are the drivers of the devices whose status is new, gone or another, in order.
+// changedDrivers returns the sorted drivers of the devices with an added, removed or changed status.
 func changedDrivers(now, before []resourcev1.AllocatedDeviceStatus) []string {
 	drivers, old := map[string]bool{}, map[device]resourcev1.AllocatedDeviceStatus{}
 	for _, d := range before {
@@ -164,7 +165,7 @@ func changedDrivers(now, before []resourcev1.AllocatedDeviceStatus) []string {
 	return slices.Sorted(maps.Keys(drivers))
 }
 
-// nodeOf is the node of an allocation that is for a single one.
+// nodeOf returns the node of an allocation for a single node, or "".
 func nodeOf(a *resourcev1.AllocationResult) string {
 	if a == nil || a.NodeSelector == nil || len(a.NodeSelector.NodeSelectorTerms) != 1 {
 		return ""
@@ -179,7 +180,7 @@ func nodeOf(a *resourcev1.AllocationResult) string {
 	return ""
 }
 
-// runsOn reports whether somebody is a service account in a pod on a node, which the token says.
+// runsOn reports whether u is a service account in a pod on node, according to its token.
 func runsOn(u user.Info, node string) bool {
 	if node == "" || u == nil {
 		return false
@@ -206,7 +207,7 @@ func authorize(ctx context.Context, a authorizer.Authorizer, request synthetic) 
 	return responsewriters.ForbiddenStatusError(request, strings.Join(why, ": "))
 }
 
-// synthetic are the attributes of a request as if it were for another verb, subresource and name.
+// synthetic overrides the verb, subresource, namespace and name in the attributes of a request.
 type synthetic struct {
 	authorizer.Attributes
 	verb, subresource, namespace, name string

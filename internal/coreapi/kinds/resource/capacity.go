@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// What several claims may take of a device that they share. Ranges with fractions (the feature DRAFractionalCapacityRange) are off by
-// default, so that ranges are compared as whole numbers.
+// Rules for the capacity of a device that several claims share. Ranges with fractions (the feature DRAFractionalCapacityRange)
+// are off by default, so bounds are compared as whole numbers.
 
-// exclusiveCapacity is of a device that one claim gets whole.
+// exclusiveCapacity checks the capacity of a device that is allocated to a single claim.
 func exclusiveCapacity(c resourcev1.DeviceCapacity, path *field.Path) field.ErrorList {
 	if c.RequestPolicy == nil {
 		return nil
@@ -111,7 +111,7 @@ func rangeStep(byDefault, most apiresource.Quantity, r *resourcev1.CapacityReque
 	if first.Cmp(most) > 0 {
 		errs = append(errs, field.Invalid(at, r.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s", first.String(), most.String())))
 	}
-	// The arithmetic below holds for numbers from zero to the largest int64.
+	// The arithmetic below requires numbers from zero to the maximum int64.
 	unsafe := false
 	for _, bound := range []struct {
 		name string
@@ -143,5 +143,5 @@ func wholeNumber(q apiresource.Quantity, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// maxValidValues is how many values a policy can list.
+// maxValidValues is the maximum number of values in a policy.
 const maxValidValues = 10

@@ -13,8 +13,8 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// prepareClaimStatus clears what belongs to a feature that is off, and forgets the status of devices that the claim no longer has:
-// who deallocates them may not know of it.
+// prepareClaimStatus clears the field of a feature that is off, and drops the status of devices that are no longer allocated,
+// because the component that deallocates them may not know the field.
 func prepareClaimStatus(obj, old runtime.Object) {
 	now, before := &obj.(*resourcev1.ResourceClaim).Status, old.(*resourcev1.ResourceClaim).Status
 	if now.Allocation != nil && !skipsOperations(before.Allocation) {
@@ -41,7 +41,7 @@ func skipsOperations(a *resourcev1.AllocationResult) bool {
 	})
 }
 
-// device is one device, or a share of it. In errors it looks as it does in upstream's.
+// device identifies a device, or a share of it. Its fields are named as in upstream's error messages.
 type device struct{ Driver, Pool, Device, ShareID string }
 
 func deviceOf(s *resourcev1.AllocatedDeviceStatus) device {
@@ -52,7 +52,7 @@ func deviceOf(s *resourcev1.AllocatedDeviceStatus) device {
 	return d
 }
 
-// allocated are the devices of an allocation, which may be nil.
+// allocated returns the devices of an allocation, which may be nil.
 func allocated(a *resourcev1.AllocationResult) map[device]bool {
 	all := map[device]bool{}
 	if a == nil {
@@ -88,7 +88,7 @@ func resourceClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorList {
 	}):
 		errs = append(errs, field.Forbidden(reserved, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"))
 	}
-	// An allocation that stays is not checked again: rules for new ones have become stricter.
+	// An unchanged allocation is not checked again, because the rules for new ones have become stricter.
 	switch at := path.Child("allocation"); {
 	case s.Allocation == nil:
 	case before.Allocation != nil:
@@ -145,7 +145,7 @@ func allocationResult(r *resourcev1.DeviceRequestAllocationResult, names request
 	return append(errs, skippedOperations(r.SkipNodeOperations, path.Child("skipNodeOperations"))...)
 }
 
-// allocatedDevice is what a driver says of a device of a claim.
+// allocatedDevice checks a driver's report on a device of a claim.
 func allocatedDevice(d *resourcev1.AllocatedDeviceStatus, devices map[device]bool, path *field.Path) field.ErrorList {
 	errs := driverName(d.Driver, path.Child("driver"))
 	errs = append(errs, poolName(d.Pool, path.Child("pool"))...)

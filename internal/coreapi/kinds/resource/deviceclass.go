@@ -41,7 +41,7 @@ func deviceClassResource() registry.Resource {
 	}
 }
 
-// nameAndAge are the columns of kinds of which there is nothing short to say.
+// nameAndAge returns the columns of kinds without further columns.
 func nameAndAge[T interface {
 	runtime.Object
 	metav1.Object
@@ -51,14 +51,14 @@ func nameAndAge[T interface {
 	}, columns.Name(), columns.Age())
 }
 
-// deviceClass checks a class that is created, old is nil, or updated.
+// deviceClass checks a class. old is nil on create.
 func deviceClass(c, old *resourcev1.DeviceClass) field.ErrorList {
 	errs := validation.ValidateObjectMetaWithOpts(&c.ObjectMeta, validate.ClusterScoped, func(path *field.Path, name string) field.ErrorList {
 		return covered(apivalidate.LongName(context.Background(), operation.Operation{}, path, &name, nil))
 	}, field.NewPath("metadata"))
 	errs = append(errs, validate.EachValue(c.Finalizers, field.NewPath("metadata", "finalizers"), validate.StandardFinalizer)...)
 	spec := field.NewPath("spec")
-	// Expressions that were accepted before are not compiled again, nor parameters measured.
+	// Unchanged expressions are not compiled again, and the size of unchanged parameters is not checked again.
 	known := old != nil && apiequality.Semantic.DeepEqual(c.Spec.Selectors, old.Spec.Selectors)
 	errs = append(errs, checkEach(c.Spec.Selectors, resourcev1.DeviceSelectorsMaxSize, byTags, spec.Child("selectors"),
 		func(s resourcev1.DeviceSelector, at *field.Path) field.ErrorList { return selector(s, known, at) })...)
@@ -74,7 +74,7 @@ func deviceClass(c, old *resourcev1.DeviceClass) field.ErrorList {
 	return errs
 }
 
-// isExtendedResource tells resources of others than Kubernetes, which a quota can count too.
+// isExtendedResource reports whether name is outside of Kubernetes' domain and valid in a quota.
 func isExtendedResource(name string) bool {
 	if !strings.Contains(name, "/") || strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) ||
 		strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) {

@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// devices checks what a new claim asks for.
+// devices checks the requests of a new claim.
 func devices(d *resourcev1.DeviceClaim, path *field.Path) field.ErrorList {
 	names := namesOfRequests(d)
 	attributes := derivation{constrained: constrainedAttributes(d.Constraints)}
@@ -36,7 +36,7 @@ func devices(d *resourcev1.DeviceClaim, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// requestNames are the requests of a claim, each with the alternatives that it has.
+// requestNames maps the requests of a claim to their alternatives.
 type requestNames map[string]sets.Set[string]
 
 func namesOfRequests(d *resourcev1.DeviceClaim) requestNames {
@@ -51,7 +51,7 @@ func namesOfRequests(d *resourcev1.DeviceClaim) requestNames {
 	return names
 }
 
-// has knows "request" and "request/alternative".
+// has accepts "request" and "request/alternative".
 func (n requestNames) has(reference string) bool {
 	request, alternative, named := strings.Cut(reference, "/")
 	alternatives, known := n[request]
@@ -165,7 +165,7 @@ func requestReference(name string, names requestNames, path *field.Path) field.E
 	return errs
 }
 
-// configuration checks parameters for a driver. What was known before may be as large as it is.
+// configuration checks the parameters for a driver. Known parameters are exempt from the size limit.
 func configuration(c resourcev1.DeviceConfiguration, known bool, path *field.Path) field.ErrorList {
 	path = path.Child("opaque")
 	if c.Opaque == nil {
@@ -200,7 +200,8 @@ func jsonObject(raw runtime.RawExtension, most int, path *field.Path) field.Erro
 	return nil
 }
 
-// bindingConditions are what a claim waits for before its pod is bound: conditions, and those that say that they will not come.
+// bindingConditions checks the conditions that a pod waits for before it is bound, and the conditions that report their
+// failure.
 func bindingConditions(conditions, failures []string, path *field.Path) field.ErrorList {
 	at, atFailures := path.Child("bindingConditions"), path.Child("bindingFailureConditions")
 	errs := checkEach(conditions, resourcev1.BindingConditionsMaxSize, byTags, at, metav1validation.ValidateLabelName)
@@ -230,7 +231,7 @@ func bindingConditions(conditions, failures []string, path *field.Path) field.Er
 	return errs
 }
 
-// skippedOperations checks that what was not prepared on a node is not unprepared there either.
+// skippedOperations requires that operations skipped at preparation on a node are also skipped at unpreparation.
 func skippedOperations(skipped []resourcev1.SkipNodeOperation, path *field.Path) field.ErrorList {
 	if slices.Contains(skipped, resourcev1.SkipNodeOperationNodePrepareResources) &&
 		!slices.Contains(skipped, resourcev1.SkipNodeOperationNodeUnprepareResources) && !slices.Contains(skipped, resourcev1.SkipNodeOperationAll) {

@@ -47,13 +47,13 @@ func deviceTaintRuleColumns() columns.Printer {
 		columns.Text("TimeAdded", doc["timeAdded"]), columns.Age())
 }
 
-// defaultTaint dates a taint. Times are stored in seconds.
+// defaultTaint sets the time of a taint, in seconds as in storage.
 func defaultTaint(t *resourcev1.DeviceTaint) {
 	defaults.Point(&t.TimeAdded, metav1.Time{Time: time.Now().Truncate(time.Second)})
 }
 
-// renewTaint dates the taint of a rule anew when its effect changes, unless the client does: how long claims tolerate it counts from
-// there.
+// renewTaint updates the time of a rule's taint when its effect changes, unless the client sets one: toleration periods start
+// at that time.
 func renewTaint(obj, old runtime.Object) {
 	taint, before := &obj.(*resourcev1.DeviceTaintRule).Spec.Taint, old.(*resourcev1.DeviceTaintRule).Spec.Taint
 	if taint.Effect != before.Effect && taint.TimeAdded.Equal(before.TimeAdded) {
@@ -90,7 +90,7 @@ var taintEffects = []resourcev1.DeviceTaintEffect{
 	resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone,
 }
 
-// taint lets an effect stay that has become unknown: old is nil if the taint is new.
+// taint tolerates an unchanged effect that is no longer known. old is nil for a new taint.
 func taint(t, old *resourcev1.DeviceTaint, path *field.Path) field.ErrorList {
 	errs := metav1validation.ValidateLabelName(t.Key, path.Child("key"))
 	if t.Value != "" {

@@ -2,11 +2,11 @@
 // +k8s:validation-gen-input=k8s.io/api/resource/v1
 // +k8s:validation-gen-scheme-registry=nil
 
-// Package resource has the kinds of resource.k8s.io, a file for each: the devices of nodes, classes of them, and claims on
-// them.
+// Package resource defines the kinds of the API group resource.k8s.io, one per file: devices of nodes, device classes, and
+// claims.
 //
-// Upstream states most of the rules of these kinds in tags of their Go types. Here, as there, validation-gen makes
-// zz_generated.validations.go of them; what the tags cannot say is handwritten beside it. See rules.go.
+// Upstream declares most of the rules of these kinds as tags of their Go types. As in upstream, validation-gen generates
+// zz_generated.validations.go from the tags. The other rules are handwritten; see rules.go.
 package resource
 
 //go:generate go run ./gen

@@ -13,7 +13,7 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
 
-// celFeatures are those that are on by default.
+// celFeatures contains the features that are on by default.
 var celFeatures = dracel.Features{EnableConsumableCapacity: true}
 
 func selectors(list []resourcev1.DeviceSelector, path *field.Path) field.ErrorList {
@@ -21,7 +21,7 @@ func selectors(list []resourcev1.DeviceSelector, path *field.Path) field.ErrorLi
 		func(s resourcev1.DeviceSelector, at *field.Path) field.ErrorList { return selector(s, false, at) })
 }
 
-// selector does not compile an expression that is known: it was accepted before.
+// selector does not compile a known expression, which was accepted before.
 func selector(s resourcev1.DeviceSelector, known bool, path *field.Path) field.ErrorList {
 	path = path.Child("cel")
 	if s.CEL == nil {
@@ -41,7 +41,7 @@ func tooCostly(path *field.Path) *field.Error {
 	return field.Forbidden(path, "too complex, exceeds cost limit")
 }
 
-// expression compiles an expression about a device, and returns what an evaluation may cost.
+// expression compiles an expression about a device, and returns its maximum cost.
 func expression(text string, derives bool, path *field.Path) (cost uint64, errs field.ErrorList) {
 	if len(text) > resourcev1.CELSelectorExpressionMaxLength {
 		return 0, field.ErrorList{field.TooLong(path, "", resourcev1.CELSelectorExpressionMaxLength)}
@@ -68,10 +68,10 @@ func expressionError(text string, err error, path *field.Path) *field.Error {
 	return field.InternalError(path, fmt.Errorf("unsupported error type: %w", err))
 }
 
-// derivation checks the attributes that requests of one claim derive, which cost something together. They are alpha, so that only
-// claims of another server have them.
+// derivation checks the attributes that the requests of one claim derive, and adds up their costs. Derived attributes are
+// alpha, so only claims of another server have them.
 type derivation struct {
-	// constrained are the attributes that constraints name, by the request or alternative that they are about; empty: all.
+	// constrained contains the attributes in constraints by request or alternative; the key "" stands for all requests.
 	constrained map[string]sets.Set[string]
 	cost        uint64
 }
@@ -102,7 +102,7 @@ func constrainedAttributes(constraints []resourcev1.DeviceConstraint) map[string
 	return all
 }
 
-// check is about the request called reference, or its alternative.
+// check checks the derived attributes of the request or alternative named reference.
 func (d *derivation) check(list []resourcev1.DeviceDerivedAttribute, reference string, path *field.Path) field.ErrorList {
 	request, _, _ := strings.Cut(reference, "/")
 	return checkSet(list, anySize, byHand, byHand, path,

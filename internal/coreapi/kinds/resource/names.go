@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// The origins of errors, by which those that tags have found too are recognized.
+// Origins of errors, which identify handwritten errors that the tags report too.
 const (
 	originLabel     = "format=k8s-short-name"
 	originSubdomain = "format=k8s-long-name"
@@ -34,7 +34,7 @@ func label(name string, path *field.Path) field.ErrorList {
 	return validate.DnsLabel(name, path).WithOrigin(originLabel)
 }
 
-// className asks for the name of a device class.
+// className requires the name of a device class.
 func className(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -42,7 +42,7 @@ func className(name string, path *field.Path) field.ErrorList {
 	return validate.DnsSubdomain(name, path).WithOrigin(originSubdomain)
 }
 
-// driverName may have capital letters, as that of a storage driver.
+// driverName allows capital letters, like the name of a storage driver.
 func driverName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -54,7 +54,7 @@ func driverName(name string, path *field.Path) field.ErrorList {
 	return append(errs, validate.Invalid(path, name, utilvalidation.IsDNS1123Subdomain(strings.ToLower(name)))...)
 }
 
-// coveredDriverName is driverName where the field's tags have the same rules.
+// coveredDriverName is driverName for fields with tags that contain the same rules.
 func coveredDriverName(name string, path *field.Path) field.ErrorList {
 	errs := driverName(name, path)
 	for _, err := range errs {
@@ -106,7 +106,8 @@ func identifier(id string, path *field.Path) field.ErrorList {
 	return append(errs, validate.Invalid(path, id, content.IsCIdentifier(id))...)
 }
 
-// qualifiedName is an identifier that may follow a domain and a slash. A name with more slashes is accepted, as by upstream.
+// qualifiedName checks an identifier with an optional domain and slash before it. As in upstream, names with more slashes are
+// accepted.
 func qualifiedName(name resourcev1.QualifiedName, path *field.Path) field.ErrorList {
 	parts := strings.Split(string(name), "/")
 	switch len(parts) {

@@ -111,7 +111,7 @@ func defaultTolerations(list []resourcev1.DeviceToleration) {
 	}
 }
 
-// dropDisabledOfSpec clears what belongs to features that are alpha, and off, unless the old object has it.
+// dropDisabledOfSpec clears fields of features that are alpha and off, unless the old object has them.
 func dropDisabledOfSpec(spec, old *resourcev1.ResourceClaimSpec) {
 	if old != nil && derivesAttributes(old) {
 		return
@@ -145,7 +145,7 @@ func createResourceClaim(c *resourcev1.ResourceClaim) field.ErrorList {
 	return append(errs, devices(&c.Spec.Devices, field.NewPath("spec", "devices"))...)
 }
 
-// updateResourceClaim does not look at the spec again, which cannot change.
+// updateResourceClaim does not validate the spec again, because it is immutable.
 func updateResourceClaim(c, old *resourcev1.ResourceClaim) field.ErrorList {
 	errs := validate.ObjectMeta(&c.ObjectMeta, validate.Namespaced, validation.NameIsDNSSubdomain)
 	return append(errs, covered(validate.Immutable(c.Spec, old.Spec, field.NewPath("spec")).WithOrigin(originImmutable))...)

@@ -52,12 +52,12 @@ func createResourceClaimTemplate(t *resourcev1.ResourceClaimTemplate) field.Erro
 	return append(errs, devices(&t.Spec.Spec.Devices, spec.Child("spec", "devices"))...)
 }
 
-// updateResourceClaimTemplate checks all of a template again although it cannot change, as upstream does.
+// updateResourceClaimTemplate validates the complete template again although it is immutable, as upstream does.
 func updateResourceClaimTemplate(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 	return append(createResourceClaimTemplate(t), validate.Immutable(t.Spec, old.Spec, field.NewPath("spec"))...)
 }
 
-// templateMeta is the metadata that claims get from their template: labels and annotations, and nothing else.
+// templateMeta checks the metadata that claims get from their template: only labels and annotations are allowed.
 func templateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	errs := validation.ValidateAnnotations(m.Annotations, path.Child("annotations"))
 	errs = append(errs, metav1validation.ValidateLabels(m.Labels, path.Child("labels"))...)

@@ -49,7 +49,8 @@ func resourceSliceResource() registry.Resource {
 	}
 }
 
-// updateSlice counts a generation for what is dropped afterwards too, as kube-apiserver does for this kind of resource.k8s.io alone.
+// updateSlice increments the generation also for changes that are then dropped. kube-apiserver does so for this kind of
+// resource.k8s.io only.
 func updateSlice(s, old *resourcev1.ResourceSlice) {
 	if !equality.Semantic.DeepEqual(s.Spec, old.Spec) {
 		s.Generation = old.Generation + 1
@@ -96,7 +97,7 @@ func resourceSliceWarnings(s *resourcev1.ResourceSlice) []string {
 	return []string{fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters", s.Spec.Driver)}
 }
 
-// dropDisabledOfSlice clears what belongs to features that are alpha, and off, each unless old has something of it.
+// dropDisabledOfSlice clears fields of features that are alpha and off, each unless old has a field of the feature.
 func dropDisabledOfSlice(s, old *resourcev1.ResourceSliceSpec) {
 	if old.PartitionTypeAttribute == nil {
 		s.PartitionTypeAttribute = nil
@@ -163,7 +164,7 @@ func updateResourceSlice(s, old *resourcev1.ResourceSlice) field.ErrorList {
 	return sliceSpec(&s.Spec, &old.Spec, field.NewPath("spec"))
 }
 
-// sliceSpec checks a slice. old is nil if it is new.
+// sliceSpec checks a slice. old is nil on create.
 func sliceSpec(s, old *resourcev1.ResourceSliceSpec, path *field.Path) field.ErrorList {
 	errs := driverName(s.Driver, path.Child("driver"))
 	errs = append(errs, pool(&s.Pool, path.Child("pool"))...)
@@ -205,7 +206,7 @@ func pool(p *resourcev1.ResourcePool, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// sliceNodes asks for one statement of which nodes reach the devices of a slice.
+// sliceNodes requires exactly one field that selects the nodes with access to the devices of a slice.
 func sliceNodes(s *resourcev1.ResourceSliceSpec, path *field.Path) field.ErrorList {
 	const unsetOrTrue = "must be either unset or set to true"
 	var errs field.ErrorList
@@ -247,7 +248,7 @@ func sliceNodes(s *resourcev1.ResourceSliceSpec, path *field.Path) field.ErrorLi
 	return errs
 }
 
-// deviceCalled finds a device of a slice, which may be nil.
+// deviceCalled returns the device of a slice with a name, or nil. s may be nil.
 func deviceCalled(s *resourcev1.ResourceSliceSpec, name string) *resourcev1.Device {
 	if s == nil {
 		return nil
@@ -260,14 +261,14 @@ func deviceCalled(s *resourcev1.ResourceSliceSpec, name string) *resourcev1.Devi
 	return nil
 }
 
-// partitionType asks devices that consume counters for the attribute that says which type of partition they are.
+// partitionType requires the partition type attribute for devices that consume counters.
 func partitionType(s *resourcev1.ResourceSliceSpec, path *field.Path) field.ErrorList {
 	name := string(*s.PartitionTypeAttribute)
 	if !consumesCounters(s) {
 		return field.ErrorList{field.Invalid(path.Child("partitionTypeAttribute"), name, "may only be set on a slice which declares devices that consume counters")}
 	}
 	if len(fullyQualifiedName(*s.PartitionTypeAttribute, nil)) > 0 {
-		return nil // the tags say so, and no device can have it
+		return nil // the tags report this, and no device can have such an attribute
 	}
 	bare, _ := strings.CutPrefix(name, s.Driver+"/")
 	var errs field.ErrorList

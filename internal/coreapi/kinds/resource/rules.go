@@ -12,11 +12,11 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// declared are the rules that the tags of a Go type state.
+// declared contains the rules in the tags of a Go type.
 type declared[T runtime.Object] func(ctx context.Context, op operation.Operation, path *field.Path, obj, old T) field.ErrorList
 
-// handwritten are the rules of a kind that its tags do not state, or not yet. An error that a tag states too is marked as covered,
-// as upstream does: then the client gets the one of the tag. status is nil if the kind has none.
+// handwritten contains the rules of a kind that are not, or not yet, in its tags. As in upstream, an error that a tag reports
+// too is marked as covered, and the client gets the error of the tag. status is nil if the kind has no status.
 type handwritten[T runtime.Object] struct {
 	create         func(obj T) field.ErrorList
 	update, status func(obj, old T) field.ErrorList
@@ -38,7 +38,7 @@ func rulesOf[T runtime.Object](tags declared[T], own handwritten[T]) validate.Ru
 	}).CheckFinalizers()
 }
 
-// operationOf says of the features that the tags ask for that they are off, which is their default in this version.
+// operationOf disables the features that the tags check. They are off by default in this version.
 func operationOf(kind operation.Type, subresource ...string) operation.Operation {
 	return operation.Operation{Type: kind, Request: operation.Request{Subresources: subresource}, Options: map[string]bool{
 		"DRAPartitionableDevicesType": false,
@@ -48,17 +48,17 @@ func operationOf(kind operation.Type, subresource ...string) operation.Operation
 // betaTagsCount is kube-apiserver's feature gate DeclarativeValidationBeta, which is on by default.
 const betaTagsCount = true
 
-// merged drops the handwritten errors that tags have found too. Tags that are alpha find nothing.
+// merged drops the handwritten errors that the tags report too. Alpha tags report nothing.
 func merged(own, tags field.ErrorList) field.ErrorList {
 	tags = apivalidate.FilterEnforcedDeclarativeErrors(context.Background(), tags, betaTagsCount)
 	return append(apivalidate.FilterCoveredHandwrittenErrors(context.Background(), own, tags, betaTagsCount), tags...)
 }
 
-// covered marks errors that a tag states too.
+// covered marks errors that a tag reports too.
 func covered(errs field.ErrorList) field.ErrorList { return errs.MarkCoveredByDeclarative() }
 
-// checkEach checks at most a number of items. Negative: any number. More are reported by their number, and not looked at. A check that is marked as
-// sizeCovered is stated by a tag too.
+// checkEach checks the items of a list with at most most items, or any number if most is negative. It does not check the items
+// of a longer list. size reports whether a tag has the same limit.
 func checkEach[T any](items []T, most int, size coverage, path *field.Path, check func(T, *field.Path) field.ErrorList) field.ErrorList {
 	if most >= 0 && len(items) > most {
 		err := field.TooMany(path, len(items), most).WithOrigin("maxItems")
@@ -70,7 +70,7 @@ func checkEach[T any](items []T, most int, size coverage, path *field.Path, chec
 	return validate.EachValue(items, path, check)
 }
 
-// coverage says whether a tag states a rule too.
+// coverage reports whether a tag contains the same rule.
 type coverage bool
 
 const (
@@ -79,7 +79,7 @@ const (
 	anySize          = -1
 )
 
-// checkSet is checkEach for items that must have different keys.
+// checkSet is checkEach for items with unique keys.
 func checkSet[T any, K comparable](items []T, most int, size, unique coverage, path *field.Path, key func(T) K, check func(T, *field.Path) field.ErrorList) field.ErrorList {
 	errs := checkEach(items, most, size, path, check)
 	if most >= 0 && len(items) > most {
@@ -103,7 +103,7 @@ func checkSet[T any, K comparable](items []T, most int, size, unique coverage, p
 
 func itself(name string) string { return name }
 
-// checkMap checks the keys and values of a map. A key in the path of an error is cut in the middle if it is longer than longest.
+// checkMap checks the keys and values of a map. Error paths contain at most longest bytes of a key.
 func checkMap[K ~string, V any](m map[K]V, most, longest int, keys coverage, path *field.Path,
 	checkKey func(K, *field.Path) field.ErrorList, check func(V, *field.Path) field.ErrorList,
 ) field.ErrorList {
@@ -122,7 +122,7 @@ func checkMap[K ~string, V any](m map[K]V, most, longest int, keys coverage, pat
 	return errs
 }
 
-// shortened leaves out the middle of what is too long.
+// shortened replaces the middle of a text that is longer than longest by an ellipsis.
 func shortened(text string, longest int) string {
 	const ellipsis, least = "...", 16
 	longest = max(longest, least)
@@ -133,5 +133,5 @@ func shortened(text string, longest int) string {
 	return text[:(left+1)/2] + ellipsis + text[len(text)-left/2:]
 }
 
-// longestQualifiedName is that of an attribute or a capacity: a domain, a slash and an identifier.
+// longestQualifiedName is the maximum length of the name of an attribute or a capacity: a domain, a slash and an identifier.
 const longestQualifiedName = resourcev1.DeviceMaxDomainLength + 1 + resourcev1.DeviceMaxIDLength

@@ -14,8 +14,8 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// sliceDevice checks a device of a slice. old is what it was before, nil if it is new; perDevice says that each device names its
-// nodes.
+// sliceDevice checks a device of a slice. old is the stored device, or nil if it is new. perDevice reports whether each device
+// selects its nodes.
 func sliceDevice(d, old *resourcev1.Device, perDevice bool, path *field.Path) field.ErrorList {
 	errs := label(d.Name, path.Child("name"))
 	if n, most := len(d.Attributes)+len(d.Capacity), resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice; n > most {
@@ -119,7 +119,7 @@ const (
 	build      = `[0-9a-zA-Z-]+`
 )
 
-// semanticVersion is that of semver.org, 2.0.0.
+// semanticVersion matches versions of semver.org 2.0.0.
 var semanticVersion = regexp.MustCompile(`^` + number + `\.` + number + `\.` + number +
 	`(-` + prerelease + `(\.` + prerelease + `)*)?(\+` + build + `(\.` + build + `)*)?$`)
 
@@ -183,7 +183,7 @@ func version(text string, path *field.Path) field.ErrorList {
 	return append(errs, shortText(text, path)...)
 }
 
-// nodeAllocatable are resources of the node that a device takes besides, such as memory.
+// nodeAllocatable checks the additional node resources of a device, such as memory.
 func nodeAllocatable(d *resourcev1.Device, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for name, r := range d.NodeAllocatableResources {

@@ -39,7 +39,7 @@ func apiRouteResource() registry.Resource {
 		Defaults: defaults.Of(defaultAPIRoute),
 		Warnings: validate.Warn(warningsOfAPIRoute),
 		Columns:  apiRouteColumns,
-		// Kubernetes has no such kind: the directory is as that of a custom resource.
+		// Kubernetes does not have this kind. The directory is the one for custom resources.
 		Directory: v1alpha1.GroupVersion.Group + "/apiroutes", WatchCache: true, Generations: true,
 		Spec:   registry.SpecOf(func(r *v1alpha1.APIRoute) *v1alpha1.APIRouteSpec { return &r.Spec }),
 		Status: registry.StatusOf(func(r *v1alpha1.APIRoute) *v1alpha1.APIRouteStatus { return &r.Status }),
@@ -62,7 +62,7 @@ func apiRouteColumns() columns.Printer {
 		columns.Text("Available", "Whether all backends are available, and why not"), columns.Age())
 }
 
-// conditionOf shows the reason only when the answer is not a plain yes.
+// conditionOf returns the status of a condition, with its reason unless the status is True.
 func conditionOf(r *v1alpha1.APIRoute, kind string) string {
 	for _, c := range r.Status.Conditions {
 		switch {
@@ -133,7 +133,7 @@ func warningsOfAPIRoute(r *v1alpha1.APIRoute) []string {
 	return warnings
 }
 
-// warnAPIRoute tells of a route that leads nowhere yet.
+// warnAPIRoute warns about a route to an APIService or Service that does not exist.
 func warnAPIRoute(ctx context.Context, e *registry.Environment, obj runtime.Object) []string {
 	r := obj.(*v1alpha1.APIRoute)
 	var warnings []string

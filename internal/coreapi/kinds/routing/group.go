@@ -1,4 +1,4 @@
-// Package routing has the kinds of routing.portico.dev, a file for each.
+// Package routing defines the kinds of the API group routing.portico.dev, one per file.
 package routing
 
 import (

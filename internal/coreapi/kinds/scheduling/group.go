@@ -1,4 +1,4 @@
-// Package scheduling has the kinds of scheduling.k8s.io, a file for each.
+// Package scheduling defines the kinds of the API group scheduling.k8s.io, one per file.
 package scheduling
 
 import (

@@ -28,8 +28,8 @@ func priorityClassStorages(_ *registry.Environment, main *registry.REST) map[str
 	return map[string]rest.Storage{"priorityclasses": priorityClassREST{main}}
 }
 
-// priorityClassREST keeps the system's own: pods that name a class that is gone are refused, and these are the pods that
-// a cluster cannot do without.
+// priorityClassREST refuses to delete system classes. Pods with a missing class are refused, and pods with a system class are
+// critical for the cluster.
 type priorityClassREST struct{ *registry.REST }
 
 func (p priorityClassREST) Delete(ctx context.Context, name string, check rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
@@ -39,7 +39,7 @@ func (p priorityClassREST) Delete(ctx context.Context, name string, check rest.V
 	return p.REST.Delete(ctx, name, check, options)
 }
 
-// DeleteCollection stops at a class of the system, where kube-apiserver's does not look.
+// DeleteCollection stops at a system class. kube-apiserver does not check for it.
 func (p priorityClassREST) DeleteCollection(ctx context.Context, check rest.ValidateObjectFunc, options *metav1.DeleteOptions,
 	list *metainternalversion.ListOptions,
 ) (runtime.Object, error) {
@@ -62,7 +62,7 @@ func keepSystemClass(name string) error {
 		errors.New("this is a system priority class and cannot be deleted"))
 }
 
-// sameAlways is for kinds whose generation is counted once: kube-apiserver numbers them at creation and never again.
+// sameAlways is for kinds that keep the generation of their creation, as in kube-apiserver.
 func sameAlways(runtime.Object, runtime.Object) bool { return true }
 
 func priorityClassResource() registry.Resource {
@@ -101,11 +101,11 @@ func defaultPriorityClass(c *schedulingv1.PriorityClass) {
 
 const (
 	systemPrefix = "system-"
-	// highestUserPriority is below all that the system gives its own pods, so that nobody's workload evicts them.
+	// highestUserPriority is below the priorities of system pods, so that workloads of users cannot evict them.
 	highestUserPriority = 1000000000
 )
 
-// systemPriorities are the priority classes that every cluster has, and what they are worth.
+// systemPriorities returns the priority classes that every cluster has, and their values.
 func systemPriorities() map[string]int32 {
 	return map[string]int32{
 		"system-cluster-critical": 2 * highestUserPriority,
@@ -131,7 +131,7 @@ func validatePriorityClass(c *schedulingv1.PriorityClass) field.ErrorList {
 	return errs
 }
 
-// unlikeSystem says what keeps a class from being the system's own of that name.
+// unlikeSystem describes the difference between a class and the system class of its name, or returns "".
 func unlikeSystem(c *schedulingv1.PriorityClass) string {
 	value, known := systemPriorities()[c.Name]
 	switch {

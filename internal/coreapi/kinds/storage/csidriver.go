@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// countDriverChanges gives a CSIDriver a generation with its first change: new ones have none, as with kube-apiserver.
+// countDriverChanges sets a generation at the first change of a CSIDriver. As in kube-apiserver, a new one has none.
 func countDriverChanges(obj, old runtime.Object) {
 	if !apiequality.Semantic.DeepEqual(obj.(*storagev1.CSIDriver).Spec, old.(*storagev1.CSIDriver).Spec) {
 		registry.SetGeneration(obj, registry.Generation(old)+1)
@@ -84,7 +84,7 @@ func validateCSIDriver(d *storagev1.CSIDriver) field.ErrorList {
 func validateCSIDriverUpdate(d, old *storagev1.CSIDriver) field.ErrorList {
 	errs := csiDriverSpec(&d.Spec)
 	spec := field.NewPath("spec")
-	// "attachedRequired" is how kube-apiserver calls the field in its errors.
+	// kube-apiserver's errors name the field "attachedRequired".
 	errs = append(errs, validate.Immutable(d.Spec.AttachRequired, old.Spec.AttachRequired, spec.Child("attachedRequired"))...)
 	return append(errs, validate.Immutable(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes, spec.Child("volumeLifecycleModes"))...)
 }
@@ -145,7 +145,7 @@ func tokenRequests(list []storagev1.TokenRequest, path *field.Path) field.ErrorL
 	return errs
 }
 
-// tokensInSecretsAdvice is said to drivers that still get tokens where their logs may show them.
+// tokensInSecretsAdvice is the warning for drivers that get tokens where their logs may contain them.
 const tokensInSecretsAdvice = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true " +
 	"to prevent possible logging of tokens in volume attributes"
 

@@ -78,7 +78,8 @@ func nodeDriver(d *storagev1.CSINodeDriver, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateCSINodeUpdate lets a driver come and go and change how many volumes it takes; what else it said stays.
+// validateCSINodeUpdate allows drivers to be added and removed, and their number of volumes to change. Other fields of a driver
+// are immutable.
 func validateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 	errs := validateCSINode(n)
 	for _, before := range old.Spec.Drivers {

@@ -47,7 +47,7 @@ func validateCSIStorageCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList
 	return errs
 }
 
-// validateCSIStorageCapacityUpdate keeps the question that the capacity answers.
+// validateCSIStorageCapacityUpdate makes the topology and the storage class of a capacity immutable.
 func validateCSIStorageCapacityUpdate(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
 	errs := validateCSIStorageCapacity(c)
 	errs = append(errs, validate.Immutable(c.NodeTopology, old.NodeTopology, field.NewPath("nodeTopology"))...)

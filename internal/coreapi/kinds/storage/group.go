@@ -1,4 +1,4 @@
-// Package storage has the kinds of storage.k8s.io, a file for each.
+// Package storage defines the kinds of the API group storage.k8s.io, one per file.
 package storage
 
 import (

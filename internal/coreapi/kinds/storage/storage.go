@@ -10,7 +10,7 @@ import (
 
 const (
 	maxNodeID = 256
-	// minAllocatableSeconds is how often a driver may at most be asked how many volumes a node takes.
+	// minAllocatableSeconds is the minimum interval between two queries for the number of volumes of a node.
 	minAllocatableSeconds = 10
 )
 

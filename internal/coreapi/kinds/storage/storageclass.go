@@ -34,7 +34,7 @@ func storageClassResource() registry.Resource {
 	}
 }
 
-// storageClassColumns marks the default class in a list: of several that say that they are it, the newest.
+// storageClassColumns marks the default class in a list: the newest one of several with the annotation.
 func storageClassColumns() columns.Printer {
 	doc := storagev1.StorageClass{}.SwaggerDoc()
 	cells := func(c *storagev1.StorageClass, now time.Time, mark string) []any {
@@ -62,7 +62,7 @@ func storageClassColumns() columns.Printer {
 	return p
 }
 
-// defaultClass is the one that claims without a class get.
+// defaultClass returns the class for claims without a class.
 func defaultClass(items []runtime.Object) string {
 	var chosen *storagev1.StorageClass
 	for _, item := range items {
@@ -104,7 +104,7 @@ func validateStorageClass(c *storagev1.StorageClass) field.ErrorList {
 	return append(errs, topologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
 }
 
-// validateStorageClassUpdate keeps what volumes were made by: a class that changed would say something untrue of them.
+// validateStorageClassUpdate makes the fields immutable that existing volumes were created with.
 func validateStorageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList {
 	errs := validateStorageClass(c)
 	errs = append(errs, validate.Immutable(c.Parameters, old.Parameters, field.NewPath("parameters"))...)
@@ -115,7 +115,7 @@ func validateStorageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList 
 
 func topologies(terms []corev1.TopologySelectorTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen := make([]map[string]sets.Set[string], len(terms)) // those to come are empty, so that an empty one repeats them
+	seen := make([]map[string]sets.Set[string], len(terms)) // nil for the following terms, which an empty term duplicates
 	for i, term := range terms {
 		at := path.Index(i).Child("matchLabelExpressions")
 		said := map[string]sets.Set[string]{}

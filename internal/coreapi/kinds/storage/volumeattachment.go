@@ -37,7 +37,7 @@ func volumeAttachmentResource() registry.Resource {
 func volumeAttachmentColumns() columns.Printer {
 	spec := storagev1.VolumeAttachmentSpec{}.SwaggerDoc()
 	attacher := columns.Text("Attacher", spec["attacher"])
-	attacher.Format = "name" // kube-apiserver says so, and kubectl ignores it
+	attacher.Format = "name" // as in kube-apiserver; kubectl ignores it
 	return columns.Show(func(a *storagev1.VolumeAttachment, now time.Time) []any {
 		volume := ""
 		if a.Spec.Source.PersistentVolumeName != nil {
@@ -55,8 +55,8 @@ func defaultVolumeAttachment(a *storagev1.VolumeAttachment) {
 	}
 }
 
-// inlineVolumeSpec checks the volume of an attachment that belongs to no PersistentVolume: one of a storage driver, and
-// nothing about claims.
+// inlineVolumeSpec checks the volume of an attachment without a PersistentVolume. It must use a storage driver, and cannot have
+// fields for claims.
 func inlineVolumeSpec(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	const never = "may not be specified in the context of inline volumes"
 	var errs field.ErrorList

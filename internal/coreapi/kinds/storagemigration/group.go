@@ -1,4 +1,5 @@
-// Package storagemigration has the kind of storagemigration.k8s.io: requests to write all objects of a resource anew.
+// Package storagemigration defines the kind of the API group storagemigration.k8s.io: requests to rewrite all objects of a
+// resource.
 package storagemigration
 
 import (

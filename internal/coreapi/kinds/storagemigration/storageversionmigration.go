@@ -78,7 +78,7 @@ func validateMigrationUpdate(m, old *storagemigrationv1.StorageVersionMigration)
 	return append(validateMigration(m), validate.Immutable(m.Spec, old.Spec, field.NewPath("spec"))...)
 }
 
-// validateMigrationStatus lets a migration succeed or fail once, at the resource version at which it began.
+// validateMigrationStatus allows a migration to succeed or fail once, at the resource version of its start.
 func validateMigrationStatus(m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 	var errs field.ErrorList
 	status := field.NewPath("status")

@@ -1,5 +1,5 @@
-// Package build builds OpenAPI documents of the routes by which groups are served: for go generate, and at the start of programs that
-// add groups of their own. It is a package of its own because the front door without such groups does not link it.
+// Package build builds OpenAPI documents of the routes of groups, for go generate and at the startup of programs that add
+// groups. It is a separate package so that a front door without added groups does not link it.
 package build
 
 import (
@@ -17,12 +17,12 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Document builds the document of services in a version of OpenAPI, 2 or 3. Name gives definitions their names, and known has their
-// schemas.
+// Document builds the document of services for a version of OpenAPI, 2 or 3. name returns the names of definitions, and known
+// their schemas.
 func Document(version int, services []*restful.WebService, name func(string) (string, spec.Extensions), known common.GetOpenAPIDefinitions) ([]byte, error) {
 	routes := restfuladapter.AdaptWebServices(services)
 	three := &common.OpenAPIV3Config{
-		// A version here would give every document a new hash with every release, and every client a reason to fetch it.
+		// A version here would change the hash of every document with every release, and every client would fetch it again.
 		Info:                           &spec.Info{InfoProps: spec.InfoProps{Title: "Portico", Version: "unversioned"}},
 		DefaultResponse:                &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
 		GetDefinitionName:              name,
@@ -46,12 +46,12 @@ func Document(version int, services []*restful.WebService, name func(string) (st
 	if err != nil {
 		return nil, err
 	}
-	// Without defaults, as kube-apiserver: version 2 has no place for a default beside a reference, and old clients stumble over it.
+	// Defaults are removed, as in kube-apiserver: version 2 does not allow a default next to a reference, and old clients fail.
 	document.Definitions = handler.PruneDefaults(document.Definitions)
 	return json.Marshal(document)
 }
 
-// operation names an operation as kube-apiserver does: clients are generated from these names.
+// operation returns the same operation ID as kube-apiserver, because clients are generated from these IDs.
 func operation(r common.Route) (string, []string, error) {
 	adapted, ok := r.(*restfuladapter.RouteAdapter)
 	if !ok {

@@ -18,15 +18,15 @@ import (
 	"portico.dev/internal/coreapi/openapidocs/build"
 )
 
-// described is the document of one group-version, or, without a path, the version 2 document of all of them.
+// described is the document of one group-version, or, without a path, the version 2 document of all group-versions.
 type described struct {
 	path string
 	body []byte
 }
 
-// describe makes a document of each group-version, and one of version 2 of them all. It goes by way of the library's routes: the parameters, operation
-// names and extensions (x-kubernetes-action, x-kubernetes-group-version-kind) by which kubectl finds its way in a
-// document are what the library makes of storages, so storages are what it is given.
+// describe returns a version 3 document for each group-version, and one of version 2 for all. It builds them from
+// k8s.io/apiserver's routes: k8s.io/apiserver derives the parameters, operation names and extensions (x-kubernetes-action,
+// x-kubernetes-group-version-kind) that kubectl requires from storages, so describe creates storages.
 func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
 	var gvs []schema.GroupVersion
 	for _, g := range groups {
@@ -62,7 +62,7 @@ func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
 	return append(documents, described{body: body}), nil
 }
 
-// routesOf makes the routes by which the resources of a group-version are served.
+// routesOf returns the routes of the resources of a group-version.
 func routesOf(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) ([]*restful.WebService, error) {
 	storage, err := storages(scheme, gv, resources)
 	if err != nil {
@@ -83,7 +83,7 @@ func routesOf(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidis
 		UnsafeConvertor:       runtime.UnsafeObjectConvertor(scheme),
 		Defaulter:             scheme,
 		Namer:                 runtime.Namer(meta.NewAccessor()),
-		TypeConverter:         managedfields.NewDeducedTypeConverter(), // asked for, and not used: nothing is written
+		TypeConverter:         managedfields.NewDeducedTypeConverter(), // required but not used, because no object is written
 
 		EquivalentResourceRegistry: runtime.NewEquivalentResourceRegistry(),
 	}
@@ -102,7 +102,7 @@ func document(version int, scheme *runtime.Scheme, routes []*restful.WebService)
 	return build.Document(version, routes, openapi.NewDefinitionNamer(scheme).GetDefinitionName, knownDefinitions)
 }
 
-// storages gives each resource and subresource a storage with its verbs.
+// storages returns a storage with the right verbs for each resource and subresource.
 func storages(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) (map[string]rest.Storage, error) {
 	all := map[string]rest.Storage{}
 	for _, r := range resources {
@@ -132,7 +132,7 @@ func storages(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidis
 	return all, nil
 }
 
-// sameVerbs compares what is served with what is going to be described.
+// sameVerbs compares the served verbs with the described ones.
 func sameVerbs(served, routed []apidiscoveryv2.APIResourceDiscovery) error {
 	if want, got := verbsOf(served), verbsOf(routed); !reflect.DeepEqual(want, got) {
 		return fmt.Errorf("the routes of the document are %v, served are %v", got, want)

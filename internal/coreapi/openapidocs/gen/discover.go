@@ -19,13 +19,13 @@ import (
 	"portico.dev/internal/store"
 )
 
-// discover runs the local groups on an etcd in a directory of its own and returns what they say that they serve.
+// discover runs the local groups with etcd in a temporary directory and returns their discovery.
 func discover(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	dir, err := os.MkdirTemp("", "openapidocs")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // of no interest to anybody
+	defer func() { _ = os.RemoveAll(dir) }() // the error is irrelevant
 	storage, err := store.New(store.Config{DataDir: dir})
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func discover(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	nobody := authorizerfactory.NewAlwaysDenyAuthorizer()
 	server, err := coreapi.New(coreapi.Config{
 		Store: storage, Authorizer: nobody, RuleResolver: nobody, TokenIssuer: noTokens{}, Groups: cluster.All(),
-		BuildDocument: build.Document, // a group-version that is new has none prepared
+		BuildDocument: build.Document, // a new group-version has no prepared document
 	})
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func discover(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	return append(served.Core, served.Groups...), <-done
 }
 
-// noTokens makes the token subresource of service accounts be served; nobody asks for one here.
+// noTokens enables the token subresource of service accounts. It is never called.
 type noTokens struct{}
 
 func (noTokens) IssueToken(context.Context, string, string, types.UID, authenticationv1.TokenRequestSpec) (registry.IssuedToken, error) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// patience is how long the local groups may take to start and answer.
+// patience limits the startup and response time of the local groups.
 const patience = time.Minute
 
 func main() {

@@ -17,8 +17,8 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// newScheme holds the kinds of the served group-versions and no others: what a document says of kinds that are in every
-// group, such as DeleteOptions, names all the groups of the scheme.
+// newScheme returns a scheme with only the kinds of the served group-versions, because the documents of kinds in every group,
+// such as DeleteOptions, list all groups of the scheme.
 func newScheme(gvs []schema.GroupVersion) (*runtime.Scheme, error) {
 	scheme, own := runtime.NewScheme(), runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -47,7 +47,7 @@ func newScheme(gvs []schema.GroupVersion) (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// knownDefinitions are ours, and those that upstream publishes for definitions of custom resources.
+// knownDefinitions returns the definitions of local groups, and upstream's definitions for custom resource definitions.
 func knownDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	known := apiextensionsopenapi.GetOpenAPIDefinitions(ref)
 	maps.Copy(known, definitions.GetOpenAPIDefinitions(ref))

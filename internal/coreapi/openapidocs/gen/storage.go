@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// facts are what a storage is asked while its routes are made. The interfaces that say which verbs there are lie one
-// level deeper than facts in the types below, are nil, and are never called: there is no request.
+// facts answers the calls to a storage during route installation. In the types below, the interfaces that determine the verbs
+// are embedded one level deeper than facts. They are nil and never called, because no request is sent.
 type facts struct {
 	object, list runtime.Object
 	kind         schema.GroupVersionKind
@@ -33,7 +33,7 @@ func (f facts) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind { r
 
 type (
 	stored struct{ rest.StandardStorage }
-	kept   struct { // stored, and not deleted with its like: namespaces
+	kept   struct { // stored, but without deletecollection: namespaces
 		rest.Getter
 		rest.Lister
 		rest.CreaterUpdater
@@ -43,7 +43,7 @@ type (
 	patched struct{ rest.Patcher }
 	updated struct{ rest.Updater }
 	read    struct{ rest.Getter }
-	listed  struct { // found out and not stored: componentstatuses
+	listed  struct { // computed, not stored: componentstatuses
 		rest.Getter
 		rest.Lister
 	}
@@ -51,11 +51,11 @@ type (
 	named  struct{ rest.NamedCreater }
 )
 
-// connected are subresources whose requests go elsewhere: exec, attach and portforward by two methods, and proxy by all.
+// connected is a subresource that forwards requests: exec, attach and portforward for two methods, proxy for all.
 type connected struct {
 	facts
 	methods []string
-	path    string // of the options, the name of the field for the rest of the path; empty: there is none
+	path    string // name of the options field for the rest of the path, or empty
 }
 
 func (c connected) ConnectMethods() []string { return c.methods }
@@ -80,8 +80,7 @@ func (logs) Get(context.Context, string, runtime.Object) (runtime.Object, error)
 	return nil, errors.New("there is no request")
 }
 
-// storageFor returns a storage whose routes are those of the verbs. A set of verbs that no entry of the table has yet
-// needs a case of its own.
+// storageFor returns a storage that has exactly the given verbs. A new set of verbs needs a new case.
 func storageFor(verbs []string, subresource bool, f facts) (rest.Storage, error) {
 	switch sorted := slices.Sorted(slices.Values(verbs)); strings.Join(sorted, " ") {
 	case "create delete deletecollection get list patch update watch":

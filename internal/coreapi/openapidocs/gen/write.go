@@ -52,8 +52,7 @@ type row struct {
 	Path, File, Hash string
 }
 
-// write puts each document into a file of its own and the table of them into a source file, and removes the files of
-// documents that are no more.
+// write writes each document to a file and the table of documents to a source file, and removes the files of other documents.
 func write(documents []described) error {
 	slices.SortFunc(documents, func(a, b described) int { return strings.Compare(a.path, b.path) })
 	var rows []row
@@ -78,8 +77,8 @@ func write(documents []described) error {
 	return removeOthers(rows)
 }
 
-// writePacked leaves a file alone that holds the same already: another release of Go may compress the same document into
-// other bytes, and generated files should change only when what they say changes.
+// writePacked keeps a file with the same uncompressed content, because another release of Go may compress it differently, and
+// generated files should only change with their content.
 func writePacked(file string, body []byte) error {
 	if held, err := unpack(file); err == nil && bytes.Equal(held, body) {
 		return nil

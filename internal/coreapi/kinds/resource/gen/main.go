@@ -1,8 +1,8 @@
-// Command gen makes the validation of the kinds of resource.k8s.io from the tags of their Go types, with upstream's
+// Command gen generates the validation of the kinds of resource.k8s.io from the tags of their Go types, with upstream's
 // validation-gen.
 //
-// validation-gen writes a file into each package that it reads, and has to read that of metadata in k8s.io/apimachinery. So it
-// runs on a copy: of that module, and of the one package of ours that matters.
+// validation-gen writes a file into each package that it reads, and it must read the validation of metadata in
+// k8s.io/apimachinery. So it runs on copies of that module and of this module's package.
 package main
 
 import (
@@ -16,13 +16,13 @@ import (
 
 const (
 	machinery = "k8s.io/apimachinery"
-	// metadata is the package of machinery that has the validation of metadata.
+	// metadata is the package that validates metadata.
 	metadata = machinery + "/pkg/apis/meta/v1/validation"
 	output   = "zz_generated.validations.go"
 	ours     = "internal/coreapi/kinds/resource"
 )
 
-// readOnly are packages whose types have no rules, or none that are generated here.
+// readOnly lists packages with types that have no rules, or rules that are not generated here.
 var readOnly = []string{
 	"k8s.io/api/core/v1", machinery + "/pkg/api/resource", machinery + "/pkg/runtime", machinery + "/pkg/types",
 	machinery + "/pkg/util/intstr", "time",
@@ -53,7 +53,7 @@ func generate() (err error) {
 	if _, err := run(".", "go", "build", "-o", tool, "k8s.io/code-generator/cmd/validation-gen"); err != nil {
 		return err
 	}
-	// Files of the module cache cannot be written, and neither can their copies until they are made so.
+	// Files in the module cache are read-only, and so are copies of them until their mode is changed.
 	if err := errors.Join(os.CopyFS(copied, os.DirFS(library)), writable(copied)); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o644)
 }
 
-// run returns what a command prints.
+// run returns the output of a command.
 func run(dir, name string, args ...string) (string, error) {
 	c := exec.Command(name, args...)
 	c.Dir, c.Stderr = dir, os.Stderr
