@@ -22,55 +22,55 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// The modes of the log.
+// Modes of the audit log.
 const (
-	// ModeBatch queues events: a request never waits for the disk, and a kill loses what was queued.
+	// ModeBatch queues events. Requests never wait for the disk, but queued events are lost if the process is killed.
 	ModeBatch = "batch"
-	// ModeBlocking writes each event before its request is over.
+	// ModeBlocking writes each event before its request completes.
 	ModeBlocking = "blocking"
 )
 
-// Config says where events go. Without a log or a webhook no Auditor is needed.
+// Config configures the audit sinks. An Auditor is needed only with a log or a webhook.
 type Config struct {
-	// PolicyFile is the audit policy. Default: Everything.
+	// PolicyFile is the audit policy. Default Everything.
 	PolicyFile string
 
-	// LogPath is a file that receives an event a line, "-" standard output. Default none.
+	// LogPath is a file for events, one per line, or "-" for standard output. Default none.
 	LogPath string
 	// LogMode is ModeBatch or ModeBlocking. Default ModeBatch.
 	LogMode string
-	// LogMaxAge (days), LogMaxBackups and LogMaxSize (MB) say when the file is rotated and old ones are removed.
-	// Default: never removed, rotated at 100 MB.
+	// LogMaxAge (days), LogMaxBackups and LogMaxSize (MB) configure rotation and removal of log files. By default
+	// files are rotated at 100 MB and never removed.
 	LogMaxAge, LogMaxBackups, LogMaxSize int
 	// LogCompress compresses rotated files.
 	LogCompress bool
 
-	// WebhookConfigFile is a kubeconfig of the server that receives EventLists. Default none.
+	// WebhookConfigFile is a kubeconfig for the server that receives EventLists. Default none.
 	WebhookConfigFile string
-	// WebhookBatchMaxSize and WebhookBatchMaxWait make a batch. Default 400 events, 30 s.
+	// WebhookBatchMaxSize and WebhookBatchMaxWait limit a batch. Default 400 events and 30 s.
 	WebhookBatchMaxSize int
 	WebhookBatchMaxWait time.Duration
-	// WebhookInitialBackoff is the pause before a batch is tried again. Default 10 s.
+	// WebhookInitialBackoff is the first pause before a batch is retried. Default 10 s.
 	WebhookInitialBackoff time.Duration
 
-	// Dial makes the connections to the webhook. Nil: they are direct.
+	// Dial opens connections to the webhook. If nil, connections are direct.
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	Metrics *metrics.Audit
 	Logger  *zap.Logger
 }
 
-// Enabled says whether events go anywhere.
+// Enabled reports whether a sink is configured.
 func (c Config) Enabled() bool { return c.LogPath != "" || c.WebhookConfigFile != "" }
 
-// Auditor encodes events and hands them to the sinks.
+// Auditor encodes events and sends them to the sinks.
 type Auditor struct {
 	policy   atomic.Pointer[Policy]
 	queues   []*queue
-	blocking *blockingWriter // nil: the log is not in blocking mode
-	scratch  sync.Pool       // of *[]byte, in which events are encoded
+	blocking *blockingWriter // nil unless the log is in blocking mode
+	scratch  sync.Pool       // of *[]byte, buffers for encoding events
 }
 
-// New opens the log, so that a path that cannot be written is found at the start.
+// New returns an Auditor. It opens the log, so that a path that cannot be written is an error at the start.
 func New(c Config) (*Auditor, error) {
 	a := &Auditor{}
 	policy, err := c.LoadPolicy()
@@ -93,7 +93,7 @@ func New(c Config) (*Auditor, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The queue keeps count in both modes.
+	// The queue counts events in both modes.
 	q := newQueue("log", log, logBatching, c.Metrics, c.Logger)
 	if c.LogMode == ModeBlocking {
 		a.blocking = &blockingWriter{queue: q}
@@ -103,7 +103,7 @@ func New(c Config) (*Auditor, error) {
 	return a, nil
 }
 
-// LoadPolicy is the policy of the settings.
+// LoadPolicy returns the configured policy.
 func (c Config) LoadPolicy() (*Policy, error) {
 	if c.PolicyFile == "" {
 		return Everything(), nil
@@ -111,10 +111,10 @@ func (c Config) LoadPolicy() (*Policy, error) {
 	return LoadPolicy(c.PolicyFile)
 }
 
-// SetPolicy has requests that begin from now on audited by another policy.
+// SetPolicy sets the policy for requests that begin from now on.
 func (a *Auditor) SetPolicy(p *Policy) { a.policy.Store(p) }
 
-// Level is that of the policy that is in force.
+// Level returns the level of the current policy.
 func (a *Auditor) Level(attributes authorizer.Attributes) audit.RequestAuditConfig {
 	return a.policy.Load().Level(attributes)
 }
@@ -127,7 +127,7 @@ func orDefault[T comparable](v, otherwise T) T {
 	return v
 }
 
-// Run sends events until ctx ends, and then those that are still queued.
+// Run sends events until ctx ends, and then the remaining queued events.
 func (a *Auditor) Run(ctx context.Context) error {
 	var g errgroup.Group
 	for _, q := range a.queues {
@@ -142,11 +142,13 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Annotation is passed beside an event and not in its map, which is costly to make for every request.
+// Annotation is an additional annotation of an event. Annotations are passed separately because creating a map for
+// each request is expensive.
 type Annotation struct{ Key, Value string }
 
-// Process encodes an event and hands it to the sinks. It is called with the events of one request one after another. more are further annotations, in the order of their keys; an empty value is
-// none, and one of the event itself with the same key is replaced.
+// Process encodes an event and sends it to the sinks. Calls for the events of a request must not be concurrent. more
+// are additional annotations sorted by key. They replace annotations of the event with the same key. Empty values are
+// ignored.
 func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
 	room, ok := a.scratch.Get().(*[]byte)
 	if !ok {
@@ -155,7 +157,7 @@ func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
 	}
 	line, err := encode((*room)[:0], e, more)
 	if err != nil {
-		return // only a body that is no JSON could do it, and bodies are what the decoder made
+		return // possible only for a body that is not JSON, and bodies come from the decoder
 	}
 	line = append(line, '\n')
 	for _, q := range a.queues {
@@ -170,15 +172,15 @@ func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
 	}
 }
 
-// maxScratch bounds the room that is kept for the next event.
+// maxScratch is the maximum size of a buffer that is kept for reuse.
 const maxScratch = 16 << 10
 
-// maxEvent bounds one event. What is larger goes without its bodies, as upstream's truncation does it.
+// maxEvent is the maximum size of an event. Larger events are written without bodies, as in upstream's truncation.
 const maxEvent = 1 << 20
 
 const truncatedAnnotation = "audit.k8s.io/truncated"
 
-// encode appends an event to b. more are as for Process.
+// encode appends an encoded event to b. For more see Process.
 func encode(b []byte, e *auditinternal.Event, more []Annotation) ([]byte, error) {
 	if len(e.Annotations) > 0 {
 		e, more = merged(e, more), nil
@@ -195,7 +197,7 @@ func encode(b []byte, e *auditinternal.Event, more []Annotation) ([]byte, error)
 	}
 	out.Kind, out.APIVersion = "Event", auditv1.SchemeGroupVersion.String()
 	if ref, status := out.ObjectRef, out.ResponseStatus; ref != nil && status != nil && carriesCredentials(ref.APIGroup, ref.Resource, ref.Subresource) {
-		// What is wrong with a secret may quote it; the client is told, the log is not.
+		// The message of an error about a secret may quote the secret. It is returned to the client but not logged.
 		out.ResponseStatus = &metav1.Status{Status: status.Status, Reason: status.Reason, Code: status.Code}
 	}
 	line, err := json.Marshal(&out)
@@ -210,7 +212,7 @@ func encode(b []byte, e *auditinternal.Event, more []Annotation) ([]byte, error)
 	return append(b, line...), err
 }
 
-// merged is a copy of an event with more annotations.
+// merged returns a copy of an event with additional annotations.
 func merged(e *auditinternal.Event, more []Annotation) *auditinternal.Event {
 	if len(more) == 0 {
 		return e
@@ -226,7 +228,7 @@ func merged(e *auditinternal.Event, more []Annotation) *auditinternal.Event {
 	return &with
 }
 
-// blockingWriter writes to the log in the goroutine of the request.
+// blockingWriter writes to the log on the goroutine of the request.
 type blockingWriter struct {
 	mu    sync.Mutex // one line at a time
 	queue *queue
@@ -238,7 +240,7 @@ func (d *blockingWriter) write(line []byte) {
 	defer d.mu.Unlock()
 	d.one.text, d.one.ends = line, append(d.one.ends[:0], len(line))
 	written, err := d.queue.sink.send(context.Background(), &d.one)
-	d.one.text = nil // the caller's
+	d.one.text = nil // owned by the caller
 	d.queue.report(written, 1-written, err)
 }
 
@@ -248,11 +250,11 @@ func (d *blockingWriter) close() error {
 	return d.queue.sink.close()
 }
 
-// Policy decides how much of a request is audited, and at which of its stages.
+// Policy determines the audit level and stages of a request.
 type Policy struct{ rules audit.PolicyRuleEvaluator }
 
-// Everything is the policy without a file: every request once, when it is over, without bodies. Requests that have no
-// end of their own, such as watches, are audited when they begin too.
+// Everything returns the default policy: all requests are audited once, when they are complete, without bodies.
+// Long-running requests, such as watches, are also audited when they begin.
 func Everything() *Policy {
 	return &Policy{policy.NewPolicyRuleEvaluator(&auditinternal.Policy{
 		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived},
@@ -260,7 +262,7 @@ func Everything() *Policy {
 	})}
 }
 
-// LoadPolicy reads a file of kind Policy, audit.k8s.io/v1.
+// LoadPolicy reads a file with a Policy of audit.k8s.io/v1.
 func LoadPolicy(file string) (*Policy, error) {
 	loaded, err := policy.LoadPolicyFromFile(file)
 	if err != nil {
@@ -269,7 +271,7 @@ func LoadPolicy(file string) (*Policy, error) {
 	return &Policy{policy.NewPolicyRuleEvaluator(loaded)}, nil
 }
 
-// carriesCredentials reports the resources whose bodies hold what lets a reader act as somebody else.
+// carriesCredentials reports whether the bodies of a resource contain credentials.
 func carriesCredentials(group, resource, subresource string) bool {
 	switch resource {
 	case "secrets":
@@ -282,7 +284,7 @@ func carriesCredentials(group, resource, subresource string) bool {
 	return false
 }
 
-// Level is the policy's level for one request, never above Metadata for those that carry credentials.
+// Level returns the policy's level for a request, at most Metadata for requests that carry credentials.
 func (p *Policy) Level(a authorizer.Attributes) audit.RequestAuditConfig {
 	c := p.rules.EvaluatePolicyRule(a)
 	if auditinternal.LevelMetadata.Less(c.Level) && carriesCredentials(a.GetAPIGroup(), a.GetResource(), a.GetSubresource()) {

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// webhookTimeout bounds one call.
+	// webhookTimeout limits one request.
 	webhookTimeout = 30 * time.Second
-	// A batch is tried for at least as long as kube-apiserver tries it: five times, with pauses that begin with the configured backoff
-	// and grow by half. These pauses are webhookPatience times the backoff in all.
+	// A batch is retried at least as long as by kube-apiserver: five attempts, with pauses that begin with the
+	// configured backoff and grow by half. The sum of these pauses is webhookPatience times the backoff.
 	webhookTries    = 5
 	webhookPatience = 8.125
-	// maxWebhookPause bounds one pause, so that a receiver that returns gets the batches that wait soon.
+	// maxWebhookPause limits a pause, so that a recovered receiver soon gets the waiting batches.
 	maxWebhookPause = 5 * time.Second
 )
 
@@ -35,7 +35,7 @@ type webhook struct {
 	backoff time.Duration
 }
 
-// newWebhook reads a kubeconfig whose current cluster is the receiver, as kube-apiserver's.
+// newWebhook reads a kubeconfig with the receiver as its current cluster, as in kube-apiserver.
 func newWebhook(file string, backoff time.Duration, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*webhook, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {
@@ -70,7 +70,7 @@ func (w *webhook) send(ctx context.Context, b *batch) (written int, err error) {
 	}
 }
 
-// list is an EventList of a batch.
+// list returns a batch as an EventList.
 func list(b *batch) []byte {
 	body := make([]byte, 0, len(b.text)+128)
 	body = append(body, `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[`...)
@@ -93,7 +93,7 @@ func (w *webhook) post(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // nothing in it is needed
+	defer func() { _ = resp.Body.Close() }() // the body is not needed
 	if _, err := io.CopyN(io.Discard, resp.Body, 64<<10); err != nil && err != io.EOF {
 		return fmt.Errorf("%s: %w", w.url, err)
 	}
@@ -108,14 +108,14 @@ func (w *webhook) close() error {
 	return nil
 }
 
-// logSink writes an event a line.
+// logSink writes events, one per line.
 type logSink struct {
 	out    io.Writer
-	closer io.Closer // nil: out is not ours to close
+	closer io.Closer // nil if out must not be closed
 }
 
-// openLog opens the file, "-" for standard output, before anything is promised: a path that cannot be written is found
-// at the start and not with the first request.
+// openLog opens the log file, or standard output for "-". It checks that the file can be written, so that a wrong
+// path is an error at the start and not at the first request.
 func openLog(c Config) (*logSink, error) {
 	if c.LogPath == "-" {
 		return &logSink{out: os.Stdout}, nil
@@ -126,7 +126,7 @@ func openLog(c Config) (*logSink, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		return &logSink{out: f, closer: f}, nil // a rotation would rename the device or the pipe
+		return &logSink{out: f, closer: f}, nil // rotation would rename the device or pipe
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("--audit-log-path: %w", err)
@@ -137,14 +137,13 @@ func openLog(c Config) (*logSink, error) {
 	return &logSink{out: rotating, closer: rotating}, nil
 }
 
-// maxWriteBytes bounds one write, unless one event is larger. A larger write could exceed the size of a log file.
+// maxWriteBytes limits one write, unless a single event is larger. Larger writes could exceed the size of a log file.
 const maxWriteBytes = 64 << 10
 
-// logInterval is the time between two batches of events in the log: while requests come one after another, each costs
-// its part of a write, and not a write and a wakeup of its own.
+// logInterval is the interval between batches of log events. Under load, several requests share a write and a wakeup.
 const logInterval = 100 * time.Millisecond
 
-// logBatching is when the log is written.
+// logBatching configures batches of the log.
 var logBatching = batching{maxBytes: maxWriteBytes, wait: logInterval, eager: true}
 
 func (l *logSink) send(_ context.Context, b *batch) (written int, err error) {

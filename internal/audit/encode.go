@@ -12,11 +12,11 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// Nearly every event has the same few fields, and is written on the way of a request. Those are encoded here, byte for
-// byte as encoding/json does it (encode_test.go); reflection and the conversion before it cost more than all else that a
-// request without a body costs the audit.
+// Almost every event consists of the same few fields, and is encoded while its request is processed. These fields are
+// encoded here, with output identical to encoding/json (encode_test.go). Conversion and reflection would take longer
+// than the rest of auditing a request without a body.
 
-// isSimple reports whether an event has nothing but the fields that appendEvent knows.
+// isSimple reports whether an event has only fields that appendEvent supports.
 func isSimple(e *auditinternal.Event) bool {
 	return e.RequestObject == nil && e.ResponseObject == nil && (e.ResponseStatus == nil || isSimpleStatus(e.ResponseStatus))
 }
@@ -27,10 +27,10 @@ func isSimpleStatus(s *metav1.Status) bool {
 		s.RemainingItemCount == nil && s.ShardInfo == nil && s.Details == nil
 }
 
-// typicalEventBytes is what most events need.
+// typicalEventBytes is the size that fits most events.
 const typicalEventBytes = 2 << 10
 
-// appendEvent takes the annotations from the event, or, when it has none, from more.
+// appendEvent appends an encoded event. It uses the event's annotations, or more if there are none.
 func appendEvent(b []byte, e *auditinternal.Event, more []Annotation) []byte {
 	b = append(b, `{"kind":"Event","apiVersion":"`+auditv1.GroupName+`/v1","level":`...)
 	b = appendText(b, string(e.Level))
@@ -94,7 +94,7 @@ func appendExtra(b []byte, m map[string]authnv1.ExtraValue) []byte {
 	return append(b, '}')
 }
 
-// sorted appends the keys of m.
+// sorted appends the keys of m to names and sorts them.
 func sorted[V any](names []string, m map[string]V) []string {
 	for name := range m {
 		names = append(names, name)
@@ -159,7 +159,7 @@ func appendExtraAnnotations(b []byte, more []Annotation) []byte {
 	return b
 }
 
-// object writes the fields of an object that are not empty.
+// object writes the non-empty fields of a JSON object.
 type object struct{ b []byte }
 
 func (o *object) name(name string) {
@@ -204,7 +204,7 @@ func appendTexts(b []byte, name string, values []string) []byte {
 	return append(b, ']')
 }
 
-// appendTime is metav1.MicroTime's encoding.
+// appendTime appends the encoding of metav1.MicroTime.
 func appendTime(b []byte, t metav1.MicroTime) []byte {
 	if t.IsZero() {
 		return append(b, "null"...)
@@ -227,7 +227,7 @@ func appendTime(b []byte, t metav1.MicroTime) []byte {
 	return append(b, 'Z', '"')
 }
 
-// appendNumber is n with leading zeros; first is what its first digit counts.
+// appendNumber appends n with leading zeros. first is the value of the first digit's position.
 func appendNumber(b []byte, n, first int) []byte {
 	for ; first > 0; first /= 10 {
 		b = append(b, byte('0'+n/first%10))
@@ -235,18 +235,18 @@ func appendNumber(b []byte, n, first int) []byte {
 	return b
 }
 
-// How a byte stands in a JSON string.
+// Classes of bytes in a JSON string.
 const (
 	plainByte = iota
 	backslashed
-	jsonEscaped // as encoding/json says
+	jsonEscaped // escaped by encoding/json
 )
 
 var byteClass = func() (t [256]byte) {
 	for c := range t {
 		switch {
 		case c == '"' || c == '\\':
-			t[c] = backslashed // as the reasons of RBAC have them
+			t[c] = backslashed // frequent in RBAC's reasons
 		case c < ' ' || c == '<' || c == '>' || c == '&' || c == 0x7f || c >= utf8.RuneSelf:
 			t[c] = jsonEscaped
 		}
@@ -254,11 +254,11 @@ var byteClass = func() (t [256]byte) {
 	return t
 }()
 
-// appendText is a JSON string. What encoding/json would escape is left to it.
+// appendText appends a JSON string. Strings that need more than backslashes are encoded by encoding/json.
 func appendText(b []byte, s string) []byte {
 	found := byte(plainByte)
 	rest := s
-	for ; len(rest) >= 8; rest = rest[8:] { // eight independent look-ups take the time of two
+	for ; len(rest) >= 8; rest = rest[8:] { // eight independent lookups take the time of two
 		found |= byteClass[rest[0]] | byteClass[rest[1]] | byteClass[rest[2]] | byteClass[rest[3]] |
 			byteClass[rest[4]] | byteClass[rest[5]] | byteClass[rest[6]] | byteClass[rest[7]]
 	}
@@ -267,7 +267,7 @@ func appendText(b []byte, s string) []byte {
 	}
 	if found >= jsonEscaped {
 		text, err := json.Marshal(s)
-		if err != nil { // strings have no errors
+		if err != nil { // strings cannot fail
 			text = []byte(`""`)
 		}
 		return append(b, text...)

@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// maxQueued bounds the bytes of events that wait for one sink.
+	// maxQueued is the maximum number of bytes of events that wait for a sink.
 	maxQueued = 32 << 20
-	// shutdownTimeout is how long a sink may take, once asked to stop, to write what is queued.
+	// shutdownTimeout is how long a sink may take at shutdown to write the queued events.
 	shutdownTimeout = 5 * time.Second
 )
 
-// sink is where encoded events go. Only one goroutine calls it.
+// sink is a destination for encoded events. It is called from one goroutine only.
 type sink interface {
-	// send writes the events of one batch, and does not keep it. It returns how many were written, and why the others
-	// were not.
+	// send writes the events of a batch and must not retain it. It returns the number of written events, and an error
+	// if there are others.
 	send(ctx context.Context, b *batch) (written int, err error)
-	// close gives up what the sink holds.
+	// close releases the resources of the sink.
 	close() error
 }
 
-// queue holds the events of one sink until they are written.
+// queue holds the events of a sink until they are written.
 type queue struct {
 	name  string
 	sink  sink
@@ -37,34 +37,34 @@ type queue struct {
 	drops prometheus.Counter
 	sent  prometheus.Counter
 
-	mu      sync.Mutex // guards what follows
-	waiting []*batch   // the last one is being filled
-	events  int        // in them
+	mu      sync.Mutex // guards the fields below
+	waiting []*batch   // the last batch is being filled
+	events  int        // number of events in waiting
 	bytes   int
-	free    []*batch // room for the next ones
+	free    []*batch // batches for reuse
 	closed  bool
-	lastErr error // why the last batch was lost; nil: it was not
-	lost    int   // events lost since the last batch that was sent
+	lastErr error // error of the last batch; nil on success
+	lost    int   // events lost since the last successful batch
 
-	wake chan struct{} // holds a value while something is waiting
+	wake chan struct{} // holds a value while events are waiting
 }
 
-// batching says when a batch is due.
+// batching determines when a batch is sent.
 type batching struct {
-	// maxEvents is how many events make a batch, and room how many bytes. Zero: no such bound.
+	// maxEvents and maxBytes limit a batch. Zero means no limit.
 	maxEvents, maxBytes int
-	// wait is how long the first event of a batch waits for others; zero sends what there is.
+	// wait is how long the first event of a batch waits for more events. Zero sends immediately.
 	wait time.Duration
-	// eager sends an event at once when none was sent for as long as wait, so that a single event does not wait.
+	// eager sends an event immediately if none was sent for the duration of wait.
 	eager bool
 }
 
-// full reports whether nothing more goes into b.
+// full reports whether b has reached a limit.
 func (g batching) full(b *batch) bool {
 	return g.maxEvents > 0 && len(b.ends) >= g.maxEvents || g.maxBytes > 0 && len(b.text) >= g.maxBytes
 }
 
-// fits reports whether another event of so many bytes goes into b.
+// fits reports whether an event of the given size may be added to b.
 func (g batching) fits(b *batch, event int) bool {
 	return !g.full(b) && (g.maxBytes == 0 || len(b.ends) == 0 || len(b.text)+event <= g.maxBytes)
 }
@@ -76,7 +76,7 @@ func newQueue(name string, s sink, b batching, m *metrics.Audit, log *zap.Logger
 	}
 }
 
-// enqueue takes a copy of an event, which ends with its line feed, unless there is no room for it.
+// enqueue adds a copy of an event, which must end with a line feed, or drops the event if the queue is full.
 func (q *queue) enqueue(line []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -94,7 +94,7 @@ func (q *queue) enqueue(line []byte) {
 	b.add(line)
 	q.events++
 	q.bytes += len(line)
-	if !begun && n <= 1 || n == 1 && q.batch.full(b) { // the first event, or that the first batch is complete
+	if !begun && n <= 1 || n == 1 && q.batch.full(b) { // the first event, or the first batch became full
 		q.signal()
 	}
 }
@@ -106,7 +106,7 @@ func (q *queue) signal() {
 	}
 }
 
-// addBatch adds an empty batch behind the others. Called with mu held.
+// addBatch appends an empty batch. It is called with mu held.
 func (q *queue) addBatch() {
 	b := &batch{}
 	if n := len(q.free); n > 0 {
@@ -123,7 +123,7 @@ func (q *queue) batches() int {
 	return len(q.waiting)
 }
 
-// take is the next batch; there must be one.
+// take removes and returns the first batch. The queue must not be empty.
 func (q *queue) take() *batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -137,7 +137,7 @@ func (q *queue) take() *batch {
 	return b
 }
 
-// recycle takes back a batch that was sent, as room for another.
+// recycle keeps a sent batch for reuse.
 func (q *queue) recycle(b *batch) {
 	if cap(b.text) > maxKept {
 		return
@@ -150,7 +150,7 @@ func (q *queue) recycle(b *batch) {
 	}
 }
 
-// completeBatches is how many batches take nothing more.
+// completeBatches returns the number of batches that accept no more events.
 func (q *queue) completeBatches() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -161,8 +161,9 @@ func (q *queue) completeBatches() int {
 	return n
 }
 
-// run sends batches until ctx ends, and then what is left, within shutdownTimeout. A sink that hangs in a system call
-// cannot be stopped; it is left behind with an error in the log, rather than delaying the whole server.
+// run sends batches until ctx ends, and then the remaining ones within shutdownTimeout. A sink that hangs in a system
+// call cannot be stopped. It is abandoned with an error in the log, so that it does not delay the shutdown of the
+// server.
 func (q *queue) run(ctx context.Context) error {
 	sending, hurry := context.WithCancel(context.WithoutCancel(ctx))
 	defer hurry()
@@ -184,16 +185,16 @@ func (q *queue) run(ctx context.Context) error {
 	return nil
 }
 
-// sendLoop sends what arrives until ctx ends, and what is left then, as long as sending lasts.
+// sendLoop sends batches until ctx ends, and then the remaining ones until sending ends.
 func (q *queue) sendLoop(ctx, sending context.Context) {
-	var last time.Time // of a batch
+	var last time.Time // time of the last batch
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-q.wake:
 		}
 		if q.batches() == 0 {
-			continue // what the signal was for has been sent already
+			continue // already sent
 		}
 		wait := q.batch.wait
 		if q.batch.eager {
@@ -206,8 +207,8 @@ func (q *queue) sendLoop(ctx, sending context.Context) {
 	q.sendBatches(sending, q.batches())
 }
 
-// waitDue waits until a batch is complete, and returns how many are: those behind them wait for more events. It waits
-// no longer than wait, nor than ctx lasts; then whatever is there is due.
+// waitDue waits until a batch is complete and returns the number of complete batches; later batches wait for more
+// events. When wait has passed or ctx ends, it returns the number of all batches.
 func (q *queue) waitDue(ctx context.Context, wait time.Duration) int {
 	if wait <= 0 {
 		return q.batches()
@@ -223,12 +224,12 @@ func (q *queue) waitDue(ctx context.Context, wait time.Duration) int {
 			return q.batches()
 		case <-over.C:
 			return q.batches()
-		case <-q.wake: // perhaps for a batch that was sent before
+		case <-q.wake: // may refer to a batch that was already sent
 		}
 	}
 }
 
-// close takes no further events, and returns how many are still waiting.
+// close stops accepting events and returns the number of waiting ones.
 func (q *queue) close() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -236,7 +237,7 @@ func (q *queue) close() int {
 	return q.events
 }
 
-// sendBatches sends the first n batches. For what is left there is a signal then.
+// sendBatches sends the first n batches. If others remain, it signals wake.
 func (q *queue) sendBatches(ctx context.Context, n int) {
 	for ; n > 0 && ctx.Err() == nil; n-- {
 		b := q.take()
@@ -250,7 +251,7 @@ func (q *queue) sendBatches(ctx context.Context, n int) {
 	}
 }
 
-// report counts, and logs once when events begin to be lost and once when that has ended.
+// report counts events. It logs once when events begin to be lost and once when events are written again.
 func (q *queue) report(written, lost int, err error) {
 	q.sent.Add(float64(written))
 	q.drops.Add(float64(lost))
@@ -271,13 +272,13 @@ func (q *queue) report(written, lost int, err error) {
 	}
 }
 
-// batch is events in one piece, a line each.
+// batch holds events in a single buffer, one per line.
 type batch struct {
 	text []byte
-	ends []int // of each event, its line feed included
+	ends []int // end of each event, including its line feed
 }
 
-// maxKept bounds the room that is kept for a batch to come, maxSpare how many are kept.
+// maxKept is the maximum size of a batch that is kept for reuse, and maxSpare the number of kept batches.
 const (
 	maxKept  = 2 * maxWriteBytes
 	maxSpare = 8
@@ -288,7 +289,7 @@ func (b *batch) add(line []byte) {
 	b.ends = append(b.ends, len(b.text))
 }
 
-// event is the nth without its line feed.
+// event returns the nth event without its line feed.
 func (b *batch) event(n int) []byte {
 	start := 0
 	if n > 0 {

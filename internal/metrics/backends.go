@@ -9,15 +9,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Backends are the metrics of requests to extension servers. The label backend is namespace/name:port of a Service
-// that an APIService names; its series go when no APIService names it any more. A nil *Backends counts nothing.
+// Backends holds the metrics of requests to extension servers. The label backend is the namespace/name:port of a
+// Service used by an APIService. Its series are removed when no APIService uses it any more. A nil *Backends counts
+// nothing.
 //
-// A thousand backends have fifteen thousand series. Kept as the library keeps them, they take ten times as much memory as
-// the counts themselves; so the counts are kept (Backend), and become series at a scrape.
+// A thousand backends have fifteen thousand series. As metric objects of the Prometheus client library they would
+// take ten times the memory of the counts. So only the counts are stored (Backend), and converted to series at a
+// scrape.
 type Backends struct {
 	requests, duration, inFlight, failures, dials, ejections, ejected, limited, tunnels, broken *prometheus.Desc
 
-	mu  sync.RWMutex // protects of
+	mu  sync.RWMutex // guards of
 	of  map[string]*Backend
 	all []*prometheus.Desc
 }
@@ -49,7 +51,7 @@ func NewBackends(reg prometheus.Registerer) *Backends {
 	return register(reg, b)
 }
 
-// For returns the metrics of one backend, nil for nil.
+// For returns the metrics of one backend. It returns nil if b is nil.
 func (b *Backends) For(name string) *Backend {
 	if b == nil {
 		return nil
@@ -112,11 +114,11 @@ func (b *Backends) collect(to chan<- prometheus.Metric, name string, one *Backen
 
 var (
 	classNames = [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
-	// steps are those of an attempt that can fail.
+	// steps are the steps of an attempt that can fail.
 	steps = [...]string{"dial", "tls", "roundtrip"}
 )
 
-// Backend is the counts of one backend. A nil *Backend counts nothing.
+// Backend holds the counts of one backend. A nil *Backend counts nothing.
 type Backend struct {
 	classes                    [len(classNames)]atomic.Int64
 	failures                   [len(steps)]atomic.Int64
@@ -158,57 +160,57 @@ func (b *Backend) Dialled(ok bool) {
 	}
 }
 
-// Ejected counts an endpoint taken out of use.
+// Ejected counts the ejection of an endpoint.
 func (b *Backend) Ejected() {
 	if b != nil {
 		b.ejections.Add(1)
 	}
 }
 
-// SetEjected sets how many endpoints are out of use.
+// SetEjected sets the number of ejected endpoints.
 func (b *Backend) SetEjected(n int) {
 	if b != nil {
 		b.ejected.Store(int64(n))
 	}
 }
 
-// Limited counts a request refused for want of a concurrency slot.
+// Limited counts a request that was refused because no concurrency slot was free.
 func (b *Backend) Limited() {
 	if b != nil {
 		b.limited.Add(1)
 	}
 }
 
-// InFlight adds to the requests that hold a concurrency slot.
+// InFlight adds n to the number of requests that hold a concurrency slot.
 func (b *Backend) InFlight(n int) {
 	if b != nil {
 		b.inFlight.Add(int64(n))
 	}
 }
 
-// Tunnels adds to the upgraded connections.
+// Tunnels adds n to the number of upgraded connections.
 func (b *Backend) Tunnels(n int) {
 	if b != nil {
 		b.tunnels.Add(int64(n))
 	}
 }
 
-// Broken counts a response that ended too early.
+// Broken counts a response that ended prematurely.
 func (b *Backend) Broken() {
 	if b != nil {
 		b.broken.Add(1)
 	}
 }
 
-// durationLimits are the upper limits of the buckets of durations.
+// durationLimits are the upper bounds of the duration buckets.
 var durationLimits = [...]time.Duration{
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
 	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second,
 	2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
 }
 
-// durations is a histogram: how many were within each limit and not within the one before, those beyond the last at the
-// end, and how long all took.
+// durations is a histogram. within holds the count of each bucket, not cumulative, and at the end the count above the
+// last limit.
 type durations struct {
 	within [len(durationLimits) + 1]atomic.Uint64
 	sum    atomic.Int64 // nanoseconds
@@ -223,7 +225,7 @@ func (d *durations) observe(took time.Duration) {
 	d.sum.Add(int64(took))
 }
 
-// read returns a histogram as Prometheus has it: buckets hold all that was within their limits, in seconds.
+// read returns the histogram in Prometheus' form: cumulative counts by upper bound in seconds.
 func (d *durations) read() (count uint64, sum float64, buckets map[float64]uint64) {
 	buckets = make(map[float64]uint64, len(durationLimits))
 	for i, limit := range durationLimits {
@@ -233,24 +235,24 @@ func (d *durations) read() (count uint64, sum float64, buckets map[float64]uint6
 	return count + d.within[len(durationLimits)].Load(), time.Duration(d.sum.Load()).Seconds(), buckets
 }
 
-// Availability is this replica's view of the backends of APIServices. Names and labels are kube-aggregator's; the label
-// is the name of an existing APIService, and its series go when the object goes. As for Backends, counts are kept, and
-// become series at a scrape.
+// Availability holds this replica's view of the backends of APIServices. Names and labels are kube-aggregator's. The
+// label is the name of an existing APIService; its series are removed with the object. Like for Backends, only counts
+// are stored, and converted to series at a scrape.
 type Availability struct {
 	unavailable, lost, rolledBack *prometheus.Desc
 
-	mu sync.Mutex // protects of
+	mu sync.Mutex // guards of
 	of map[string]*availability
 }
 
-// availability is the counts of one APIService.
+// availability holds the counts of one APIService.
 type availability struct {
 	seen, unavailable bool
-	lost              map[string]int // by reason; nil: never
+	lost              map[string]int // by reason; nil if never unavailable
 	rolledBack        []RolledBack
 }
 
-// RolledBack is a backend of a rule of an APIRoute that gets no requests because it failed too many.
+// RolledBack identifies a backend of an APIRoute rule that receives no requests because it failed too many.
 type RolledBack struct{ Rule, Backend string }
 
 // NewAvailability registers the metrics of availability on reg.
@@ -266,7 +268,7 @@ func NewAvailability(reg prometheus.Registerer) *Availability {
 	})
 }
 
-// Set records whether an APIService is available now.
+// Set records whether an APIService is available.
 func (a *Availability) Set(name string, available bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -274,14 +276,14 @@ func (a *Availability) Set(name string, available bool) {
 	one.seen, one.unavailable = true, !available
 }
 
-// SetRolledBack records which backends of an APIService's APIRoute are rolled back now.
+// SetRolledBack records the backends of an APIService's APIRoute that are currently rolled back.
 func (a *Availability) SetRolledBack(name string, all []RolledBack) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.one(name).rolledBack = all
 }
 
-// Lost counts an APIService that was available and no longer is.
+// Lost counts a transition of an APIService from available to unavailable.
 func (a *Availability) Lost(name, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -292,7 +294,7 @@ func (a *Availability) Lost(name, reason string) {
 	one.lost[reason]++
 }
 
-// one is the counts of an APIService. The caller holds mu.
+// one returns the counts of an APIService, creating them if needed. The caller must hold mu.
 func (a *Availability) one(name string) *availability {
 	if a.of[name] == nil {
 		a.of[name] = &availability{}
@@ -300,7 +302,7 @@ func (a *Availability) one(name string) *availability {
 	return a.of[name]
 }
 
-// Forget removes the series of an APIService that is gone.
+// Forget removes the series of a deleted APIService.
 func (a *Availability) Forget(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

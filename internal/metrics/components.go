@@ -2,11 +2,12 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Audit are the metrics of the audit sinks. apiserver_audit_level_total and apiserver_audit_event_total are the library's.
+// Audit holds the metrics of the audit sinks. k8s.io/apiserver counts apiserver_audit_level_total and
+// apiserver_audit_event_total.
 type Audit struct {
 	// Written is portico_audit_events_written_total by sink: log or webhook.
 	Written *prometheus.CounterVec
-	// Dropped is portico_audit_events_dropped_total by sink: events that were lost, each counted once.
+	// Dropped is portico_audit_events_dropped_total by sink: lost events, each counted once.
 	Dropped *prometheus.CounterVec
 }
 
@@ -19,9 +20,9 @@ func NewAudit(reg prometheus.Registerer) *Audit {
 	}
 }
 
-// Backup is scheduled backups. Only the replica that leads makes them.
+// Backup holds the metrics of scheduled backups. Only the leader makes backups.
 type Backup struct {
-	// LastSuccess is portico_backup_last_success_timestamp_seconds; 0: there was none yet.
+	// LastSuccess is portico_backup_last_success_timestamp_seconds, 0 before the first backup.
 	LastSuccess prometheus.Gauge
 	// Failures is portico_backup_failures_total.
 	Failures prometheus.Counter
@@ -42,18 +43,21 @@ func NewBackup(reg prometheus.Registerer) *Backup {
 	}
 }
 
-// Discovery are the metrics of the merged discovery documents.
+// Discovery holds the metrics of the merged discovery documents.
 type Discovery struct {
-	// Aggregations is aggregator_discovery_aggregation_count_total: how often the merged document was made.
+	// Aggregations is aggregator_discovery_aggregation_count_total: how often the merged document was built.
 	Aggregations prometheus.Counter
-	// BuildSeconds is portico_discovery_build_duration_seconds: how long that took.
+	// BuildSeconds is portico_discovery_build_duration_seconds: the time to build it.
 	BuildSeconds prometheus.Histogram
-	// Rounds is portico_discovery_rounds_total by outcome (ok, failed): asking one backend for all its group-versions.
+	// Rounds is portico_discovery_rounds_total by outcome (ok, failed): a round requests all group-versions of one
+	// backend.
 	Rounds *prometheus.CounterVec
-	// Stale is portico_discovery_stale_group_versions: how many are Stale now. Any blocks namespace deletion.
+	// Stale is portico_discovery_stale_group_versions: the number of group-versions that are Stale. Each of them
+	// blocks namespace deletion.
 	Stale prometheus.Gauge
 	// InitialEvents is portico_discovery_initial_events_resources by verdict (unprobed, honours, refuses, ignores,
-	// undetermined): resources of extension servers by how they treat watches that ask for initial events.
+	// undetermined): the number of resources of extension servers by their handling of watches that request initial
+	// events.
 	InitialEvents *prometheus.GaugeVec
 }
 
@@ -72,18 +76,20 @@ func NewDiscovery(reg prometheus.Registerer) *Discovery {
 	}
 }
 
-// Garbage is the garbage collector. Only the replica that leads has anything to count.
+// Garbage holds the metrics of the garbage collector. They change only on the leader.
 type Garbage struct {
-	// SyncErrors is garbagecollector_controller_resources_sync_error_total, as upstream's: a resource could not be listed
-	// or watched.
+	// SyncErrors is garbagecollector_controller_resources_sync_error_total, as upstream: failures to list or watch a
+	// resource.
 	SyncErrors prometheus.Counter
-	// Deleted is portico_garbage_deleted_total: objects deleted because their owners are gone or wait for them.
+	// Deleted is portico_garbage_deleted_total: objects deleted because their owners are gone or wait for the
+	// deletion.
 	Deleted prometheus.Counter
-	// Depth is portico_garbage_queue_depth: objects to be processed now.
+	// Depth is portico_garbage_queue_depth: objects waiting to be processed.
 	Depth prometheus.Gauge
-	// Objects is portico_garbage_objects: how many are known.
+	// Objects is portico_garbage_objects: the number of known objects.
 	Objects prometheus.Gauge
-	// Monitors is portico_garbage_monitors by state: synced has seen all objects of its resource once, waiting has not.
+	// Monitors is portico_garbage_monitors by state. A monitor is synced after it has received all objects of its
+	// resource once, and waiting before.
 	Monitors *prometheus.GaugeVec
 }
 
@@ -100,17 +106,17 @@ func NewGarbage(reg prometheus.Registerer) *Garbage {
 	}
 }
 
-// OpenAPI are the metrics of the OpenAPI documents.
+// OpenAPI holds the metrics of the OpenAPI documents.
 type OpenAPI struct {
-	// Rounds is portico_openapi_rounds_total by outcome (ok, failed): asking one backend for its documents.
+	// Rounds is portico_openapi_rounds_total by outcome (ok, failed): a round fetches the documents of one backend.
 	Rounds *prometheus.CounterVec
-	// Documents is portico_openapi_documents: how many are served now.
+	// Documents is portico_openapi_documents: the number of served documents.
 	Documents prometheus.Gauge
-	// Bytes is portico_openapi_document_bytes: what the documents of backends take in memory, compressed.
+	// Bytes is portico_openapi_document_bytes: the memory used by the compressed documents of backends.
 	Bytes prometheus.Gauge
-	// SwaggerSeconds is portico_openapi_v2_build_seconds: merging the version 2 document when it is requested.
+	// SwaggerSeconds is portico_openapi_v2_build_seconds: the time to merge the version 2 document on request.
 	SwaggerSeconds prometheus.Histogram
-	// SwaggerBytes is portico_openapi_v2_bytes: what the merged version 2 document takes in memory, compressed.
+	// SwaggerBytes is portico_openapi_v2_bytes: the memory used by the compressed merged version 2 document.
 	SwaggerBytes prometheus.Gauge
 }
 
@@ -128,18 +134,18 @@ func NewOpenAPI(reg prometheus.Registerer) *OpenAPI {
 	}
 }
 
-// Overload is the metrics of load shedding.
+// Overload holds the metrics of load shedding.
 type Overload struct {
 	// Limit, Used and Level are portico_memory_limit_bytes, portico_memory_used_bytes and portico_overload_level.
 	Limit, Used, Level prometheus.Gauge
-	// Shed is portico_overload_shed_requests_total by reason: memory (503 after authentication), refused (before it), bodies
-	// (large bodies are being read already).
+	// Shed is portico_overload_shed_requests_total by reason: memory (503 after authentication), refused (before
+	// authentication), bodies (too many large bodies are being read).
 	Shed *prometheus.CounterVec
 	// Closed is portico_overload_closed_connections_total by reason: idle, largest, handshake.
 	Closed *prometheus.CounterVec
 }
 
-// NewOverload registers the metrics of shedding on reg.
+// NewOverload registers the metrics of load shedding on reg.
 func NewOverload(reg prometheus.Registerer) *Overload {
 	return &Overload{
 		Limit: newGauge(reg, "portico_memory_limit_bytes", "Memory that load is shed by. 0: there is no limit."),

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Egress are the metrics of dials through tunnels. Those that kube-apiserver has are named as there, with its labels: protocol
-// (http_connect or grpc) and transport (tcp or uds). A nil *Egress counts nothing.
+// Egress holds the metrics of dials through tunnels. Metrics that exist in kube-apiserver have its names and its
+// labels protocol (http_connect or grpc) and transport (tcp or uds). A nil *Egress counts nothing.
 type Egress struct {
 	// Starts is apiserver_egress_dialer_dial_start_total.
 	Starts *prometheus.CounterVec
@@ -34,7 +34,7 @@ func NewEgress(reg prometheus.Registerer) *Egress {
 	}
 }
 
-// DialStarted counts a dial, and returns what counts its end: the stage that failed, or empty for none.
+// DialStarted counts a dial. The returned function counts its end; failed is the failed stage, or empty on success.
 func (m *Egress) DialStarted(network, protocol, transport string) func(failed string) {
 	if m == nil {
 		return func(string) {}
@@ -52,7 +52,7 @@ func (m *Egress) DialStarted(network, protocol, transport string) func(failed st
 	}
 }
 
-// Connections counts connections that opened, or closed when n is negative.
+// Connections counts connections: opened for positive n, closed for negative n.
 func (m *Egress) Connections(network string, n int) {
 	if m != nil {
 		m.Open.WithLabelValues(network).Add(float64(n))

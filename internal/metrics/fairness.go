@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Fairness are those metrics of API Priority and Fairness that every request changes, under kube-apiserver's names. The
-// others are the library's, which looks labels up each time.
+// Fairness holds the metrics of API Priority and Fairness that change with every request, with kube-apiserver's
+// names. k8s.io/apiserver provides the other metrics; it looks up labels on each change.
 type Fairness struct {
 	estimated *prometheus.HistogramVec
 	requests  *prometheus.GaugeVec
@@ -21,7 +21,7 @@ type Fairness struct {
 	wanted    *prometheus.GaugeVec
 }
 
-// NewFairness registers the metrics of turns on reg.
+// NewFairness registers the metrics of API Priority and Fairness on reg.
 func NewFairness(reg prometheus.Registerer) *Fairness {
 	const prefix = "apiserver_flowcontrol_"
 	flow := func(more ...string) []string { return append([]string{"priority_level", "flow_schema"}, more...) }
@@ -43,7 +43,8 @@ func NewFairness(reg prometheus.Registerer) *Fairness {
 	}
 }
 
-// Flow returns the metrics of one flow schema at one priority level. A series begins when there is something to count.
+// Flow returns the metrics of one flow schema at one priority level. A series is created when its first value is
+// recorded.
 func (f *Fairness) Flow(level, schema string) *Flow {
 	observer := func(v *prometheus.HistogramVec, more ...string) func() prometheus.Observer {
 		return sync.OnceValue(func() prometheus.Observer {
@@ -62,37 +63,37 @@ func (f *Fairness) Flow(level, schema string) *Flow {
 	}
 }
 
-// Flow is the metrics of one flow schema, resolved once so that a request costs no look-up.
+// Flow holds the metrics of one flow schema, resolved once so that requests need no lookups.
 type Flow struct {
 	estimated, waited, gaveUp, regular, watch, length func() prometheus.Observer
 	requests, seats, waiting, wanted                  func() prometheus.Gauge
 	admitted                                          func() prometheus.Counter
 }
 
-// Estimated counts how many seats a request is said to need.
+// Estimated records the estimated seats of a request.
 func (f *Flow) Estimated(seats int) { f.estimated().Observe(float64(seats)) }
 
-// Dispatched counts a request that was given its seats.
+// Dispatched counts a request that received its seats.
 func (f *Flow) Dispatched(seats int) {
 	f.requests().Inc()
 	f.seats().Add(float64(seats))
 	f.admitted().Inc()
 }
 
-// Queued counts a request that joined a queue, which is now so long, to wait for seats.
+// Queued counts a request that waits for seats in a queue, which now has the given length.
 func (f *Flow) Queued(length, seats int) {
 	f.length().Observe(float64(length))
 	f.waiting().Inc()
 	f.wanted().Add(float64(seats))
 }
 
-// LeftQueue counts a request that does not wait any more.
+// LeftQueue counts a request that no longer waits.
 func (f *Flow) LeftQueue(seats int) {
 	f.waiting().Dec()
 	f.wanted().Add(-float64(seats))
 }
 
-// Waited observes how long a request waited, and whether it is served now.
+// Waited records how long a request waited and whether it is then served.
 func (f *Flow) Waited(served bool, d time.Duration) {
 	if served {
 		f.waited().Observe(d.Seconds())
@@ -101,7 +102,7 @@ func (f *Flow) Waited(served bool, d time.Duration) {
 	f.gaveUp().Observe(d.Seconds())
 }
 
-// Finished counts a request that is over, with how long it had its seats.
+// Finished counts the end of a request that had its seats for d.
 func (f *Flow) Finished(watch bool, d time.Duration) {
 	f.requests().Dec()
 	if watch {
@@ -111,5 +112,5 @@ func (f *Flow) Finished(watch bool, d time.Duration) {
 	f.regular().Observe(d.Seconds())
 }
 
-// SeatsReleased counts seats that are free again.
+// SeatsReleased counts seats that became free.
 func (f *Flow) SeatsReleased(seats int) { f.seats().Add(-float64(seats)) }

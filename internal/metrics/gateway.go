@@ -6,17 +6,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Gateway is the metrics of a gateway that only a gateway has. A nil *Gateway counts nothing.
+// Gateway holds the metrics that exist only in a gateway. A nil *Gateway counts nothing.
 type Gateway struct {
 	apiServices *prometheus.GaugeVec
 	leads       prometheus.Gauge
 	trusted     *prometheus.GaugeVec
 
 	mu    sync.Mutex
-	known map[string]bool // the APIServices that trusted has
+	known map[string]bool // the APIServices with a series in trusted
 }
 
-// NewGateway registers them on reg.
+// NewGateway registers the metrics on reg.
 func NewGateway(reg prometheus.Registerer) *Gateway {
 	return &Gateway{
 		apiServices: newGaugeVec(reg, "portico_gateway_apiservices",
@@ -29,7 +29,8 @@ func NewGateway(reg prometheus.Registerer) *Gateway {
 	}
 }
 
-// Set sets all of them. trusted has the APIServices of which it is known whether their extension servers believe the gateway.
+// Set sets all metrics. trusted contains the APIServices for which it is known whether their extension servers trust
+// the gateway.
 func (g *Gateway) Set(adopted, prepared int, leads bool, trusted map[string]bool) {
 	if g == nil {
 		return

@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// HealthChecks are the metrics of /metrics/slis, which have what came of health checks.
+// HealthChecks holds the metrics of /metrics/slis, the results of health checks.
 type HealthChecks struct {
 	// Result is kubernetes_healthcheck.
 	Result *prometheus.GaugeVec
@@ -10,7 +10,7 @@ type HealthChecks struct {
 	Total *prometheus.CounterVec
 }
 
-// NewHealthChecks registers them on reg, which is not the registry of /metrics.
+// NewHealthChecks registers the metrics on reg, which is not the registry of /metrics.
 func NewHealthChecks(reg prometheus.Registerer) *HealthChecks {
 	return &HealthChecks{
 		Result: newGaugeVec(reg, "kubernetes_healthcheck",
@@ -20,7 +20,7 @@ func NewHealthChecks(reg prometheus.Registerer) *HealthChecks {
 	}
 }
 
-// Count counts one check. kind is the endpoint that it was asked for, for example livez.
+// Count records a health check. kind is the requested endpoint, for example livez.
 func (h *HealthChecks) Count(name, kind string, failed bool) {
 	result, status := 1.0, "success"
 	if failed {

@@ -1,12 +1,13 @@
-// Package metrics is every metric of the front door and the extension host, as values registered on a registry that is passed in.
+// Package metrics defines the metrics of the front door and the extension host and registers them on a given
+// registry.
 //
-// Names are kube-apiserver's where it has the metric, so that existing dashboards and alerts work; the rest begin
-// with portico_. Labels are bounded: a name that a client can choose never becomes a label value.
+// Metrics that exist in kube-apiserver have its names, so that existing dashboards and alerts work. Other names begin
+// with portico_. Labels are bounded: a name that clients can choose never becomes a label value.
 package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics holds the metrics of the whole front door, one field for each room that has some.
+// Metrics holds the metrics of the front door by component.
 type Metrics struct {
 	Requests      *Requests
 	Availability  *Availability
@@ -29,7 +30,7 @@ type Metrics struct {
 	Reload        *Reload
 }
 
-// New registers every metric on reg. It panics when reg already holds one of them, which is a mistake of the caller.
+// New registers all metrics on reg. It panics if reg already contains one of them.
 func New(reg prometheus.Registerer) *Metrics {
 	return &Metrics{
 		Requests:      NewRequests(reg),
@@ -75,17 +76,17 @@ func newGaugeVec(reg prometheus.Registerer, name, help string, labels ...string)
 	return register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
 }
 
-// newHistogram registers a histogram with these buckets, nil for Prometheus' default ones.
+// newHistogram registers a histogram with the given buckets, or Prometheus' default buckets for nil.
 func newHistogram(reg prometheus.Registerer, name, help string, buckets []float64) prometheus.Histogram {
 	return register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}))
 }
 
-// newHistogramVec is newHistogram with labels.
+// newHistogramVec is like newHistogram with labels.
 func newHistogramVec(reg prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels))
 }
 
-// Engines is which implementations of HTTP this process uses.
+// Engines reports the HTTP implementations that this process uses.
 type Engines struct {
 	// Info is portico_http_engine_info, always 1. Labels: side (clients or backends) and engine (portico or library).
 	Info *prometheus.GaugeVec
@@ -97,20 +98,21 @@ func NewEngines(reg prometheus.Registerer) *Engines {
 		"Which implementation of HTTP serves clients (--http-engine) and reaches backends (--backend-engine). Always 1.", "side", "engine")}
 }
 
-// Use sets the implementations that are used.
+// Use sets the implementations in use.
 func (e *Engines) Use(clients, backends string) {
 	e.Info.WithLabelValues("clients", clients).Set(1)
 	e.Info.WithLabelValues("backends", backends).Set(1)
 }
 
-// sources collects at a scrape which of several things are well: the sources of an extension server, or the servers of etcd.
+// sources is a collector that reports the health of several sources at a scrape: of an extension server's sources, or
+// of etcd servers.
 type sources struct {
 	up   func() map[string]bool
 	desc *prometheus.Desc
 }
 
-// NewSources registers extserver_source_up on reg: by source, 1 when it is healthy and 0 when it is not. up is called at every
-// scrape.
+// NewSources registers extserver_source_up on reg. It is 1 for healthy sources and 0 for others. up is called at
+// every scrape.
 func NewSources(reg prometheus.Registerer, up func() map[string]bool) {
 	reg.MustRegister(sources{up: up, desc: prometheus.NewDesc("extserver_source_up",
 		"Whether what resources read from is well (1) or in trouble (0).", []string{"source"}, nil)})

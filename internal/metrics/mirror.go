@@ -2,21 +2,21 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// What became of the copy of a read.
+// Results of mirroring a read.
 const (
-	// MirrorSame is one that both backends answered the same.
+	// MirrorSame means that both backends responded identically.
 	MirrorSame = "same"
-	// MirrorStatus is one that they answered with different codes.
+	// MirrorStatus means that the status codes differed.
 	MirrorStatus = "status"
-	// MirrorBody is one that they answered with the same code and different bodies.
+	// MirrorBody means that the status codes were equal and the bodies differed.
 	MirrorBody = "body"
-	// MirrorFailed is one that the other backend did not answer, or not completely.
+	// MirrorFailed means that the second backend did not respond, or not completely.
 	MirrorFailed = "failed"
-	// MirrorDropped is one that was not sent or not compared: there was no room, or a body was too large.
+	// MirrorDropped means that the copy was not sent or not compared, because of limits or a large body.
 	MirrorDropped = "dropped"
 )
 
-// Mirror are the metrics of mirrored reads. A nil *Mirror counts nothing.
+// Mirror holds the metrics of mirrored reads. A nil *Mirror counts nothing.
 type Mirror struct {
 	// Reads is portico_mirrored_reads_total.
 	Reads *prometheus.CounterVec
@@ -28,7 +28,7 @@ func NewMirror(reg prometheus.Registerer) *Mirror {
 		"Copies of reads for a second backend of an APIRoute, by the APIRoute, that backend and what it answered: same, another status, another body, failed (no complete response), or dropped (not sent or not compared, because there was no room or a body was too large).", "apiroute", "backend", "result")}
 }
 
-// Read counts a copy.
+// Read counts a mirrored read.
 func (m *Mirror) Read(apiRoute, backend, result string) {
 	if m != nil {
 		m.Reads.WithLabelValues(apiRoute, backend, result).Inc()

@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Peers are the metrics of requests that replicas hand to each other, and of how their clocks differ. A nil *Peers counts nothing.
+// Peers holds the metrics of requests forwarded between replicas, and of the differences between their clocks. A nil
+// *Peers counts nothing.
 type Peers struct {
 	sent, received *prometheus.CounterVec
 	clockSkew      *prometheus.GaugeVec
@@ -24,28 +25,28 @@ func NewPeers(reg prometheus.Registerer) *Peers {
 	}
 }
 
-// Sent counts a request that was handed to another replica.
+// Sent counts a request that was forwarded to another replica.
 func (p *Peers) Sent(apiService string) {
 	if p != nil {
 		p.sent.WithLabelValues(apiService).Inc()
 	}
 }
 
-// Received counts a request of another replica.
+// Received counts a request from another replica.
 func (p *Peers) Received(result string) {
 	if p != nil {
 		p.received.WithLabelValues(result).Inc()
 	}
 }
 
-// ClockSkew is how far the clock of another replica is ahead.
+// ClockSkew records how far the clock of another replica is ahead.
 func (p *Peers) ClockSkew(replica string, skew time.Duration) {
 	if p != nil {
 		p.clockSkew.WithLabelValues(replica).Set(skew.Seconds())
 	}
 }
 
-// Gone is a replica that does not live any more.
+// Gone removes the series of a replica that no longer exists.
 func (p *Peers) Gone(replica string) {
 	if p != nil {
 		p.clockSkew.DeleteLabelValues(replica)

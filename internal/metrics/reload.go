@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Reload is the metrics of settings that are read again while the front door runs.
+// Reload holds the metrics of settings that can be reloaded while the front door runs.
 type Reload struct{ successful, at prometheus.Gauge }
 
-// NewReload registers the metrics on reg. A start is a reload that was successful.
+// NewReload registers the metrics on reg. The start counts as a successful reload.
 func NewReload(reg prometheus.Registerer) *Reload {
 	r := &Reload{
 		successful: newGauge(reg, "portico_config_last_reload_successful",
@@ -20,7 +20,7 @@ func NewReload(reg prometheus.Registerer) *Reload {
 	return r
 }
 
-// Done is the end of a reload.
+// Done records the result of a reload.
 func (r *Reload) Done(err error) {
 	if err != nil {
 		r.successful.Set(0)

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// NewReplicas registers on reg whether this replica leads, whether etcd answers it, and whether it has the keys of the others. They are called at every
-// scrape.
+// NewReplicas registers metrics on reg that report whether this replica leads, whether etcd responds to it, and
+// whether its keys match the keys of the other replicas. The functions are called at every scrape.
 func NewReplicas(reg prometheus.Registerer, leads, etcd, keys func() bool) {
 	gauge := func(o prometheus.GaugeOpts, is func() bool) {
 		reg.MustRegister(prometheus.NewGaugeFunc(o, func() float64 {
@@ -38,8 +38,8 @@ func NewEtcdServers(reg prometheus.Registerer, answers func() map[string]bool) {
 		"Whether a server of --etcd-servers has answered this replica a read through consensus within the last 10 s: 1, or 0.", []string{"server"}, nil)})
 }
 
-// NewStateSnapshot registers on reg how old the state is that is served without etcd, and when the last one was written. Both are called at
-// every scrape.
+// NewStateSnapshot registers the age of the state served without etcd, and the time of the last saved snapshot, on
+// reg. Both functions are called at every scrape.
 func NewStateSnapshot(reg prometheus.Registerer, served func() time.Duration, saved func() time.Time) {
 	reg.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -7,23 +7,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Requests are the metrics of the chain, whichever part served the request.
+// Requests holds the metrics of the handler chain for all requests.
 type Requests struct {
 	// Total is apiserver_request_total.
 	Total *prometheus.CounterVec
-	// Duration is apiserver_request_duration_seconds; long-running requests are not in it.
+	// Duration is apiserver_request_duration_seconds. It does not include long-running requests.
 	Duration *prometheus.HistogramVec
-	// SLI is apiserver_request_sli_duration_seconds: Duration without the time in webhooks and in the queues of flow control.
+	// SLI is apiserver_request_sli_duration_seconds: Duration minus the time in webhooks and in flow control queues.
 	SLI *prometheus.HistogramVec
 	// InFlight is apiserver_current_inflight_requests by request_kind: mutating or readOnly.
 	InFlight *prometheus.GaugeVec
 	// LongRunning is apiserver_longrunning_requests.
 	LongRunning *prometheus.GaugeVec
-	// Terminations is apiserver_request_terminations_total: requests that we ended on our own account.
+	// Terminations is apiserver_request_terminations_total: requests ended by the server.
 	Terminations *prometheus.CounterVec
-	// Panics is portico_panics_total: requests whose handler panicked.
+	// Panics is portico_panics_total: requests with a panicking handler.
 	Panics prometheus.Counter
-	// Refused is portico_requests_refused_total by reason: requests turned away before they were authorized.
+	// Refused is portico_requests_refused_total by reason: requests refused before authorization.
 	Refused *prometheus.CounterVec
 
 	// ReadOnly and Mutating are the two series of InFlight.
@@ -32,14 +32,14 @@ type Requests struct {
 	served served
 }
 
-// Served are the label values of Total, Duration and SLI for one request.
+// Served holds the label values of Total, Duration and SLI for a request.
 type Served struct {
 	Verb, Group, Version, Resource, Subresource, Scope, Component string
 	Code                                                          int
 }
 
-// served caches the series of Total, Duration and SLI by label values, so that a request costs one look-up and not one for each
-// label. It has no more entries than the metrics have series.
+// served caches the series of Total, Duration and SLI by label values, so that a request needs one lookup instead of
+// one per label. It has at most as many entries as the metrics have series.
 type served struct {
 	mu     sync.RWMutex // guards series
 	series map[Served]requestSeries
@@ -51,8 +51,8 @@ type requestSeries struct {
 	sli      prometheus.Observer
 }
 
-// Count counts a request that was served. seconds is how long it took, negative for a long-running one, and elsewhere how much of
-// that it spent in webhooks and queues.
+// Count counts a completed request. seconds is its duration, negative for a long-running request. elsewhere is the
+// part of the duration spent in webhooks and queues.
 func (r *Requests) Count(s Served, seconds, elsewhere float64) {
 	r.served.mu.RLock()
 	a, ok := r.served.series[s]
@@ -71,8 +71,8 @@ func (r *Requests) Count(s Served, seconds, elsewhere float64) {
 	a.sli.Observe(max(0, seconds-elsewhere))
 }
 
-// resolve looks the series up. It makes those of Duration and SLI only when there is a value for it: an empty one would be shown as
-// zero requests.
+// resolve looks up the series. It creates the series of Duration and SLI only if there is a value for them, because
+// an empty series would be reported as zero requests.
 func (r *Requests) resolve(s Served, timed bool) requestSeries {
 	labels := []string{s.Verb, s.Group, s.Version, s.Resource, s.Subresource, s.Scope, s.Component, strconv.Itoa(s.Code)}
 	a := requestSeries{total: r.Total.WithLabelValues(labels...)}
@@ -88,7 +88,7 @@ func (r *Requests) resolve(s Served, timed bool) requestSeries {
 	return a
 }
 
-// NewRequests registers the metrics of the chain on reg.
+// NewRequests registers the metrics of the handler chain on reg.
 func NewRequests(reg prometheus.Registerer) *Requests {
 	resource := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 	withCode := append(append([]string(nil), resource...), "code")
@@ -99,7 +99,7 @@ func NewRequests(reg prometheus.Registerer) *Requests {
 			Name:    "apiserver_request_duration_seconds",
 			Help:    "Time to answer, without long-running requests.",
 			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 5, 10, 30, 60},
-			// For a Prometheus that asks for protobuf, as kube-apiserver 1.37 has it.
+			// For Prometheus servers that request protobuf, as in kube-apiserver 1.37.
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 		}, resource)),
 		SLI: newHistogramVec(reg, "apiserver_request_sli_duration_seconds",

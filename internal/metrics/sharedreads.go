@@ -6,30 +6,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// How a read that may be shared was answered.
+// Results of reads that may share responses.
 const (
-	// SharedSent is one that was sent to the extension server, and whose response was for all who waited.
+	// SharedSent means that the read was sent to the extension server and its response shared with the waiting reads.
 	SharedSent = "sent"
-	// SharedWaited is one that waited for the response to another one.
+	// SharedWaited means that the read waited for the response to another read.
 	SharedWaited = "waited"
-	// SharedKept is one that a response from before was young enough for.
+	// SharedKept means that an earlier response was recent enough.
 	SharedKept = "kept"
-	// SharedStale is one that the extension server failed to answer, and that got a response from before.
+	// SharedStale means that the extension server failed and an earlier response was served.
 	SharedStale = "stale"
-	// SharedNot is one whose response cannot be shared: it was too large, or its code was not 200.
+	// SharedNot means that the response cannot be shared, because it was too large or its code was not 200.
 	SharedNot = "not_shared"
 )
 
-// SharedReads are the metrics of reads that share responses. A nil *SharedReads counts nothing.
+// SharedReads holds the metrics of reads that share responses. A nil *SharedReads counts nothing.
 type SharedReads struct {
 	served *prometheus.CounterVec
 	bytes  prometheus.Gauge
 
-	mu     sync.RWMutex // guards what follows
+	mu     sync.RWMutex // guards series
 	series map[sharedSeries]prometheus.Counter
 }
 
-// sharedSeries are the label values of a series of served, which is looked up once.
+// sharedSeries are the label values of a cached series of served.
 type sharedSeries struct{ apiRoute, result string }
 
 // NewSharedReads registers the metrics of shared reads on reg.
@@ -62,7 +62,7 @@ func (s *SharedReads) Served(apiRoute, result string) {
 	counter.Inc()
 }
 
-// Keeps is how many bytes are kept.
+// Keeps sets the number of bytes kept.
 func (s *SharedReads) Keeps(bytes int64) {
 	if s != nil {
 		s.bytes.Set(float64(bytes))

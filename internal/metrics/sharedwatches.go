@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Reasons for which the watch of a client ended.
+// Reasons for the end of a client's watch.
 const (
 	WatchClientLeft = "client_left"
 	WatchTimeout    = "timeout"
@@ -11,7 +11,8 @@ const (
 	WatchUpstream   = "upstream"
 )
 
-// SharedWatches are the metrics of watches that share one of an extension server. A nil *SharedWatches counts nothing.
+// SharedWatches holds the metrics of client watches that share a watch of an extension server. A nil *SharedWatches
+// counts nothing.
 type SharedWatches struct {
 	streams, clients prometheus.Gauge
 	events, ended    *prometheus.CounterVec
@@ -29,28 +30,28 @@ func NewSharedWatches(reg prometheus.Registerer) *SharedWatches {
 	}
 }
 
-// Streams is how many watches are shared.
+// Streams sets the number of shared watches.
 func (s *SharedWatches) Streams(n int) {
 	if s != nil {
 		s.streams.Set(float64(n))
 	}
 }
 
-// Clients is how many clients there are.
+// Clients sets the number of clients of shared watches.
 func (s *SharedWatches) Clients(n int) {
 	if s != nil {
 		s.clients.Set(float64(n))
 	}
 }
 
-// Event counts an event of an extension server.
+// Event counts an event from an extension server.
 func (s *SharedWatches) Event(apiRoute string) {
 	if s != nil {
 		s.events.WithLabelValues(apiRoute).Inc()
 	}
 }
 
-// Ended counts the watch of a client that is over.
+// Ended counts the end of a client's watch.
 func (s *SharedWatches) Ended(apiRoute, reason string) {
 	if s != nil {
 		s.ended.WithLabelValues(apiRoute, reason).Inc()

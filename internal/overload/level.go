@@ -1,29 +1,30 @@
 // Package overload sheds load before memory runs out.
 //
-// Limits of connections, streams, queues and bodies bound what one client can hold, but not what all clients hold together,
-// and a process that reaches the memory limit of its container is killed. A Monitor compares the memory in use with the
-// limit several times a second. The result is a Level, which says whose requests are served:
+// Limits of connections, streams, queues and bodies apply per client and do not limit the memory used for all clients
+// together. A process that reaches the memory limit of its container is killed. A Monitor compares the memory in use
+// with the limit several times per second. The result is a Level, which determines the users to serve:
 //
-//	normal     everybody's.
-//	shedding   those of nodes, of the control plane's controllers and of system:masters. Others get 503 with Retry-After.
-//	critical   the same. Others are refused before anything is done for them, and the connections that hold most are closed.
-//	exhausted  those of system:masters.
+//	normal     all users
+//	shedding   nodes, controllers of the control plane, and system:masters; other users get 503 with Retry-After
+//	critical   the same users; other requests are refused before any processing, and the connections that hold most memory are closed
+//	exhausted  system:masters
 //
-// Health checks and metrics are always answered. This package decides; internal/server refuses and closes.
+// Health checks and metrics are always served. This package makes the decisions; internal/server refuses requests and
+// closes connections.
 //
-// # What counts as in use
+// # Memory in use
 //
-// The heap holds garbage until it is collected, so its size says little: with headroom, half of it is garbage most of the
-// time. In use for certain is what the last collection found alive, the stacks, and the runtime's own memory
-// (Reading.InUse). What was allocated since may be garbage or not (Reading.Allocated). The levels follow InUse; Allocated
-// counts only beyond the whole limit, where the collector does not keep up. When Allocated crosses a threshold that InUse
-// does not, and while load is shed, the Monitor asks for collections, at most two a second, so that it neither acts late
-// nor sheds longer than needed.
+// The heap contains garbage until it is collected, so its size is not a good measure: with headroom, half of it is
+// usually garbage. The memory that is certainly in use is the live heap after the last collection, the stacks, and
+// the runtime's own memory (Reading.InUse). Memory allocated since then may be garbage (Reading.Allocated). The
+// levels follow InUse. Allocated matters only above the whole limit, when the collector does not keep up. If
+// Allocated exceeds a threshold that InUse does not, and while load is shed, the Monitor triggers collections, at
+// most two per second, so that it neither acts too late nor sheds load too long.
 //
-// A busy machine may take readings late. So beyond half of the limit connections may read only so much between two readings
-// (ReadLimiter); the rest waits in their sockets, as back pressure.
+// On a busy machine readings may be late. Therefore, above half of the limit, connections may read only a limited
+// amount between two readings (ReadLimiter). The remaining data stays in the sockets, as back pressure.
 //
-// Other memory of the kernel for this control group (socket buffers, other processes) counts as in use, the page cache does
+// Other kernel memory of the control group (socket buffers, other processes) counts as in use; the page cache does
 // not.
 package overload
 
@@ -36,10 +37,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Level says how short memory is.
+// Level is the degree of memory pressure.
 type Level int32
 
-// The levels. Each includes the measures of the one before.
+// Levels. Each includes the measures of the previous one.
 const (
 	Normal Level = iota
 	Shedding
@@ -47,28 +48,28 @@ const (
 	Exhausted
 )
 
-// String is the name of the level in logs.
+// String returns the name of the level.
 func (l Level) String() string { return [...]string{"normal", "shedding", "critical", "exhausted"}[l] }
 
-// thresholds are percentages of the limit. A level begins at from and ends below to, so that it does not flap. allocated
-// is for Reading.Allocated.
+// thresholds are percentages of the limit. A level begins at from and ends below to, which avoids flapping. allocated
+// is the threshold for Reading.Allocated.
 var thresholds = [...]struct{ from, to, allocated uint64 }{
 	Shedding:  {75, 65, 105},
 	Critical:  {87, 78, 115},
 	Exhausted: {98, 90, 130},
 }
 
-// stepDownDelay is how long memory must be below the end of a level before the level ends.
+// stepDownDelay is how long memory must stay below the end of a level before the level ends.
 const stepDownDelay = time.Second
 
 // levelTracker derives the level from readings.
 type levelTracker struct {
 	limit      uint64
 	level      Level
-	belowSince time.Time // since when memory is below the end of the level; zero: it is not
+	belowSince time.Time // start of the time below the end of the level; zero if not below
 }
 
-// update returns the level after a reading. It rises at once, and falls by one level at a time.
+// update returns the level after a reading. The level rises immediately and falls one level at a time.
 func (l *levelTracker) update(r Reading, now time.Time) Level {
 	highest := Normal
 	for level := Shedding; level <= Exhausted; level++ {
@@ -91,7 +92,7 @@ func (l *levelTracker) update(r Reading, now time.Time) Level {
 
 func (l *levelTracker) beyond(used, percent uint64) bool { return used >= l.limit/100*percent }
 
-// excess is how much memory must be freed for a level below Critical.
+// excess returns the amount of memory to free to get below Critical.
 func (l *levelTracker) excess(r Reading) int64 {
 	used := r.InUse
 	if l.beyond(r.Allocated, thresholds[Critical].allocated) {
@@ -100,19 +101,20 @@ func (l *levelTracker) excess(r Reading) int64 {
 	return int64(used) - int64(l.limit/100*thresholds[Critical].to)
 }
 
-// UserClass says how long the requests of a user are served when memory runs out.
+// UserClass determines up to which level the requests of a user are served.
 type UserClass int
 
 const (
 	// Ordinary users are refused first.
 	Ordinary UserClass = iota
-	// System users are nodes and the controllers of the control plane. Nodes that are refused count as dead.
+	// System users are nodes and controllers of the control plane. If nodes were refused, they would be considered
+	// dead.
 	System
-	// Admin is system:masters, who must be able to repair the cluster.
+	// Admin users are members of system:masters, who must be able to repair the cluster.
 	Admin
 )
 
-// UserClassOf is the class of a user, before impersonation.
+// UserClassOf returns the class of a user, before impersonation.
 func UserClassOf(u user.Info) UserClass {
 	if u == nil {
 		return Ordinary
@@ -135,7 +137,7 @@ func UserClassOf(u user.Info) UserClass {
 // controllers is the group of the service accounts in kube-system.
 var controllers = serviceaccount.ServiceAccountGroupPrefix + "kube-system"
 
-// Serves reports whether the requests of a class are served.
+// Serves reports whether requests of a class are served.
 func (l Level) Serves(c UserClass) bool {
 	switch c {
 	case Admin:

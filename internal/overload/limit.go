@@ -10,24 +10,24 @@ import (
 	"portico.dev/internal/run/memory"
 )
 
-// Limit is the memory limit of the process. The zero value is no limit.
+// Limit is the memory limit of the process. The zero value means no limit.
 type Limit struct {
-	// Bytes is what the thresholds are percentages of. 0: no limit, and no load is shed.
+	// Bytes is the limit to which the thresholds apply. 0 means no limit and disables load shedding.
 	Bytes uint64
-	// Source names where the limit comes from, for logs.
+	// Source describes the origin of the limit, for logs.
 	Source string
 
-	group *memory.Cgroup // nil: none
+	group *memory.Cgroup // may be nil
 }
 
-// heapPercent is the part of a hard limit for the memory of the Go runtime. The rest is for what it does not count: the
-// kernel's memory and the mapped pages of etcd's file.
+// heapPercent is the part of a hard limit that is available to the Go runtime. The rest is for memory that the
+// runtime does not count: kernel memory and mapped pages of etcd's file.
 const heapPercent = 90
 
-// minLimit is the smallest reasonable limit: an idle front door needs nearly as much.
+// minLimit is the smallest accepted limit. An idle front door needs almost as much.
 const minLimit = 128 << 20
 
-// CheckSetting reports what is wrong with a value of --memory-limit: empty, 0, or a quantity such as 2Gi.
+// CheckSetting validates a value of --memory-limit: empty, 0, or a quantity such as 2Gi.
 func CheckSetting(setting string) error {
 	_, err := parse(setting)
 	return err
@@ -48,8 +48,8 @@ func parse(setting string) (uint64, error) {
 	return uint64(n), nil
 }
 
-// Find returns the limit of this process: the least of setting (the value of --memory-limit; empty: not set), the limit of
-// its control group, and GOMEMLIMIT. A setting of 0 is no limit.
+// Find returns the limit of this process: the minimum of setting (the value of --memory-limit, may be empty), the
+// limit of its control group, and GOMEMLIMIT. A setting of 0 means no limit.
 func Find(setting string) (Limit, error) {
 	return find(setting, memory.FindCgroup(), debug.SetMemoryLimit(-1))
 }
@@ -77,8 +77,8 @@ func find(setting string, group *memory.Cgroup, collector int64) (Limit, error) 
 	return l, nil
 }
 
-// SetMemoryLimit sets the garbage collector's limit, unless GOMEMLIMIT has. The program calls it, not packages: there is
-// one collector. undo restores the previous limit.
+// SetMemoryLimit sets the garbage collector's limit, unless GOMEMLIMIT is set. It must be called by the program, not
+// by packages, because it changes a global setting. undo restores the previous limit.
 func (l Limit) SetMemoryLimit() (undo func()) {
 	before := debug.SetMemoryLimit(-1)
 	if l.Bytes == 0 || before < math.MaxInt64 {
@@ -88,7 +88,7 @@ func (l Limit) SetMemoryLimit() (undo func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-// Share bounds a default size, most, to a part of the limit.
+// Share returns the default size most, limited to the given fraction of the limit.
 func (l Limit) Share(most int64, parts uint64) int64 {
 	if l.Bytes == 0 {
 		return most

@@ -12,12 +12,13 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// ConnCloser frees memory by closing connections. The Monitor makes one call at a time. Calls must not wait for clients.
+// ConnCloser frees memory by closing connections. The Monitor makes one call at a time. Calls must not wait for
+// clients.
 type ConnCloser interface {
 	// CloseIdle is called at every reading while load is shed.
 	CloseIdle()
-	// CutLargest is called at Critical and Exhausted, and not again before a collection has shown its effect. It closes the
-	// connections that hold most memory until they held n bytes.
+	// CutLargest is called at Critical and Exhausted. It closes the connections that hold most memory until they held
+	// n bytes. It is not called again until collections have shown its effect.
 	CutLargest(n int64)
 }
 
@@ -33,32 +34,32 @@ type Monitor struct {
 	c           Config
 	level       atomic.Int32
 	read        func() Reading
-	collect     func() // runs a garbage collection to its end
+	collect     func() // performs a complete garbage collection
 	readLimiter ReadLimiter
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards closers
 	closers []ConnCloser
 }
 
 const (
-	// slowInterval and fastInterval are the times between readings, below and above half of the limit.
+	// slowInterval and fastInterval are the intervals between readings below and above half of the limit.
 	slowInterval, fastInterval = 100 * time.Millisecond, 20 * time.Millisecond
-	// minGCInterval is the least time between collections that the Monitor asks for.
+	// minGCInterval is the minimum interval between collections triggered by the Monitor.
 	minGCInterval = 500 * time.Millisecond
 )
 
-// New allocates a Monitor. The limit must not be 0.
+// New returns a Monitor. The limit must not be 0.
 func New(c Config) *Monitor {
 	return &Monitor{c: c, read: newReader(c.Limit).read, collect: runtime.GC}
 }
 
-// ReadWith replaces the source of readings, before Run, in tests.
+// ReadWith replaces the source of readings. Tests call it before Run.
 func (m *Monitor) ReadWith(read func() Reading) { m.read = read }
 
-// Level is the present level.
+// Level returns the current level.
 func (m *Monitor) Level() Level { return Level(m.level.Load()) }
 
-// ReadLimiter is what connections ask when they have read.
+// ReadLimiter returns the limiter for connections to call after a read. It returns nil if m is nil.
 func (m *Monitor) ReadLimiter() *ReadLimiter {
 	if m == nil {
 		return nil
@@ -66,7 +67,7 @@ func (m *Monitor) ReadLimiter() *ReadLimiter {
 	return &m.readLimiter
 }
 
-// Register adds r until detach is called, which waits for a running call.
+// Register adds r until detach is called. detach waits for a running call.
 func (m *Monitor) Register(r ConnCloser) (detach func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +84,7 @@ func (m *Monitor) Register(r ConnCloser) (detach func()) {
 	}
 }
 
-// Run takes readings until ctx ends. Afterwards the level is Normal.
+// Run takes readings until ctx ends. Then the level is reset to Normal.
 func (m *Monitor) Run(ctx context.Context) error {
 	m.c.Metrics.Limit.Set(float64(m.c.Limit.Bytes))
 	m.c.Logger.Info("load is shed when memory runs short", zap.Uint64("limit", m.c.Limit.Bytes), zap.String("from", m.c.Limit.Source))
@@ -108,14 +109,14 @@ type monitorRun struct {
 	*Monitor
 	tracker     levelTracker
 	cycles      uint64    // at the last reading
-	collected   time.Time // when cycles increased, or a collection was started
+	collected   time.Time // time of the last increase of cycles or start of a collection
 	collecting  atomic.Bool
 	collections sync.WaitGroup
-	cutAt       uint64    // cycles when connections were cut
-	cut         time.Time // zero: none were
+	cutAt       uint64    // value of cycles when connections were cut
+	cut         time.Time // zero before the first cut
 }
 
-// check takes a reading and acts on it. It returns the time until the next one.
+// check takes a reading and acts on it. It returns the time until the next reading.
 func (w *monitorRun) check(now time.Time) time.Duration {
 	r := w.read()
 	before := w.tracker.level
@@ -148,7 +149,7 @@ func (w *monitorRun) check(now time.Time) time.Duration {
 	return fastInterval
 }
 
-// collectNow starts a collection, unless there has just been one.
+// collectNow starts a collection, unless one was started or completed recently.
 func (w *monitorRun) collectNow(now time.Time) {
 	if now.Sub(w.collected) < minGCInterval || w.collecting.Swap(true) {
 		return
@@ -160,7 +161,8 @@ func (w *monitorRun) collectNow(now time.Time) {
 	})
 }
 
-// gcsToSettle is after how many collections the effect of cutting connections is known. The first may have begun before.
+// gcsToSettle is the number of collections after which the effect of cutting connections is visible. The first one
+// may have begun earlier.
 const gcsToSettle = 2
 
 func (w *monitorRun) freeMemory(level Level, r Reading, now time.Time) {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// ReadLimiter bounds what connections may read between two readings of the Monitor, so that memory grows neither faster
-// than a Monitor that is late on a busy machine, nor than the collector. Below half of the limit it is disabled, and so is
-// the zero value until a Monitor uses it. A nil ReadLimiter never waits. It is safe for concurrent use.
+// ReadLimiter limits how much connections may read between two readings of the Monitor, so that memory does not grow
+// faster than a delayed Monitor or the collector can handle. It is disabled below half of the limit. The zero value
+// is disabled until a Monitor uses it. A nil ReadLimiter never waits. It is safe for concurrent use.
 type ReadLimiter struct {
 	enabled atomic.Bool
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	budget  int64      // bytes until the next reading
-	waiting list.List  // of *waitingRead, first come first served
+	waiting list.List  // of *waitingRead, in FIFO order
 }
 
 // waitingRead is a read that waits for budget.
@@ -25,14 +25,14 @@ type waitingRead struct {
 }
 
 const (
-	// readParts is the part of the limit that may be read between two readings, and lowReadParts the part while the
-	// collector does not keep up or the level is Critical: some 60 MB/s with 350 MiB.
+	// Between two readings limit/readParts may be read, or limit/lowReadParts while the collector does not keep up or
+	// the level is Critical or higher: about 60 MB/s with a limit of 350 MiB.
 	readParts, lowReadParts = 32, 256
-	// maxWait is after how long a read proceeds in any case.
+	// maxWait is the maximum time that a read waits.
 	maxWait = time.Second
 )
 
-// Wait waits until the budget allows n bytes that were read, or maxWait has passed.
+// Wait waits until the budget permits the n bytes that were read, at most maxWait.
 func (i *ReadLimiter) Wait(n int) {
 	if i == nil || !i.enabled.Load() {
 		return
@@ -57,7 +57,7 @@ func (i *ReadLimiter) Wait(n int) {
 	}
 }
 
-// refill sets the budget until the next call, and admits waiting reads first.
+// refill sets the budget until the next call. Waiting reads are admitted first.
 func (i *ReadLimiter) refill(n int64) {
 	i.enabled.Store(true)
 	i.mu.Lock()
@@ -70,7 +70,7 @@ func (i *ReadLimiter) refill(n int64) {
 	}
 }
 
-// disable admits all waiting reads, and all reads until refill is called.
+// disable admits all waiting reads, and all further reads until refill is called.
 func (i *ReadLimiter) disable() {
 	if !i.enabled.Swap(false) {
 		return

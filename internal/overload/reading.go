@@ -7,20 +7,21 @@ import (
 
 // Reading is a measurement of the memory in use.
 type Reading struct {
-	// InUse is certainly in use. Allocated adds what was allocated since the last collection, of which a part is garbage.
+	// InUse is the memory that is certainly in use. Allocated also includes memory allocated since the last
+	// collection, part of which is garbage.
 	InUse, Allocated uint64
-	// Cycles counts collections.
+	// Cycles is the number of completed collections.
 	Cycles uint64
 }
 
-// groupEvery is how often the control group is read, which is not free.
+// groupEvery is the interval between readings of the control group, which are relatively expensive.
 const groupEvery = 100 * time.Millisecond
 
 // reader reads the runtime's metrics and the control group.
 type reader struct {
 	limit   Limit
 	samples []metrics.Sample
-	outside uint64 // what the group uses beyond this process
+	outside uint64 // memory of the control group not used by this process
 	looked  time.Time
 }
 
@@ -59,5 +60,5 @@ func (r *reader) read() Reading {
 	return Reading{InUse: inUse + r.outside, Allocated: allocated + r.outside, Cycles: at(sampleCycles)}
 }
 
-// subtract is a-b, or 0: the values are not of one moment.
+// subtract returns a-b, or 0 if b is larger, because the values are not from the same instant.
 func subtract(a, b uint64) uint64 { return a - min(a, b) }

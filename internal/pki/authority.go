@@ -18,43 +18,43 @@ import (
 )
 
 const (
-	// AuthorityTTL is the life of a certificate authority.
+	// AuthorityTTL is the lifetime of a certificate authority.
 	AuthorityTTL = 10 * 365 * 24 * time.Hour
-	// LeafTTL is the default life of a leaf. Leaves are renewed after two thirds of it.
+	// LeafTTL is the default lifetime of a leaf certificate. Leaves are renewed after two thirds of it.
 	LeafTTL = 365 * 24 * time.Hour
-	// backdate forgives clocks that run behind ours.
+	// backdate tolerates clocks that are behind.
 	backdate = 5 * time.Minute
 )
 
-// Authority is a certificate authority. ECDSA P-256.
+// Authority is a certificate authority with an ECDSA P-256 key.
 type Authority struct {
 	Certificate *x509.Certificate
 	key         crypto.Signer
-	// others are accepted beside it while it is replaced (Rotate): the one before it, or the one after it.
+	// others are accepted too during a rotation (Rotate): the previous or the next certificate.
 	others []*x509.Certificate
 }
 
-// Leaf says what a certificate is for.
+// Leaf describes a leaf certificate to issue.
 type Leaf struct {
-	// CommonName is the user name of a client, informative for a server.
+	// CommonName is the user name of a client. It is informative for a server.
 	CommonName string
 	// Organizations are the groups of a client.
 	Organizations []string
-	// DNSNames and IPs are what a server answers to.
+	// DNSNames and IPs are the names and addresses of a server.
 	DNSNames []string
 	IPs      []net.IP
-	// Client and Server choose the extended key usages; at least one is needed.
+	// Client and Server select the extended key usages. At least one is required.
 	Client, Server bool
-	// TTL is the certificate's life. Default LeafTTL; never beyond the authority's own.
+	// TTL is the certificate's lifetime. Default LeafTTL. It is limited by the authority's expiry.
 	TTL time.Duration
 }
 
-// NewAuthority makes a self-signed authority with a fresh key and a life of AuthorityTTL.
+// NewAuthority returns a self-signed authority with a new key and a lifetime of AuthorityTTL.
 func NewAuthority(commonName string) (*Authority, error) {
 	return NewAuthorityFor(commonName, AuthorityTTL)
 }
 
-// NewAuthorityFor is NewAuthority with another life.
+// NewAuthorityFor is like NewAuthority with a custom lifetime.
 func NewAuthorityFor(commonName string, ttl time.Duration) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -86,7 +86,8 @@ func NewAuthorityFor(commonName string, ttl time.Duration) (*Authority, error) {
 	return &Authority{Certificate: cert, key: key}, nil
 }
 
-// ParseAuthority reads an authority back from its PEM files' contents. Of several certificates it is the one that the key belongs to.
+// ParseAuthority parses an authority from the contents of its PEM files. Of several certificates, the one that
+// matches the key is the authority's.
 func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	certs, err := ParseBundle(certPEM)
 	if err != nil {
@@ -108,20 +109,21 @@ func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	return &Authority{Certificate: certs[i], key: key, others: slices.Delete(slices.Clone(certs), i, i+1)}, nil
 }
 
-// CanSign reports whether clients accept certificates that c has signed. X.509 before version 3 cannot express that a certificate is one of
-// a CA; kube-controller-manager signs with such a one, and crypto/x509 and OpenSSL accept it as a root.
+// CanSign reports whether clients accept certificates signed by c. X.509 before version 3 has no CA flag.
+// kube-controller-manager signs with such a certificate, and crypto/x509 and OpenSSL accept it as a root.
 func CanSign(c *x509.Certificate) bool { return c.IsCA || c.Version < 3 }
 
-// belongs reports whether a key is that of a certificate.
+// belongs reports whether a key matches a certificate.
 func belongs(key crypto.Signer, c *x509.Certificate) bool {
 	public, ok := c.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && public.Equal(key.Public())
 }
 
-// PEM is the authority's certificate.
+// PEM returns the authority's certificate.
 func (a *Authority) PEM() []byte { return encodeCertificate(a.Certificate.Raw) }
 
-// BundlePEM is what its certificates are verified with: the authority's certificate, and while it is replaced the other one's.
+// BundlePEM returns the certificates for verification: the authority's certificate and, during a rotation, the other
+// one.
 func (a *Authority) BundlePEM() []byte {
 	bundle := a.PEM()
 	for _, c := range a.others {
@@ -130,10 +132,10 @@ func (a *Authority) BundlePEM() []byte {
 	return bundle
 }
 
-// KeyPEM is the authority's private key, to be stored.
+// KeyPEM returns the authority's private key.
 func (a *Authority) KeyPEM() ([]byte, error) { return EncodeKey(a.key) }
 
-// Issue makes a key and a certificate for it.
+// Issue creates a key and a certificate for it.
 func (a *Authority) Issue(l Leaf) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -201,7 +203,7 @@ func newSerial() (*big.Int, error) {
 func keyID(public *ecdsa.PublicKey) []byte {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
-		return nil // the identifier is optional; a P-256 key always marshals
+		return nil // the identifier is optional; P-256 keys can always be marshaled
 	}
 	sum := sha1.Sum(der)
 	return sum[:]

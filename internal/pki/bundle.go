@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Bundle is CA certificates that may be replaced while in use. It always holds at least one.
+// Bundle holds CA certificates that may be replaced while in use. It is never empty.
 type Bundle struct {
 	file    string
 	current atomic.Pointer[bundleState]
@@ -27,20 +27,21 @@ type bundleState struct {
 	pem   []byte
 	certs []*x509.Certificate
 	pool  *x509.CertPool
-	// verified is until when chains are valid, by their digests. A verification costs as much as a request.
+	// verified maps digests of verified chains to their expiry. A verification costs as much as a request.
 	verified *lru.Cache[[sha256.Size]byte, time.Time]
-	// recent are some of them by the certificates themselves, which saves the digest. asked counts those that were not among them.
+	// recent holds some verified chains for comparison without a digest. asked counts lookups that missed it.
 	recent [8]atomic.Pointer[recentChain]
 	asked  atomic.Uint32
 }
 
-// recentChain is a chain that was verified. All requests of a connection have the same certificates, not only equal ones.
+// recentChain is a verified chain. All requests of a connection have the identical certificates, so pointers are
+// compared.
 type recentChain struct {
 	certs []*x509.Certificate
 	until time.Time
 }
 
-// remembers reports whether chain is among the recent ones, and still valid.
+// remembers reports whether chain is a recent one and still valid.
 func (s *bundleState) remembers(chain []*x509.Certificate, now time.Time) bool {
 	for i := range s.recent {
 		if r := s.recent[i].Load(); r != nil && slices.Equal(r.certs, chain) {
@@ -50,18 +51,18 @@ func (s *bundleState) remembers(chain []*x509.Certificate, now time.Time) bool {
 	return false
 }
 
-// remember puts one in sixteen of the chains that are asked for among the recent ones: a few connections are soon there, and many do not
-// replace each other with every request.
+// remember adds one in sixteen missed chains to the recent ones. A few connections are soon included, and many
+// connections do not replace each other with every request.
 func (s *bundleState) remember(chain []*x509.Certificate, until time.Time) {
 	if n := s.asked.Add(1); n%16 == 0 {
 		s.recent[n/16%uint32(len(s.recent))].Store(&recentChain{slices.Clone(chain), until})
 	}
 }
 
-// rememberVerified bounds the chains of clients that are remembered.
+// rememberVerified is the number of cached chains.
 const rememberVerified = 1024
 
-// LoadBundle reads a bundle from a file, which Run follows.
+// LoadBundle reads a bundle from a file, which Run watches.
 func LoadBundle(file string) (*Bundle, error) {
 	b := &Bundle{file: file}
 	if err := b.reload(); err != nil {
@@ -70,7 +71,7 @@ func LoadBundle(file string) (*Bundle, error) {
 	return b, nil
 }
 
-// StaticBundle is a bundle without a file.
+// StaticBundle returns a bundle without a file.
 func StaticBundle(pem []byte) (*Bundle, error) {
 	b := &Bundle{}
 	if err := b.Set(pem); err != nil {
@@ -79,7 +80,7 @@ func StaticBundle(pem []byte) (*Bundle, error) {
 	return b, nil
 }
 
-// Set replaces the certificates. A bundle that is empty or does not parse is refused and the last good one stays.
+// Set replaces the certificates. It refuses an empty or invalid bundle and keeps the last valid one.
 func (b *Bundle) Set(pem []byte) error {
 	certs, err := ParseBundle(pem)
 	if err != nil {
@@ -91,26 +92,26 @@ func (b *Bundle) Set(pem []byte) error {
 	}
 	verified, err := lru.New[[sha256.Size]byte, time.Time](rememberVerified)
 	if err != nil {
-		return err // of a size that is not positive
+		return err // only for a size that is not positive
 	}
 	b.current.Store(&bundleState{pem: bytes.Clone(pem), certs: certs, pool: pool, verified: verified})
 	return nil
 }
 
-// Pool is the current certificates as a pool. Callers must not change it.
+// Pool returns the current certificates as a pool. Callers must not change it.
 func (b *Bundle) Pool() *x509.CertPool { return b.current.Load().pool }
 
-// PEM is the current certificates as they were read. Callers must not change it.
+// PEM returns the current certificates as they were read. Callers must not change it.
 func (b *Bundle) PEM() []byte { return b.current.Load().pem }
 
-// Certificates is the current certificates. Callers must not change the slice.
+// Certificates returns the current certificates. Callers must not change the slice.
 func (b *Bundle) Certificates() []*x509.Certificate { return b.current.Load().certs }
 
-// Stale is why the last reload was refused, nil when the bundle is what its file says.
+// Stale returns why the last reload was refused, or nil if the bundle matches its file.
 func (b *Bundle) Stale() error { return loadError(&b.stale) }
 
-// VerifyClient reports why a client's chain, leaf first, is not one of this bundle's clients, or nil. That a chain is valid is remembered
-// until it expires or the bundle is replaced.
+// VerifyClient verifies a client's chain, leaf first. A successful result is cached until the chain expires or the
+// bundle is replaced.
 func (b *Bundle) VerifyClient(chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return errors.New("no client certificate was presented")
@@ -144,7 +145,7 @@ func (b *Bundle) VerifyClient(chain []*x509.Certificate) error {
 	return nil
 }
 
-// digest tells chains apart: certificates say in DER how long they are.
+// digest returns a hash of the chain. It is unambiguous because DER contains the lengths of the certificates.
 func digest(chain []*x509.Certificate) (key [sha256.Size]byte) {
 	if len(chain) == 1 {
 		return sha256.Sum256(chain[0].Raw)
@@ -157,7 +158,7 @@ func digest(chain []*x509.Certificate) (key [sha256.Size]byte) {
 	return key
 }
 
-// validUntil is when the last of the chains expires: each when its first certificate does.
+// validUntil returns the latest expiry of the chains. A chain expires with its first certificate.
 func validUntil(chains [][]*x509.Certificate) (until time.Time) {
 	for _, chain := range chains {
 		ends := chain[0].NotAfter
@@ -173,7 +174,7 @@ func validUntil(chains [][]*x509.Certificate) (until time.Time) {
 	return until
 }
 
-// Run follows the file until ctx ends. A static bundle has nothing to follow and just waits.
+// Run watches the file until ctx ends. For a static bundle it only waits.
 func (b *Bundle) Run(ctx context.Context, log *zap.Logger) error {
 	return WatchFiles(ctx, log, []string{b.file}, func() (bool, error) {
 		before := b.PEM()
@@ -206,25 +207,25 @@ func storeError(p *atomic.Pointer[error], err error) {
 	p.Store(&err)
 }
 
-// pollInterval is the backstop for changes that the file system does not announce.
+// pollInterval is the polling interval for changes that the file system does not report.
 const pollInterval = time.Minute
 
-// Inspection is what a server presented in a handshake without verification.
+// Inspection is the result of a handshake without verification.
 type Inspection struct {
-	// Version is the version of TLS, 0 when the server never said.
+	// Version is the TLS version, 0 if the server did not send it.
 	Version uint16
-	// Chain is the certificates it showed, the leaf first, whatever became of the handshake after that.
+	// Chain contains the presented certificates, leaf first, even if the handshake failed afterwards.
 	Chain []*x509.Certificate
-	// Asked is that the server asked for a client certificate, and AcceptableCAs are the DER subjects of the authorities
-	// that it said it takes; none means that it did not say.
+	// Asked is set if the server requested a client certificate. AcceptableCAs are the DER subjects of the
+	// authorities that it listed; empty if it listed none.
 	Asked         bool
 	AcceptableCAs [][]byte
 }
 
-// InspectionConfig is the client side of a handshake that only looks: it accepts any certificate and, beside the
-// versions and suites that we support, the old ones, so that a server that supports nothing better can be reported.
-// Nothing confidential may be sent on such a connection, and nothing that it sends may be trusted. What is presented is
-// noted in seen, which must not be read before the handshake has returned.
+// InspectionConfig returns a client configuration for inspecting a server. It accepts any certificate and also
+// obsolete versions and cipher suites, so that servers without better support can be reported. Do not send
+// confidential data on such a connection or trust received data. The result is stored in seen, which must not be read
+// before the handshake has returned.
 func InspectionConfig(serverName string, present *KeyPair, seen *Inspection) *tls.Config {
 	suites := aeadSuites()
 	for _, s := range tls.CipherSuites() {
@@ -238,7 +239,7 @@ func InspectionConfig(serverName string, present *KeyPair, seen *Inspection) *tl
 		MinVersion:         tls.VersionTLS10,
 		CipherSuites:       suites,
 		NextProtos:         []string{"h2", "http/1.1"},
-		InsecureSkipVerify: true, // it is the certificate that is looked at
+		InsecureSkipVerify: true, // the certificate is only inspected
 		VerifyConnection: func(s tls.ConnectionState) error {
 			seen.Version, seen.Chain = s.Version, s.PeerCertificates
 			return nil

@@ -7,13 +7,14 @@ import (
 	"sync/atomic"
 )
 
-// maxNamedAuthorities bounds the names of authorities in a handshake, in bytes. TLS allows 64 KiB, and fails beyond it. An
-// incomplete list would keep clients of the other authorities from sending their certificates, so there is none then.
+// maxNamedAuthorities limits the names of authorities in a handshake, in bytes. TLS allows 64 KiB and fails beyond
+// it. Above the limit no authorities are sent, because with an incomplete list clients of the other authorities would
+// not send their certificates.
 const maxNamedAuthorities = 16 << 10
 
-// NameClientCAs returns c with the authorities of client certificates in its CertificateRequest, by which browsers, curl and
-// Java choose a certificate. They are read for every handshake. If authorities returns nil, none are named. Certificates are
-// verified later, as without the names.
+// NameClientCAs returns a copy of c that lists the authorities of client certificates in its CertificateRequest.
+// Browsers, curl and Java use the list to select a certificate. authorities is called for every handshake; if it
+// returns nil, none are listed. Certificates are not verified in the handshake.
 func NameClientCAs(c *tls.Config, authorities func(*tls.ClientHelloInfo) *x509.CertPool) *tls.Config {
 	type named struct {
 		authorities *x509.CertPool
@@ -40,7 +41,7 @@ func NameClientCAs(c *tls.Config, authorities func(*tls.ClientHelloInfo) *x509.C
 	return c
 }
 
-// nameBytes is the length of the names of authorities in a handshake.
+// nameBytes returns the length of the names of the authorities in a handshake.
 func nameBytes(pool *x509.CertPool) (n int) {
 	//lint:ignore SA1019 crypto/tls uses it too: these are not the authorities of the system
 	for _, name := range pool.Subjects() {
@@ -49,8 +50,8 @@ func nameBytes(pool *x509.CertPool) (n int) {
 	return n
 }
 
-// JoinPools returns a function that returns the certificates of all bundles in one pool. The pool is another one after a
-// bundle has changed.
+// JoinPools returns a function that returns the certificates of all bundles in one pool. It returns a new pool after
+// a bundle has changed.
 func JoinPools(bundles ...*Bundle) func() *x509.CertPool {
 	type joined struct {
 		parts []*x509.CertPool

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Directory is the keys and certificates that a front door makes for itself at its first start and keeps.
+// Directory holds the keys and certificates that a front door creates at its first start.
 //
 //	ca.crt, ca.key                       signs server certificates
 //	client-ca.crt, client-ca.key         signs client certificates
@@ -35,35 +35,35 @@ import (
 //	etcd-ca.crt, .key                    signs the certificates of the members of an embedded etcd of several members
 //	etcd-member.crt, .key                this member's certificate, for the other members and its clients
 //
-// The directory is 0700 and every key 0600. Leaves are renewed after two thirds of their life, and when their authority has been replaced
-// (Rotate); the service account key is never replaced here.
+// The directory has mode 0700 and every key 0600. Leaves are renewed after two thirds of their lifetime, and when
+// their authority was replaced (Rotate). The service account key is never replaced here.
 type Directory struct {
 	path string
 
 	current atomic.Pointer[authorities]
 	stale   atomic.Pointer[error]
-	// renewing is held while leaves are looked at.
+	// renewing is held while checking leaves.
 	renewing sync.Mutex
 
-	// Etcd is nil unless the embedded etcd is one of several members (EnsureEtcd).
+	// Etcd is nil unless the embedded etcd has several members (EnsureEtcd).
 	Etcd *Authority
-	// member is the certificate of this member of etcd. Needed with Etcd.
+	// member describes the certificate of this etcd member. Required with Etcd.
 	member Leaf
 }
 
-// authorities are those of a directory as it was read.
+// authorities are the authorities of a directory.
 type authorities struct{ cluster, client, frontProxy *Authority }
 
-// Cluster signs the certificates of servers.
+// Cluster returns the authority for server certificates.
 func (d *Directory) Cluster() *Authority { return d.current.Load().cluster }
 
-// Client signs the certificates of clients.
+// Client returns the authority for client certificates.
 func (d *Directory) Client() *Authority { return d.current.Load().client }
 
-// FrontProxy signs the certificates of front proxies.
+// FrontProxy returns the authority for front-proxy certificates.
 func (d *Directory) FrontProxy() *Authority { return d.current.Load().frontProxy }
 
-// Stale is why the authorities that are in the directory now are not in use, nil when they are.
+// Stale returns why the authorities in the directory are not in use, or nil.
 func (d *Directory) Stale() error { return loadError(&d.stale) }
 
 // Names in the FrontProxyClient and Admin certificates.
@@ -73,7 +73,7 @@ const (
 	AdminGroup           = "system:masters"
 )
 
-// leaf files of a directory, in the order they are made.
+// Leaf files of a directory, in the order of creation.
 const (
 	servingLeaf    = "serving"
 	frontProxyLeaf = "front-proxy-client"
@@ -81,14 +81,14 @@ const (
 	memberLeaf     = "etcd-member"
 )
 
-// sharedKeys are the files that replicas of a front door must share. The last two are there if their etcd is embedded.
+// sharedKeys are the files that replicas of a front door must share. The last two exist only with an embedded etcd.
 var sharedKeys = []string{"ca.crt", "ca.key", "client-ca.crt", "client-ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "service-account.key", etcdCA + ".crt", etcdCA + ".key"}
 
-// etcdCA is the name of the files of the authority of an embedded etcd.
+// etcdCA is the base name of the files of the embedded etcd's authority.
 const etcdCA = "etcd-ca"
 
-// OpenDirectory reads the keys in path and makes those that are missing. serving has the names of the front door;
-// when that changes, its certificate is issued anew.
+// OpenDirectory reads the keys in path and creates missing ones. serving describes the serving certificate, which is
+// reissued if serving changes.
 func OpenDirectory(path string, serving Leaf) (*Directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make key directory: %w", err)
@@ -112,7 +112,7 @@ func OpenDirectory(path string, serving Leaf) (*Directory, error) {
 	return d, d.ensureServiceAccountKey()
 }
 
-// Files of the authorities that every directory has.
+// Base names of the files of the authorities in every directory.
 const (
 	clusterCA    = "ca"
 	clientCA     = "client-ca"
@@ -121,10 +121,10 @@ const (
 
 var authorityFiles = []string{clusterCA, clientCA, frontProxyCA}
 
-// authorityName is the name of an authority in its certificate.
+// authorityName returns the name of an authority in its certificate.
 func authorityName(file string) string { return "portico-" + file }
 
-// of is the authority of a file.
+// of returns the field for the authority in file.
 func (a *authorities) of(file string) **Authority {
 	switch file {
 	case clusterCA:
@@ -135,7 +135,7 @@ func (a *authorities) of(file string) **Authority {
 	return &a.frontProxy
 }
 
-// ReadDirectory reads the authorities of a directory that OpenDirectory has made, and makes nothing.
+// ReadDirectory reads the authorities of a directory created by OpenDirectory. It does not create files.
 func ReadDirectory(path string) (*Directory, error) {
 	d := &Directory{path: path}
 	read, err := d.readAuthorities()
@@ -164,8 +164,8 @@ func (d *Directory) readAuthorities() (*authorities, error) {
 	return &read, nil
 }
 
-// EnsureEtcd makes the authority of the members of an embedded etcd if it is missing, and the certificate of this member: name is that of
-// the member, and ips are the addresses by which the others reach it.
+// EnsureEtcd creates the authority of an embedded etcd's members if it is missing, and the certificate of this
+// member. name is the name of the member, and ips are its addresses for the other members.
 func (d *Directory) EnsureEtcd(name string, ips []net.IP) error {
 	a, err := d.authority("portico-etcd-ca", etcdCA)
 	if err != nil {
@@ -175,13 +175,13 @@ func (d *Directory) EnsureEtcd(name string, ips []net.IP) error {
 	return d.ensureLeaf(memberLeaf, d.Etcd, d.member)
 }
 
-// EtcdFiles are the files of EnsureEtcd: the authority's certificate, and the certificate and key of this member.
+// EtcdFiles returns the files of EnsureEtcd: the authority's certificate, and the certificate and key of this member.
 func (d *Directory) EtcdFiles() (caFile, certFile, keyFile string) {
 	return d.Path(etcdCA + ".crt"), d.Path(memberLeaf + ".crt"), d.Path(memberLeaf + ".key")
 }
 
-// ReadShared reads what replicas of a front door must share from a directory that OpenDirectory has made: the authorities and the service
-// account key, by the names of their files.
+// ReadShared reads the files that replicas of a front door must share from a directory created by OpenDirectory: the
+// authorities and the service account key. The result maps file names to contents.
 func ReadShared(from string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, name := range sharedKeys {
@@ -197,8 +197,8 @@ func ReadShared(from string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// WriteShared writes what ReadShared has read to a directory that has no other keys: a file that is there with another content is an error,
-// and nothing is written then. OpenDirectory makes the rest, which each replica has for itself.
+// WriteShared writes the result of ReadShared to a directory. If a file exists with different content, it returns an
+// error and writes nothing. OpenDirectory then creates the remaining files, which are specific to each replica.
 func WriteShared(to string, files map[string][]byte) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return fmt.Errorf("make key directory: %w", err)
@@ -228,7 +228,7 @@ func WriteShared(to string, files map[string][]byte) error {
 	return nil
 }
 
-// CopyShared copies to an empty directory what replicas of a front door must share.
+// CopyShared copies the files that replicas of a front door must share to an empty directory.
 func CopyShared(to, from string) error {
 	files, err := ReadShared(from)
 	if err != nil {
@@ -237,7 +237,7 @@ func CopyShared(to, from string) error {
 	return WriteShared(to, files)
 }
 
-// Path names a file of the directory, for flags that want files.
+// Path returns the path of a file in the directory.
 func (d *Directory) Path(name string) string { return filepath.Join(d.path, name) }
 
 // ClientKeyPair issues a client certificate that the front door accepts.
@@ -245,8 +245,8 @@ func (d *Directory) ClientKeyPair(user string, groups []string, ttl time.Duratio
 	return d.Client().Issue(Leaf{CommonName: user, Organizations: groups, Client: true, TTL: ttl})
 }
 
-// Run renews leaves as they age, and when authorities are replaced (Rotate), until ctx ends. Their users watch the files. replaced is called
-// after authorities have changed; it may be nil.
+// Run renews leaves as they age and after authorities were replaced (Rotate), until ctx ends. The users of the files
+// watch them. replaced is called after authorities have changed; it may be nil.
 func (d *Directory) Run(ctx context.Context, serving Leaf, replaced func(), log *zap.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -280,8 +280,8 @@ func (d *Directory) Run(ctx context.Context, serving Leaf, replaced func(), log 
 	return g.Wait()
 }
 
-// reread reads the authorities again, and renews the leaves if one signs that has not before. Files that do not belong together leave those
-// in use that were.
+// reread reads the authorities again, and renews the leaves if an authority has changed. Inconsistent files are
+// refused, and the previous authorities stay in use.
 func (d *Directory) reread(serving Leaf) (changed bool, err error) {
 	read, err := d.readAuthorities()
 	if err != nil {
@@ -320,7 +320,8 @@ func (d *Directory) authority(name, file string) (*Authority, error) {
 		}
 		return a, nil
 	case errors.Is(errCert, fs.ErrNotExist):
-		// A key alone is what a first start leaves that was cut short between the two files: nothing was signed yet.
+		// A key without a certificate results from a first start that was interrupted between the two files. Nothing
+		// has been signed with it.
 		return d.newAuthority(name, certFile, keyFile)
 	case errCert != nil:
 		return nil, errCert
@@ -377,8 +378,8 @@ func (d *Directory) ensureLeaf(file string, a *Authority, want Leaf) error {
 	return WriteFile(certFile, certPEM, 0o644)
 }
 
-// stillGood is whether a leaf says what is wanted, was signed by the authority, and has more than a third of its
-// life before it.
+// stillGood reports whether a leaf matches want, was signed by the authority, and has more than a third of its
+// lifetime left.
 func stillGood(have *x509.Certificate, a *Authority, want Leaf) bool {
 	life := have.NotAfter.Sub(have.NotBefore)
 	if time.Now().After(have.NotBefore.Add(life * 2 / 3)) {
@@ -414,8 +415,8 @@ func (d *Directory) ensureServiceAccountKey() error {
 	return WriteFile(file, keyPEM, 0o600)
 }
 
-// WriteFile replaces a file in one step: a reader sees the old content or the new, never a part. A file that already
-// holds data is left alone, so that its watchers are not woken for nothing.
+// WriteFile replaces a file atomically: readers see either the old or the new content. A file that already has the
+// content is not written, to avoid triggering watchers.
 func WriteFile(name string, data []byte, mode os.FileMode) error {
 	if old, err := readFile(name); err == nil && bytes.Equal(old, data) {
 		return nil
@@ -424,7 +425,7 @@ func WriteFile(name string, data []byte, mode os.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	defer os.Remove(f.Name()) // after the rename there is nothing left to remove
+	defer os.Remove(f.Name()) // fails after the rename
 	_, err = f.Write(data)
 	if err == nil {
 		err = f.Chmod(mode)
@@ -447,7 +448,7 @@ func WriteFile(name string, data []byte, mode os.FileMode) error {
 	return nil
 }
 
-// syncDirectory makes the names in a directory last over a loss of power.
+// syncDirectory makes the names in a directory durable.
 func syncDirectory(name string) error {
 	d, err := os.Open(name)
 	if err != nil {
@@ -456,10 +457,10 @@ func syncDirectory(name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// leftoverAge is how old a file must be so that it cannot be written any more.
+// leftoverAge is the age from which a temporary file cannot be in use any more.
 const leftoverAge = time.Minute
 
-// removeLeftovers removes what WriteFile left in a directory when its process was killed. Such a file may hold a key.
+// removeLeftovers removes temporary files of WriteFile calls that were interrupted. They may contain keys.
 func removeLeftovers(path string) error {
 	for _, pattern := range []string{".*.crt.[0-9]*", ".*.key.[0-9]*"} {
 		left, err := filepath.Glob(filepath.Join(path, pattern))

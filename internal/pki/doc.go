@@ -1,25 +1,28 @@
-// Package pki has certificate authorities, certificates, their rotation and reloading. Every tls.Config is made here.
+// Package pki implements certificate authorities, certificates, their rotation and reloading. All tls.Configs are
+// created here.
 //
-// # What is trusted
+// # Trust
 //
-// Three authorities are kept apart, because each one's signature means something else. The cluster CA signs server
-// certificates; the client CA signs client certificates; the front-proxy CA signs front proxies, which may state the
-// identity of others. A leaf of one never counts for another: auth/authn refuses bundles that overlap.
+// There are three separate authorities, because their signatures have different meanings. The cluster CA signs server
+// certificates. The client CA signs client certificates. The front-proxy CA signs certificates of front proxies,
+// which may assert the identity of their clients. A leaf of one authority is never accepted as a leaf of another:
+// auth/authn refuses bundles that overlap.
 //
-// # What is checked twice
+// # Repeated checks
 //
-// The TLS handshake only asks for a client certificate; it does not decide whether it is valid. [Bundle.VerifyClient]
-// decides, for every request and not once per connection: a connection may outlive its certificate, and a resumed
-// session may outlive the authority (CVE-2025-68121).
+// The TLS handshake requests a client certificate but does not verify it. [Bundle.VerifyClient] verifies it for every
+// request instead of once per connection, because a connection may outlive its certificate, and a resumed session may
+// outlive the authority (CVE-2025-68121).
 //
-// # What is replaced
+// # Rotation
 //
-// Leaves are renewed as they age. An authority is replaced in three steps ([Rotate]), between which two are accepted and one signs; which one is
-// the one whose key is there. Every step is one rename, so that whoever reads the files between any two finds a whole state.
+// Leaves are renewed as they age. An authority is replaced in three steps ([Rotate]). Between the steps two
+// authorities are accepted, and the one with the key in the directory signs. Every step takes effect by a single rename, so that
+// readers of the files always see a consistent state.
 //
-// # What is promised to callers
+// # Guarantees
 //
-// A [KeyPair] or [Bundle] is valid when it is made, and stays usable: a bad reload (a half written file, a key that
-// does not match, an empty bundle) keeps the last good one, logs the error and reports it in [KeyPair.Stale] and
+// A new [KeyPair] or [Bundle] is valid and stays usable. A failed reload (a partially written file, a key that does
+// not match, an empty bundle) keeps the last valid content, logs the error and reports it in [KeyPair.Stale] and
 // [Bundle.Stale].
 package pki

@@ -4,7 +4,7 @@ package pki
 
 import "io/fs"
 
-// hasModes: what the bits of a file say is made up, where there are access control lists instead.
+// hasModes is false because permission bits are not meaningful on systems with access control lists.
 const hasModes = false
 
 func owner(fs.FileInfo) (user, group int, ok bool) { return 0, 0, false }

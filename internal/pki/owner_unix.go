@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// hasModes: the bits of a file say who may do what with it.
+// hasModes is true because permission bits are meaningful.
 const hasModes = true
 
-// owner is the user and the group of a file.
+// owner returns the user and the group of a file.
 func owner(info fs.FileInfo) (user, group int, ok bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -15,8 +15,8 @@ const (
 	writeByOthers = 0o002
 )
 
-// CheckPrivate refuses a private key file that every user of the machine can read or change: the holder of the key is trusted as this server. Its
-// group may have it, which is how Kubernetes gives files to pods.
+// CheckPrivate refuses a private key file that every user of the machine can read or change, because a holder of the
+// key can impersonate this server. Group access is allowed, because Kubernetes provides files to pods that way.
 func CheckPrivate(file string) error {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -28,7 +28,8 @@ func CheckPrivate(file string) error {
 	return nil
 }
 
-// others is what users who are neither the owner nor in the group can do with a file, of these bits. Empty: nothing.
+// others describes the access, within the given bits, of users who are neither the owner nor in the group. It returns
+// "" for no access.
 func others(info fs.FileInfo, bits fs.FileMode) string {
 	if !hasModes {
 		return ""
@@ -44,12 +45,13 @@ func others(info fs.FileInfo, bits fs.FileMode) string {
 	return "read and changed"
 }
 
-// PrepareDataDir makes dir, with mode 0700, or refuses one that every user of the machine can list or change. An empty one of
-// our own is given that mode: nothing of it was seen. private are the directories and files in it that are refused in the same
-// way if they are there; in a directory of keys (.key), files that everybody may read are only refused if everybody may change them.
+// PrepareDataDir creates dir with mode 0700, or refuses a directory that every user of the machine can list or
+// change. An empty directory owned by this user is given that mode, because it contains nothing that others could
+// have read. private are directories and files in dir that are refused in the same way if they exist. In a directory
+// of keys, files other than *.key may be readable but not writable by every user.
 //
-// The group may do what its bits say. A directory of root's with the setgid bit and a group of ours is how Kubernetes mounts a
-// volume with fsGroup: its mode is not ours to change, and the volume has no other users.
+// Group access is allowed. Kubernetes mounts a volume with fsGroup as a directory owned by root with the setgid bit
+// and one of this process's groups. Its mode cannot be changed, and the volume has no other users.
 func PrepareDataDir(dir string, private ...string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("data directory %s cannot be used: %w; choose another with --data-dir", dir, err)
@@ -94,7 +96,7 @@ func checkInside(path string) error {
 		file := filepath.Join(path, e.Name())
 		info, err := os.Stat(file)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // gone by now, or a link that leads nowhere
+		case errors.Is(err, fs.ErrNotExist): // removed in the meantime, or a dangling link
 		case err != nil:
 			return fmt.Errorf("data directory: %w", err)
 		case info.IsDir():
@@ -109,7 +111,7 @@ func checkInside(path string) error {
 	return nil
 }
 
-// volumeOfOurs reports whether a directory was prepared for our group by root, as kubelets do.
+// volumeOfOurs reports whether root prepared a directory for our group, as kubelets do.
 func volumeOfOurs(info fs.FileInfo) bool {
 	user, group, ok := owner(info)
 	if !ok || user != 0 || os.Geteuid() == 0 || info.Mode()&fs.ModeSetgid == 0 {
@@ -125,6 +127,6 @@ func emptyAndOurs(dir string, info fs.FileInfo) bool {
 		return false
 	}
 	entries, err := os.ReadDir(dir)
-	// A new file system is not quite empty.
+	// A new file system contains lost+found.
 	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != "lost+found" })
 }

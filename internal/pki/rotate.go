@@ -16,43 +16,44 @@ import (
 	"time"
 )
 
-// Step is a part of the rotation of authorities. Each can be repeated, and goes on where one that was cut short has ended.
+// Step is a step of the rotation of authorities. A step can be repeated, and then continues an interrupted one.
 type Step string
 
 const (
-	// Prepare makes a new authority. Its certificates are accepted from then on; those before it go on to sign.
+	// Prepare creates a new authority. Its certificates are accepted from then on, while the previous authority still
+	// signs.
 	Prepare Step = "prepare"
-	// Switch has the new authority sign. Certificates of the one before it are still accepted.
+	// Switch makes the new authority sign. Certificates of the previous one are still accepted.
 	Switch Step = "switch"
-	// Finish ends the acceptance of the authority that signed before.
+	// Finish ends the acceptance of the previous authority.
 	Finish Step = "finish"
 )
 
-// Phase is how far the rotation of an authority has come.
+// Phase is the state of the rotation of an authority.
 type Phase string
 
 const (
-	// Settled is one authority, which signs and is accepted.
+	// Settled means that there is one authority, which signs and is accepted.
 	Settled Phase = "Settled"
-	// Prepared is two that are accepted, of which the older signs.
+	// Prepared means that two authorities are accepted and the older one signs.
 	Prepared Phase = "Prepared"
-	// Switched is two that are accepted, of which the newer signs.
+	// Switched means that two authorities are accepted and the newer one signs.
 	Switched Phase = "Switched"
 )
 
-// Rotation is what a step has done, or would do, with one authority.
+// Rotation is the result of a step for one authority, or its expected result with dryRun.
 type Rotation struct {
-	// Authority is the name of its files: ca, client-ca or front-proxy-ca.
+	// Authority is the base name of its files: ca, client-ca or front-proxy-ca.
 	Authority string `json:"authority"`
-	// Phase is that after the step.
+	// Phase is the phase after the step.
 	Phase Phase `json:"phase"`
-	// Changed is whether the step changes anything.
+	// Changed reports whether the step changes anything.
 	Changed bool `json:"changed"`
-	// Signs is the certificate of the authority that signs after the step, and Accepts are those by which certificates are verified. One that
-	// a dry run has not made is missing.
+	// Signs is the certificate of the authority that signs after the step. Accepts are the certificates used for
+	// verification. With dryRun, a new authority is missing because it was not created.
 	Signs   Fingerprint   `json:"signs"`
 	Accepts []Fingerprint `json:"accepts"`
-	// Files are those that the step replaces.
+	// Files are the files that the step replaces.
 	Files []string `json:"files,omitempty"`
 }
 
@@ -68,15 +69,15 @@ func fingerprintOf(c *x509.Certificate) Fingerprint {
 	return Fingerprint{Subject: c.Subject.String(), SHA256: hex.EncodeToString(sum[:]), NotAfter: c.NotAfter}
 }
 
-// RotationAuthorities are the names of the authorities that can be rotated.
+// RotationAuthorities returns the names of the authorities that can be rotated.
 func RotationAuthorities() []string { return slices.Clone(authorityFiles) }
 
-// Rotate does a step with authorities of a key directory, each by its name. With dryRun nothing is written. When one of them cannot do the
-// step, none does.
+// Rotate performs a step for the named authorities of a key directory. With dryRun nothing is written. If the step is
+// not possible for one of them, it is not performed for any.
 //
-// Every step is one rename of one file, so that a front door that follows the files, or starts between any two of them, finds a key that
-// belongs to one of the certificates: Prepare appends a certificate to NAME.crt, Switch moves NAME.next.key to NAME.key, and Finish takes a
-// certificate out of NAME.crt.
+// Every step takes effect by renaming a single file. So a front door that watches the files, or starts at any time,
+// finds a key that matches one of the certificates: Prepare appends a certificate to NAME.crt, Switch moves
+// NAME.next.key to NAME.key, and Finish removes a certificate from NAME.crt.
 func Rotate(dir string, step Step, names []string, dryRun bool) ([]Rotation, error) {
 	var all []*rotating
 	for _, name := range names {
@@ -102,7 +103,7 @@ func Rotate(dir string, step Step, names []string, dryRun bool) ([]Rotation, err
 	return done, nil
 }
 
-// RotationStatus reports how far the rotation of each authority has come.
+// RotationStatus returns the state of the rotation of each authority.
 func RotationStatus(dir string) ([]Rotation, error) {
 	var all []Rotation
 	for _, name := range authorityFiles {
@@ -115,12 +116,12 @@ func RotationStatus(dir string) ([]Rotation, error) {
 	return all, nil
 }
 
-// rotating is an authority as its files are.
+// rotating is the state of an authority's files.
 type rotating struct {
 	dir, name string
 	certs     []*x509.Certificate
 	signer    *x509.Certificate
-	// next is the key that signs after Switch, nil without one, and nextCert its certificate.
+	// next is the key that signs after Switch, and nextCert its certificate. Both may be nil.
 	next     crypto.Signer
 	nextCert *x509.Certificate
 
@@ -167,11 +168,11 @@ func readRotating(dir, name string) (*rotating, error) {
 	}
 	if i := slices.IndexFunc(r.certs, func(c *x509.Certificate) bool { return belongs(r.next, c) }); i >= 0 {
 		r.nextCert, r.phase = r.certs[i], Prepared
-	} // else Prepare was cut short
+	} // otherwise Prepare was interrupted
 	return r, nil
 }
 
-// check is an error if a step is not the one that comes now.
+// check returns an error if a step is not allowed in the current phase.
 func (r *rotating) check(step Step) error {
 	switch {
 	case step == Prepare && r.phase == Switched:
@@ -184,7 +185,7 @@ func (r *rotating) check(step Step) error {
 		for _, leaf := range leavesOf[r.name] {
 			pair, err := LoadKeyPair(r.leaf(leaf))
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // a directory that is only copied from has none
+				continue // exists only in directories that are used by a front door
 			}
 			if err != nil {
 				return err
@@ -199,14 +200,14 @@ func (r *rotating) check(step Step) error {
 	return nil
 }
 
-// leavesOf are the certificates in a directory that an authority signs.
+// leavesOf maps authorities to the certificates in the directory that they sign.
 var leavesOf = map[string][]string{clusterCA: {servingLeaf}, clientCA: {adminLeaf}, frontProxyCA: {frontProxyLeaf}}
 
 func (r *rotating) leaf(name string) (certFile, keyFile string) {
 	return filepath.Join(r.dir, name+".crt"), filepath.Join(r.dir, name+".key")
 }
 
-// do does a step that check has allowed, unless it was done before.
+// do performs a step allowed by check, unless it has already been performed.
 func (r *rotating) do(step Step, dryRun bool) error {
 	switch {
 	case step == Prepare && r.phase == Settled:
@@ -224,7 +225,7 @@ func (r *rotating) prepare(dryRun bool) error {
 	if dryRun {
 		return nil
 	}
-	// Another name than that of before: who finds an authority by its name finds the right one.
+	// Use a different name than the previous authority's, so that authorities can be identified by name.
 	next, err := NewAuthority(authorityName(r.name) + "@" + strconv.FormatInt(time.Now().Unix(), 10))
 	if err != nil {
 		return err
@@ -240,7 +241,8 @@ func (r *rotating) prepare(dryRun bool) error {
 	return r.writeCertificates()
 }
 
-// switchOver issues the leaves first: both authorities are accepted, and a front door that sees another one sign finds them renewed.
+// switchOver first issues the leaves. Both authorities are accepted at that time, and a front door that detects the
+// new signer finds the leaves renewed.
 func (r *rotating) switchOver(dryRun bool) error {
 	if r.phase == Prepared {
 		r.changed, r.files = true, []string{r.path(".key")}
@@ -263,7 +265,7 @@ func (r *rotating) switchOver(dryRun bool) error {
 			return err
 		}
 	}
-	// The one that signs comes first, where releases before this step existed look for it.
+	// The signer comes first, because releases without rotation read the first certificate.
 	if !r.certs[0].Equal(r.signer) {
 		r.changed, r.files = true, append(r.files, r.path(".crt"))
 		r.certs = slices.Concat([]*x509.Certificate{r.signer}, slices.DeleteFunc(slices.Clone(r.certs), r.signer.Equal))
@@ -274,7 +276,7 @@ func (r *rotating) switchOver(dryRun bool) error {
 	return nil
 }
 
-// reissue has the next authority sign a certificate for what one in the directory is for.
+// reissue replaces a leaf in the directory by one with the same properties, signed by the next authority.
 func (r *rotating) reissue(next *Authority, name string, dryRun bool) (bool, error) {
 	certFile, keyFile := r.leaf(name)
 	pair, err := LoadKeyPair(certFile, keyFile)

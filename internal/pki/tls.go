@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// ServerConfig is the one server side of TLS: TLS 1.2 and up, forward secrecy and AEAD only, HTTP/2 and HTTP/1.1.
+// ServerConfig returns the TLS configuration of servers: TLS 1.2 or later, only forward secrecy and AEAD, HTTP/2 and
+// HTTP/1.1.
 //
-// A client certificate is asked for and not verified here: authentication verifies it on every request against the
-// authorities as they are then. Session tickets are off, so that no handshake can skip the certificate.
+// Client certificates are requested but not verified here. Authentication verifies them on every request against the
+// current authorities. Session tickets are disabled, so that no handshake can omit the certificate.
 func ServerConfig(cert *KeyPair) *tls.Config { return ServerConfigFor(cert.GetCertificate) }
 
-// ServerConfigFor is ServerConfig with certificates of any origin.
+// ServerConfigFor is like ServerConfig with a function that returns the certificate.
 func ServerConfigFor(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
 	return &tls.Config{
 		GetCertificate:         certificate,
@@ -24,20 +25,21 @@ func ServerConfigFor(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, e
 		CipherSuites:           aeadSuites(),
 		NextProtos:             []string{"h2", "http/1.1"},
 		SessionTicketsDisabled: true,
-		// Small records would be a system call each, and what we send is mostly sent whole.
+		// Small records would cost a system call each, and most responses are written at once.
 		DynamicRecordSizingDisabled: true,
 	}
 }
 
-// MutualServerConfig is the server side of TLS among servers of our own: whoever connects must have a certificate of one of authorities.
+// MutualServerConfig returns the TLS configuration of servers for internal clients, which must present a certificate
+// of one of authorities.
 func MutualServerConfig(cert *KeyPair, authorities *x509.CertPool) *tls.Config {
 	c := ServerConfig(cert)
 	c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, authorities
 	return c
 }
 
-// Restrict narrows a server's TLS as operators ask for it: a version by name (VersionTLS12, VersionTLS13), and cipher
-// suites of TLS 1.2 by their names. Unsafe ones cannot be chosen.
+// Restrict applies an operator's restrictions to a server's TLS configuration: a minimum version (VersionTLS12,
+// VersionTLS13), and names of TLS 1.2 cipher suites. Unsafe suites are refused.
 func Restrict(c *tls.Config, minVersion string, suites []string) error {
 	switch minVersion {
 	case "", "VersionTLS12":
@@ -78,30 +80,30 @@ func suiteNames() []string {
 	return names
 }
 
-// ClientOptions choose the client side of TLS.
+// ClientOptions configure TLS clients.
 type ClientOptions struct {
-	// ServerName is the name the server must prove, whatever address was dialled.
+	// ServerName is the required name in the server's certificate, independent of the dialed address.
 	ServerName string
-	// Roots is the PEM bundle that the server's certificate must chain to. Nil: the system's.
+	// Roots is a PEM bundle with the roots of the server's certificate. If nil, the system's roots are used.
 	Roots []byte
-	// Pool is Roots parsed, if that was done before.
+	// Pool contains the parsed Roots. May be nil.
 	Pool *x509.CertPool
-	// Insecure accepts any certificate. It exists because an APIService can ask for it (insecureSkipTLSVerify).
+	// Insecure accepts any certificate. It is required for APIServices with insecureSkipTLSVerify.
 	Insecure bool
-	// Certificate is the client certificate. Nil: none.
+	// Certificate is the client certificate. May be nil.
 	Certificate *KeyPair
-	// HTTP1Only offers HTTP/1.1 alone, for upgrades.
+	// HTTP1Only offers only HTTP/1.1, for upgrades.
 	HTTP1Only bool
 }
 
-// ClientConfig is the one client side of TLS. The error names a Roots bundle that does not parse.
+// ClientConfig returns the TLS configuration of clients. It returns an error if Roots cannot be parsed.
 func ClientConfig(o ClientOptions) (*tls.Config, error) {
 	c := &tls.Config{
 		ServerName:         o.ServerName,
 		MinVersion:         tls.VersionTLS12,
 		CipherSuites:       clientSuites,
 		NextProtos:         clientProtocols,
-		InsecureSkipVerify: o.Insecure, // only by insecureSkipTLSVerify, which has a condition and a metric
+		InsecureSkipVerify: o.Insecure, // set only by insecureSkipTLSVerify, which is reported by a condition and a metric
 	}
 	if o.HTTP1Only {
 		c.NextProtos = []string{"http/1.1"}
@@ -122,13 +124,14 @@ func ClientConfig(o ClientOptions) (*tls.Config, error) {
 	return c, nil
 }
 
-// Shared by every client; crypto/tls only reads it.
+// Shared by all clients; crypto/tls does not modify them.
 var (
 	clientSuites    = aeadSuites()
 	clientProtocols = []string{"h2", "http/1.1"}
 )
 
-// aeadSuites are the TLS 1.2 suites with forward secrecy and authenticated encryption; TLS 1.3 has no others.
+// aeadSuites returns the TLS 1.2 suites with forward secrecy and authenticated encryption. All TLS 1.3 suites have
+// both.
 func aeadSuites() []uint16 {
 	return []uint16{
 		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
@@ -140,7 +143,8 @@ func aeadSuites() []uint16 {
 	}
 }
 
-// PinnedClientConfig is the client side of TLS to a server whose certificate accept knows. No authority is asked.
+// PinnedClientConfig returns the configuration of a client that accepts servers by their certificate only, using
+// accept. No authority is involved.
 func PinnedClientConfig(serverName string, certificate *KeyPair, accept func(*x509.Certificate) bool) *tls.Config {
 	return &tls.Config{
 		ServerName:           serverName,
@@ -159,11 +163,11 @@ func PinnedClientConfig(serverName string, certificate *KeyPair, accept func(*x5
 
 var errNotPinned = errors.New("the server's certificate is not one that is expected")
 
-// SPKIHash is the SHA-256 of a certificate's public key, as kubeadm's --discovery-token-ca-cert-hash.
+// SPKIHash returns the SHA-256 of a certificate's public key, like kubeadm's --discovery-token-ca-cert-hash.
 func SPKIHash(c *x509.Certificate) [sha256.Size]byte { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
 
-// AuthorityPinnedConfig is the client side of TLS 1.3 to a server that shows a certificate for serverName and, after it, the authority that
-// has signed it, whose public key has this hash. No other authority is asked.
+// AuthorityPinnedConfig returns a TLS 1.3 configuration for a client that knows only the hash of an authority's
+// public key. The server must present a certificate for serverName followed by the authority that signed it.
 func AuthorityPinnedConfig(serverName string, authority [sha256.Size]byte) *tls.Config {
 	return &tls.Config{
 		ServerName:         serverName,
@@ -185,5 +189,5 @@ func AuthorityPinnedConfig(serverName string, authority [sha256.Size]byte) *tls.
 	}
 }
 
-// ErrOtherAuthority is when a server's certificate is not signed by the authority that is expected.
+// ErrOtherAuthority means that a server's certificate is not signed by the expected authority.
 var ErrOtherAuthority = errors.New("the server's certificate is not signed by the expected authority")

@@ -15,13 +15,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// settle lets a writer that replaces a certificate and then its key finish both before they are read.
+// settle gives a writer that replaces a certificate and then its key time to write both.
 const settle = 100 * time.Millisecond
 
-// WatchFiles calls reload whenever one of files may have changed, every minute, and when ctx has a Wake that is woken, until ctx ends. It watches the
-// directories, because mounted secrets are replaced by switching a symbolic link above the file. An error is logged
-// once for as long as it stays the same. Without a file, or with an empty name, it just waits. As long as files cannot
-// be watched, as on machines that have no inotify instances left, only the reload every minute remains.
+// WatchFiles calls reload when one of files may have changed, every minute, and on the Wake in ctx, until ctx ends.
+// It watches the directories, because mounted Secrets are replaced by changing a symbolic link above the file.
+// Repeated equal errors are logged once. If the first name is empty, it only waits. While files cannot be watched,
+// for example because the machine has no inotify instances left, only the reload every minute remains.
 func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload func() (changed bool, err error)) error {
 	if files[0] == "" {
 		<-ctx.Done()
@@ -34,8 +34,8 @@ func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload fun
 	woken := wake.next()
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	// Set by the first event of a change; later ones do not put it off. Set now, because what changed between the first
-	// reading and the watch has no event.
+	// The first event of a change sets the timer; later events do not postpone it. It is set initially because a
+	// change between the first reading and the start of the watch causes no event.
 	settled := time.After(settle)
 	var complaint string
 	for {
@@ -71,18 +71,18 @@ func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload fun
 	}
 }
 
-// Wake has all files looked at that are followed with its context. The zero value is ready.
+// Wake triggers a reload of all files that are watched with its context. The zero value is ready to use.
 type Wake struct {
 	mu    sync.Mutex
-	woken chan struct{} // nil: nobody waits
+	woken chan struct{} // nil without waiters
 }
 
 type wakeKey struct{}
 
-// In returns a context for WatchFiles.
+// In returns a context for WatchFiles that contains w.
 func (w *Wake) In(ctx context.Context) context.Context { return context.WithValue(ctx, wakeKey{}, w) }
 
-// Wake has the files looked at now. It does not wait for that.
+// Wake triggers a reload without waiting for it.
 func (w *Wake) Wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +92,7 @@ func (w *Wake) Wake() {
 	}
 }
 
-// next is closed by the next Wake.
+// next returns a channel that is closed by the next Wake.
 func (w *Wake) next() <-chan struct{} {
 	if w == nil {
 		return nil
@@ -105,17 +105,17 @@ func (w *Wake) next() <-chan struct{} {
 	return w.woken
 }
 
-// fileWatcher watches the directories of files, once that is possible.
+// fileWatcher watches the directories of files, as soon as that is possible.
 type fileWatcher struct {
 	files   []string
 	log     *zap.Logger
 	watcher *fsnotify.Watcher // nil until files can be watched
 	events  <-chan fsnotify.Event
 	errors  <-chan error
-	warned  bool // a warning was logged
+	warned  bool // a warning has been logged
 }
 
-// open begins to watch, if that has not been possible before.
+// open starts watching, unless it has already started.
 func (w *fileWatcher) open() {
 	if w.watcher != nil {
 		return
@@ -138,7 +138,7 @@ func (w *fileWatcher) close() {
 	}
 }
 
-// watchDirectories watches the directories of files. Close ends it.
+// watchDirectories watches the directories of files until Close is called.
 func watchDirectories(files []string) (*fsnotify.Watcher, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -156,7 +156,7 @@ func readFile(name string) ([]byte, error) {
 	return ReadFile(name, MaxPEMBytes, fmt.Errorf("%s is larger than %d bytes", name, MaxPEMBytes))
 }
 
-// ReadFile reads a file. It returns tooLarge if the file has more than limit bytes.
+// ReadFile reads a file. It returns tooLarge if the file is longer than limit bytes.
 func ReadFile(name string, limit int64, tooLarge error) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -173,19 +173,19 @@ func ReadFile(name string, limit int64, tooLarge error) ([]byte, error) {
 	return data, nil
 }
 
-// WatchedFile is the last good version of a settings file that may be edited while it is in use. An edit takes effect
-// within a moment, or within a minute where the file system does not announce edits. One that cannot be read leaves the
-// last good version in force; Stale and the log report it. Reading is safe for concurrent use.
+// WatchedFile holds the last valid version of a configuration file that may be edited while in use. An edit takes
+// effect almost immediately, or within a minute if the file system does not report it. If an edit is invalid, the
+// last valid version stays in use, and Stale and the log report the error. Current and Stale are safe for concurrent
+// use.
 type WatchedFile[T any] struct {
 	name    string
 	load    func(name string) (T, error)
 	current atomic.Pointer[T]
 	problem atomic.Pointer[error]
-	read    os.FileInfo // of what current came from; only OpenWatchedFile and Run touch it
+	read    os.FileInfo // the file info of current; used only by OpenWatchedFile and Run
 }
 
-// OpenWatchedFile reads a file with load, whose error says what is wrong with a bad one. Without a name load is called
-// once, and Run just waits.
+// OpenWatchedFile reads a file with load. If name is empty, load is called once and Run only waits.
 func OpenWatchedFile[T any](name string, load func(name string) (T, error)) (*WatchedFile[T], error) {
 	f := &WatchedFile[T]{name: name, load: load}
 	if err := f.reload(); err != nil {
@@ -194,10 +194,10 @@ func OpenWatchedFile[T any](name string, load func(name string) (T, error)) (*Wa
 	return f, nil
 }
 
-// Current is the last good version.
+// Current returns the last valid version.
 func (f *WatchedFile[T]) Current() T { return *f.current.Load() }
 
-// Stale is why the file as it is now is not what is in force, nil when it is.
+// Stale returns why the current content of the file is not in use, or nil.
 func (f *WatchedFile[T]) Stale() error {
 	if p := f.problem.Load(); p != nil {
 		return *p
@@ -208,7 +208,7 @@ func (f *WatchedFile[T]) Stale() error {
 func (f *WatchedFile[T]) reload() error {
 	var info os.FileInfo
 	if f.name != "" {
-		// Stat before reading: a write in between is seen as a change at the next check.
+		// Stat before reading, so that a concurrent write is detected as a change by the next check.
 		var err error
 		if info, err = os.Stat(f.name); err != nil {
 			return err
@@ -228,8 +228,8 @@ func (f *WatchedFile[T]) changed() bool {
 	return err != nil || !os.SameFile(info, f.read) || info.Size() != f.read.Size() || !info.ModTime().Equal(f.read.ModTime())
 }
 
-// Run reloads the file when it changes, until ctx ends. tried is called after each attempt to read a changed file, with
-// nil once the new version is in force; a bad file that stays as it is counts once.
+// Run reloads the file when it changes, until ctx ends. tried is called with the result of each attempt to read a
+// changed file. A repeated equal error is reported once.
 func (f *WatchedFile[T]) Run(ctx context.Context, log *zap.Logger, tried func(error)) error {
 	return WatchFiles(ctx, log, []string{f.name}, func() (changed bool, err error) {
 		before := f.Stale()

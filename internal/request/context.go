@@ -10,15 +10,15 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Context is the context of one request: what the chain finds out about it, and its deadline. It is one value in place of
-// one context for each fact; readers find each fact as if it had been put there by this package or by k8s.io/apiserver.
-// A fact is set by the goroutine that serves the request, before the context is passed on. Contexts made from it may
-// outlive the request, so it is never used again for another one.
+// Context is the context of a request. It holds the facts that the handler chain determines, and the deadline. It
+// replaces a chain of one context per fact; the facts are available under the keys of this package and of
+// k8s.io/apiserver. The goroutine that serves the request sets the facts before it passes the context on. Derived
+// contexts may outlive the request, so a Context is never reused for another request.
 //
-// The deadline costs nothing until it is waited for. A proxied request has a timer of its own (the proxy ignores the
-// deadline once response headers are written) and only asks when the deadline is.
+// The deadline costs nothing until it is waited for. A proxied request has a separate timer, because the proxy
+// ignores the deadline after the response headers. The proxy only calls Deadline.
 type Context struct {
-	context.Context // ends when the client leaves
+	context.Context // ends when the client disconnects
 
 	Info       *apirequest.RequestInfo
 	User       user.Info
@@ -27,25 +27,25 @@ type Context struct {
 	RemoteAddr string
 	Credential Credential
 
-	deadline time.Time // zero: none
+	deadline time.Time // zero without a deadline
 	finished atomic.Bool
 	arm      sync.Once
 	armed    atomic.Pointer[deadlineContext]
 }
 
-// deadlineContext is the context that has the deadline, once it is waited for.
+// deadlineContext is the context with the deadline, created on first use.
 type deadlineContext struct {
 	context.Context
 	cancel context.CancelFunc
 }
 
-// SetDeadline gives the request its deadline, before the context is passed on.
+// SetDeadline sets the deadline of the request. It must be called before the context is passed on.
 func (c *Context) SetDeadline(at time.Time) { c.deadline = at }
 
-// HasDeadline reports whether c has a deadline of its own.
+// HasDeadline reports whether SetDeadline was called.
 func (c *Context) HasDeadline() bool { return !c.deadline.IsZero() }
 
-// Finish is called when the request has been served.
+// Finish marks the end of the request.
 func (c *Context) Finish() {
 	c.finished.Store(true)
 	if t := c.armed.Load(); t != nil {
@@ -83,8 +83,8 @@ func (c *Context) Done() <-chan struct{} {
 	return c.withDeadline().Done()
 }
 
-// AfterFunc is what package context asks for: without it, each context that is made from this one would cost a goroutine
-// that waits.
+// AfterFunc implements the optional method that package context calls. Without it, each derived context would need a
+// goroutine.
 func (c *Context) AfterFunc(f func()) (stop func() bool) {
 	if c.deadline.IsZero() {
 		return context.AfterFunc(c.Context, f)
@@ -120,7 +120,7 @@ func (c *Context) Value(key any) any {
 		}
 	case auditIDKey{}:
 		if c.AuditID != "" {
-			return &c.AuditID // a pointer costs no allocation
+			return &c.AuditID // a pointer avoids an allocation
 		}
 	case credentialKey{}:
 		return &c.Credential
@@ -132,15 +132,15 @@ func (c *Context) Value(key any) any {
 		}
 	}
 	if t := c.armed.Load(); t != nil {
-		return t.Value(key) // those of c.Context, and what package context looks for
+		return t.Value(key) // includes the values of c.Context and internal keys of package context
 	}
 	return c.Context.Value(key)
 }
 
 type clientKey struct{}
 
-// ClientContext is the context that ends when the client of ctx's request leaves: ctx without the deadline of its request,
-// and ctx itself when nothing else is known.
+// ClientContext returns the context that ends when the client of ctx's request disconnects, that is, ctx without the
+// request's deadline. It returns ctx if there is no such context.
 func ClientContext(ctx context.Context) context.Context {
 	if client, ok := ctx.Value(clientKey{}).(context.Context); ok {
 		return client
@@ -148,8 +148,8 @@ func ClientContext(ctx context.Context) context.Context {
 	return ctx
 }
 
-// libraryKeys are the keys of k8s.io/apiserver. It does not export them, and a context of its own for each fact would
-// cost every request as many allocations.
+// libraryKeys are the context keys of k8s.io/apiserver, which are not exported. A separate context per fact would
+// cost every request an allocation each.
 var libraryKeys = func() (keys struct{ info, user, received any }) {
 	keys.info = KeyOf(func(ctx context.Context) { apirequest.RequestInfoFrom(ctx) })
 	keys.user = KeyOf(func(ctx context.Context) { apirequest.UserFrom(ctx) })
@@ -157,14 +157,14 @@ var libraryKeys = func() (keys struct{ info, user, received any }) {
 	return keys
 }()
 
-// KeyOf is the key by which get looks for a value in a context.
+// KeyOf returns the key under which get looks up a value in a context.
 func KeyOf(get func(context.Context)) any {
 	r := &keyRecorder{Context: context.Background()}
 	get(r)
 	return r.key
 }
 
-// keyRecorder is a context that records the key that it is asked for.
+// keyRecorder is a context that records the key of a lookup.
 type keyRecorder struct {
 	context.Context
 	key any
@@ -177,15 +177,15 @@ func (r *keyRecorder) Value(key any) any {
 
 type auditIDKey struct{}
 
-// WithAuditID adds the audit id of a request, which the server, the audit log and a backend share.
+// WithAuditID adds the audit id of a request, which is shared by the server, the audit log and the backend.
 func WithAuditID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, auditIDKey{}, id)
 }
 
-// AuditID is the audit id of ctx's request, empty outside a request.
+// AuditID returns the audit id of ctx's request, or "" outside a request.
 func AuditID(ctx context.Context) string {
 	switch id := ctx.Value(auditIDKey{}).(type) {
-	case *string: // of a Context
+	case *string: // from a Context
 		return *id
 	case string:
 		return id
@@ -195,22 +195,22 @@ func AuditID(ctx context.Context) string {
 
 type credentialKey struct{}
 
-// Credential is how a request was authenticated.
+// Credential describes how a request was authenticated.
 type Credential struct {
-	// Kind is the kind of credential, empty for none.
+	// Kind is the kind of credential, empty without a credential.
 	Kind string
-	// Expires is when it ceases to be valid. Zero: never, or unknown.
+	// Expires is the end of validity. Zero if it is unlimited or unknown.
 	Expires time.Time
 }
 
-// NoteCredential records which kind of credential was accepted.
+// NoteCredential records the kind of the accepted credential.
 func NoteCredential(ctx context.Context, kind string) {
 	if c, ok := ctx.Value(credentialKey{}).(*Credential); ok {
 		c.Kind = kind
 	}
 }
 
-// CredentialKind is the kind of credential that was accepted, empty before and outside a request.
+// CredentialKind returns the kind of the accepted credential, or "" before authentication and outside a request.
 func CredentialKind(ctx context.Context) string {
 	if c, ok := ctx.Value(credentialKey{}).(*Credential); ok {
 		return c.Kind
@@ -218,7 +218,7 @@ func CredentialKind(ctx context.Context) string {
 	return ""
 }
 
-// NoteExpiry records until when a credential is valid. Of several that a request has, the first to expire counts.
+// NoteExpiry records the expiry of a credential. If a request has several, the earliest expiry is kept.
 func NoteExpiry(ctx context.Context, at time.Time) {
 	if c, ok := ctx.Value(credentialKey{}).(*Credential); ok && (c.Expires.IsZero() || at.Before(c.Expires)) {
 		c.Expires = at

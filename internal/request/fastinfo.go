@@ -7,9 +7,9 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// fastInfo is the RequestInfo of a request whose query has no selectors, as nearly all are, in one allocation: the
-// library's own parser costs three, and for a list without parameters a decoding by reflection. Nil: the library must
-// parse it. A fuzz test compares the two.
+// fastInfo returns the RequestInfo of a request without selectors in its query, which covers nearly all requests, in
+// one allocation. k8s.io/apiserver's parser needs three, and decodes the options of a list by reflection. fastInfo
+// returns nil if that parser must be used. A fuzz test compares the two.
 func fastInfo(r *http.Request) *apirequest.RequestInfo {
 	verb := objectVerbs[r.Method]
 	if verb == "" {
@@ -30,7 +30,7 @@ func fastInfo(r *http.Request) *apirequest.RequestInfo {
 	}
 	m.info.APIVersion, parts = parts[0], parts[1:]
 	switch parts[0] {
-	case "proxy", "watch": // the deprecated verbs in the path
+	case "proxy", "watch": // deprecated verbs in the path
 		return nil
 	case "namespaces":
 		if len(parts) > 1 {
@@ -50,19 +50,19 @@ func fastInfo(r *http.Request) *apirequest.RequestInfo {
 	return m.collectionVerb(r.URL.RawQuery)
 }
 
-// objectVerbs are the verbs of methods for one object.
+// objectVerbs maps methods to the verbs for a single object.
 var objectVerbs = map[string]string{
 	http.MethodGet: "get", http.MethodHead: "get", http.MethodPost: "create", http.MethodPut: "update",
 	http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// parsedInfo is a RequestInfo with room for its parts.
+// parsedInfo is a RequestInfo with space for its parts.
 type parsedInfo struct {
 	info  apirequest.RequestInfo
 	parts [8]string
 }
 
-// split is the segments of a path, none when they are too many or one is empty.
+// split returns the segments of a path, or nil if there are too many or one is empty.
 func (m *parsedInfo) split(path string) []string {
 	parts := m.parts[:0]
 	for rest, more := strings.Trim(path, "/"), true; more; {
@@ -76,7 +76,7 @@ func (m *parsedInfo) split(path string) []string {
 	return parts
 }
 
-// collectionVerb replaces the verb for one object by that for many where no object is named.
+// collectionVerb replaces the verb for a single object by the verb for a collection if the path has no name.
 func (m *parsedInfo) collectionVerb(query string) *apirequest.RequestInfo {
 	if m.info.Name != "" {
 		return &m.info
@@ -98,8 +98,8 @@ func (m *parsedInfo) collectionVerb(query string) *apirequest.RequestInfo {
 	return &m.info
 }
 
-// plainQuery reports whether a query has nothing but parameters that say nothing of which objects a request is for, whatever their values are,
-// and whether it asks for a watch.
+// plainQuery reports whether a query contains only parameters that do not select objects, regardless of their values,
+// and whether it requests a watch.
 func plainQuery(query string) (watch, plain bool) {
 	asked := false
 	for more := query != ""; more; {

@@ -10,13 +10,13 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Resolver reads the API meaning of a request: verb, group, version, resource, name, subresource.
-// It is safe for concurrent use.
+// Resolver determines the API attributes of a request: verb, group, version, resource, name, subresource. It is safe
+// for concurrent use.
 type Resolver struct {
 	factory apirequest.RequestInfoFactory
 }
 
-// NewResolver returns a Resolver for the prefixes that every Kubernetes API server has: /api and /apis.
+// NewResolver returns a Resolver for the prefixes /api and /apis.
 func NewResolver() *Resolver {
 	return &Resolver{factory: apirequest.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
@@ -24,7 +24,7 @@ func NewResolver() *Resolver {
 	}}
 }
 
-// Info resolves r. The error is for the client (400).
+// Info returns the RequestInfo of r. An error is the client's fault (400).
 func (s *Resolver) Info(r *http.Request) (*apirequest.RequestInfo, error) {
 	if info := fastInfo(r); info != nil {
 		return info, nil
@@ -36,22 +36,22 @@ func (s *Resolver) Info(r *http.Request) (*apirequest.RequestInfo, error) {
 	return info, nil
 }
 
-// BackupPath answers a POST with a backup of the front door, BackupKeysPath with one that has its keys too. They are paths of
-// their own because rights are given by path, and POSTs because many may GET every path.
+// BackupPath is the path for backups of the front door, and BackupKeysPath for backups that include its keys. They
+// are separate paths because permissions are granted per path. They use POST because many users may GET every path.
 const (
 	BackupPath     = "/backup"
 	BackupKeysPath = BackupPath + "/keys"
 )
 
-// LongRunning reports whether a request is expected to outlive the request deadline, as kube-apiserver decides it.
+// LongRunning reports whether a request is expected to exceed the request deadline, like kube-apiserver.
 func LongRunning(info *apirequest.RequestInfo) bool {
 	if info == nil {
 		return false
 	}
-	if !info.IsResourceRequest && strings.HasPrefix(info.Path, "/debug/pprof/") { // a profile takes as long as it is asked to
+	if !info.IsResourceRequest && strings.HasPrefix(info.Path, "/debug/pprof/") { // the client selects the duration of a profile
 		return true
 	}
-	if !info.IsResourceRequest && (info.Path == BackupPath || info.Path == BackupKeysPath) { // as long as etcd is large
+	if !info.IsResourceRequest && (info.Path == BackupPath || info.Path == BackupKeysPath) { // depends on the size of etcd
 		return true
 	}
 	switch info.Verb {
@@ -65,7 +65,7 @@ func LongRunning(info *apirequest.RequestInfo) bool {
 	return false
 }
 
-// IsTrue reads a parameter of a query as the Kubernetes libraries do: all but "0" and "false" is true.
+// IsTrue parses a boolean query parameter like the Kubernetes libraries: every value except "0" and "false" is true.
 func IsTrue(query url.Values, name string) bool {
 	values, ok := query[name]
 	return ok && values[0] != "0" && !strings.EqualFold(values[0], "false")

@@ -7,8 +7,8 @@ import (
 
 type remoteAddrKey struct{}
 
-// ClientNetwork returns the network from which the client of ctx's request can choose addresses: an IPv4 address, or an IPv6 /64. It is
-// empty outside a request.
+// ClientNetwork returns the network within which the client of ctx's request can choose addresses: an IPv4 address or
+// an IPv6 /64. It returns "" outside a request.
 func ClientNetwork(ctx context.Context) string {
 	remote, ok := ctx.Value(remoteAddrKey{}).(*string)
 	if !ok {

@@ -7,11 +7,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// NodeUserPrefix begins the user names of nodes.
+// NodeUserPrefix is the prefix of the user names of nodes.
 const NodeUserPrefix = "system:node:"
 
-// Node reports whether a user is a node, and which one: it is in the group system:nodes, and its name says so. A node without a name
-// has the user name system:node: and nothing more. A name of that form alone makes nobody a node.
+// Node reports whether a user is a node, and returns the node's name. The user must be in the group system:nodes and
+// have a name with NodeUserPrefix. The name of the node may be empty.
 func Node(u user.Info) (name string, isNode bool) {
 	if u == nil {
 		return "", false

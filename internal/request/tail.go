@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// splitTail splits a path after the last segment that determines an authorization attribute: the subresource of a resource. tail begins
-// with a slash. It is empty for a path without a subresource, for one that is not of a resource, and for the deprecated forms
-// /api/v1/watch/... and /api/v1/proxy/....
+// splitTail splits a path after the last segment that determines an authorization attribute: the subresource of a
+// resource. tail begins with a slash. It is empty for paths without a subresource, for non-resource paths, and for
+// the deprecated forms /api/v1/watch/... and /api/v1/proxy/....
 //
-// The segments are those of the path before decoding. Without an escaped slash in them, k8s.io/apiserver's RequestInfoFactory reads the
-// same segments from the decoded path.
+// The segments are split before decoding. If they contain no escaped slash, k8s.io/apiserver's RequestInfoFactory
+// finds the same segments in the decoded path.
 func splitTail(raw string) (attributes, tail string) {
 	const most = 8 // /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE
 	parts := strings.SplitN(raw[1:], "/", most+1)
@@ -42,8 +42,8 @@ func splitTail(raw string) (attributes, tail string) {
 	return raw[:end], raw[end:]
 }
 
-// checkTail checks a path after its subresource. The tail is forwarded unchanged, and its receiver may decode it more than once. So it must
-// not contain a dot segment or a control byte, however often it is decoded.
+// checkTail checks a path after its subresource. The tail is forwarded unchanged, and the receiver may decode it more
+// than once. Therefore it must not contain a dot segment or a control byte after any number of decodings.
 func checkTail(tail string) error {
 	for segment := range strings.SplitSeq(tail, "/") {
 		if len(segment) > MaxSegmentBytes {
@@ -80,7 +80,7 @@ func checkDecodedTail(tail string) error {
 	return nil
 }
 
-// decodeOnce decodes the escapes of s, and leaves a percent sign that begins no escape.
+// decodeOnce decodes the escapes of s. A percent sign that does not begin an escape is kept.
 func decodeOnce(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
@@ -99,14 +99,14 @@ func decodeOnce(s string) string {
 	return string(decoded)
 }
 
-// customMetricsPrefix begins the paths of custom metrics. They name an object and its metric: pods/NAME/METRIC. Generated clients have one
-// parameter for all of that and escape its slashes.
+// customMetricsPrefix is the prefix of paths for custom metrics, which contain an object and its metric:
+// pods/NAME/METRIC. Generated clients use a single parameter for this part and escape its slashes.
 const customMetricsPrefix = "/apis/custom.metrics.k8s.io/"
 
 var unescapeSlashes = strings.NewReplacer("%2F", "/", "%2f", "/")
 
-// Canonicalize checks the target of r, and returns r with the path that everything after it reads. rawPath and rawQuery are the target
-// before decoding. The error is that of CheckTarget. Then the result is r itself.
+// Canonicalize checks the target of r and returns r with the path that all later handlers use. rawPath and rawQuery
+// are the target before decoding. If CheckTarget returns an error, Canonicalize returns r and that error.
 func Canonicalize(r *http.Request, rawPath, rawQuery string) (*http.Request, error) {
 	canonical := canonicalPath(rawPath)
 	if err := CheckTarget(canonical, rawQuery); err != nil {
@@ -131,11 +131,11 @@ func Canonicalize(r *http.Request, rawPath, rawQuery string) (*http.Request, err
 	return out, nil
 }
 
-// canonicalPath returns the path that takes the place of raw before anything else reads it.
+// canonicalPath returns the path that replaces raw before any other processing.
 //
-// An escaped slash in the part of a custom metrics path that determines authorization attributes becomes a slash, as kube-apiserver
-// forwards it: pods%2F%2A%2Fmetric becomes pods/%2A/metric. So the path that is authorized is the path that a backend receives. Other
-// paths are returned unchanged. CheckTarget checks the result.
+// In a custom metrics path, an escaped slash in the part that determines authorization attributes is replaced by a
+// slash, as kube-apiserver forwards it: pods%2F%2A%2Fmetric becomes pods/%2A/metric. So the authorized path is the
+// path that a backend receives. Other paths are returned unchanged. CheckTarget checks the result.
 func canonicalPath(raw string) string {
 	if !strings.HasPrefix(raw, customMetricsPrefix) {
 		return raw
@@ -147,8 +147,8 @@ func canonicalPath(raw string) string {
 	return unescapeSlashes.Replace(raw)
 }
 
-// RawPath returns the path of u before decoding. (*url.URL).EscapedPath returns another spelling for a path with bytes that RFC 3986 wants
-// escaped, such as "|": in that spelling an escaped slash is a slash.
+// RawPath returns the path of u before decoding. (*url.URL).EscapedPath returns a different encoding for a path with
+// bytes that RFC 3986 requires to be escaped, such as "|". In that encoding an escaped slash becomes a slash.
 func RawPath(u *url.URL) string {
 	if u.RawPath != "" {
 		if decoded, err := url.PathUnescape(u.RawPath); err == nil && decoded == u.Path {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Limits of a request target. They are far above what any client of the API sends.
+// Limits of a request target. They are far above the needs of real clients.
 const (
 	MaxPathBytes       = 8 << 10
 	MaxSegmentBytes    = 2 << 10
@@ -14,16 +14,16 @@ const (
 	MaxQueryParameters = 1000
 )
 
-// MaxEscapes is how many times the tail of a path may be escaped: %2F is a slash that is escaped once, %252F one that is escaped twice.
+// MaxEscapes is how many times the tail of a path may be escaped: %2F is a slash escaped once, %252F twice.
 const MaxEscapes = 3
 
-// CheckTarget returns an error for a request target that two parsers may read in two ways, or nil.
+// CheckTarget returns an error for a request target that two parsers may interpret differently.
 //
-// rawPath and rawQuery are the bytes of the request line, before any decoding. The path that is authorized is, byte for byte, the path
-// that a backend receives (CVE-2022-3162 and its family; attack rows A16, A17 and A21). Dot segments, backslashes, control bytes, path
-// parameters and unneeded escapes are rejected everywhere. Escaped slashes, escaped percent signs and empty segments are accepted in the
-// tail of a path only, which is the part after the subresource. No authorization attribute depends on the tail. Queries that parsers are
-// known to disagree on are rejected.
+// rawPath and rawQuery are the bytes of the request line, before any decoding. The authorized path is, byte for byte,
+// the path that a backend receives (CVE-2022-3162 and its family; attack rows A16, A17 and A21). Dot segments,
+// backslashes, control bytes, path parameters and unneeded escapes are refused everywhere. Escaped slashes, escaped
+// percent signs and empty segments are accepted only in the tail of a path, after the subresource. No authorization
+// attribute depends on the tail. Queries that parsers are known to interpret differently are refused.
 func CheckTarget(rawPath, rawQuery string) error {
 	if err := checkPath(rawPath); err != nil {
 		return err
@@ -60,9 +60,9 @@ func checkPath(raw string) error {
 
 var errEmptySegment = errors.New("the path has an empty segment")
 
-// checkSegments checks a path or the beginning of one that has no tail.
+// checkSegments checks a path without a tail, or the part before the tail.
 func checkSegments(raw string) error {
-	// One trailing slash is tolerated: clients use /apis/ and /healthz/, and it names the same thing for every parser.
+	// One trailing slash is accepted: clients use /apis/ and /healthz/, and all parsers interpret it the same way.
 	trimmed := strings.TrimSuffix(raw[1:], "/")
 	if trimmed == "" {
 		if raw == "/" {
@@ -78,8 +78,8 @@ func checkSegments(raw string) error {
 	return nil
 }
 
-// ordinary reports whether a path needs no closer look: short segments of letters, digits, dashes and dots, none of them
-// empty and none that begins with a dot.
+// ordinary reports whether a path needs no further checks: it has short segments of letters, digits, dashes and dots,
+// which are not empty and do not begin with a dot.
 func ordinary(raw string) bool {
 	if len(raw) > MaxSegmentBytes || raw[len(raw)-1] == '/' {
 		return false
@@ -121,7 +121,8 @@ func checkBytes(segment, allowed string) error {
 		case c < 0x20 || c == 0x7f:
 			return errors.New("the path has a control byte")
 		case c == '\\' || c == ';' || c == '#' || c == '?':
-			// No client sends a fragment; a backend that cuts one off reads another path than the one authorised.
+			// Clients do not send fragments. A backend that removes one would read a different path than the
+			// authorized one.
 			return fmt.Errorf("the path has a %q", c)
 		case c >= 0x80:
 			return errors.New("the path has a byte that is not ASCII; escape it")
@@ -142,8 +143,8 @@ func checkBytes(segment, allowed string) error {
 	return nil
 }
 
-// decodeEscape reads the escape at the start of s, in its canonical upper-case spelling or the lower-case one that
-// many clients write. Both name the same byte and neither is changed on the way to a backend.
+// decodeEscape decodes the escape at the start of s, in canonical upper case or in the lower case that many clients
+// use. Both encode the same byte, and neither is changed on the way to a backend.
 func decodeEscape(s string) (byte, error) {
 	if len(s) < 3 {
 		return 0, errors.New("the path has an incomplete escape")
@@ -156,8 +157,8 @@ func decodeEscape(s string) (byte, error) {
 	return hi<<4 | lo, nil
 }
 
-// checkEscaped refuses escapes that some parser would turn into structure, and escapes of bytes that never need one:
-// those are only ever written to slip past a comparison.
+// checkEscaped refuses escapes that a parser could interpret as structure, and escapes of bytes that never need one,
+// which are only used to evade comparisons.
 func checkEscaped(c byte) error {
 	switch {
 	case c == '/' || c == '\\' || c == '%' || c == ';' || c == '.':
@@ -186,7 +187,7 @@ func checkQuery(raw string) error {
 		case c <= 0x20 || c == 0x7f:
 			return errors.New("the query has a blank or a control byte; escape it")
 		case c == ';':
-			// Go drops such parameters, others split at them: the two sides of a proxy would disagree.
+			// Go drops such parameters and other parsers split at them, so the two sides of a proxy would disagree.
 			return errors.New("the query has a semicolon; escape it as %3B")
 		case c == '#':
 			return errors.New("the query has a '#'; escape it as %23")
@@ -206,7 +207,8 @@ func checkQuery(raw string) error {
 	return checkSingleValued(raw)
 }
 
-// singleValued are the parameters that Kubernetes reads once. Given twice, two servers may each read another one.
+// singleValued are the parameters of which Kubernetes reads one value. If repeated, two servers may read different
+// values.
 var singleValued = map[string]bool{
 	"watch": true, "resourceVersion": true, "resourceVersionMatch": true, "limit": true, "continue": true,
 	"labelSelector": true, "fieldSelector": true, "timeoutSeconds": true, "allowWatchBookmarks": true,

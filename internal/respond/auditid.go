@@ -2,16 +2,16 @@ package respond
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// CauseAuditID is the type of the cause whose message is the audit id of the request.
+// CauseAuditID is the type of the cause that contains the audit id of the request.
 const CauseAuditID metav1.CauseType = "AuditID"
 
-// AddAuditID adds to a Status the audit id of its request, so that whoever has only the error, such as a client that logs
-// errors and not headers, can find the request in the logs and audit events of all servers on its way. It does nothing
-// without an id or without details.
+// AddAuditID adds the audit id of a request to its Status. So a client that logs only the error and not the headers
+// can find the request in the logs and audit events of all servers on its path. It does nothing without an id or
+// without details.
 //
-// The id is a cause, after those that say what is wrong. details.uid would be shorter, and wrong: there clients find the UID of the
-// object that details name, here the APIService. kubectl prints causes for the reason Invalid only, which no error about a backend
-// has, so that its message stays as it is.
+// The id is the last cause. It is not in details.uid, where clients expect the UID of the object in details, in this
+// case the APIService. kubectl prints causes only for the reason Invalid, which errors about backends do not have, so
+// its messages do not change.
 func AddAuditID(s *metav1.Status, id string) {
 	if id != "" && s.Details != nil {
 		s.Details.Causes = append(s.Details.Causes, metav1.StatusCause{Type: CauseAuditID, Message: id})

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// ETagMatches reports whether the request's If-None-Match matches the ETag: strong or weak, alone or in a list, or any with "*".
-// Upstream compares the whole header with the tag, so that a proxy that weakens tags makes it send the document again.
+// ETagMatches reports whether the request's If-None-Match matches the ETag. It accepts strong and weak tags, lists,
+// and "*". Upstream compares the whole header with the tag, so it resends the document if a proxy weakens the tag.
 func ETagMatches(r *http.Request, etag string) bool {
 	for _, header := range r.Header.Values("If-None-Match") {
 		for tag := range strings.SplitSeq(header, ",") {

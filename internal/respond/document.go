@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	// CompressAbove is the size above which upstream compresses a document for clients that accept gzip.
+	// CompressAbove is the size from which upstream compresses a document for clients that accept gzip.
 	CompressAbove = 128 << 10
-	// maxUnpacked bounds what is decompressed of one document, in bytes.
+	// maxUnpacked is the maximum decompressed size of a document, in bytes.
 	maxUnpacked = 64 << 20
 )
 
-// Document is a document in one media type that does not change. The caller negotiates Accept and makes the Document; Serve
-// does the rest. It has a plain body, a compressed body or both.
+// Document is an immutable document in one media type. The caller negotiates Accept and creates the Document; Serve
+// sends it. It has a plain body, a compressed body or both.
 type Document struct {
-	// ETag is sent as it is, with its quotes.
+	// ETag includes the quotes.
 	ETag        string
 	ContentType string
-	// CacheControl replaces the Cache-Control of the response. Default "": what is set stays.
+	// CacheControl replaces the Cache-Control header. If empty, the header is not changed.
 	CacheControl string
-	// Vary is "Accept" where the path has several media types. Serve adds Accept-Encoding where there is a compressed body.
+	// Vary is "Accept" if the path has several media types. Serve adds Accept-Encoding if there is a compressed body.
 	Vary string
-	// Plain is the body for clients that do not accept gzip. Nil: the compressed body is decompressed while it is sent, and
-	// there is no Content-Length.
+	// Plain is the body for clients that do not accept gzip. If nil, the compressed body is decompressed while it is
+	// sent, without Content-Length.
 	Plain []byte
-	// Gzip is the compressed body. Nil: all clients get the plain body.
+	// Gzip is the compressed body. If nil, all clients receive the plain body.
 	Gzip []byte
-	// MakeGzip makes the compressed body. It is called only when the body is needed, so not for a 304. Its error is the
-	// response. Default nil: Gzip is the compressed body.
+	// MakeGzip returns the compressed body. It is called only if the body is needed, so not for a 304. Its error
+	// becomes the response. If nil, Gzip is used.
 	MakeGzip func() ([]byte, error)
 }
 
-// Serve answers a GET or HEAD request with the document, or with 304 if the client has it.
+// Serve responds to a GET or HEAD request with the document, or with 304 if the client has it.
 func (d *Document) Serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("ETag", d.ETag)
@@ -82,7 +82,7 @@ func (d *Document) serveBody(w http.ResponseWriter, r *http.Request) error {
 		}
 		w.WriteHeader(http.StatusOK)
 		if r.Method != http.MethodHead {
-			_, _ = io.Copy(w, unpacked) // the client is gone
+			_, _ = io.Copy(w, unpacked) // fails only if the client disconnected
 		}
 		return nil
 	}
@@ -90,23 +90,24 @@ func (d *Document) serveBody(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Hash returns SHA-512 of a body in upper-case hex, which is the ETag of a document without the quotes.
+// Hash returns the SHA-512 of a body in upper-case hex. It is the ETag of a document without the quotes.
 func Hash(body []byte) string { return fmt.Sprintf("%X", sha512.Sum512(body)) }
 
-// packers are compressors that Pack has used, by level. Each has about a MiB of tables, which is much more than most documents,
-// and a thousand backends may be described within seconds.
+// packers holds compressors for reuse by Pack, by level. Each has about 1 MiB of tables, which is much larger than
+// most documents, and the documents of a thousand backends may be compressed within seconds.
 var packers [gzip.BestCompression - gzip.HuffmanOnly + 1]sync.Pool
 
-// packer is a compressor with the buffer that it writes to.
+// packer is a compressor with its output buffer.
 type packer struct {
 	*gzip.Writer
 	packed bytes.Buffer
 }
 
-// maxKeptBuffer is the largest buffer that is kept with a compressor, in bytes.
+// maxKeptBuffer is the maximum size of a buffer kept with a compressor, in bytes.
 const maxKeptBuffer = 1 << 20
 
-// Pack compresses a body at a level of compress/gzip. The result has no room to grow: it is kept for long.
+// Pack compresses a body at a level of compress/gzip. The result has no spare capacity, because it is kept for a long
+// time.
 func Pack(body []byte, level int) ([]byte, error) {
 	if level < gzip.HuffmanOnly || level > gzip.BestCompression {
 		return nil, fmt.Errorf("gzip has no level %d", level)
@@ -136,7 +137,8 @@ func Pack(body []byte, level int) ([]byte, error) {
 	return packed, nil
 }
 
-// Unpack is the reverse of Pack. It returns a reader, so that copying does not need memory for the whole body.
+// Unpack decompresses the result of Pack. It returns a reader, so that copying does not need memory for the whole
+// body.
 func Unpack(packed []byte) (io.Reader, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

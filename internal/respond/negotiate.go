@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// The media types of the API.
+// Media types of the API.
 const (
 	MediaJSON     = "application/json"
 	MediaYAML     = "application/yaml"
 	MediaProtobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// Encoding is one way to write an object.
+// Encoding is an encoding of API objects.
 type Encoding struct {
 	MediaType string
 }
@@ -32,25 +32,25 @@ var (
 func (e Encoding) serializer() runtime.Encoder {
 	info, ok := runtime.SerializerInfoForMediaType(codecs().SupportedMediaTypes(), e.MediaType)
 	if !ok {
-		panic("respond: no serializer for " + e.MediaType) // the three constants above are all supported
+		panic("respond: no serializer for " + e.MediaType) // unreachable: the three constants above are supported
 	}
 	return info.Serializer
 }
 
-// Clause is one media range that a client accepts, with its parameters (RFC 9110, 12.5.1).
+// Clause is a media range in an Accept header, with its parameters (RFC 9110, 12.5.1).
 type Clause struct {
-	// MediaType is in lower case; it may be */* or application/*.
+	// MediaType is in lower case. It may be */* or application/*.
 	MediaType string
 	Params    map[string]string
-	// Quality is above 0 and at most 1.
+	// Quality is greater than 0 and at most 1.
 	Quality float64
 }
 
-// maxClauses bounds the clauses that are read: far more than any client sends.
+// maxClauses is the maximum number of parsed clauses, far more than any client sends.
 const maxClauses = 64
 
-// Clauses are the acceptable clauses of the values of an Accept header, in the order in which they came. Those that do not
-// parse, whose weight is 0 or no number, are left out.
+// Clauses returns the acceptable clauses of Accept header values, in their original order. It omits clauses that
+// cannot be parsed, and clauses with an invalid weight or a weight of 0.
 func Clauses(accept ...string) iter.Seq[Clause] {
 	return func(yield func(Clause) bool) {
 		n := 0
@@ -71,13 +71,14 @@ func Clauses(accept ...string) iter.Seq[Clause] {
 	}
 }
 
-// ParseAccept is Clauses in the order of preference: by quality, then as they came.
+// ParseAccept returns the clauses sorted by descending quality. Equal clauses keep their order.
 func ParseAccept(accept ...string) []Clause {
 	return slices.SortedStableFunc(Clauses(accept...), func(a, b Clause) int { return cmp.Compare(b.Quality, a.Quality) })
 }
 
-// Negotiate picks the encoding for an Accept header: the acceptable one with the highest quality, the first among equals.
-// An empty header means JSON. Clauses that ask for a transformation (as=Table and the like) are left out.
+// Negotiate selects the encoding for an Accept header: the acceptable one with the highest quality, and the first
+// among equals. An empty header selects JSON. Clauses that request a transformation (as=Table and similar) are
+// ignored.
 func Negotiate(accept string) (Encoding, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return jsonEncoding, true
@@ -103,7 +104,7 @@ func encodingFor(mediaType string) (Encoding, bool) {
 	return Encoding{}, false
 }
 
-// quality is the weight of a clause: 1 when there is none, and 0 when it is no weight.
+// quality parses the weight of a clause. It returns 1 for an empty weight and 0 for an invalid one.
 func quality(q string) float64 {
 	if q == "" {
 		return 1

@@ -1,8 +1,8 @@
-// Package respond writes errors as a metav1.Status and small API objects, in the encoding that the client accepts, and
-// documents that do not change; it is the one place where Accept is negotiated.
+// Package respond writes errors as a metav1.Status, small API objects, and immutable documents, in the encoding that
+// the client accepts. Accept is negotiated only here.
 //
-// Clients parse Status: a text body tells them only that something is wrong. Every response that the front door or the
-// extension host makes by itself is written here.
+// Clients parse Status; a text body would only show that something failed. All responses that the front door or the
+// extension host generates are written here.
 package respond
 
 import (
@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// codecs holds the encoders of the unversioned types. It is immutable once made.
+// codecs returns the encoders of the unversioned types. The result is immutable.
 var codecs = sync.OnceValue(func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -30,16 +30,17 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 })
 
-// Error answers r with err as a Status. An error that carries a Status (k8s.io/apimachinery/pkg/api/errors) keeps its
-// code, reason and details; any other becomes 500 InternalError. details.retryAfterSeconds becomes Retry-After.
+// Error responds to r with err as a Status. An error that carries a Status (k8s.io/apimachinery/pkg/api/errors) keeps
+// its code, reason and details. Other errors become 500 InternalError. details.retryAfterSeconds is sent as
+// Retry-After.
 //
-// An error never answers 406: a client that accepts nothing we can write gets JSON, as from kube-apiserver.
+// Error never responds with 406: a client that accepts no supported encoding receives JSON, as from kube-apiserver.
 func Error(w http.ResponseWriter, r *http.Request, err error) {
 	status := StatusOf(err)
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
 	}
-	// A Status must not be kept by caches that would have kept the document it stands for.
+	// Caches that may store the document must not store a Status in its place.
 	w.Header().Set("Cache-Control", "no-cache, private")
 	w.Header().Del("ETag")
 	info, ok := Negotiate(r.Header.Get("Accept"))
@@ -49,7 +50,7 @@ func Error(w http.ResponseWriter, r *http.Request, err error) {
 	write(w, r, int(status.Code), info, status)
 }
 
-// StatusOf is the Status that Error would answer.
+// StatusOf returns the Status that Error would send.
 func StatusOf(err error) *metav1.Status {
 	var carrier apierrors.APIStatus
 	if !errors.As(err, &carrier) {
@@ -64,19 +65,19 @@ func StatusOf(err error) *metav1.Status {
 	return &status
 }
 
-// Object answers r with one of the unversioned types (APIGroupList, APIResourceList, APIVersions, APIGroup, Status) in
-// the encoding that the client accepts, or with 406 when it accepts none of ours.
+// Object responds to r with an object of an unversioned type (APIGroupList, APIResourceList, APIVersions, APIGroup,
+// Status) in the encoding that the client accepts, or with 406.
 func Object(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object) {
 	info, ok := Negotiate(r.Header.Get("Accept"))
 	if !ok {
 		Error(w, r, NotAcceptable(MediaJSON, MediaYAML, MediaProtobuf))
 		return
 	}
-	// Encoding writes the kind into what it encodes, and documents are shared between requests.
+	// Encoding sets the kind in the object, and objects are shared between requests.
 	write(w, r, code, info, obj.DeepCopyObject())
 }
 
-// JSON answers with v as plain JSON, for documents that are not negotiated.
+// JSON responds with v as JSON, for documents that are not negotiated.
 func JSON(w http.ResponseWriter, code int, v any) {
 	body, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -87,14 +88,14 @@ func JSON(w http.ResponseWriter, code int, v any) {
 	h.Set("Content-Type", MediaJSON)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // the client is gone
+	_, _ = w.Write(body) // fails only if the client disconnected
 }
 
 func write(w http.ResponseWriter, r *http.Request, code int, e Encoding, obj runtime.Object) {
 	var body bytes.Buffer
 	encoder := codecs().EncoderForVersion(e.serializer(), schema.GroupVersion{Version: "v1"})
 	if err := encoder.Encode(obj, &body); err != nil {
-		// Only a type that was never registered gets here: a mistake of ours, not of the client.
+		// Possible only for an unregistered type, a bug of this server.
 		JSON(w, http.StatusInternalServerError, StatusOf(err))
 		return
 	}
@@ -102,21 +103,21 @@ func write(w http.ResponseWriter, r *http.Request, code int, e Encoding, obj run
 	Body(w, r, code, body.Bytes())
 }
 
-// Body sends the status code and a body with its length. HEAD gets no body.
+// Body sends the status code and a body with its length. A response to HEAD gets no body.
 func Body(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client is gone
+		_, _ = w.Write(body) // fails only if the client disconnected
 	}
 }
 
-// NotFound names no object: it only says that nothing is served at the path.
+// NotFound returns a 404 that names no object and only reports that nothing is served at the path.
 func NotFound(r *http.Request) error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", "", 0, false)
 }
 
-// NotAcceptable is the 406 of kube-apiserver's negotiation, with the media types that are available.
+// NotAcceptable returns the 406 of kube-apiserver's negotiation, with the available media types.
 func NotAcceptable(mediaTypes ...string) error {
 	var list bytes.Buffer
 	for i, m := range mediaTypes {

@@ -16,31 +16,32 @@ import (
 )
 
 const (
-	// maxUnprocessed bounds attempts that provably did nothing. A backend that says GOAWAY after every few requests
-	// needs many; each is preceded by a pause that grows.
+	// maxUnprocessed is the maximum number of attempts if all previous ones were provably not processed. A backend
+	// that sends GOAWAY after every few requests needs many. The pause between them grows.
 	maxUnprocessed = 30
-	// maxLost bounds repetitions of requests that a backend may have worked on: GET and HEAD without a body.
+	// maxLost is the maximum number of repetitions of requests that a backend may have processed: GET and HEAD
+	// without a body.
 	maxLost = 2
-	// firstPause and lastPause bound the pause before a repetition on the same endpoint.
+	// firstPause and lastPause limit the pause before a repetition on the same endpoint.
 	firstPause = 2 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
-	// connectPatience is how long a request waits for a connection to one endpoint while another is untried. The dial
-	// goes on, and ejects the endpoint if it fails.
+	// connectPatience is how long a request waits for a connection to one endpoint while another endpoint is untried.
+	// The dial continues, and ejects the endpoint if it fails.
 	connectPatience = 500 * time.Millisecond
 )
 
-// attempts is one request and the attempts to send it, one after another, to endpoints of its backend.
+// attempts sends a request to endpoints of its backend, one attempt after another.
 type attempts struct {
 	b         *Backend
 	pool      func(*endpoint) *connPool
 	request   *http.Request
-	body      *replay // nil without a body, and with a whole one
+	body      *replay // nil without a body, or with a buffered one
 	buffered  *client.BytesBody
 	observer  AttemptObserver
 	tried     []*endpoint
-	slow      *endpoint // the first that was passed over because it took long to connect
+	slow      *endpoint // the first endpoint that was skipped because its connection took too long
 	count     int
-	sent      bool // an attempt may have been acted upon
+	sent      bool // an attempt may have been processed
 	lostCount int
 	pause     time.Duration
 }
@@ -65,9 +66,9 @@ func (b *Backend) roundTrip(r *http.Request, pool func(*endpoint) *connPool) (*h
 	return resp, err
 }
 
-// runBuffered is run for a request whose body is buffered first.
+// runBuffered buffers the request's body and then calls run.
 func (a *attempts) runBuffered() (*http.Response, error) {
-	defer func() { _ = a.request.Body.Close() }() // it was read to its end, or is not needed
+	defer func() { _ = a.request.Body.Close() }() // it was read completely or is not needed
 	var err error
 	if a.buffered, err = bufferBody(a.request); err != nil {
 		return nil, &Error{Class: ClassRequest, Op: OpRoundTrip, Err: fmt.Errorf("%w: %w", ErrRequestBody, err)}
@@ -75,7 +76,7 @@ func (a *attempts) runBuffered() (*http.Response, error) {
 	return a.run()
 }
 
-// run sends the request until there is a response, or an error that must not be retried.
+// run sends the request until there is a response or an error that must not be retried.
 func (a *attempts) run() (*http.Response, error) {
 	ctx := a.request.Context()
 	for {
@@ -110,14 +111,14 @@ func (a *attempts) run() (*http.Response, error) {
 			}
 			e.health.answered(now)
 			if a.pool(e) == e.requests && a.retryElsewhere(e, resp.StatusCode, took) {
-				_ = resp.Body.Close() // another response takes its place
+				_ = resp.Body.Close() // another response replaces it
 				continue
 			}
 			return resp, nil
 		}
 		a.observer.Outcome(0, err)
 		f := classify(ctx, err)
-		if why := a.body.sourceError(); why != nil { // whatever the connection made of it
+		if why := a.body.sourceError(); why != nil { // takes precedence over the connection's error
 			f, err = failure{op: OpRoundTrip, class: ClassRequest}, fmt.Errorf("%w: %w", ErrRequestBody, why)
 		} else if f.class == ClassCanceled && a.body.waiting() {
 			f.class, err = ClassRequest, fmt.Errorf("%w did not come in time: %w", ErrRequestBody, err)
@@ -147,8 +148,8 @@ func (a *attempts) fail(f failure, e *endpoint, err error) *Error {
 	return &Error{Class: f.class, Op: f.op, Endpoint: e.address, Sent: a.sent, Protocol: f.protocol, Attempts: a.count, Err: err}
 }
 
-// prepare makes the request of one attempt: the caller's own when nothing has to be changed, since attempts only read
-// it.
+// prepare returns the request for an attempt. It returns the caller's request if no changes are needed, because
+// attempts only read it.
 func (a *attempts) prepare(e *endpoint) (*http.Request, error) {
 	if given := a.request; a.body == nil && a.buffered == nil && given.Host != "" && given.URL.Scheme == "https" && given.URL.Host != "" {
 		return given, nil
@@ -167,14 +168,14 @@ func (a *attempts) prepare(e *endpoint) (*http.Request, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The HTTP/1.1 transport repeats a request by itself when its pooled connection turns out dead before a
-		// byte was written.
+		// net/http's HTTP/1.1 transport repeats a request if its pooled connection turns out to be dead before a byte
+		// was written.
 		r.Body, r.GetBody = body, a.body.newReader
 	}
 	return &r, nil
 }
 
-// send sends r to e and counts it as in flight until the response body is closed.
+// send sends r to e. The request counts as in flight until the response body is closed.
 func (a *attempts) send(e *endpoint, r *http.Request) (*http.Response, error) {
 	pool := a.pool(e)
 	counted := pool == e.requests
@@ -203,29 +204,29 @@ func (a *attempts) send(e *endpoint, r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// updateHealth records in the endpoint's health what a failed attempt showed.
+// updateHealth updates the endpoint's health after a failed attempt.
 func (a *attempts) updateHealth(ctx context.Context, e *endpoint, f failure, err error) {
 	switch {
 	case ctx.Err() != nil:
 		e.health.abandoned()
-	case f.op != OpRoundTrip || f.class != ClassBackend || f.abandoned: // the dial updated it, or who abandoned it
+	case f.op != OpRoundTrip || f.class != ClassBackend || f.abandoned: // already updated by the dial or by the code that abandoned the attempt
 		e.health.abandoned()
 	case f.connection:
 		e.failed(err, true)
-	case f.unprocessed: // refused or going away: neither is a failure
+	case f.unprocessed: // refused or going away, which are not failures
 		e.health.abandoned()
 	default:
 		e.failed(err, false)
 	}
 	if ctx.Err() == nil && !f.headerTimeout && f.class == ClassBackend && !noResponse(err) && !errors.Is(err, ErrUnresponsive) {
-		e.received() // that it failed is an answer of a kind
+		e.received() // the failure itself proves that the endpoint responds
 	}
 	if f.class == ClassBackend || f.class == ClassCanceled && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		a.b.metrics.Failed(f.op)
 	}
 }
 
-// shouldRetry decides whether to try once more, and with which endpoints.
+// shouldRetry reports whether to try again, and updates the set of tried endpoints.
 func (a *attempts) shouldRetry(e *endpoint, f failure) bool {
 	if a.count >= maxUnprocessed || f.class != ClassBackend {
 		return false
@@ -233,7 +234,7 @@ func (a *attempts) shouldRetry(e *endpoint, f failure) bool {
 	alone := len(*a.b.candidates.Load()) == 1
 	switch {
 	case f.op != OpRoundTrip:
-		// The same endpoint would fail the same way: once for each of them.
+		// The same endpoint would fail again, so try each endpoint once.
 		if slices.Contains(a.tried, e) || alone {
 			return false
 		}
@@ -260,8 +261,8 @@ func (a *attempts) shouldRetry(e *endpoint, f failure) bool {
 	return false
 }
 
-// retrySlowEndpoint allows the endpoint whose connection was slow to be picked again, unless it has failed or left
-// meanwhile: when every other endpoint was tried, its dial is worth waiting for.
+// retrySlowEndpoint makes the endpoint with the slow connection available again, unless it has failed or been
+// removed. After all other endpoints were tried, its dial is worth waiting for.
 func (a *attempts) retrySlowEndpoint() bool {
 	e := a.slow
 	if e == nil {
@@ -278,13 +279,13 @@ func (a *attempts) retrySlowEndpoint() bool {
 	return true
 }
 
-// idempotent reports whether sending the request twice is like sending it once. RFC 9110 says so of more methods, but a
-// DELETE that was done answers 404 the second time, and a client cannot tell the difference.
+// idempotent reports whether the request can safely be sent twice. RFC 9110 defines more methods as idempotent, but a
+// repeated DELETE is answered with 404, which a client cannot distinguish from a missing object.
 func (a *attempts) idempotent() bool {
 	return a.body == nil && a.buffered == nil && (a.request.Method == http.MethodGet || a.request.Method == http.MethodHead)
 }
 
-// backoff waits before the next attempt. It returns false when the request ended meanwhile.
+// backoff waits before the next attempt. It returns false if the request ended in the meantime.
 func (a *attempts) backoff(ctx context.Context) bool {
 	if a.pause == 0 {
 		return ctx.Err() == nil
@@ -300,23 +301,25 @@ func (a *attempts) backoff(ctx context.Context) bool {
 	}
 }
 
-// responseBody is the body of a response. The request counts as in flight until it is read to its end or closed.
+// responseBody is the body of a response. The request counts as in flight until the body is read to its end or
+// closed.
 type responseBody struct {
 	io.ReadCloser
 	done        atomic.Bool
 	endpoint    *endpoint
 	pool        *connPool
-	conn        *http2Conn // nil over HTTP/1.1
+	conn        *http2Conn // nil for HTTP/1.1
 	upload      upload
 	counted     bool
-	ctx         context.Context // the request's
-	requestBody *replay         // the request's body, which may still be on its way; nil: there is none
+	ctx         context.Context // the context of the request
+	requestBody *replay         // the request's body, which may still be in transfer; nil without a body
 }
 
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		// The endpoint's own silence goes on: a watch may have events while no request is answered any more.
+		// The endpoint's own silence is not reset: a watch may deliver events while the endpoint no longer answers
+		// requests.
 		b.endpoint.backend.silence.responseReceived()
 	}
 	if err != nil {
@@ -326,15 +329,15 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Ready reports whether a Read would not wait, as far as that is known.
+// Ready reports whether a Read would not block, as far as known.
 func (b *responseBody) Ready() bool {
 	known, ok := b.ReadCloser.(interface{ Ready() bool })
 	return ok && known.Ready()
 }
 
-// classifyError records in the endpoint's health that a connection broke under a body, unless the backend is not to
-// blame: its caller ended the request, or the request's own body failed, which ends an HTTP/1.1 connection and a stream
-// of HTTP/2. In the second case it returns an Error that says so.
+// classifyError records a broken connection in the endpoint's health, unless the backend is not the cause: the caller
+// canceled the request, or the request's own body failed, which ends an HTTP/1.1 connection and an HTTP/2 stream. For
+// a failed body it returns an Error of ClassRequest.
 func (b *responseBody) classifyError(err error) error {
 	if err == io.EOF || b.done.Load() {
 		return err
@@ -370,17 +373,17 @@ func (b *responseBody) release() {
 	}
 }
 
-// AttemptObserver is told of the attempts of one request, one after another, on the goroutine that sends the request. A
-// context that implements it observes the requests that are sent with it.
+// AttemptObserver observes the attempts of a request in order, on the goroutine that sends the request. A context
+// that implements it observes the requests sent with it.
 type AttemptObserver interface {
-	// Attempt is told which endpoint is about to be tried, and how many attempts there are with this one. The header
-	// is what will be sent; where another one is to be sent with this attempt, a changed copy is returned, else nil.
+	// Attempt is called before an attempt with the endpoint and the number of the attempt, starting at 1. header is
+	// the header to be sent. Attempt may return a modified copy to send instead, or nil.
 	Attempt(endpoint string, number int, header http.Header) http.Header
-	// Outcome is told the result of the attempt: the code of the response, or 0 and the error.
+	// Outcome is called with the result of the attempt: the status code of the response, or 0 and the error.
 	Outcome(code int, err error)
 }
 
-// noObserver is the observer of contexts that are none.
+// noObserver is used for contexts that do not implement AttemptObserver.
 type noObserver struct{}
 
 func (noObserver) Attempt(string, int, http.Header) http.Header { return nil }
@@ -393,7 +396,7 @@ func observerOf(ctx context.Context) AttemptObserver {
 	return noObserver{}
 }
 
-// notifyObserver tells the observer of an attempt, and returns the request that is to be sent.
+// notifyObserver calls the observer and returns the request to send.
 func (a *attempts) notifyObserver(e *endpoint, r *http.Request) *http.Request {
 	header := a.observer.Attempt(e.address, a.count, r.Header)
 	if header == nil {
@@ -404,19 +407,19 @@ func (a *attempts) notifyObserver(e *endpoint, r *http.Request) *http.Request {
 	return &changed
 }
 
-// retryRatio is how many repetitions the requests of a backend earn: at most a fifth more load, however bad its day.
+// retryRatio is the number of repetitions earned per request to a backend. It limits the additional load to a fifth.
 const retryRatio = 0.2
 
-// budget bounds repetitions of requests that a backend may already have worked on. Those that were provably never
-// looked at cost the backend nothing and are bounded by attempts alone.
+// budget limits repetitions of requests that a backend may have processed or that it refused. Requests that were
+// never processed cost the backend nothing; only the number of attempts limits them.
 type budget struct {
 	mu     sync.Mutex
 	tokens float64
 	burst  float64
 }
 
-// newBudget starts full: a burst as large as what may be in flight at once, since one lost connection can take all of
-// it down in the same moment.
+// newBudget returns a full budget. burst is the number of requests that may be in flight, because one lost connection
+// can affect all of them.
 func newBudget(burst int) *budget {
 	return &budget{tokens: float64(burst), burst: float64(burst)}
 }

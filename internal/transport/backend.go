@@ -11,27 +11,27 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Backend is an extension server as we reach it: one TLS identity and the endpoints that are said to have it.
-// It is safe for concurrent use.
+// Backend is an extension server as seen by this server: one TLS identity and the endpoints listed for it. It is safe
+// for concurrent use.
 type Backend struct {
 	key     key
 	set     *Set
-	tls     *tls.Config // HTTP/2 and HTTP/1.1 offered
+	tls     *tls.Config // offers HTTP/2 and HTTP/1.1
 	metrics *metrics.Backend
 	budget  *budget
 
 	silence         silence
-	slots           Shares // of requests
-	stalled         Shares // of responses that their clients do not take
+	slots           Shares // for requests
+	stalled         Shares // for responses that their clients do not read
 	limit           atomic.Int64
-	successReported atomic.Int64 // when OnSuccess was called last, Unix nanoseconds
+	successReported atomic.Int64 // time of the last OnSuccess call, Unix nanoseconds
 	candidates      atomic.Pointer[[]candidate]
-	blocked         atomic.Pointer[error] // by Block
-	comparison      comparison            // of the responses of several endpoints
-	suspending      sync.Mutex            // held while it is decided whether an endpoint may be ejected
+	blocked         atomic.Pointer[error] // set by Block
+	comparison      comparison            // of the endpoints' responses
+	suspending      sync.Mutex            // held while deciding on an ejection
 
-	mu                sync.Mutex  // serialises changes of candidates, and guards what follows
-	drainingEndpoints []*endpoint // endpoints that are gone, until nothing of theirs is running
+	mu                sync.Mutex  // serializes changes of candidates and guards the fields below
+	drainingEndpoints []*endpoint // removed endpoints with requests or goroutines still running
 }
 
 func newBackend(s *Set, k key, spec Spec) (*Backend, error) {
@@ -51,13 +51,14 @@ func newBackend(s *Set, k key, spec Spec) (*Backend, error) {
 	return b, nil
 }
 
-// Name is "namespace/name:port" of the Service.
+// Name returns "namespace/name:port" of the Service.
 func (b *Backend) Name() string { return b.key.name }
 
-// ServerName is the name that the backend proves, and the host of requests to it: <service>.<namespace>.svc.
+// ServerName returns the name that the backend's certificate must have, and the default host of requests to it:
+// <service>.<namespace>.svc.
 func (b *Backend) ServerName() string { return b.key.serverName }
 
-// Endpoints are where the backend may be reached now.
+// Endpoints returns the current endpoints.
 func (b *Backend) Endpoints() []Endpoint {
 	members := *b.candidates.Load()
 	list := make([]Endpoint, len(members))
@@ -67,21 +68,22 @@ func (b *Backend) Endpoints() []Endpoint {
 	return list
 }
 
-// RoundTrip sends r to an endpoint. The host of r.URL is ignored; r.Host is kept, or is ServerName when empty.
-// No redirect is followed. Errors are *Error. r's context ends the request at any time, also while its body is read;
-// its deadline, if it should end with the response headers, is the caller's to take back.
+// RoundTrip sends r to an endpoint. The host of r.URL is ignored. r.Host is kept, and defaults to ServerName.
+// Redirects are not followed. Errors are *Error. r's context applies until the response body is closed. A deadline
+// that should cover only the response headers must be lifted by the caller.
 func (b *Backend) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.roundTrip(r, (*endpoint).requestPool)
 }
 
-// Probe has connection pools of its own: probes share no connection with clients' requests and are not counted in
-// flight. What they learn about endpoints is used for both.
+// Probe returns a RoundTripper for probes. Probes do not share connections with clients' requests and are not counted
+// as in flight. Both share the health of endpoints.
 func (b *Backend) Probe() http.RoundTripper { return probe{b} }
 
-// RenewProbes has later probes sent over new connections, of which one is made at once. Those there are end with their last request.
+// RenewProbes moves probes to new connections, one of which is opened immediately. Existing connections end with
+// their last request.
 //
-// crypto/tls keeps the largest buffer that a connection ever needed (probeChunk), and probes keep a connection to every backend. With a thousand of
-// them, the buffers of documents that were read once are most of what they take.
+// crypto/tls keeps the largest buffer that a connection ever needed (probeChunk), and probes keep a connection to
+// every backend. With a thousand backends, most of their memory would be buffers for documents that were read once.
 func (b *Backend) RenewProbes() {
 	for _, m := range *b.candidates.Load() {
 		m.probes.renew()
@@ -92,7 +94,7 @@ type probe struct{ b *Backend }
 
 func (p probe) RoundTrip(r *http.Request) (*http.Response, error) {
 	if p.b.silence.since.Load() != 0 {
-		// An HTTP/1.1 connection that was idle shows nothing. The handshake of a new one does.
+		// An idle HTTP/1.1 connection does not reveal a dead server. The handshake of a new connection does.
 		for _, m := range *p.b.candidates.Load() {
 			m.probes.closeIdleHTTP1()
 		}
@@ -110,7 +112,7 @@ func (b *Backend) setLimit(n int) {
 	b.limit.Store(int64(n))
 }
 
-// setEndpoints replaces the endpoints. Those that stay keep their connections and their health.
+// setEndpoints replaces the endpoints. Endpoints that remain keep their connections and their health.
 func (b *Backend) setEndpoints(list []Endpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,8 +144,8 @@ func (b *Backend) setEndpoints(list []Endpoint) {
 	}
 }
 
-// keepUntilDrained keeps an endpoint that left until nothing of it is running, so that close can wait. Called with mu
-// held.
+// keepUntilDrained tracks a removed endpoint until its requests and goroutines have ended, so that close can wait. It
+// is called with mu held.
 func (b *Backend) keepUntilDrained(gone *endpoint) {
 	still := b.drainingEndpoints[:0]
 	for _, e := range b.drainingEndpoints {
@@ -154,10 +156,10 @@ func (b *Backend) keepUntilDrained(gone *endpoint) {
 	b.drainingEndpoints = append(still, gone)
 }
 
-// drain takes no more requests; those in flight have the grace.
+// drain stops accepting requests. Requests in flight may finish within the grace period.
 func (b *Backend) drain() { b.setEndpoints(nil) }
 
-// drained reports, after drain, whether everything ended.
+// drained reports, after drain, whether all requests and goroutines have ended.
 func (b *Backend) drained() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,24 +187,24 @@ func (b *Backend) notify(err error) {
 	}
 }
 
-// idleConnLost is called when an idle connection was closed by the other side.
+// idleConnLost is called when an idle connection was lost.
 func (b *Backend) idleConnLost(err error) {
 	if o := &b.set.options; noResponse(err) {
-		b.silence.connectionSilent(time.Now().Add(-o.PingTimeout)) // a ping is a question too
+		b.silence.connectionSilent(time.Now().Add(-o.PingTimeout)) // unanswered since the ping was sent
 	}
 	b.notify(err)
 }
 
-// Tunnels counts upgraded connections that opened, or closed when n is negative.
+// Tunnels counts upgraded connections: opened for positive n, closed for negative n.
 func (b *Backend) Tunnels(n int) { b.metrics.Tunnels(n) }
 
-// Broken counts a response that ended too early.
+// Broken counts a response that ended prematurely.
 func (b *Backend) Broken() { b.metrics.Broken() }
 
-// successInterval is the least time between two reports that a backend answers.
+// successInterval is the minimum interval between two OnSuccess calls for a backend.
 const successInterval = time.Second
 
-// reportSuccess tells Options.OnSuccess that a client's request was answered at now.
+// reportSuccess calls Options.OnSuccess after a client's request was answered at now.
 func (b *Backend) reportSuccess(now time.Time) {
 	told := b.successReported.Load()
 	if now.UnixNano()-told < int64(successInterval) || b.set.options.OnSuccess == nil {

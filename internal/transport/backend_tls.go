@@ -6,9 +6,10 @@ import (
 	"fmt"
 )
 
-// BackendWithTLS is Backend for a caller that has the TLS configuration of the server already: CABundle, Insecure and
-// LoopbackOK of spec and Options.Certificate are ignored. id identifies config among those with the same Name and
-// ServerName: only calls with the same id share connections. config is copied, and offers HTTP/2 and HTTP/1.1.
+// BackendWithTLS is like Backend for a caller that already has a TLS configuration for the server. It ignores
+// CABundle, Insecure and LoopbackOK of spec, and Options.Certificate. id identifies config among configurations with
+// the same Name and ServerName: calls with the same id share connections. config is copied, and the copy offers
+// HTTP/2 and HTTP/1.1.
 func (s *Set) BackendWithTLS(spec Spec, id string, config *tls.Config) (*Backend, error) {
 	k := key{name: spec.Name, serverName: spec.ServerName, ca: sha256.Sum256([]byte(id))}
 	s.mu.Lock()

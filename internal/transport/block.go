@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// Block says that the backend answers nobody, and why. Requests that wait for a connection fail now with ErrUnresponsive, and
-// so do further requests, until Unblock. With silent, GET and HEAD requests that wait for response headers fail too; requests
-// that the backend may act on do not, because their callers could not repeat them. Probes are not affected.
+// Block marks the backend as unresponsive because of why. Until Unblock, requests that wait for a connection and new
+// requests fail with ErrUnresponsive. With silent, GET and HEAD requests that wait for response headers fail too.
+// Other requests keep waiting, because the backend may act on them and the callers could not repeat them. Probes are
+// not affected.
 //
-// A connection that is known to be dead ends by itself, with all its requests.
+// A connection that is found to be dead fails with all its requests, independently of Block.
 func (b *Backend) Block(why error, silent bool) {
 	cause := unresponsive(why)
 	b.mu.Lock()
@@ -24,7 +25,7 @@ func (b *Backend) Block(why error, silent bool) {
 	}
 }
 
-// Unblock takes back Block.
+// Unblock reverts Block.
 func (b *Backend) Unblock() {
 	if b.blocked.Load() == nil {
 		return
@@ -37,11 +38,11 @@ func (b *Backend) Unblock() {
 	}
 }
 
-// unresponsive is ErrUnresponsive for a reason.
+// unresponsive returns an ErrUnresponsive with a reason.
 func unresponsive(why error) error { return fmt.Errorf("%w: %w", ErrUnresponsive, why) }
 
-// block has requests fail until then, or until unblock if that is zero, and ends dials. With waiting, GET and HEAD requests
-// that wait for response headers fail too.
+// block makes requests fail until the given time, or until unblock if it is zero, and cancels dials. With waiting,
+// GET and HEAD requests that wait for response headers fail too.
 func (p *connPool) block(why error, until time.Time, waiting bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +56,7 @@ func (p *connPool) block(why error, until time.Time, waiting bool) {
 		return
 	}
 	for _, c := range p.conns {
-		p.spawn(func() { c.AbandonWaiting(why) }) // streams that end are released, which takes mu
+		p.spawn(func() { c.AbandonWaiting(why) }) // asynchronous, because ending a stream acquires mu
 	}
 	for c := range p.http1Conns {
 		p.spawn(func() { c.abandon(why) }) // as above
@@ -68,7 +69,7 @@ func (p *connPool) unblock() {
 	p.blocked = nil
 }
 
-// blockedBy is the error of requests while the pool is blocked, else nil. Called with mu held.
+// blockedBy returns the error for requests while the pool is blocked, or nil. It is called with mu held.
 func (p *connPool) blockedBy() error {
 	if p.blocked == nil {
 		return nil
@@ -80,7 +81,8 @@ func (p *connPool) blockedBy() error {
 	return &connectError{op: OpDial, err: p.blocked}
 }
 
-// connect dials unless the pool is blocked, or until it is. It returns the scope of the dial too.
+// connect dials unless the pool is blocked, and cancels the dial when it becomes blocked. It also returns the scope
+// of the dial.
 func (p *connPool) connect(ctx context.Context, http1Only bool) (context.Context, *tls.Conn, net.Conn, error) {
 	p.mu.Lock()
 	scope, blocked := p.dialScope, p.blockedBy()
@@ -95,7 +97,7 @@ func (p *connPool) connect(ctx context.Context, http1Only bool) (context.Context
 	return scope, conn, raw, withCause(scope, err)
 }
 
-// withCause is err with the reason why scope ended, if it did.
+// withCause returns err, or the reason for which scope was canceled.
 func withCause(scope context.Context, err error) error {
 	if err == nil || scope.Err() == nil {
 		return err

@@ -11,49 +11,48 @@ import (
 	"portico.dev/internal/engine"
 )
 
-// connChecker checks the connection pools of a Set that have connections, periodically. One timer serves all: with a
-// thousand backends, timers of their own would be a fifth of what an idle process costs.
+// connChecker periodically checks all connection pools of a Set that have connections. They share one timer: with a
+// thousand backends, individual timers would be a fifth of the CPU time of an idle process.
 type connChecker struct {
-	every time.Duration // between two checks of one pool
+	every time.Duration // interval between checks of the same pool
 
-	checking sync.Mutex // held while a group is checked
+	checking sync.Mutex // held while checking a group
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	groups [checkGroups][]*connPool
-	at     int // the group checked last
-	next   int // the group of new pools
+	at     int // the group that was checked last
+	next   int // the group to which new pools are added
 	count  int
 	timer  *time.Timer // nil until there is a pool
 	closed bool
 }
 
-// checkGroups is into how many groups the pools are divided. A tick checks one group, so that not all send pings at
-// once.
+// checkGroups is the number of groups of pools. A tick checks one group, so that not all pools send pings at once.
 const checkGroups = 5
 
-// fewPools is how many pools a group has before new pools come into the next one. A tick for each of a few pools would wake an idle process
-// more often than all else.
+// fewPools is the size at which new pools are added to the next group. With only a few pools, a tick for each of them
+// would wake an idle process more often than all other timers.
 const fewPools = 16
 
-// checksPerTimeout is how many checks there are in the time after which a silent connection is closed.
+// checksPerTimeout is the number of checks within the time after which a silent connection is closed.
 const checksPerTimeout = 6
 
-// unusedPingEvery is how many checks there are to a ping of an endpoint that no client has asked anything for
-// IdleTimeout, while there are no more than manyPools pools; twice as many up to twice as many pools, and so on. No request
-// waits for the result of that ping, and with a thousand backends most are like that: pinging them as often as the others would
-// be half of what an idle process costs, and as often as a few of them a third.
+// unusedPingEvery is the number of checks per ping of an endpoint without client requests for IdleTimeout. It applies
+// to at most manyPools pools, doubles up to twice as many pools, and so on. No request waits for the result of these
+// pings. With a thousand backends, most of them unused, pinging them at the normal rate would be half of the CPU time
+// of an idle process, and at the rate for few pools a third.
 const (
 	unusedPingEvery = 6
 	manyPools       = 250
 )
 
-// unusedPings is how many checks there are to a ping of an endpoint that no client uses.
-func (c *connChecker) unusedPings() int { // with mu held
+// unusedPings returns the number of checks per ping of an endpoint that no client uses. It is called with mu held.
+func (c *connChecker) unusedPings() int {
 	return unusedPingEvery * max(1, (c.count+manyPools-1)/manyPools)
 }
 
-// pingDue reports whether connections without requests may be pinged at this check, with one in every so many checks for an
-// endpoint that no client uses. It is called by the connChecker.
+// pingDue reports whether this check may ping connections without requests. If no client uses the endpoint, it returns true only
+// once per every checks. It is called by the connChecker.
 func (p *connPool) pingDue(every int) bool {
 	if p.skipPings != nil && p.skipPings() {
 		return false
@@ -61,19 +60,19 @@ func (p *connPool) pingDue(every int) bool {
 	if p.unused == nil {
 		return true
 	}
-	if p.checks%unusedPingEvery == 0 { // to ask at every check would cost more than the checks
+	if p.checks%unusedPingEvery == 0 { // calling it at every check would cost more than the checks
 		p.rarelyPinged = p.unused()
 	}
 	p.checks++
 	return p.checks%every == 0 || !p.rarelyPinged
 }
 
-// checkInterval is the time between two checks of a connection.
+// checkInterval returns the interval between two checks of a connection.
 func (o *Options) checkInterval() time.Duration {
 	return min((o.PingAfter+o.PingTimeout)/checksPerTimeout, o.HeaderTimeout/4)
 }
 
-// add has p checked until its check reports that it has no connections left.
+// add adds l to the checked pools until its check reports that it has no connections left.
 func (c *connChecker) add(l *connPool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,8 +92,8 @@ func (c *connChecker) add(l *connPool) {
 	}
 }
 
-// checkGroup checks the pools of one group. The timer is set again when the check is over: a process that did not get
-// to run does not catch up.
+// checkGroup checks the pools of one group. The timer is reset after the check, so that a suspended process does not
+// catch up on missed ticks.
 func (c *connChecker) checkGroup() {
 	c.checking.Lock()
 	defer c.checking.Unlock()
@@ -127,7 +126,7 @@ func (c *connChecker) checkGroup() {
 	c.timer.Reset(wait)
 }
 
-// close ends the checks, and waits for the one under way.
+// close stops the checks and waits for a running one.
 func (c *connChecker) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -135,38 +134,39 @@ func (c *connChecker) close() {
 		c.timer.Stop()
 	}
 	c.mu.Unlock()
-	c.checking.Lock() // to wait is all
+	c.checking.Lock() // waits for checkGroup
 	defer c.checking.Unlock()
 }
 
-// A backend that takes requests and answers none of them fails no request: each ends at its caller's deadline, which is
-// no failure of the backend by itself. The sign is that nothing at all is received from it any more, which is tracked here.
+// A backend that accepts requests but never answers does not fail requests: each ends at its caller's deadline, which
+// does not count as a failure of the backend. The code below detects such a backend by the absence of any received
+// data.
 
 // overdueAfter is how long a client's request may wait, while nothing is received from the backend, before
-// Options.OnFailure is called. The call costs a probe: slow requests are no reason to call it sooner.
+// Options.OnFailure is called. The call triggers a probe, so it should not be made for requests that are merely slow.
 const overdueAfter = time.Second
 
-// errPingsUnanswered is a connection on which pings were not answered.
+// errPingsUnanswered means that pings on a connection were not answered.
 var errPingsUnanswered = errors.New("the connection fell silent: pings are not answered")
 
-// errOverdue is reported once for each silence.
+// errOverdue is reported once per silence.
 var errOverdue = errors.New("a request waits and nothing is heard of the backend")
 
-// Silence is the state of a backend from which nothing was received since a client's request was sent to it: no
-// response headers and no byte of a response, from any endpoint, for any client.
+// Silence describes a backend from which nothing was received since a client's request was sent to it: no response
+// headers and no response data, from any endpoint, for any client.
 type Silence struct {
-	// Since is when that request was sent, zero when the backend is not silent.
+	// Since is the time when that request was sent, zero if the backend is not silent.
 	Since time.Time
-	// Broken is whether its connections are silent too: one did not answer pings, or could not be made in time.
-	// A server that is merely slow answers pings.
+	// Broken is set if a connection did not answer pings or could not be established in time. A server that is merely
+	// slow answers pings.
 	Broken bool
-	// Tunnel is the network to which the backend's tunnel leads, if nothing has come through that for anybody since: whether it is the backend
-	// that is silent, or the tunnel, is not known. Empty otherwise.
+	// Tunnel is the network of the backend's tunnel if nothing was received through the tunnel since then, for any
+	// backend. In this case either the backend or the tunnel may be silent. Empty otherwise.
 	Tunnel string
 }
 
-// Silence is how long the backend has been silent. What a probe asks does not begin a silence; its answer ends one. A
-// connection that fell silent, or could not be made, begins one in any case.
+// Silence returns the current silence of the backend. A probe's request does not begin a silence, but its response
+// ends one. A connection that becomes silent or cannot be established begins a silence in any case.
 func (b *Backend) Silence() Silence {
 	since := b.silence.since.Load()
 	if since == 0 {
@@ -179,29 +179,29 @@ func (b *Backend) Silence() Silence {
 	return s
 }
 
-// silence counts what a backend does not answer. It costs an answered request two atomic writes, and one timer a second
-// however many requests there are.
+// silence tracks a backend's unanswered requests. It costs two atomic writes per answered request, and at most one
+// timer per second regardless of the number of requests.
 type silence struct {
 	overdue func()
 	since   atomic.Int64 // Unix nanoseconds, 0 when not silent
 	broken  atomic.Bool
-	armed   atomic.Bool // check is going to be called
+	armed   atomic.Bool // check is scheduled
 }
 
-// requestSent is called when a request is being sent.
+// requestSent is called before a request is sent.
 func (s *silence) requestSent(now time.Time) {
 	if s.since.Load() == 0 && s.since.CompareAndSwap(0, now.UnixNano()) {
 		s.arm(overdueAfter)
 	}
 }
 
-// requestWithdrawn is called when a request that was sent at that time failed by its own fault: its missing response
-// says nothing about the backend.
+// requestWithdrawn is called when a request sent at that time failed because of the request itself. The missing
+// response is then not evidence against the backend.
 func (s *silence) requestWithdrawn(asked time.Time) {
 	s.since.CompareAndSwap(asked.UnixNano(), 0)
 }
 
-// responseReceived is called for any sign of the server's life that is more than an answered ping.
+// responseReceived is called when anything other than a ping response is received from the server.
 func (s *silence) responseReceived() {
 	if s.since.Load() != 0 {
 		s.broken.Store(false)
@@ -209,7 +209,7 @@ func (s *silence) responseReceived() {
 	}
 }
 
-// connectionSilent is called for a connection that does not answer pings since that time, or later.
+// connectionSilent is called for a connection that has not answered pings since the given time or later.
 func (s *silence) connectionSilent(since time.Time) {
 	s.broken.Store(true)
 	s.since.CompareAndSwap(0, since.UnixNano())
@@ -221,8 +221,8 @@ func (s *silence) arm(wait time.Duration) {
 	}
 }
 
-// check clears armed before it reads since, and requestSent writes since before it reads armed: one of them sees the
-// other.
+// check clears armed before it reads since, and requestSent writes since before it reads armed. So at least one of
+// them observes the other's write.
 func (s *silence) check() {
 	s.armed.Store(false)
 	since := s.since.Load()
@@ -236,7 +236,7 @@ func (s *silence) check() {
 	s.overdue()
 }
 
-// noResponse reports the failures in which the other side sent nothing at all.
+// noResponse reports whether err is a failure in which the peer sent nothing.
 func noResponse(err error) bool {
 	var timeout net.Error
 	var known *engine.ClientError

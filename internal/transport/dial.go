@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// dialer makes verified connections to one endpoint.
+// dialer opens connections to one endpoint and verifies the server.
 type dialer struct {
 	address     string
 	guard       guard
-	tunnel      *Tunnel       // nil: connections are direct
+	tunnel      *Tunnel       // nil for direct connections
 	dial, tls   time.Duration // timeouts
-	config      *tls.Config   // HTTP/2 and HTTP/1.1 offered
-	checksHTTP1 bool          // responses over HTTP/1.1 are validated (http1_conn.go)
-	chunk       int           // as in socketConn
-	notAfter    *atomic.Int64 // set to the expiry of the certificate last seen, in Unix seconds
-	// silent is called when the server has sent nothing, or not enough, for silentHandshake.
+	config      *tls.Config   // offers HTTP/2 and HTTP/1.1
+	checksHTTP1 bool          // validate HTTP/1.1 responses (http1_conn.go)
+	chunk       int           // see socketConn
+	notAfter    *atomic.Int64 // expiry of the latest server certificate, Unix seconds
+	// silent is called if the server has not completed the handshake within silentHandshake.
 	silent func(since time.Time)
 }
 
-// silentHandshake is after how long a TLS handshake counts as a connection on which pings are not answered: HTTP/1.1 has no
-// pings.
+// silentHandshake is how long a TLS handshake may take before it counts as unanswered pings. It covers HTTP/1.1,
+// which has no pings.
 const silentHandshake = time.Second
 
-// connect dials, and returns only after the other side proved who it is. Errors are *connectError.
+// connect dials and completes the TLS handshake, including verification of the server. Errors are *connectError.
 func (d *dialer) connect(ctx context.Context, http1Only bool) (*tls.Conn, net.Conn, error) {
 	config := d.config
 	if http1Only {
@@ -51,7 +51,7 @@ func (d *dialer) connect(ctx context.Context, http1Only bool) (*tls.Conn, net.Co
 	began := time.Now()
 	defer time.AfterFunc(silentHandshake, func() { d.silent(began) }).Stop()
 	if err := conn.HandshakeContext(ctx); err != nil {
-		_ = raw.Close() // the handshake's error is the one to tell
+		_ = raw.Close() // the handshake's error is more relevant
 		return nil, nil, &connectError{op: OpTLS, err: err}
 	}
 	if leaf := conn.ConnectionState().PeerCertificates; len(leaf) > 0 {
@@ -66,7 +66,7 @@ func (d *dialer) tcp(ctx context.Context) (net.Conn, error) {
 	}
 	nd := net.Dialer{
 		Timeout: d.dial,
-		// Keep-alives are for HTTP/1.1 and upgrades; HTTP/2 connections are pinged.
+		// Keep-alives are for HTTP/1.1 and upgraded connections; HTTP/2 connections are pinged.
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 		ControlContext: func(ctx context.Context, network, address string, c syscall.RawConn) error {
 			if err := d.guard.control(ctx, network, address, c); err != nil {
@@ -81,12 +81,12 @@ func (d *dialer) tcp(ctx context.Context) (net.Conn, error) {
 	return nd.DialContext(ctx, "tcp", d.address)
 }
 
-// DialUpgrade makes a connection for one upgraded request: fresh, so that whatever the backend says on it can be read
-// as an answer to nobody else (CVE-2018-1002105), and HTTP/1.1, which is what upgrades are defined for. Endpoints that
-// cannot be connected to are passed over. Errors are *Error with Sent false.
+// DialUpgrade opens a connection for one upgraded request. It is a new connection, so that data from the backend
+// cannot be a response to another request (CVE-2018-1002105), and HTTP/1.1, for which upgrades are defined. Endpoints
+// that cannot be reached are skipped. Errors are *Error with Sent false.
 //
-// The connection counts as a request in flight until it is closed. An observer is told of each attempt, and of the outcome
-// of those that failed; what came of the one that is returned is its caller's to say.
+// The connection counts as a request in flight until it is closed. The observer's Attempt is called for each attempt,
+// and Outcome for failed ones. The caller must call Outcome for the returned connection.
 func (b *Backend) DialUpgrade(ctx context.Context) (net.Conn, error) {
 	var tried []*endpoint
 	observer := observerOf(ctx)
@@ -123,7 +123,7 @@ func (b *Backend) DialUpgrade(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// upgraded is a connection that tells once when it is closed.
+// upgraded is a connection that calls over once when it is closed.
 type upgraded struct {
 	net.Conn
 	over func()

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// endpoint is one address of a backend, with its connection pools and its health.
+// endpoint is an address of a backend, with its connection pools and health.
 type endpoint struct {
 	address  string
 	backend  *Backend
@@ -18,21 +18,21 @@ type endpoint struct {
 	requests *connPool
 	probes   *connPool
 	health   health
-	silence  silence // of this endpoint alone; used while the backend has several
+	silence  silence // of this endpoint; used while the backend has several endpoints
 	outlier  outlier
-	inFlight atomic.Int64 // requests, without probes
-	notAfter atomic.Int64 // expiry of the serving certificate last seen, Unix seconds, 0 when none was
+	inFlight atomic.Int64 // requests, not probes
+	notAfter atomic.Int64 // expiry of the latest server certificate, Unix seconds; 0 if unknown
 }
 
-// candidate is an endpoint as the latest EndpointSlices describe it.
+// candidate is an endpoint with its attributes from the latest EndpointSlices.
 type candidate struct {
 	*endpoint
 	zone        string
 	terminating bool
 }
 
-// probeChunk is for connections of probes and fetches, of which there is one to every backend: most of what arrives there is
-// shorter, and a document may take a few system calls more.
+// probeChunk is the read size of connections for probes and document fetches. There is one to every backend and most
+// responses are short, so a smaller buffer is worth a few more system calls per document.
 const probeChunk = 1 << 10
 
 func newEndpoint(b *Backend, address string) *endpoint {
@@ -75,7 +75,7 @@ func (b *Backend) identity() *x509.Certificate {
 	return nil
 }
 
-// dialled is called with the result of every connection attempt, of requests and of probes.
+// dialled is called with the result of every connection attempt, for requests and probes.
 func (e *endpoint) dialled(err error) {
 	e.backend.metrics.Dialled(err == nil)
 	if err == nil {
@@ -87,29 +87,29 @@ func (e *endpoint) dialled(err error) {
 	}
 }
 
-// brokeProtocol is called when a connection ended because its server broke the protocol, or flooded it. Whatever
-// requests there were on it, that counts as a failed connection.
+// brokeProtocol is called when a connection ended because its server violated the protocol or flooded it. It counts
+// as a failed connection even without requests on it.
 func (e *endpoint) brokeProtocol(err error) {
 	if e.requests.ctx.Err() == nil {
 		e.failed(err, true)
 	}
 }
 
-// failed counts a failure against the endpoint; hard ones eject it at once.
+// failed records a failure of the endpoint. Hard failures eject it immediately.
 func (e *endpoint) failed(err error, hard bool) {
 	out := e.health.failed(time.Now(), hard, err.Error())
 	if out {
 		e.backend.metrics.Ejected()
 		level := zap.WarnLevel
 		if e.health.relapsed() {
-			level = zap.DebugLevel // it is known to be dead; a line every two seconds is of no use
+			level = zap.DebugLevel // known to be dead; avoids a line every two seconds
 		}
 		e.backend.set.options.Logger.Log(level, "endpoint ejected",
 			zap.String("backend", e.backend.Name()), zap.String("endpoint", e.address), zap.Error(err))
 	}
 	switch {
 	case IsTunnelError(err):
-		e.received() // nothing is known of the server any more: that it is silent neither
+		e.received() // the failed tunnel hides the state of the server
 	case hard && noResponse(err):
 		e.backend.silence.connectionSilent(time.Now())
 	}
@@ -118,19 +118,19 @@ func (e *endpoint) failed(err error, hard bool) {
 	}
 }
 
-// received is called for any sign of the server's life that is more than an answered ping.
+// received is called when anything other than a ping response is received from the server.
 func (e *endpoint) received() {
 	e.silence.responseReceived()
 	e.backend.silence.responseReceived()
 }
 
-// drain takes no more requests; those in flight have the grace.
+// drain stops accepting requests. Requests in flight may finish within the grace period.
 func (e *endpoint) drain() {
 	e.requests.drain()
 	e.probes.drain()
 }
 
-// drained reports, after drain, whether everything ended.
+// drained reports, after drain, whether all requests and goroutines have ended.
 func (e *endpoint) drained() bool { return e.requests.drained() && e.probes.drained() }
 
 func (e *endpoint) close() {

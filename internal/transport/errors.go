@@ -12,47 +12,48 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// The steps at which a request can fail.
+// Steps at which a request can fail.
 const (
 	OpPick      = "pick"      // no endpoint to try
 	OpDial      = "dial"      // no TCP connection
-	OpTLS       = "tls"       // no TLS session, or not with whom we wanted
-	OpRoundTrip = "roundtrip" // a connection was there
+	OpTLS       = "tls"       // no TLS session with the expected server
+	OpRoundTrip = "roundtrip" // after a connection was established
 )
 
-// ErrNoEndpoints means that the backend has no endpoint at all.
+// ErrNoEndpoints means that the backend has no endpoints.
 var ErrNoEndpoints = errors.New("no endpoints")
 
-// ErrSaturated means that every connection to the endpoint is full and no more may be opened.
+// ErrSaturated means that all connections to the endpoint are full and no more may be opened.
 var ErrSaturated = errors.New("every connection is at the limit of concurrent streams")
 
-// ErrHeaderTimeout means that the backend took the request and sent no response headers in Options.HeaderTimeout.
+// ErrHeaderTimeout means that the backend accepted the request and sent no response headers within
+// Options.HeaderTimeout.
 var ErrHeaderTimeout = errors.New("no response headers in time")
 
-// ErrUnresponsive means that the request was given up while it waited, because the backend, or each endpoint that could
-// serve it, was found to answer nobody (Backend.Block).
+// ErrUnresponsive means that a waiting request was abandoned, because the backend or each suitable endpoint was found
+// to be unresponsive (Backend.Block).
 var ErrUnresponsive = errors.New("it does not respond")
 
-// ErrRequestBody means that the request's own body failed: its sender left, or sent what is no body.
+// ErrRequestBody means that the request's own body failed: the client disconnected or sent an invalid body.
 var ErrRequestBody = errors.New("the request's body")
 
-// errSlow means that a connection to the endpoint was not there soon enough while there are others to try.
+// errSlow means that connecting to the endpoint took too long while other endpoints were available.
 var errSlow = errors.New("no connection yet, trying another endpoint")
 
 // ErrClosed means that the backend is no longer registered with this identity.
 var ErrClosed = errors.New("backend is closed")
 
-// Class is whose failure an error is.
+// Class is the party that caused an error.
 type Class int
 
 const (
-	// ClassBackend is a failure of the backend, or of the way to it. Nothing else counts against an endpoint: not for its
-	// ejection, not in metrics of failures, not for the verdict.
+	// ClassBackend is a failure of the backend or of the network path to it. Only this class counts for ejections,
+	// failure metrics and availability.
 	ClassBackend Class = iota
-	// ClassRequest is a mistake of the client: the backend's protocol cannot carry the request, or its body
-	// broke off, did not come, or was not as long as it said.
+	// ClassRequest is an error of the client: the request cannot be encoded in the backend's protocol, or its body
+	// was aborted, late, or had the wrong length.
 	ClassRequest
-	// ClassCanceled is a request that its caller ended, by leaving or by a deadline.
+	// ClassCanceled is a request that its caller ended, by cancellation or a deadline.
 	ClassCanceled
 )
 
@@ -60,19 +61,19 @@ func (c Class) String() string {
 	return [...]string{"backend", "request", "canceled"}[c]
 }
 
-// Error is why a request got no response. Its text names endpoints and is for logs only.
+// Error describes why a request got no response. Its text contains endpoints and is for logs only.
 type Error struct {
-	// Class is whose failure it is.
+	// Class is the party that caused the error.
 	Class Class
 	// Op is the step that failed: OpPick, OpDial, OpTLS or OpRoundTrip.
 	Op string
-	// Endpoint is the address tried last, empty for OpPick.
+	// Endpoint is the last address tried, empty for OpPick.
 	Endpoint string
-	// Sent is whether the backend may have acted on the request. False is a promise that it did not.
+	// Sent reports whether the backend may have acted on the request. False guarantees that it did not.
 	Sent bool
-	// Protocol is whether the backend answered with something that is not HTTP as we speak it.
+	// Protocol reports whether the backend's response was not valid HTTP.
 	Protocol bool
-	// Attempts counts the connections tried.
+	// Attempts is the number of attempts.
 	Attempts int
 	// Err is the cause.
 	Err error
@@ -87,11 +88,11 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// LimitError means that the backend already holds as many requests as it may, of everybody or of one user.
+// LimitError means that the backend has reached its limit of requests, either in total or for one user.
 type LimitError struct {
 	Backend string
 	Limit   int
-	// Share is whether slots are free, and this user has a fair share of them already.
+	// Share is set if slots are free but the user has used its share.
 	Share bool
 }
 
@@ -102,11 +103,11 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("backend %s already holds %d requests", e.Backend, e.Limit)
 }
 
-// ForbiddenAddressError means that an endpoint resolved to an address that must not be dialled. It is the reason
-// ForbiddenAddress of an APIService's condition.
+// ForbiddenAddressError means that an endpoint resolved to an address that must not be dialed. It is reported as the
+// reason ForbiddenAddress in an APIService's condition.
 type ForbiddenAddressError struct {
 	Address netip.AddrPort
-	Name    string // of the host, if it was not resolved
+	Name    string // host name, if it was not resolved
 	Why     string
 }
 
@@ -117,7 +118,7 @@ func (e *ForbiddenAddressError) Error() string {
 	return fmt.Sprintf("address %s is forbidden: %s", e.Address, e.Why)
 }
 
-// connectError is a connection that was never made.
+// connectError is a failure to establish a connection.
 type connectError struct {
 	op  string // OpDial or OpTLS
 	err error
@@ -126,34 +127,34 @@ type connectError struct {
 func (e *connectError) Error() string { return e.op + ": " + e.err.Error() }
 func (e *connectError) Unwrap() error { return e.err }
 
-// errBodyGone means that a request could have been repeated but its body could not.
+// errBodyGone means that the request could be repeated but its body is no longer available.
 var errBodyGone = errors.New("the request body is too large to be sent again")
 
-// failure is what a failed attempt says about the request and about the endpoint.
+// failure is the interpretation of a failed attempt.
 type failure struct {
 	op            string
-	unprocessed   bool // provably nothing of the request was acted upon
-	lost          bool // the connection broke, or the stream was reset, before response headers
-	protocol      bool // the backend broke the protocol
+	unprocessed   bool // provably not processed
+	lost          bool // the connection broke, or the stream was reset, before the response headers
+	protocol      bool // the backend violated the protocol
 	headerTimeout bool // no response headers in time
 	connection    bool // the endpoint's connection failed, which counts against its health
-	refused       bool // the backend itself asked to try again: budgeted
-	abandoned     bool // this side gave up waiting: the endpoint was found to be sick before, by other signs
+	refused       bool // the backend requested a retry; budgeted
+	abandoned     bool // abandoned by this side, because the endpoint had already been found unhealthy
 	class         Class
 }
 
-// Texts of errors of HTTP/1.1 that net/http does not export. TestHeaderTimeout, TestA28Lies and TestWhatTheLibraryMakesOfLies
-// fail when a new version changes them.
+// Error texts of net/http's HTTP/1.1 client that are not exported as values. TestHeaderTimeout, TestA28Lies and
+// TestWhatTheLibraryMakesOfLies fail if a new Go version changes them.
 const (
 	textHeadersLarge  = "server response headers exceeded"
 	textMalformed     = "malformed"
 	textHeaderTimeout = "timeout awaiting response headers"
 	textTrailerKey    = "bad trailer key"
 	textTrailersLong  = "suspiciously long trailer"
-	textTrailersEnd   = "unexpected EOF reading trailer" // also of an malformedError within trailers, which it hides
+	textTrailersEnd   = "unexpected EOF reading trailer" // also hides a malformedError within trailers
 )
 
-// Texts of what http1Conn would have refused before the library read it.
+// Error texts for responses that http1Conn would refuse before net/http reads them.
 const (
 	textBadLength     = "Content-Length \""
 	textTwoLengths    = "multiple Content-Length headers"
@@ -167,7 +168,7 @@ const (
 	textInterimsLarge = "too many 1xx informational responses"
 )
 
-// malformedResponse reports the texts of net/http's errors for malformed responses.
+// malformedResponse reports whether text is a net/http error for a malformed response.
 func malformedResponse(text string) bool {
 	return slices.ContainsFunc([]string{
 		textHeadersLarge, textMalformed, textTrailerKey, textTrailersLong, textTrailersEnd,
@@ -176,11 +177,11 @@ func malformedResponse(text string) bool {
 	}, func(t string) bool { return strings.Contains(text, t) })
 }
 
-// classify reads an attempt's error. When ctx, which is the request's, has ended, no side is to blame.
+// classify interprets an attempt's error. If ctx, the request's context, has ended, neither side is at fault.
 func classify(ctx context.Context, err error) failure {
 	var connect *connectError
 	if errors.As(err, &connect) {
-		return failure{op: connect.op, unprocessed: true, class: classOf(ctx)} // the dial itself updated the endpoint's health
+		return failure{op: connect.op, unprocessed: true, class: classOf(ctx)} // the dial has updated the endpoint's health
 	}
 	if errors.Is(err, ErrSaturated) {
 		return failure{op: OpPick, unprocessed: true, class: classOf(ctx)}
@@ -204,7 +205,7 @@ func classify(ctx context.Context, err error) failure {
 	switch {
 	case errors.Is(err, errBodyGone), errors.Is(err, errProtocolChanged):
 		f.unprocessed = true
-	case errors.Is(err, ErrUnresponsive): // over HTTP/1.1
+	case errors.Is(err, ErrUnresponsive): // HTTP/1.1 only
 		f.lost, f.abandoned = true, true
 	case errors.As(err, &wrong), malformedResponse(text):
 		f.protocol = true
@@ -216,7 +217,7 @@ func classify(ctx context.Context, err error) failure {
 	return f
 }
 
-// classOf is the class of a failure that may be nothing but the end of ctx.
+// classOf returns the class of a failure that may be caused by the end of ctx.
 func classOf(ctx context.Context) Class {
 	if ctx.Err() != nil {
 		return ClassCanceled
@@ -224,7 +225,7 @@ func classOf(ctx context.Context) Class {
 	return ClassBackend
 }
 
-// withKind is f with what an error of HTTP/2 says.
+// withKind returns f with the properties of an HTTP/2 error.
 func (f failure) withKind(known engine.ErrorKind) failure {
 	switch known {
 	case engine.Lost, engine.PingTimeout:
@@ -233,7 +234,7 @@ func (f failure) withKind(known engine.ErrorKind) failure {
 		f.lost = true
 	case engine.Abandoned:
 		f.lost, f.abandoned = true, true
-	case engine.Rejected: // any endpoint would say so, and each would have a failure counted against it
+	case engine.Rejected: // every endpoint would reject the request, so it must not count against their health
 	case engine.ProtocolViolation:
 		f.protocol = true
 	case engine.HeaderTimeout:

@@ -9,15 +9,16 @@ import (
 	"syscall"
 )
 
-// An alert of the other side is a net.OpError with a type of crypto/tls's own inside, which says the same as an AlertError.
+// An alert of the peer is a net.OpError with an unexported error type of crypto/tls that has the same text as an
+// AlertError.
 const (
 	alerted            = "remote error"
-	alertInternalError = tls.AlertError(80) // of RFC 8446: what a server in Go sends that has no certificate to show
+	alertInternalError = tls.AlertError(80) // RFC 8446; sent by Go servers without a certificate
 )
 
-// Explain says of an Error of ClassBackend what happened, in words that hold no address: "it" is the backend. cause is the same
-// for programs. passing is whether it may be over in a moment; a wrong certificate is not, and clients that wait for it only
-// learn of it later.
+// Explain describes an Error of ClassBackend in a text without addresses, in which "it" is the backend. cause is a
+// machine-readable form of text. passing reports whether the failure may be transient. A wrong certificate is not:
+// clients that retry would only learn of it later.
 func (e *Error) Explain() (cause, text string, passing bool) {
 	var (
 		forbidden *ForbiddenAddressError
@@ -69,7 +70,7 @@ func (e *Error) Explain() (cause, text string, passing bool) {
 	return "ConnectionLost", "the connection to it broke before it answered; it may have acted on the request", true
 }
 
-// explain is Explain for an error of a tunnel.
+// explain implements Explain for a tunnel's error.
 func (e *TunnelError) explain() (cause, text string, passing bool) {
 	switch e.Problem {
 	case TunnelRefused:

@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// guard decides which addresses may be dialled. It is asked after resolution, for each address about to be connected
-// to, so that a name which resolves differently the second time gains nothing (attack row A22).
+// guard decides which addresses may be dialed. It runs after resolution, for each address before connecting, so that
+// a name that resolves differently on a second lookup cannot bypass it (attack row A22).
 type guard struct {
 	loopback bool
 	allow    []netip.Prefix
 	own      func() []string
-	local    func() ([]net.Addr, error) // this machine's addresses
+	local    func() ([]net.Addr, error) // returns the machine's addresses
 }
 
-// metadata has the services of clouds for their machines that live outside link-local space: metadata, credentials, resolvers.
+// metadata lists cloud services for machines outside the link-local range: metadata, credentials, resolvers.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("100.100.100.200/32"),     // Alibaba Cloud
 	netip.MustParsePrefix("fd00:100::100:200/128"),  // Alibaba Cloud
@@ -31,7 +31,7 @@ var metadata = []netip.Prefix{
 	netip.MustParsePrefix("fd00:42::42/128"),        // Scaleway
 }
 
-// Prefixes whose addresses carry an IPv4 address that a translator or a tunnel will connect to.
+// Prefixes of addresses with an embedded IPv4 address to which a translator or tunnel connects.
 var (
 	nat64      = netip.MustParsePrefix("64:ff9b::/96")    // RFC 6052
 	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")  // RFC 8215
@@ -43,7 +43,7 @@ var (
 	broadcast  = netip.MustParseAddr("255.255.255.255")
 )
 
-// control is a net.Dialer.ControlContext: the last moment before connect(2).
+// control is a net.Dialer.ControlContext. It runs immediately before connect(2).
 func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -52,8 +52,8 @@ func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) 
 	return g.check(at)
 }
 
-// CheckAddress reports, as a *ForbiddenAddressError, an address that is not dialled unless it is configured. Loopback
-// passes: whether it may be dialled depends on the Service.
+// CheckAddress returns a *ForbiddenAddressError for an address that requires configuration to be dialed. Loopback
+// addresses are accepted, because they are allowed for some Services.
 func CheckAddress(at netip.AddrPort) error {
 	return guard{loopback: true, own: func() []string { return nil }}.check(at)
 }
@@ -99,9 +99,9 @@ func withEmbeddedIPv4(addr netip.Addr) []netip.Addr {
 	return all
 }
 
-// localNAT64Targets returns the IPv4 addresses to which a translator may connect for an address of localNAT64. Where they stand depends on
-// the length of the translator's prefix: 48, 56, 64 or 96 bits (RFC 6052, 2.2). A reading that begins or ends with a zero octet is left out:
-// it is one of a translator with another prefix.
+// localNAT64Targets returns the IPv4 addresses to which a translator may connect for an address in localNAT64. Their
+// position depends on the length of the translator's prefix: 48, 56, 64 or 96 bits (RFC 6052, 2.2). Candidates that
+// begin or end with a zero octet are omitted, because they result from the wrong prefix length.
 func localNAT64Targets(b [16]byte) []netip.Addr {
 	var targets []netip.Addr
 	for _, v4 := range [][4]byte{{b[6], b[7], b[9], b[10]}, {b[7], b[9], b[10], b[11]}, {b[9], b[10], b[11], b[12]}, {b[12], b[13], b[14], b[15]}} {
@@ -164,7 +164,7 @@ func (g guard) isLocal(addr netip.Addr) bool {
 	}
 	addrs, err := g.local()
 	if err != nil {
-		return true // unknown: the port is ours, so refuse
+		return true // unknown; the port matches, so refuse
 	}
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok {

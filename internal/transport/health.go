@@ -6,36 +6,37 @@ import (
 )
 
 const (
-	// softFailures in a row eject an endpoint: resets and timeouts may be one request's own fault.
+	// softFailures is the number of consecutive soft failures, such as resets and timeouts, that eject an endpoint. A
+	// single one may be the fault of a request.
 	softFailures = 3
-	// firstEjection and lastEjection bound how long an endpoint is left alone. It doubles in between. The last is
-	// short because a return costs no request: a connection is made in the background first.
+	// firstEjection and lastEjection limit the length of an ejection, which doubles from the first to the last. The
+	// maximum is short because a retry does not cost a request: a connection is established in the background first.
 	firstEjection = 250 * time.Millisecond
 	lastEjection  = 2 * time.Second
 )
 
-// health is what an endpoint's recent past says about using it.
+// health is the state of an endpoint derived from recent requests.
 //
 //	well     -> ejected    on a failed or lost connection, or after softFailures in a row
-//	ejected  -> half open  when the ejection is over and a connection was made in the background
-//	half open-> well       when one trial request got an answer
-//	half open-> ejected    when it did not, for twice as long
+//	ejected  -> half open  after the ejection, when a background connection was established
+//	half open-> well       when a trial request got a response, with any status
+//	half open-> ejected    when it failed, for twice as long
 type health struct {
 	mu       sync.Mutex
 	state    healthState
 	until    time.Time     // end of the ejection
 	span     time.Duration // length of the last ejection
-	soft     int           // soft failures in a row
-	trial    bool          // half open: a trial is under way
-	ejected  int           // how often, ever
-	last     string        // last failure, for the report
+	soft     int           // consecutive soft failures
+	trial    bool          // half open: a trial request is in flight
+	ejected  int           // total number of ejections
+	last     string        // last failure, for reports
 	lastAt   time.Time
 	lastGood time.Time
 
-	isSuspended bool          // ejected for its responses, not its connections
-	held        bool          // stays ejected until reinstate
+	isSuspended bool          // ejected because of its responses, not its connections
+	held        bool          // ejected until reinstate is called
 	suspension  time.Duration // length of the last suspension
-	returned    time.Time     // when it was used again after that
+	returned    time.Time     // end of the last suspension
 }
 
 type healthState int
@@ -50,8 +51,8 @@ func (s healthState) String() string {
 	return [...]string{"well", "ejected", "half-open"}[s]
 }
 
-// usable reports whether a request may be sent now; a half-open endpoint takes one at a time. due is whether the
-// ejection is over and a connection should be tried in the background.
+// usable reports whether a request may be sent now. A half-open endpoint accepts one request at a time. due reports
+// whether the ejection has ended and a background connection should be tried.
 func (h *health) usable(now time.Time) (ok, due bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,7 +65,7 @@ func (h *health) usable(now time.Time) (ok, due bool) {
 	return true, false
 }
 
-// chosen is called when a request is about to be sent.
+// chosen is called before a request is sent.
 func (h *health) chosen() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,14 +74,15 @@ func (h *health) chosen() {
 	}
 }
 
-// abandoned is called when a chosen request ended without saying anything about the endpoint: its caller left.
+// abandoned is called when a chosen request ended without a result for the endpoint, for example because its caller
+// canceled it.
 func (h *health) abandoned() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trial = false
 }
 
-// connected is called when a background connection was made: an ejected endpoint may try one request.
+// connected is called when a background connection was established. An ejected endpoint may then try one request.
 func (h *health) connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,13 +91,13 @@ func (h *health) connected() {
 	}
 }
 
-// answered is called when response headers arrived, with any status.
+// answered is called when response headers were received, with any status.
 func (h *health) answered(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastGood = now
 	if h.state == ejected && h.isSuspended {
-		return // a response that came late, or the like of those that it was ejected for
+		return // a late response, or one like those that caused the suspension
 	}
 	if h.isSuspended {
 		h.isSuspended, h.returned = false, now
@@ -103,7 +105,8 @@ func (h *health) answered(now time.Time) {
 	h.state, h.trial, h.soft, h.span = healthy, false, 0, 0
 }
 
-// failed is called for a failure; hard ones eject at once. It reports whether this one ejected the endpoint.
+// failed is called for a failure. Hard failures eject immediately. It reports whether this failure ejected the
+// endpoint.
 func (h *health) failed(now time.Time, hard bool, cause string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,14 +124,14 @@ func (h *health) failed(now time.Time, hard bool, cause string) bool {
 	return true
 }
 
-// relapsed reports whether the present ejection followed another without an answer between them.
+// relapsed reports whether the current ejection followed another one without a response in between.
 func (h *health) relapsed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.span > firstEjection
 }
 
-// suspend ejects an endpoint whose connections are well, and reports whether it was not ejected for that before.
+// suspend ejects an endpoint with working connections. It reports whether this changed its state.
 func (h *health) suspend(now time.Time, cause string, held bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,7 +150,7 @@ func (h *health) suspend(now time.Time, cause string, held bool) bool {
 	return true
 }
 
-// checkFailed is called when a check of a suspended endpoint was not answered well.
+// checkFailed is called when a check of a suspended endpoint failed.
 func (h *health) checkFailed(now time.Time, cause string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,7 +159,7 @@ func (h *health) checkFailed(now time.Time, cause string) {
 	}
 }
 
-// reinstate ends a suspension that is held. One request then tries the endpoint.
+// reinstate ends a held suspension. The next request is a trial.
 func (h *health) reinstate() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,21 +168,21 @@ func (h *health) reinstate() {
 	}
 }
 
-// suspended reports whether the endpoint is out of use for its responses.
+// suspended reports whether the endpoint is ejected because of its responses.
 func (h *health) suspended() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.isSuspended && h.state == ejected
 }
 
-// onTrial reports whether one request tries the endpoint after a suspension.
+// onTrial reports whether the endpoint is half open after a suspension.
 func (h *health) onTrial() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.isSuspended && h.state == halfOpen
 }
 
-// out reports whether the endpoint is not used, and not only for the moment, and why.
+// out reports whether the endpoint is out of use for more than a moment, and the last failure.
 func (h *health) out() (why string, out bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,29 +15,29 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// http1Conn is an HTTP/1.1 connection that the pool tracks until it is closed, by the library or by the pool.
+// http1Conn is an HTTP/1.1 connection that the pool tracks until it is closed by net/http or by the pool.
 //
-// The library reads and writes through it. It validates responses as they come, and ends at the first malformed one;
-// and it lets no request begin while there is anything that could be taken for its response. Unless validates is set it
-// does neither, and only tracks the connection.
+// net/http reads and writes through it. It validates received responses and ends at the first malformed one. It
+// prevents a new request while there is unread data that could be mistaken for its response. If validates is not set,
+// it only tracks the connection.
 type http1Conn struct {
 	*tls.Conn
 	pool      *connPool
 	validates bool
 	since     time.Time
 	once      sync.Once
-	socket    *socketConn // nil: not known what is there
+	socket    *socketConn // nil if the raw socket is not available
 
-	request   messageParser // as it is written
-	response  messageParser // as it is read
-	responded bool          // there was a whole one before
+	request   messageParser // fed with written data
+	response  messageParser // fed with read data
+	responded bool          // a complete response was received before
 
-	inFlight atomic.Uint32         // what kind of request is in flight, inFlightNone when there is none
-	waiting  atomic.Bool           // it is a GET or HEAD, and nothing of its response has come
-	readErr  atomic.Pointer[error] // what further reads return
+	inFlight atomic.Uint32         // kind of the request in flight
+	waiting  atomic.Bool           // a GET or HEAD is in flight and no part of its response was received
+	readErr  atomic.Pointer[error] // returned by further reads
 }
 
-// What a request asks for, as far as it matters for where its answer ends.
+// Kinds of requests that determine the end of the response.
 const (
 	inFlightNone uint32 = iota
 	inFlightRequest
@@ -45,7 +45,8 @@ const (
 	inFlightUpgrade
 )
 
-// errPreviousResponse and errConnClosed keep a request from a connection before anything of it was written: the library takes another.
+// errPreviousResponse and errConnClosed refuse a request before any of it was written, so that net/http uses another
+// connection.
 var (
 	errPreviousResponse = errors.New("the answer before is not over")
 	errConnClosed       = errors.New("the connection is no longer used")
@@ -68,12 +69,12 @@ func (c *http1Conn) Read(p []byte) (int, error) {
 		c.endReads(err)
 	}
 	if why := c.readErr.Load(); why != nil && errors.Is(*why, ErrUnresponsive) {
-		return 0, *why // it is being closed; what comes in this moment may be the response to that
+		return 0, *why // being closed; received data may be a response to that
 	}
 	return n, err
 }
 
-// inspect validates bytes that were read, and returns how many of them may be passed on when that is not all.
+// inspect validates received data. If not all of it may be passed on, it returns the usable length and an error.
 func (c *http1Conn) inspect(p []byte) (good int, err error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -87,8 +88,8 @@ func (c *http1Conn) inspect(p []byte) (good int, err error) {
 	n, good, done, err := c.response.feed(p)
 	switch {
 	case err != nil && good == 0 && first:
-		// The library takes a connection on which nothing came for one that was closed while it was idle, and asks
-		// again on another one: it must see a byte.
+		// net/http treats a connection without any received data as closed while idle, and repeats the request on
+		// another connection. So it must receive at least one byte.
 		return max(n, 1), err
 	case err != nil:
 		return good, err
@@ -99,12 +100,12 @@ func (c *http1Conn) inspect(p []byte) (good int, err error) {
 	c.responded = true
 	c.inFlight.Store(inFlightNone)
 	if n < len(p) {
-		return n, io.EOF // what follows answers no request
+		return n, io.EOF // the remaining data is not the response of any request
 	}
 	return 0, nil
 }
 
-// beginResponse begins a response, if a request was sent.
+// beginResponse starts parsing a response, if a request was sent.
 func (c *http1Conn) beginResponse() error {
 	c.waiting.Store(false)
 	switch asked := c.inFlight.Load(); {
@@ -112,7 +113,7 @@ func (c *http1Conn) beginResponse() error {
 		c.response.expectResponse(asked == inFlightHead, asked == inFlightUpgrade)
 		return nil
 	case c.responded:
-		return io.EOF // as many servers say that they close an idle connection; whatever it was, it ends here
+		return io.EOF // many servers announce the close of an idle connection this way; the connection ends in any case
 	}
 	return errUnrequested
 }
@@ -132,7 +133,7 @@ func (c *http1Conn) Write(p []byte) (int, error) {
 	naming := c.request.state == methodName
 	_, _, done, err := c.request.feed(p)
 	if err != nil {
-		return 0, err // the library writes no such thing
+		return 0, err // never written by net/http
 	}
 	switch asks := c.request.inFlight(); {
 	case naming && c.request.state != methodName:
@@ -146,7 +147,7 @@ func (c *http1Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// inFlight is what kind of request was written.
+// inFlight returns the kind of the written request.
 func (m *messageParser) inFlight() uint32 {
 	switch {
 	case m.noBody:
@@ -157,10 +158,10 @@ func (m *messageParser) inFlight() uint32 {
 	return inFlightRequest
 }
 
-// checkResponse is why a response that the library returned must be refused.
+// checkResponse returns an error if a response returned by net/http must be refused.
 func (p *connPool) checkResponse(r *http.Request, resp *http.Response) error {
 	if ctx := r.Context(); ctx.Err() != nil {
-		return context.Cause(ctx) // the server may have taken a request for whole that was cut off, and answered in the last moment
+		return context.Cause(ctx) // the server may have mistaken a truncated request for a complete one and answered just now
 	}
 	if p.dialer.checksHTTP1 {
 		return nil
@@ -168,7 +169,7 @@ func (p *connPool) checkResponse(r *http.Request, resp *http.Response) error {
 	return checkLibraryResponse(r, resp)
 }
 
-// checkLibraryResponse finds what can be found wrong with a response that only the library has read.
+// checkLibraryResponse validates a response that only net/http has parsed, as far as possible.
 func checkLibraryResponse(r *http.Request, resp *http.Response) error {
 	switch {
 	case resp.ProtoMajor != 1 || resp.ProtoMinor > 1:
@@ -193,8 +194,8 @@ func checkLibraryResponse(r *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// waitReady waits until a request may begin: until everything that was received before has been validated. On an error
-// nothing of the request was written, and the library takes another connection, whatever the method.
+// waitReady waits until all received data has been validated, so that a request may begin. On an error, nothing of
+// the request was written and net/http uses another connection, regardless of the method.
 func (c *http1Conn) waitReady() error {
 	if end := c.readErr.Load(); end != nil {
 		return c.closedError(*end)
@@ -208,7 +209,7 @@ func (c *http1Conn) waitReady() error {
 	return c.waitSocketIdle()
 }
 
-// waitSocketIdle is waitReady when there may be unread bytes.
+// waitSocketIdle implements waitReady if there may be unread data.
 func (c *http1Conn) waitSocketIdle() error {
 	timer := time.NewTimer(c.pool.options.TLSTimeout)
 	defer timer.Stop()
@@ -229,7 +230,7 @@ func (c *http1Conn) waitSocketIdle() error {
 	}
 }
 
-// closedError is why a connection whose reads have ended takes no request.
+// closedError returns why a connection cannot be used after its reads ended.
 func (c *http1Conn) closedError(end error) error {
 	var wrong malformedError
 	if errors.As(end, &wrong) {
@@ -238,7 +239,7 @@ func (c *http1Conn) closedError(end error) error {
 	return errConnClosed
 }
 
-// endReads ends the reads of the connection, unless they have ended.
+// endReads makes further reads return err, unless they have already ended.
 func (c *http1Conn) endReads(err error) {
 	c.readErr.CompareAndSwap(nil, &err)
 	if c.socket != nil {
@@ -257,19 +258,19 @@ func (c *http1Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// abandon closes the connection if a GET or HEAD waits on it for a response. Connections that are not validated do not
-// know.
+// abandon closes the connection if a GET or HEAD waits for a response on it. It has no effect on connections that are
+// not validated.
 func (c *http1Conn) abandon(why error) {
 	if c.waiting.Load() {
 		c.endReads(why)
-		_ = c.Close() // nobody reads from it any more
+		_ = c.Close() // no longer read
 	}
 }
 
-// adopt makes tc a connection of the pool.
+// adopt adds tc to the connections of the pool.
 func (p *connPool) adopt(tc *tls.Conn, raw net.Conn) (*http1Conn, error) {
 	if err := relaxUserTimeout(raw); err != nil {
-		_ = tc.Close() // the first error is the one to tell
+		_ = tc.Close() // the first error is more relevant
 		return nil, &connectError{op: OpDial, err: err}
 	}
 	c := &http1Conn{Conn: tc, pool: p, validates: p.dialer.checksHTTP1, since: time.Now()}
@@ -284,7 +285,7 @@ func (p *connPool) adopt(tc *tls.Conn, raw net.Conn) (*http1Conn, error) {
 	}
 	p.mu.Unlock()
 	if closed {
-		_ = c.Close() // it will not be used
+		_ = c.Close() // not used
 		return nil, &connectError{op: OpDial, err: ErrClosed}
 	}
 	return c, nil

@@ -2,18 +2,18 @@ package transport
 
 import "math"
 
-// What a message says of its own length, and how it keeps to it.
+// Parsing of a message's framing: Content-Length, Transfer-Encoding and chunks.
 
-// codingName is the only coding there is.
+// codingName is the only supported transfer coding.
 const codingName = "chunked"
 
-// Where the value of a header that matters is, beside the positions in it.
+// Values and limits of the position within a header value, messageParser.pos.
 const (
-	valueEnded     = 1 << 20 // only blanks may follow
-	maxChunkDigits = 15      // of a chunk's size in base 16: more than any chunk has, and no overflow
+	valueEnded     = 1 << 20 // only whitespace may follow
+	maxChunkDigits = 15      // hex digits of a chunk size: more than any real chunk has, without overflow
 )
 
-// valueByte takes a byte of a value that matters, or what ends any other.
+// valueByte parses a byte of a framing header's value, or the end of any other value.
 func (m *messageParser) valueByte(c byte) error {
 	switch {
 	case m.field < fieldLength || control(c):
@@ -81,7 +81,7 @@ func (m *messageParser) endOfValue() error {
 	return nil
 }
 
-// endOfHead decides how the body ends (RFC 9112, 6.3).
+// endOfHead determines how the body ends (RFC 9112, 6.3).
 func (m *messageParser) endOfHead() (done bool, err error) {
 	answer := m.status > 0
 	switch {
@@ -163,7 +163,7 @@ func (m *messageParser) sizeByte(c byte) error {
 	return nil
 }
 
-// malformedError is what is wrong with an HTTP/1.1 response.
+// malformedError describes an error in an HTTP/1.1 response.
 type malformedError string
 
 func (e malformedError) Error() string { return "malformed HTTP/1.1: " + string(e) }

@@ -6,42 +6,42 @@ import (
 	"math/bits"
 )
 
-// messageParser follows one direction of an HTTP/1.1 connection: what the library writes, to know what kind of request
-// is in flight and when the next one begins, and what the backend answers, to refuse ambiguous responses.
+// messageParser parses one direction of an HTTP/1.1 connection: the requests that net/http writes, to track the kind
+// of the request in flight and the start of the next one, and the backend's responses, to refuse ambiguous ones.
 //
-// net/http's client is lenient with responses: it joins folded lines, ends lines at a bare LF, takes a blank before the
-// colon, ignores a Content-Length beside a Transfer-Encoding, and lets any server switch protocols. Each is a way to
-// have one reader see another response than the next one does (attack row A28).
+// net/http's client parses responses leniently: it joins folded lines, accepts a bare LF as the end of a line and a
+// space before the colon, ignores a Content-Length next to a Transfer-Encoding, and lets any server switch protocols.
+// Each can make two readers interpret a response differently (attack row A28).
 type messageParser struct {
 	state     parserState
 	field     field
 	chunked   bool
-	trailer   bool // the header lines are those after the last chunk
+	trailer   bool // parsing header lines after the last chunk
 	http10    bool // HTTP/1.0
-	noBody    bool // an answer that has no body whatever its head says, or the request for one
-	upgrade   bool // a request with an Upgrade header, or the answer to one
+	noBody    bool // a response without body regardless of its headers, or a request for one
+	upgrade   bool // a request with an Upgrade header, or the response to one
 	hasLength bool // has a Content-Length
-	status    int  // of an answer
-	pos       int  // how far into the status line, the name, the value or the chunk's size
+	status    int  // of a response
+	pos       int  // position in the status line, name, value or chunk size
 	remaining uint64
-	name      [longestField]byte // a name, as far as it came with earlier reads
+	name      [longestField]byte // start of a name that spans several reads
 }
 
-// parserState is what the next byte of a message belongs to.
+// parserState is the element to which the next byte belongs.
 type parserState uint8
 
 const (
-	betweenMessages parserState = iota // messages
-	statusLine                         // of an answer
+	betweenMessages parserState = iota // between messages
+	statusLine                         // of a response
 	methodName                         // of a request
-	firstLine                          // the rest of it
+	firstLine                          // rest of the status or request line
 	lineStart                          // of a header
 	headerName                         // of a header
 	headerValue                        // of a header
 	lineEnd                            // LF
 	headEnd                            // LF of the empty line
 	body                               // of known length
-	untilClose                         // the rest of the connection
+	untilClose                         // rest of the connection
 	chunkSize                          // digits
 	chunkExtension                     // an extension
 	chunkSizeLF                        // LF after the size
@@ -51,18 +51,18 @@ const (
 	switchedProtocol // another protocol
 )
 
-// expectResponse makes m a response that is yet to come. noBody is whether it has no body whatever its headers say, as
-// that to HEAD; upgrade is whether it may switch protocols.
+// expectResponse prepares m for a response. bare means that it has no body regardless of its headers, like a response
+// to HEAD. upgrade means that it may switch protocols.
 func (m *messageParser) expectResponse(bare, upgrade bool) {
 	*m = messageParser{state: statusLine, noBody: bare, upgrade: upgrade}
 }
 
-// expectRequest makes m a request that is about to be written.
+// expectRequest prepares m for a request.
 func (m *messageParser) expectRequest() { *m = messageParser{state: methodName} }
 
-// feed consumes bytes until they or the message are at their end, and returns how many it consumed. done is whether the
-// message is over: an interim response is not. With an error, which is a malformedError, good is how many of them are
-// valid beyond doubt.
+// feed parses p up to the end of the message and returns the number of consumed bytes. done reports whether the
+// message is complete; an interim response does not complete it. With an error, which is a malformedError, good is
+// the number of bytes that are certainly valid.
 func (m *messageParser) feed(p []byte) (n, good int, done bool, err error) {
 	for n < len(p) {
 		if k := m.skip(p[n:]); k > 0 {
@@ -74,7 +74,7 @@ func (m *messageParser) feed(p []byte) (n, good int, done bool, err error) {
 		}
 		if done, err = m.step(p[n]); err != nil {
 			if good = n; m.state < chunkSize {
-				good = bytes.LastIndexByte(p[:n], '\n') + 1 // part of a line could be taken for a whole one
+				good = bytes.LastIndexByte(p[:n], '\n') + 1 // a partial line could be mistaken for a complete one
 			}
 			return n, good, false, err
 		}
@@ -86,7 +86,7 @@ func (m *messageParser) feed(p []byte) (n, good int, done bool, err error) {
 	return n, n, false, nil
 }
 
-// skip consumes as many bytes as mean nothing by themselves, and returns how many.
+// skip consumes bytes that do not affect parsing and returns their number.
 func (m *messageParser) skip(p []byte) int {
 	switch m.state {
 	case body, chunkData:
@@ -109,7 +109,7 @@ func (m *messageParser) skip(p []byte) int {
 	return 0
 }
 
-// skipLines consumes header lines that came whole and do not matter, and the value of one that does not matter.
+// skipLines consumes complete header lines that are not relevant, and the value of a header that is not relevant.
 func (m *messageParser) skipLines(p []byte) int {
 	n := 0
 	for {
@@ -133,7 +133,7 @@ func (m *messageParser) skipLines(p []byte) int {
 	}
 }
 
-// step consumes one byte that means something. It does not consume one that it refuses.
+// step parses one byte. A refused byte is not consumed.
 func (m *messageParser) step(c byte) (done bool, err error) {
 	switch m.state {
 	case statusLine:
@@ -168,7 +168,7 @@ func (m *messageParser) step(c byte) (done bool, err error) {
 	return false, nil
 }
 
-// statusByte takes a byte of "HTTP/1.x nnn" and of what ends it.
+// statusByte parses a byte of "HTTP/1.x nnn" or the byte after it.
 func (m *messageParser) statusByte(c byte) error {
 	const proto = "HTTP/1."
 	at := m.pos
@@ -219,7 +219,7 @@ func (m *messageParser) startLine(c byte) error {
 	return nil
 }
 
-// endOfName takes what ends a name that did not come whole, or is none.
+// endOfName parses the end of a name that spans several reads.
 func (m *messageParser) endOfName(c byte) error {
 	switch c {
 	case ':':
@@ -235,7 +235,7 @@ func (m *messageParser) endOfName(c byte) error {
 	return errName
 }
 
-// appendName keeps a part of a name, as far as it may matter.
+// appendName stores a part of a name, up to the length of the relevant names.
 func (m *messageParser) appendName(part []byte) {
 	if m.pos < len(m.name) {
 		copy(m.name[m.pos:], part)
@@ -243,17 +243,17 @@ func (m *messageParser) appendName(part []byte) {
 	m.pos += len(part)
 }
 
-// field is which header a line is of, as far as it matters for where a message ends.
+// field identifies a header that is relevant to the framing.
 type field uint8
 
 const (
 	fieldOther field = iota
 	fieldUpgrade
-	fieldLength // from here on the value matters too
+	fieldLength // the value is parsed from here on
 	fieldCoding
 )
 
-// longestField is the length of the longest name that matters.
+// longestField is the length of the longest relevant name.
 const longestField = len("transfer-encoding")
 
 func fieldOf(name []byte) field {
@@ -284,7 +284,7 @@ func lowerCase(c byte) byte {
 	return c
 }
 
-// tokens are the bytes of a header name (RFC 9110, 5.6.2).
+// tokens are the bytes allowed in a header name (RFC 9110, 5.6.2).
 var tokens = func() (t [256]bool) {
 	for c := byte('0'); c <= 'z'; c++ {
 		t[c] = '0' <= c && c <= '9' || 'a' <= lowerCase(c) && lowerCase(c) <= 'z'
@@ -304,15 +304,15 @@ func tokenLength(p []byte) int {
 	return len(p)
 }
 
-// textLength is how many bytes of p, from its beginning, may be in a header's value: all but control bytes, of which a
-// tab may. Most of what comes passes through here, eight bytes at a time.
+// textLength returns the length of the prefix of p that is allowed in a header value, that is, without control bytes
+// other than tab. It processes eight bytes at a time, because most data passes through it.
 func textLength(p []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	i := 0
 	for len(p)-i >= 8 {
 		x := binary.LittleEndian.Uint64(p[i:])
 		y := x ^ 0x7f*ones
-		// The lowest byte that is marked is below 0x20 or is 0x7f; those above it may be marked by its borrow.
+		// The lowest marked byte is below 0x20 or equal to 0x7f. Higher ones may be marked because of its borrow.
 		mark := ((x-0x20*ones)&^x | (y-ones)&^y) & highs
 		if mark == 0 {
 			i += 8
@@ -341,7 +341,7 @@ func expectByte(c, want byte, wrong malformedError) error {
 	return nil
 }
 
-// expectLineEnd refuses what ends a run of text unless it is a CR.
+// expectLineEnd accepts only a CR at the end of a text.
 func expectLineEnd(c byte) error {
 	switch c {
 	case '\r':

@@ -6,39 +6,40 @@ import (
 	"syscall"
 )
 
-// recordHead is the length of what TLS puts before each record.
+// recordHead is the length of a TLS record header.
 const recordHead = 5
 
-// socketConn is the connection below TLS, and knows whether bytes have arrived that were not read yet.
+// socketConn is the connection below TLS. It detects received data that has not been read yet.
 //
-// The library has a goroutine that reads an idle connection, but it may come too late: a request may be written while
-// the bytes of a response that was not requested are here already, and would then be answered by them.
+// net/http reads idle connections in a goroutine, but that may be too late: a request could be written when the data
+// of an unrequested response has already arrived, and that data would be taken as its response.
 type socketConn struct {
 	net.Conn
-	socket syscall.RawConn // nil: not known what the kernel holds
-	told   receiver        // nil: nobody is told
+	socket syscall.RawConn // nil if the kernel's buffer cannot be inspected
+	told   receiver        // may be nil
 	ask    func(fd uintptr)
-	holds  bool // what ask found; only the goroutine that writes asks
+	holds  bool // result of ask; used only by the writing goroutine
 
-	fetch func(fd uintptr) bool // what follows is for it; only the goroutine that reads fetches
+	fetch func(fd uintptr) bool // this and the next fields are used by fetch, only on the reading goroutine
 	room  []byte
 	n     int
 	err   error
 
-	head [recordHead]byte // of a record, as far as it came; only the goroutine that reads knows of it
-	got  int              // how much of head came
-	left int              // of the record
+	head [recordHead]byte // part of a record header; used only by the reading goroutine
+	got  int              // length of the part in head
+	left int              // rest of the current record
 
-	// chunk bounds what one read takes beyond the record that has begun, in bytes; 0: nothing does. crypto/tls keeps the largest
-	// buffer that it ever needed: 16 to 32 KiB after a document, for as long as the connection lives.
+	// chunk limits how far one read may extend beyond the current record, in bytes. 0 means no limit. crypto/tls
+	// keeps the largest buffer that it ever needed: 16 to 32 KiB after a document, for the lifetime of the
+	// connection.
 	chunk int
 
 	idle   atomic.Bool   // the reader waits for a new record
-	waited atomic.Bool   // there is a waiter for that
-	wake   chan struct{} // wakes the waiter; holds one
+	waited atomic.Bool   // a waiter for idle exists
+	wake   chan struct{} // wakes the waiter; holds one element
 }
 
-// receiver is a connection that is told of bytes which were read from its socket, past its own Read.
+// receiver is a connection that must be notified of data read directly from its socket, bypassing its Read.
 type receiver interface{ Received() }
 
 func newSocketConn(c net.Conn) *socketConn {
@@ -54,7 +55,7 @@ func newSocketConn(c net.Conn) *socketConn {
 	return k
 }
 
-// Read implements net.Conn. crypto/tls calls it when it has no whole record left.
+// Read implements net.Conn. crypto/tls calls it when it has no complete record buffered.
 func (s *socketConn) Read(p []byte) (int, error) {
 	if s.chunk > 0 {
 		p = p[:min(len(p), s.left+s.chunk)]
@@ -67,7 +68,7 @@ func (s *socketConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readConn is readSocket where the kernel cannot be asked.
+// readConn implements readSocket where the kernel's buffer cannot be inspected.
 func (s *socketConn) readConn(p []byte) (int, error) {
 	s.setIdle()
 	n, err := s.Conn.Read(p)
@@ -75,7 +76,7 @@ func (s *socketConn) readConn(p []byte) (int, error) {
 	return n, err
 }
 
-// setIdle notes that the reader is about to wait, if it is for a new record.
+// setIdle marks the reader as idle if it is about to wait for a new record.
 func (s *socketConn) setIdle() {
 	if s.got == 0 && s.left == 0 {
 		s.idle.Store(true)
@@ -90,11 +91,11 @@ func (s *socketConn) notify() {
 	}
 	select {
 	case s.wake <- struct{}{}:
-	default: // woken already
+	default: // already woken
 	}
 }
 
-// trackRecords keeps account of where TLS records begin.
+// trackRecords tracks the boundaries of TLS records.
 func (s *socketConn) trackRecords(p []byte) {
 	for len(p) > 0 {
 		if s.left > 0 {
@@ -111,10 +112,10 @@ func (s *socketConn) trackRecords(p []byte) {
 	}
 }
 
-// empty reports whether everything that has arrived was read and is whole records, as far as that is known.
+// empty reports whether all received data has been read and ends with a complete record, as far as known.
 //
-// The kernel is asked before the reader: a reader that takes what the kernel had does not become idle until it has
-// dealt with it.
+// The kernel is checked before the reader: a reader that takes data from the kernel does not become idle until it has
+// processed it.
 func (s *socketConn) empty() bool {
 	s.holds = false
 	if s.socket != nil && s.socket.Control(s.ask) != nil {

@@ -15,67 +15,70 @@ import (
 // MaxReplayTotal is the default of Options.MaxReplayTotal.
 const MaxReplayTotal = 64 << 20
 
-// Options are how a Set reaches backends. The zero value of each field means its default.
+// Options configure a Set. The zero value of each field selects its default.
 type Options struct {
-	// Engine is the implementation of HTTP that reaches backends. Default engine.Portico. With engine.Library no parser of ours
-	// reads what backends send, and some of what hostile backends do is borne (docs/http-engines.md).
+	// Engine is the HTTP implementation for connections to backends. Default engine.Portico. With engine.Library no
+	// Portico parser reads data from backends, and some attacks by hostile backends are not detected
+	// (docs/http-engines.md).
 	Engine engine.Name
-	// Certificate is what we present to every backend: the front-proxy client certificate. Nil: none.
+	// Certificate is the client certificate for all backends: the front-proxy certificate. If nil, none is presented.
 	Certificate *pki.KeyPair
-	// AllowLoopback lets endpoints of any Service be on loopback. Default false: on a machine that runs other
-	// services such an endpoint is a way into them.
+	// AllowLoopback permits loopback endpoints for all Services. Default false, because such an endpoint gives access
+	// to other services on this machine.
 	AllowLoopback bool
-	// Allow are networks that may be dialled although the guard refuses them otherwise. Our own listeners stay refused.
+	// Allow are networks that may be dialed although the guard refuses them by default. This server's own listeners
+	// remain refused.
 	Allow []netip.Prefix
-	// OwnAddresses are the host:port pairs that this process listens on; a backend that resolves to one is a loop.
-	// An unspecified host means every address of this machine.
+	// OwnAddresses returns the host:port pairs on which this process listens. A backend that resolves to one is a
+	// loop. An unspecified host matches every address of this machine.
 	OwnAddresses func() []string
-	// Tunnel makes the connections, instead of this machine's network. Default nil: they are direct. The guard applies as it does
-	// otherwise; names of hosts are resolved at the other end.
+	// Tunnel opens connections through a tunnel. If nil, connections are direct. The guard applies in both cases.
+	// With a tunnel, host names are resolved at its other end.
 	Tunnel *Tunnel
-	// Zone is the zone this process runs in. Endpoints of the same zone are preferred while one of them is well.
+	// Zone is the zone of this process. Healthy endpoints in the same zone are preferred.
 	Zone string
 
-	// DialTimeout bounds a TCP connection. Default 2 s: another endpoint is worth more than a lost SYN.
+	// DialTimeout limits the time for a TCP connection. Default 2 s, because trying another endpoint is better than
+	// waiting for a lost SYN.
 	DialTimeout time.Duration
-	// TLSTimeout bounds a handshake. Default 5 s.
+	// TLSTimeout limits the time for a TLS handshake. Default 5 s.
 	TLSTimeout time.Duration
-	// HeaderTimeout bounds the time from a written request to its response headers. Default 60 s. Requests usually
-	// have a shorter deadline in their context.
+	// HeaderTimeout limits the time from a written request to its response headers. Default 60 s. The contexts of
+	// requests usually have an earlier deadline.
 	HeaderTimeout time.Duration
-	// IdleTimeout closes a connection without requests. Default 90 s.
+	// IdleTimeout is the time after which a connection without requests is closed. Default 90 s.
 	IdleTimeout time.Duration
-	// PingAfter is how long an HTTP/2 connection may be silent before it is pinged. Default 500 ms: with PingTimeout it
-	// bounds how long a request waits for an endpoint that fell silent, which must stay below 2 s. An endpoint that no
-	// client has used for IdleTimeout is pinged half as often.
+	// PingAfter is how long an HTTP/2 connection may be silent before it is pinged. Default 500 ms. Together with
+	// PingTimeout it limits how long a request waits for an endpoint that became silent, which must stay below 2 s.
+	// An endpoint that no client has used for IdleTimeout is pinged less often (unusedPingEvery).
 	PingAfter time.Duration
-	// PingTimeout is how long a ping may stay unanswered before the connection is given up. Default 1 s. Time in which
-	// this process did not get to run does not count.
+	// PingTimeout is how long a ping may stay unanswered before the connection is closed. Default 1 s. Time during
+	// which this process is suspended does not count.
 	PingTimeout time.Duration
-	// LeaveGrace is how long requests in flight may stay on a connection whose endpoint or identity is gone.
-	// Default 30 s.
+	// LeaveGrace is how long requests in flight may continue on a connection after its endpoint or identity was
+	// removed. Default 30 s.
 	LeaveGrace time.Duration
 
-	// MaxHeaderBytes bounds response headers. Default 256 KiB.
+	// MaxHeaderBytes limits response headers. Default 256 KiB.
 	MaxHeaderBytes int64
-	// MaxConns bounds connections of one pool to one endpoint. Default 64.
+	// MaxConns limits the connections of one pool to one endpoint. Default 64.
 	MaxConns int
-	// MaxInFlight bounds the requests that one backend may hold (Backend.Admit). Default 300.
+	// MaxInFlight limits the requests in flight to one backend (Backend.Admit). Default 300.
 	MaxInFlight int
-	// MaxReplayBytes bounds what one request may keep of its body for a repetition. Default 1 MiB.
+	// MaxReplayBytes limits how much of a request's body is kept for a repetition. Default 1 MiB.
 	MaxReplayBytes int64
-	// MaxReplayTotal bounds what all requests together may keep. Default 64 MiB.
+	// MaxReplayTotal limits the kept bodies of all requests together. Default 64 MiB.
 	MaxReplayTotal int64
 
-	// OnFailure, if set, is told of every failed or lost connection, on the goroutine that met it, and of requests that
-	// wait while nothing is received from the backend (Backend.Silence). It must not block.
+	// OnFailure is called for every failed or lost connection, on the goroutine that observes it, and for requests
+	// that wait while nothing is received from the backend (Backend.Silence). It must not block. May be nil.
 	OnFailure func(*Backend, error)
-	// OnSuccess, if set, is told that a backend answered a request, whatever the status, at most once a second for each
-	// backend. Probes do not count. It is called on the way of a request and must not block.
+	// OnSuccess is called when a backend has responded to a request, with any status, at most once per second and
+	// backend. Probes do not count. It is called while processing a request and must not block. May be nil.
 	OnSuccess func(*Backend)
-	// Metrics, if set, counts.
+	// Metrics counts requests and connections. May be nil.
 	Metrics *metrics.Backends
-	// Logger, if set, says what happened to connections and endpoints.
+	// Logger logs events of connections and endpoints. May be nil.
 	Logger *zap.Logger
 }
 
@@ -107,30 +110,31 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Endpoint is one address where a backend may be reached.
+// Endpoint is an address of a backend.
 type Endpoint struct {
 	// Address is host:port. The host may be a DNS name (ExternalName).
 	Address string `json:"address"`
-	// Zone is the endpoint's zone, empty when unknown.
+	// Zone is the endpoint's zone, empty if unknown.
 	Zone string `json:"zone,omitempty"`
-	// Terminating endpoints are used only while there is no other.
+	// Terminating endpoints are used only if there are no other endpoints.
 	Terminating bool `json:"terminating,omitempty"`
 }
 
-// Spec is a backend as it is registered.
+// Spec is the registration of a backend.
 type Spec struct {
 	// Name is "namespace/name:port" of the Service.
 	Name string
-	// ServerName is what the certificate must prove: <service>.<namespace>.svc.
+	// ServerName is the required name in the certificate: <service>.<namespace>.svc.
 	ServerName string
-	// CABundle is the PEM bundle the certificate must chain to. Empty: the system's roots.
+	// CABundle contains the CAs of the certificate in PEM. Empty uses the system's roots.
 	CABundle []byte
 	// Insecure accepts any certificate (insecureSkipTLSVerify).
 	Insecure bool
-	// LoopbackOK lets this backend be on loopback. It is set for ExternalName, where an administrator wrote the name.
+	// LoopbackOK permits loopback endpoints for this backend. It is set for ExternalName Services, in which an
+	// administrator wrote the name.
 	LoopbackOK bool
-	// MaxInFlight overrides Options.MaxInFlight for this backend. Default 0: no override.
+	// MaxInFlight overrides Options.MaxInFlight for this backend unless it is 0.
 	MaxInFlight int
-	// Endpoints are where it may be reached now.
+	// Endpoints are the current addresses.
 	Endpoints []Endpoint
 }

@@ -16,55 +16,59 @@ import (
 	"go.uber.org/zap"
 )
 
-// One endpoint of several may be sick although its connections are alive: it answers nothing, or late, or with errors. Its
-// own responses show that, compared with those of the other endpoints. Such an endpoint is ejected (endpoint.suspend). Other
-// than an endpoint whose connections fail, it returns only after a check was answered: a connection to it proves nothing.
+// One of several endpoints may be unhealthy although its connections work: it does not answer, answers late, or
+// answers with errors. This is detected by comparing its responses with those from other endpoints. Such an endpoint
+// is ejected (endpoint.suspend). Unlike an endpoint with failing connections, it returns only after a successful
+// check, because a working connection proves nothing.
 
 const (
-	// slowResponse is the least time that a response may be called slow for, and slowRatio how many times as long as another
-	// endpoint it must have taken for the same kind of request.
+	// A response is slow if it took at least slowResponse, and slowRatio times as long as another endpoint for the
+	// same kind of request.
 	slowResponse = 500 * time.Millisecond
 	slowRatio    = 10
-	// Within outlierWindow, outlierSigns responses must be slow, or errors, before the endpoint is ejected, and
+	// An endpoint is ejected after outlierSigns slow or error responses within outlierWindow, if these are at least
 	// outlierRatio times as many as at any other endpoint.
 	outlierSigns  = 3
 	outlierRatio  = 4
 	outlierWindow = 10 * time.Second
-	// doubtTime is how long an endpoint with a slow response is chosen only if no other endpoint is well.
+	// doubtTime is how long an endpoint with a slow response is used only if no other endpoint is healthy.
 	doubtTime = 3 * time.Second
-	// recordInterval is the least time between two good responses that are recorded, while none is slow or an error.
+	// recordInterval is the minimum interval between recorded good responses while there are no slow or error
+	// responses.
 	recordInterval = 20 * time.Millisecond
-	// firstSuspension and lastSuspension bound how long an endpoint is left alone that answered late or with errors; it
-	// doubles in between. One that behaved well for lastSuspension begins anew.
+	// firstSuspension and lastSuspension limit the length of a suspension for late or error responses, which doubles
+	// from the first to the last. It starts over after an endpoint was healthy for lastSuspension.
 	firstSuspension = 5 * time.Second
 	lastSuspension  = time.Minute
-	// recheckAfter is the time until the next check of an endpoint that answered nothing.
+	// recheckAfter is the interval between checks of an endpoint that does not answer.
 	recheckAfter = 2 * time.Second
-	// suspensionBlock is how long after an ejection requests fail that had been given to the endpoint.
+	// suspensionBlock is how long requests that were assigned to an endpoint fail after its ejection.
 	suspensionBlock = time.Second
-	// checkTicks of checkTick are the time for a check. Ticks are counted, so that time in which this process did not run
-	// counts little.
+	// A check may take checkTicks times checkTick. Ticks are counted so that suspensions of this process count
+	// little.
 	checkTicks = 4
 	checkTick  = 250 * time.Millisecond
-	// retryErrorsWithin is how soon an error response must have come for the request to be sent to another endpoint.
+	// retryErrorsWithin is the maximum duration of a request with an error response that is retried on another
+	// endpoint.
 	retryErrorsWithin = 2 * time.Second
 )
 
-// checkPath is what a check requests. Any response shows that the server lives, unless its status is 500 or above.
+// checkPath is the path requested by a check. Any timely response shows that the server works, unless its status is 500, 502, 503
+// or 504.
 const checkPath = "/healthz"
 
-// outlier is what was wrong with the responses of an endpoint lately.
+// outlier tracks recent slow and error responses of an endpoint.
 type outlier struct {
-	checking    chan struct{} // has room for one, who does a check: there is one at a time
-	suspected   atomic.Bool   // a check for a slow response is going on, or waits for another check
+	checking    chan struct{} // holds an element during a check, so that there is one at a time
+	suspected   atomic.Bool   // a check for a slow response is running or waiting
 	doubtedTill atomic.Int64  // Unix nanoseconds
 
-	mu           sync.Mutex // guards what follows
-	began        time.Time  // of the window
+	mu           sync.Mutex // guards the fields below
+	began        time.Time  // start of the window
 	slow, failed int        // responses in the window
 }
 
-// beginCheck reports whether no check is under way. If so, the caller does one, and ends it with endCheck.
+// beginCheck reports whether the caller may perform a check. If so, it must call endCheck afterwards.
 func (o *outlier) beginCheck() bool {
 	select {
 	case o.checking <- struct{}{}:
@@ -76,7 +80,7 @@ func (o *outlier) beginCheck() bool {
 
 func (o *outlier) endCheck() { <-o.checking }
 
-// count adds one to the slow responses, or to the errors, or 0, and returns how many there are in the window.
+// count adds one (0 or 1) to the slow or to the error responses, and returns their number in the window.
 func (o *outlier) count(now time.Time, slow bool, one int) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,21 +95,21 @@ func (o *outlier) count(now time.Time, slow bool, one int) int {
 	return o.failed
 }
 
-// comparison is what endpoints answered lately to some kinds of requests. All good responses are recorded for outlierWindow
-// after one that was slow or an error, and a sample of them otherwise.
+// comparison holds recent responses of the endpoints to some kinds of requests. All good responses are recorded for
+// outlierWindow after a slow or error response, and otherwise a sample.
 type comparison struct {
-	sign     atomic.Int64 // when such a response came last, in Unix nanoseconds
-	recorded atomic.Int64 // when a response was recorded last, likewise
+	sign     atomic.Int64 // time of the last slow or error response, Unix nanoseconds
+	recorded atomic.Int64 // time of the last recorded response, Unix nanoseconds
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	seed maphash.Seed
-	good []goodResponses // by the hash of the kind of request; nil until one is recorded: few backends have several endpoints
+	good []goodResponses // by the hash of the kind of request; nil until a response is recorded, because few backends have several endpoints
 }
 
-// comparedKinds is how many kinds of requests are compared at once.
+// comparedKinds is the number of kinds of requests that are compared.
 const comparedKinds = 64
 
-// goodResponses are the latest one to a kind of request, and the latest one of another endpoint than that.
+// goodResponses holds the latest response to a kind of request, and the latest one from a different endpoint.
 type goodResponses struct{ latest, other goodResponse }
 
 type goodResponse struct {
@@ -115,7 +119,7 @@ type goodResponse struct {
 	took     time.Duration
 }
 
-// wanted reports whether a good response is to be recorded.
+// wanted reports whether a good response should be recorded.
 func (c *comparison) wanted(now time.Time) bool {
 	at := now.UnixNano()
 	if at-c.recorded.Load() < int64(recordInterval) && at-c.sign.Load() >= int64(outlierWindow) {
@@ -125,7 +129,6 @@ func (c *comparison) wanted(now time.Time) bool {
 	return true
 }
 
-// record records a good response.
 func (c *comparison) record(r *http.Request, good goodResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,8 +160,8 @@ func (c *comparison) elsewhere(r *http.Request, e *endpoint, now time.Time) (goo
 	return goodResponse{}, false
 }
 
-// kindOf is a hash that is the same for requests that should take equally long: for one object of a resource whatever its
-// name is, and for lists with the same URL. Called with mu held.
+// kindOf returns a hash that is equal for requests that should take equally long: requests for single objects of a
+// resource with any name, and lists with the same URL. It is called with mu held.
 func (c *comparison) kindOf(r *http.Request) uint64 {
 	if c.seed == (maphash.Seed{}) {
 		c.seed = maphash.MakeSeed()
@@ -167,7 +170,7 @@ func (c *comparison) kindOf(r *http.Request) uint64 {
 	h.SetSeed(c.seed)
 	_, _ = h.WriteString(r.Method)
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	at := 3 // of the resource: /apis/GROUP/VERSION/RESOURCE
+	at := 3 // index of the resource in /apis/GROUP/VERSION/RESOURCE
 	if len(parts) > 5 && parts[3] == "namespaces" {
 		at = 5
 	}
@@ -181,7 +184,7 @@ func (c *comparison) kindOf(r *http.Request) uint64 {
 	return h.Sum64()
 }
 
-// failedStatus reports the codes by which a server says that it cannot serve at present.
+// failedStatus reports whether a status code means that the server cannot serve the request at present.
 func failedStatus(code int) bool {
 	switch code {
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -190,7 +193,7 @@ func failedStatus(code int) bool {
 	return false
 }
 
-// responded compares a response with those of the other endpoints.
+// responded compares a response with the responses of other endpoints.
 func (e *endpoint) responded(r *http.Request, now time.Time, code int, took time.Duration) {
 	b := e.backend
 	if len(*b.candidates.Load()) < 2 {
@@ -223,7 +226,7 @@ func round(d time.Duration) time.Duration {
 	return max(d.Round(time.Millisecond), time.Millisecond)
 }
 
-// recordSign ejects the endpoint if its responses are worse than those of all others.
+// recordSign ejects the endpoint if its responses are worse than those from all other endpoints.
 func (e *endpoint) recordSign(now time.Time, slow bool, why error) {
 	if slow {
 		e.outlier.doubtedTill.Store(now.Add(doubtTime).UnixNano())
@@ -240,8 +243,9 @@ func (e *endpoint) recordSign(now time.Time, slow bool, why error) {
 	e.suspend(why, slow, false)
 }
 
-// suspend ejects the endpoint, unless too few would be left. With waiting, requests that wait there and may be repeated are
-// sent to other endpoints. held is until Reinstate; else the endpoint is checked after a while.
+// suspend ejects the endpoint, unless too few would remain. With waiting, repeatable requests that wait at the
+// endpoint are sent to other endpoints. With held, the ejection lasts until Reinstate; otherwise the endpoint is
+// checked after a while.
 func (e *endpoint) suspend(why error, waiting, held bool) bool {
 	b := e.backend
 	b.suspending.Lock()
@@ -258,7 +262,8 @@ func (e *endpoint) suspend(why error, waiting, held bool) bool {
 	return true
 }
 
-// maySuspend reports whether at least half of the endpoints remain, and one of them can be used. Called with suspending held.
+// maySuspend reports whether at least half of the endpoints would remain, including a usable one. It is called with
+// suspending held.
 func (b *Backend) maySuspend(e *endpoint) bool {
 	members := *b.candidates.Load()
 	suspended, usable, found := 1, false, false
@@ -277,12 +282,12 @@ func (b *Backend) maySuspend(e *endpoint) bool {
 	return found && usable && suspended <= len(members)/2
 }
 
-// overdue is called when a request has waited at the endpoint for a second, and nothing was received from it.
+// overdue is called when a request has waited for a second and nothing was received from the endpoint.
 func (e *endpoint) overdue() {
 	e.requests.start(e.checkSilent)
 }
 
-// checkSilent ejects an endpoint that answers not even a check, while another one does.
+// checkSilent ejects an endpoint that does not answer a check while another endpoint does.
 func (e *endpoint) checkSilent() {
 	if !e.outlier.beginCheck() {
 		return
@@ -290,14 +295,14 @@ func (e *endpoint) checkSilent() {
 	defer e.outlier.endCheck()
 	since := e.silence.since.Load()
 	failed := e.failsCheckAlone()
-	still := e.silence.since.CompareAndSwap(since, 0) // a request that waits further begins another silence
+	still := e.silence.since.CompareAndSwap(since, 0) // a request that still waits begins another silence
 	if still && failed {
 		e.suspend(errNoAnswers, true, false)
 	}
 }
 
-// suspectSlow has an endpoint with a slow response checked in the background, and ejected if the check is slow too: then more
-// slow responses need not be waited for.
+// suspectSlow checks an endpoint with a slow response in the background, and ejects it if the check is slow too,
+// without waiting for further slow responses.
 func (e *endpoint) suspectSlow(why error) {
 	if !e.outlier.suspected.CompareAndSwap(false, true) {
 		return
@@ -316,8 +321,9 @@ func (e *endpoint) suspectSlow(why error) {
 	})
 }
 
-// failsCheckAlone checks the endpoint and another one at the same time, and reports whether only the other one's check was
-// answered in time. If neither is, it is for the verdict on the backend. Called by who does a check.
+// failsCheckAlone checks the endpoint and another one concurrently, and reports whether only the check of the other
+// one succeeded. If both fail, the backend as a whole may be unavailable, which is not decided here. It is called
+// between beginCheck and endCheck.
 func (e *endpoint) failsCheckAlone() bool {
 	ctx := e.requests.ctx
 	now := time.Now()
@@ -336,16 +342,16 @@ func (e *endpoint) failsCheckAlone() bool {
 	return err != nil && answered && ctx.Err() == nil
 }
 
-// errNoAnswers is an endpoint that accepts requests and answers none.
+// errNoAnswers means that an endpoint accepts requests but does not answer them.
 var errNoAnswers = errors.New("requests are accepted and none is answered")
 
-// check sends a request of our own, and returns nil if it was answered soon.
+// check sends a request and returns nil if a good response arrives soon.
 func (e *endpoint) check(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	left := checkTicks
 	var timer *time.Timer
-	var mu sync.Mutex // the timer is set before its function runs
+	var mu sync.Mutex // the function must not run before timer is set
 	mu.Lock()
 	timer = time.AfterFunc(checkTick, func() {
 		mu.Lock()
@@ -374,8 +380,8 @@ func (e *endpoint) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that an HTTP/1.1 connection may be used again
-	_ = resp.Body.Close()                         // the status is all that counts
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // makes an HTTP/1.1 connection reusable
+	_ = resp.Body.Close()                         // only the status matters
 	if conn != nil {
 		e.probes.release(conn, u)
 	}
@@ -388,7 +394,7 @@ func (e *endpoint) check(ctx context.Context) error {
 	return nil
 }
 
-// recheck checks an ejected endpoint in the background. If the check is answered, one request may try it.
+// recheck checks an ejected endpoint in the background. If the check succeeds, the next request is a trial.
 func (e *endpoint) recheck() {
 	if !e.outlier.beginCheck() {
 		return
@@ -407,14 +413,14 @@ func (e *endpoint) recheck() {
 	}
 }
 
-// Suspend ejects an endpoint until Reinstate, for a reason that its responses do not show. It returns false if the endpoint
-// is ejected for that reason already, is unknown, or if less than half of the endpoints would be left.
+// Suspend ejects an endpoint until Reinstate, for a reason that is not visible in its responses. It returns false if
+// the endpoint is already suspended this way, is unknown, or if less than half of the endpoints would remain.
 func (b *Backend) Suspend(address string, why error) bool {
 	e := b.endpoint(address)
 	return e != nil && e.suspend(why, false, true)
 }
 
-// Reinstate takes back Suspend.
+// Reinstate reverts Suspend.
 func (b *Backend) Reinstate(address string) {
 	if e := b.endpoint(address); e != nil {
 		e.health.reinstate()
@@ -430,7 +436,7 @@ func (b *Backend) endpoint(address string) *endpoint {
 	return nil
 }
 
-// ProbeEndpoint is Probe for one endpoint, whatever its health. A probe of an endpoint that is unknown fails with
+// ProbeEndpoint is like Probe for one endpoint, regardless of its health. Probes of an unknown endpoint fail with
 // ErrNoEndpoints.
 func (b *Backend) ProbeEndpoint(address string) http.RoundTripper {
 	return endpointProbe{b, address}
@@ -457,14 +463,14 @@ func (p endpointProbe) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, a.fail(classify(r.Context(), err), e, err)
 }
 
-// Ejection is an endpoint that is not used, and why.
+// Ejection describes an endpoint that is out of use.
 type Ejection struct {
 	Address string
 	Reason  string
 }
 
-// Ejected lists the endpoints that have not been used for some time, in the order of the addresses, and has those checked
-// whose time has come.
+// Ejected returns the endpoints that have been out of use for some time, sorted by address. It starts due checks of
+// these endpoints.
 func (b *Backend) Ejected() []Ejection {
 	now := time.Now()
 	var list []Ejection
@@ -481,8 +487,8 @@ func (b *Backend) Ejected() []Ejection {
 	return list
 }
 
-// retryElsewhere decides whether an error response is dropped and the request sent to another endpoint: if it may be
-// repeated, came soon, and another endpoint works.
+// retryElsewhere reports whether to discard an error response and retry the request on another endpoint. The request
+// must be repeatable, its response must have arrived soon, and another endpoint must be usable.
 func (a *attempts) retryElsewhere(e *endpoint, code int, took time.Duration) bool {
 	members := *a.b.candidates.Load()
 	if len(members) < 2 || !failedStatus(code) || took > retryErrorsWithin || !a.idempotent() || slices.Contains(a.tried, e) {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// pick chooses where to send a request: of the best class of endpoints that is not empty, the one of two taken at
-// random that has fewer requests in flight. Best to worst:
+// pick selects the endpoint for a request: of the best non-empty class, the one of two random endpoints with fewer
+// requests in flight. From best to worst:
 //
-//  1. well, not terminating, in our zone
-//  2. well, not terminating
-//  3. well, not terminating, with a response that was slow a moment ago
-//  4. well, terminating: it still serves, and its going away is announced by GOAWAY
-//  5. any at all: when every endpoint is ejected, guessing beats refusing
+//  1. healthy, not terminating, in the zone of this process
+//  2. healthy, not terminating
+//  3. healthy, not terminating, with a recent slow response
+//  4. healthy, terminating: it still serves requests and announces its shutdown by GOAWAY
+//  5. any endpoint: if all are ejected, trying one is better than failing
 //
-// tried are endpoints that failed this request; they are taken again only when nothing else is left.
+// tried contains the endpoints that failed this request. They are used again only if there are no others.
 func (b *Backend) pick(members []candidate, tried []*endpoint) *endpoint {
 	if len(members) == 0 {
 		return nil
@@ -56,7 +56,8 @@ const (
 func (b *Backend) rank(m candidate, now time.Time) int {
 	ok, due := m.health.usable(now)
 	if due {
-		// A way back costs no client anything: a connection or a check comes first, and one request then tries it.
+		// Recovery does not cost a client's request: a connection or a check comes first, followed by one trial
+		// request.
 		if m.health.suspended() {
 			m.recheck()
 		} else if m.requests.warm() {

@@ -8,20 +8,21 @@ import (
 	"time"
 )
 
-// Plain is a server that is reached over HTTP/1.1 without TLS: a port of a pod or of a node that a client names. It is used where a
-// Backend is otherwise. It has no slots, no retries and no health.
+// Plain is a server reached over HTTP/1.1 without TLS: a port of a pod or node selected by a client. It has the
+// methods of a Backend, but no slots, retries or health.
 type Plain struct {
 	set     *Plains
 	address string
 }
 
-// Plains keeps the connections of Plain servers. What is dialled passes the same guard as for backends.
+// Plains manages connections to Plain servers. The dialer applies the same guard as for backends.
 type Plains struct {
 	dialer func(address string) *dialer
 	client *http.Transport
 }
 
-// NewPlains returns Plains without connections. Of the options, those about dialling, idle connections and their number count.
+// NewPlains returns a Plains without connections. It uses the options for dialing, for idle connections and for their
+// number.
 func NewPlains(o Options) *Plains {
 	o = o.withDefaults()
 	s := &Plains{}
@@ -30,7 +31,7 @@ func NewPlains(o Options) *Plains {
 	}
 	s.client = &http.Transport{
 		DialContext:            func(ctx context.Context, _, address string) (net.Conn, error) { return s.dial(ctx, address) },
-		DisableCompression:     true, // bodies pass as they are
+		DisableCompression:     true, // forward bodies unchanged
 		MaxConnsPerHost:        o.MaxConns,
 		MaxIdleConns:           4 * o.MaxConns,
 		MaxIdleConnsPerHost:    4,
@@ -44,7 +45,7 @@ func NewPlains(o Options) *Plains {
 // To returns the server at host:port.
 func (s *Plains) To(address string) *Plain { return &Plain{s, address} }
 
-// Close ends idle connections. Requests in flight end with their contexts.
+// Close closes idle connections. Requests in flight continue until their contexts end.
 func (s *Plains) Close() { s.client.CloseIdleConnections() }
 
 func (s *Plains) dial(ctx context.Context, address string) (net.Conn, error) {
@@ -55,16 +56,16 @@ func (s *Plains) dial(ctx context.Context, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// Admit implements what a Backend has. Its requests hold no slots.
+// Admit always succeeds: requests hold no slots.
 func (p *Plain) Admit(*Slot, string) error { return nil }
 
-// Tunnels counts nothing.
+// Tunnels does nothing.
 func (p *Plain) Tunnels(int) {}
 
-// Broken counts nothing.
+// Broken does nothing.
 func (p *Plain) Broken() {}
 
-// RoundTrip sends r to the server, once. Errors are *Error.
+// RoundTrip sends r to the server without retries. Errors are *Error.
 func (p *Plain) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.URL.Scheme, r.URL.Host = "http", p.address
@@ -75,14 +76,14 @@ func (p *Plain) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// DialUpgrade makes a connection for one upgraded request.
+// DialUpgrade opens a connection for one upgraded request.
 func (p *Plain) DialUpgrade(ctx context.Context) (net.Conn, error) {
 	conn, err := p.set.dial(ctx, p.address)
 	if err == nil {
 		if err = relaxUserTimeout(conn); err == nil {
 			return conn, nil
 		}
-		_ = conn.Close() // the error is the one to tell
+		_ = conn.Close() // the first error is more relevant
 	}
 	return nil, p.failed(ctx, err)
 }
@@ -99,6 +100,6 @@ func (p *Plain) failed(ctx context.Context, err error) error {
 	return e
 }
 
-// NoHeaderTimeout is for Options.HeaderTimeout where responses may be silent for as long as they like: a kubelet sends the headers
-// of a log with its first line. The end of the client ends the wait.
+// NoHeaderTimeout is an Options.HeaderTimeout for servers that may send response headers arbitrarily late: a kubelet
+// sends the headers of a log with its first line. The wait ends when the client disconnects.
 const NoHeaderTimeout = 10 * 365 * 24 * time.Hour

@@ -15,72 +15,72 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// errProtocolChanged is met by requests that chose HTTP/1.1 in the moment when the endpoint began to speak HTTP/2.
+// errProtocolChanged is returned for requests that selected HTTP/1.1 while the endpoint switched to HTTP/2.
 var errProtocolChanged = errors.New("endpoint changed its protocol")
 
-// connPool is the connections to one endpoint for one purpose. Probes and requests have pools of their own, so that
-// neither waits behind the other, and a probe that fails never closes a connection that carries requests.
+// connPool holds the connections to one endpoint for one purpose. Probes and requests have separate pools, so that
+// they do not wait for each other and a failed probe never closes a connection with requests.
 //
-// HTTP/2 connections are kept here, whichever engine speaks on them, and not in a pool of the library's, for three
-// reasons: one dial at a time (a GOAWAY under load would make the library's pool dial once for every waiting request),
-// an exact account of what each failed attempt left behind (the library's pool repeats requests on its own), and
-// connections that can be retired when the identity changes.
+// HTTP/2 connections of all engines are kept here instead of in golang.org/x/net/http2's pool for three reasons.
+// There is only one dial at a time, while http2's pool would dial once per waiting request after a GOAWAY under load.
+// The result of each failed attempt is known exactly, while http2's pool repeats requests. And connections can be
+// retired when the identity changes.
 type connPool struct {
 	dialer      *dialer
 	options     *Options
-	identity    func() *x509.Certificate // the client certificate to be used now, nil for none
-	dialled     func(error)              // called with the result of every dial
+	identity    func() *x509.Certificate // returns the current client certificate, nil for none
+	dialled     func(error)              // called with the result of each dial
 	checker     *connChecker             // checks the connections periodically
-	onViolation func(error)              // called when a server broke the protocol; may be nil
+	onViolation func(error)              // called when a server violated the protocol; may be nil
 	onIdleLost  func(error)              // called when the server closed an idle connection; may be nil
 	onSilent    func()                   // called when a connection did not answer pings; may be nil
-	skipPings   func() bool              // whether another pool of the endpoint is pinged instead; may be nil
-	unused      func() bool              // whether no client has used the endpoint lately, so that pings may be rare; may be nil
+	skipPings   func() bool              // reports whether another pool of the endpoint is pinged instead; may be nil
+	unused      func() bool              // reports whether no client has used the endpoint recently, so that pings may be rare; may be nil
 
-	checks       int  // checks so far; the connChecker alone uses this, and the next one
-	rarelyPinged bool // what unused said when it was asked last
+	checks       int  // number of checks; this and rarelyPinged are used only by the connChecker
+	rarelyPinged bool // last result of unused
 
-	size   atomic.Int32    // of conns; it lets others see without mu that there is none
+	size   atomic.Int32    // length of conns, readable without mu
 	ctx    context.Context // ends when the pool is drained
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // dials and connections
 
-	mu         sync.Mutex      // guards what follows
-	http1      *http.Transport // for endpoints that do not speak HTTP/2; nil until one is needed
-	conns      []*http2Conn    // HTTP/2 connections, oldest first; their number is size
+	mu         sync.Mutex      // guards the fields below
+	http1      *http.Transport // for endpoints without HTTP/2; created on first use
+	conns      []*http2Conn    // oldest first; size is the length
 	dialing    *pendingDial    // nil when no dial is under way
-	http1Only  bool            // the endpoint chose HTTP/1.1 in the last handshake
+	http1Only  bool            // the endpoint selected HTTP/1.1 in the last handshake
 	http1Conns map[*http1Conn]struct{}
-	parked     *http1Conn // the HTTP/1.1 connection of that handshake, until a request takes it
+	parked     *http1Conn // the HTTP/1.1 connection of that handshake, until a request uses it
 	issued     *x509.Certificate
-	freed      chan struct{} // closed when a stream ended; nil without waiters
-	draining   bool          // takes no more requests
-	closed     bool          // everything is being closed: nothing may be started
-	checked    bool          // the connChecker has this pool
-	idleLostAt time.Time     // when onIdleLost was called last
+	freed      chan struct{} // closed when a stream ends; nil without waiters
+	draining   bool          // accepts no more requests
+	closed     bool          // closing: no goroutine may be started
+	checked    bool          // added to the connChecker
+	idleLostAt time.Time     // time of the last onIdleLost call
 
-	blocked      error // why no request is sent; nil: they are
+	blocked      error // the error for requests; nil if not blocked
 	blockedUntil time.Time
-	dialScope    context.Context // of dials; it ends when the pool is blocked
+	dialScope    context.Context // of dials; canceled when the pool is blocked
 	cancelDials  context.CancelCauseFunc
 }
 
-// http2Conn is one HTTP/2 connection. Its fields are guarded by connPool.mu.
+// http2Conn is an HTTP/2 connection. Its fields are guarded by connPool.mu.
 type http2Conn struct {
 	engine.ClientConn
-	joined    bool      // it is, or was, in the pool
-	active    int       // requests on it
-	uploads   int       // those of them with a long body
+	joined    bool      // is or was in the pool
+	active    int       // requests in flight
+	uploads   int       // requests in flight with a long body
 	used      bool      // had a request
-	retired   bool      // takes no more, and closes with its last request
-	idleSince time.Time // when the last request was over
+	retired   bool      // accepts no more requests and closes after its last one
+	idleSince time.Time // end of the last request
 }
 
-// pendingDial is one dial and those who wait for it.
+// pendingDial is a dial shared by all requests that wait for it.
 type pendingDial struct {
 	done chan struct{}
 	err  error      // valid when done is closed
-	conn *http2Conn // as is this; nil for HTTP/1.1
+	conn *http2Conn // valid when done is closed; nil for HTTP/1.1
 }
 
 func newConnPool(d *dialer, o *Options, r *connChecker, identity func() *x509.Certificate, dialled func(error)) *connPool {
@@ -90,13 +90,13 @@ func newConnPool(d *dialer, o *Options, r *connChecker, identity func() *x509.Ce
 	return l
 }
 
-// newHTTP1 is the library's pool, for endpoints that do not speak HTTP/2.
+// newHTTP1 returns a net/http transport for endpoints without HTTP/2.
 func (p *connPool) newHTTP1() *http.Transport {
 	t := &http.Transport{
-		Proxy:                  nil, // the environment of this process has no say in where clients' requests go
+		Proxy:                  nil, // proxies from the environment are not used for clients' requests
 		Protocols:              new(http.Protocols),
 		DialTLSContext:         p.dialHTTP1,
-		DisableCompression:     true, // bytes pass through as the client asked for them
+		DisableCompression:     true, // forward bodies in the encoding that the client requested
 		ResponseHeaderTimeout:  p.options.HeaderTimeout,
 		MaxResponseHeaderBytes: p.options.MaxHeaderBytes,
 		IdleConnTimeout:        p.options.IdleTimeout,
@@ -106,22 +106,22 @@ func (p *connPool) newHTTP1() *http.Transport {
 	return t
 }
 
-// reservation is where one request may be sent: a connection with a stream reserved on it, or the HTTP/1.1 transport.
+// reservation is a reserved stream on a connection, or the HTTP/1.1 transport.
 type reservation struct {
 	conn  *http2Conn
 	http1 *http.Transport
 }
 
-// mustWait is what to wait for when every connection is full: a dial, or the end of another request.
+// mustWait is the event to wait for if all connections are full: a dial, or the end of another request.
 type mustWait struct {
 	dial *pendingDial
 	room <-chan struct{}
-	// better is whether there is a connection already, and the dial may make a better one.
+	// better means that a connection is available, but the dial may result in a better one.
 	better bool
 }
 
-// roundTrip sends one attempt. patience, unless 0, bounds the wait for a connection. A connection that comes with the
-// response must be released when the response is over.
+// roundTrip sends one attempt. patience, unless 0, limits the wait for a connection. If it returns a connection, the
+// caller must release it at the end of the response.
 func (p *connPool) roundTrip(r *http.Request, patience time.Duration) (*http.Response, *http2Conn, error) {
 	u := uploadOf(r)
 	res, err := p.acquire(r.Context(), patience, u)
@@ -129,15 +129,15 @@ func (p *connPool) roundTrip(r *http.Request, patience time.Duration) (*http.Res
 		return nil, nil, err
 	}
 	if res.http1 != nil {
-		// HTTP/2 connections check it themselves (engine.Unsendable). The library writes a blank in a path as it is, and says of a bad
-		// method what could as well be said of a connection.
+		// HTTP/2 connections check the request themselves. net/http writes a space in a path unchanged, and its error
+		// for an invalid method cannot be distinguished from a connection error.
 		if err := httpmsg.CheckRequest(r); err != nil {
 			return nil, nil, err
 		}
 		resp, err := res.http1.RoundTrip(r)
 		if err == nil {
 			if err = p.checkResponse(r, resp); err != nil {
-				_ = resp.Body.Close() // the response is none
+				_ = resp.Body.Close() // the response is refused
 				return nil, nil, err
 			}
 		}
@@ -151,7 +151,7 @@ func (p *connPool) roundTrip(r *http.Request, patience time.Duration) (*http.Res
 	return resp, res.conn, nil
 }
 
-// acquire waits for a connection with a free stream, and reserves that; the caller must use it.
+// acquire waits for a connection with a free stream and reserves the stream. The caller must use it.
 func (p *connPool) acquire(ctx context.Context, patience time.Duration, u upload) (reservation, error) {
 	var w waitTimer
 	defer w.stop()
@@ -162,7 +162,7 @@ func (p *connPool) acquire(ctx context.Context, patience time.Duration, u upload
 			return res, err
 		}
 		if wait.better {
-			// There is a connection that would do. A better one is worth the wait for a dial, and no failure.
+			// A connection is available. A better one is worth waiting for a dial, but not worth failing.
 			if w.wait(ctx, wait.dial.done, patience, errSlow) != nil || wait.dial.err != nil {
 				settle = true
 			}
@@ -179,7 +179,7 @@ func (p *connPool) acquire(ctx context.Context, patience time.Duration, u upload
 	}
 }
 
-// tryAcquire returns a reservation, or what to wait for. settle accepts any connection.
+// tryAcquire returns a reservation or the event to wait for. With settle it accepts any connection.
 func (p *connPool) tryAcquire(u upload, settle bool) (reservation, mustWait, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,8 +213,8 @@ func (p *connPool) tryAcquire(u upload, settle bool) (reservation, mustWait, err
 	return reservation{}, mustWait{room: p.freed}, nil
 }
 
-// dialResult is the result of a dial that is over. A connection that broke before its first request counts as none: a
-// server that does so with every connection would cause dials for ever.
+// dialResult returns the result of a completed dial. A connection that broke before its first request counts as a
+// failure. Otherwise a server that closes every connection would cause endless dials.
 func (p *connPool) dialResult(d *pendingDial) error {
 	if d.err != nil || d.conn == nil {
 		return d.err
@@ -230,7 +230,7 @@ func (p *connPool) dialResult(d *pendingDial) error {
 	return err
 }
 
-// waitTimer is one timeout for everything that a request waits for.
+// waitTimer is a timeout shared by all waits of a request.
 type waitTimer struct{ timer *time.Timer }
 
 func (w *waitTimer) stop() {
@@ -239,7 +239,7 @@ func (w *waitTimer) stop() {
 	}
 }
 
-// wait waits for event, and returns over when patience, unless 0, has passed.
+// wait waits for event. It returns over after patience, unless patience is 0.
 func (w *waitTimer) wait(ctx context.Context, event <-chan struct{}, patience time.Duration, over error) error {
 	var end <-chan time.Time
 	if w.timer == nil && patience > 0 {
@@ -258,11 +258,12 @@ func (w *waitTimer) wait(ctx context.Context, event <-chan struct{}, patience ti
 	}
 }
 
-// maxDraining is how many times MaxConns connections may exist when most of them only wait for their last requests.
+// maxDraining times MaxConns is the maximum number of connections including ones that only wait for their last
+// requests.
 const maxDraining = 4
 
-// leastLoaded is the connection with a free stream on which a request has the least to wait for (betterThan). Without
-// one it says how many connections are full; others take no more because they said GOAWAY. Called with mu held.
+// leastLoaded returns the best connection with a free stream (betterThan), or nil. full is the number of full
+// connections. The remaining connections accept no requests because of a GOAWAY. It is called with mu held.
 func (p *connPool) leastLoaded(u upload) (best *http2Conn, full int) {
 	ended := false
 	for _, c := range p.conns {
@@ -287,7 +288,7 @@ func (p *connPool) leastLoaded(u upload) (best *http2Conn, full int) {
 	return best, full
 }
 
-// release is called when a request on c is over.
+// release is called at the end of a request on c.
 func (p *connPool) release(c *http2Conn, u upload) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -305,7 +306,7 @@ func (p *connPool) release(c *http2Conn, u upload) {
 	}
 }
 
-// retireOldIdentity retires connections that were made with another client certificate. Called with mu held.
+// retireOldIdentity retires connections made with another client certificate. It is called with mu held.
 func (p *connPool) retireOldIdentity() {
 	now := p.identity()
 	if now == p.issued {
@@ -317,7 +318,8 @@ func (p *connPool) retireOldIdentity() {
 	p.issued = now
 }
 
-// retire lets every connection end with its last request, and in any case after the grace. Called with mu held.
+// retire closes every connection after its last request, at the latest after the grace period. It is called with mu
+// held.
 func (p *connPool) retire() {
 	var busy []func()
 	for _, c := range p.conns {
@@ -330,14 +332,14 @@ func (p *connPool) retire() {
 		}
 		c.retired = true
 	}
-	// Busy HTTP/1.1 connections would go back to the pool of the transport that made them: leave it behind.
+	// Busy HTTP/1.1 connections would return to the pool of their transport, so replace the transport.
 	p.unpark()
 	for c := range p.http1Conns {
 		busy = append(busy, func() { _ = c.Close() })
 	}
 	if old := p.http1; old != nil {
 		p.http1 = nil
-		p.spawn(old.CloseIdleConnections) // it closes connections, which take mu
+		p.spawn(old.CloseIdleConnections) // asynchronous, because closing connections acquires mu
 		busy = append(busy, old.CloseIdleConnections)
 	}
 	if len(busy) == 0 {
@@ -345,19 +347,19 @@ func (p *connPool) retire() {
 	}
 	time.AfterFunc(p.options.LeaveGrace, func() {
 		for _, end := range busy {
-			end() // harmless when it closed before
+			end() // no effect on a closed connection
 		}
 	})
 }
 
-// spawn runs f, unless close does everything itself. Called with mu held.
+// spawn runs f in a goroutine, unless the pool is closed. It is called with mu held.
 func (p *connPool) spawn(f func()) {
 	if !p.closed {
 		p.wg.Go(f)
 	}
 }
 
-// start is spawn without mu held. It reports whether f will run.
+// start is like spawn without mu held. It reports whether f will run.
 func (p *connPool) start(f func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -365,7 +367,7 @@ func (p *connPool) start(f func()) bool {
 	return !p.closed
 }
 
-// drain takes no more requests; those in flight have the grace.
+// drain stops accepting requests. Requests in flight may finish within the grace period.
 func (p *connPool) drain() {
 	p.cancel()
 	p.mu.Lock()
@@ -376,7 +378,7 @@ func (p *connPool) drain() {
 	}
 }
 
-// drained reports, after drain, whether no request is left.
+// drained reports, after drain, whether all requests have ended.
 func (p *connPool) drained() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -388,7 +390,7 @@ func (p *connPool) drained() bool {
 	return p.dialing == nil && len(p.http1Conns) == 0
 }
 
-// close ends everything now, and waits for it.
+// close closes all connections immediately and waits for their goroutines.
 func (p *connPool) close() {
 	p.drain()
 	p.mu.Lock()
@@ -396,10 +398,10 @@ func (p *connPool) close() {
 	conns, plains := slices.Clone(p.conns), slices.Collect(maps.Keys(p.http1Conns))
 	p.mu.Unlock()
 	for _, c := range conns {
-		c.Close() // it may be closed already
+		c.Close() // may already be closed
 	}
 	for _, c := range plains {
-		_ = c.Close() // as above
+		_ = c.Close() // may already be closed
 	}
 	p.wg.Wait()
 }

@@ -11,17 +11,18 @@ import (
 	"portico.dev/internal/engine"
 )
 
-// parkedFor is how long a connection that was made to learn the protocol may wait for its first request. A longer
-// wait would risk a request on a connection that the other side has given up.
+// parkedFor is how long a connection whose handshake selected HTTP/1.1 may wait for its first request. After a longer
+// wait, the server might have closed it.
 const parkedFor = time.Second
 
-// protocolTimeout is how long a server may take for what the protocol asks of it: an acknowledgement, the rest of a header block.
+// protocolTimeout is how long a server may take for protocol obligations: an acknowledgment, the rest of a header
+// block.
 const protocolTimeout = 10 * time.Second
 
-// protoHTTP2 is how TLS names HTTP/2.
+// protoHTTP2 is the ALPN name of HTTP/2.
 const protoHTTP2 = "h2"
 
-// dial starts a dial, or joins the one under way. Called with mu held.
+// dial starts a dial or joins the current one. It is called with mu held.
 func (p *connPool) dial() *pendingDial {
 	if p.dialing != nil {
 		return p.dialing
@@ -31,7 +32,7 @@ func (p *connPool) dial() *pendingDial {
 	scope := p.dialScope
 	p.wg.Go(func() {
 		d.conn, d.err = p.dialOnce(scope)
-		if d.err == nil || !errors.Is(d.err, ErrUnresponsive) { // that was known before
+		if d.err == nil || !errors.Is(d.err, ErrUnresponsive) { // otherwise already known
 			p.dialled(d.err)
 		}
 		p.mu.Lock()
@@ -42,7 +43,7 @@ func (p *connPool) dial() *pendingDial {
 	return d
 }
 
-// warm makes a connection in the background unless there is one. It reports whether there is one.
+// warm opens a connection in the background unless one exists. It reports whether there is one.
 func (p *connPool) warm() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,12 +57,13 @@ func (p *connPool) warm() bool {
 	return false
 }
 
-// connected reports whether there is an HTTP/2 connection for further requests. Called with mu held.
+// connected reports whether there is an HTTP/2 connection for further requests. It is called with mu held.
 func (p *connPool) connected() bool {
 	return slices.ContainsFunc(p.conns, func(c *http2Conn) bool { return !c.retired && !c.Closed() })
 }
 
-// hasConnections reports whether there is a connection for further requests, idle or busy. Such a connection is pinged.
+// hasConnections reports whether there is an idle or busy HTTP/2 connection for further requests. Such connections
+// are pinged.
 func (p *connPool) hasConnections() bool {
 	if p.size.Load() == 0 {
 		return false
@@ -71,8 +73,8 @@ func (p *connPool) hasConnections() bool {
 	return p.connected()
 }
 
-// dialOnce makes one connection and learns which protocol the endpoint speaks. The dial belongs to the pool and not to
-// the request that caused it: other requests wait for it too, and the first may be cancelled.
+// dialOnce opens a connection and detects the endpoint's protocol. The dial belongs to the pool, not to the request
+// that caused it, because other requests wait for it and the first may be canceled.
 func (p *connPool) dialOnce(scope context.Context) (*http2Conn, error) {
 	for {
 		identity := p.identity()
@@ -81,7 +83,7 @@ func (p *connPool) dialOnce(scope context.Context) (*http2Conn, error) {
 			return nil, withCause(scope, err)
 		}
 		if now := p.identity(); now != identity && !now.Equal(identity) {
-			_ = tc.Close() // made with a certificate that was replaced meanwhile
+			_ = tc.Close() // made with a certificate that has been replaced
 			continue
 		}
 		if tc.ConnectionState().NegotiatedProtocol == protoHTTP2 {
@@ -91,20 +93,20 @@ func (p *connPool) dialOnce(scope context.Context) (*http2Conn, error) {
 	}
 }
 
-// errNoSettings is a server that finished TLS and then did not speak HTTP/2.
+// errNoSettings means that a server completed TLS but did not send HTTP/2 settings.
 var errNoSettings = errors.New("no HTTP/2 settings after the TLS handshake")
 
-// errClosedAtOnce is a connection that the server closed before its first request.
+// errClosedAtOnce means that the server closed a connection before its first request.
 var errClosedAtOnce = errors.New("the server closed a new connection at once")
 
-// errNoStreams is a server that allows no request on its connections.
+// errNoStreams means that the server allows no requests on its connections.
 var errNoStreams = errors.New("the server allows no concurrent streams")
 
-// add makes tc a connection of the pool once the server has sent its settings.
+// add adds tc to the pool after the server has sent its settings.
 func (p *connPool) add(scope context.Context, tc *tls.Conn) (*http2Conn, error) {
 	c := &http2Conn{idleSince: time.Now()}
 	if !p.beginDial() {
-		_ = tc.Close() // it will not be used
+		_ = tc.Close() // not used
 		return nil, &connectError{op: OpDial, err: ErrClosed}
 	}
 	ctx, cancel := context.WithTimeout(scope, p.options.TLSTimeout)
@@ -129,7 +131,7 @@ func (p *connPool) add(scope context.Context, tc *tls.Conn) (*http2Conn, error) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.draining {
-		c.Close() // it will not be used
+		c.Close() // not used
 		return nil, &connectError{op: OpDial, err: ErrClosed}
 	}
 	c.joined = true
@@ -144,7 +146,7 @@ func (p *connPool) add(scope context.Context, tc *tls.Conn) (*http2Conn, error) 
 	return c, nil
 }
 
-// beginDial makes close wait for a connection that is about to be made. It returns false when the pool is closed.
+// beginDial makes close wait for a connection that is about to be opened. It returns false if the pool is closed.
 func (p *connPool) beginDial() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +157,7 @@ func (p *connPool) beginDial() bool {
 	return true
 }
 
-// handshakeError is why a connection did not come to speak HTTP/2.
+// handshakeError returns the reason for a failed HTTP/2 handshake.
 func (p *connPool) handshakeError(err error) error {
 	var e *engine.ClientError
 	switch {
@@ -167,9 +169,10 @@ func (p *connPool) handshakeError(err error) error {
 	return errNoSettings
 }
 
-// check checks every connection, and reports whether there are any. It pings those of an endpoint that no client uses once in so many checks.
+// check checks every connection and reports whether there are any. Connections to an endpoint that no client uses are
+// pinged once per unusedPings checks.
 func (p *connPool) check(now time.Time, unusedPings int) bool {
-	ping := p.pingDue(unusedPings) // before mu, for it asks other pools
+	ping := p.pingDue(unusedPings) // before mu is locked, because it calls other pools
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.removeEnded()
@@ -187,13 +190,13 @@ func (p *connPool) check(now time.Time, unusedPings int) bool {
 	return true
 }
 
-// removeEnded is called with mu held.
+// removeEnded removes closed connections. It is called with mu held.
 func (p *connPool) removeEnded() {
 	p.conns = slices.DeleteFunc(p.conns, func(c *http2Conn) bool { return c.Closed() })
 	p.size.Store(int32(len(p.conns)))
 }
 
-// closeIdle closes idle connections, because another one to the endpoint does not answer pings.
+// closeIdle closes idle connections after another connection to the endpoint did not answer pings.
 func (p *connPool) closeIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,7 +208,8 @@ func (p *connPool) closeIdle() {
 	}
 }
 
-// renew replaces the connections of HTTP/2: each ends with its last request, and a new one is made in the background. Without one there is nothing to replace.
+// renew replaces the HTTP/2 connections, if there are any: each ends with its last request, and a new one is opened
+// in the background.
 func (p *connPool) renew() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,20 +219,20 @@ func (p *connPool) renew() {
 	for _, c := range p.conns {
 		c.retired = true
 		if c.active == 0 {
-			c.Close() // it may be closed already
+			c.Close() // may already be closed
 		}
 	}
 	p.dial()
 }
 
-// closeIdleHTTP1 closes idle connections over HTTP/1.1.
+// closeIdleHTTP1 closes idle HTTP/1.1 connections.
 func (p *connPool) closeIdleHTTP1() {
 	p.mu.Lock()
 	http1 := p.http1
 	p.unpark()
 	p.mu.Unlock()
 	if http1 != nil {
-		http1.CloseIdleConnections() // it closes connections, which take mu
+		http1.CloseIdleConnections() // without mu, because closing connections acquires it
 	}
 }
 
@@ -245,7 +249,7 @@ func (p *connPool) park(tc *tls.Conn, raw net.Conn) error {
 	return nil
 }
 
-// unpark closes the parked connection, if any. Called with mu held.
+// unpark closes the parked connection, if any. It is called with mu held.
 func (p *connPool) unpark() {
 	if c := p.parked; c != nil {
 		p.parked = nil
@@ -253,7 +257,7 @@ func (p *connPool) unpark() {
 	}
 }
 
-// takeParked returns the parked connection if it is fresh.
+// takeParked returns the parked connection if it is recent enough.
 func (p *connPool) takeParked() *http1Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,7 +270,7 @@ func (p *connPool) takeParked() *http1Conn {
 	return c
 }
 
-// dialHTTP1 makes connections for the HTTP/1.1 transport: the parked one first.
+// dialHTTP1 returns connections for the HTTP/1.1 transport, starting with the parked one.
 func (p *connPool) dialHTTP1(ctx context.Context, _, _ string) (net.Conn, error) {
 	if c := p.takeParked(); c != nil {
 		return c, nil
@@ -287,16 +291,16 @@ func (p *connPool) dialHTTP1(ctx context.Context, _, _ string) (net.Conn, error)
 	return nil, errProtocolChanged
 }
 
-// errConnectionLost is an idle connection that the other side closed.
+// errConnectionLost means that the server closed an idle connection.
 var errConnectionLost = errors.New("an idle connection was lost")
 
-// idleLostInterval is the least time between two reports of idle connections that were lost in one pool. Some servers
-// close every connection after a request or a few seconds. If each of those led to a probe, the probe would lead to the
-// next.
+// idleLostInterval is the minimum interval between reports of lost idle connections of a pool. Some servers close
+// every connection after a request or a few seconds. If each of them caused a probe, the probe would cause the next
+// one.
 const idleLostInterval = time.Minute
 
-// connEnded is called when a connection is closed. An idle one that was not closed by this side is the first, and for
-// an idle backend the only, sign that the server is gone.
+// connEnded is called when a connection is closed. If it was idle and not closed by this side, this is the first sign
+// that the server is gone, and for an idle backend the only one.
 func (p *connPool) connEnded(c *http2Conn) {
 	now := time.Now()
 	p.mu.Lock()
@@ -306,7 +310,7 @@ func (p *connPool) connEnded(c *http2Conn) {
 		broke = c.ProtocolError()
 	}
 	wanted := p.draining || c.retired
-	// A server that falls silent is worth telling each time: that takes longer than a probe.
+	// A server that became silent is always reported: detecting it takes longer than a probe.
 	missed := c.joined && p.onIdleLost != nil && c.active == 0 && !wanted && (silent || p.idleLostAt.IsZero() || now.Sub(p.idleLostAt) >= idleLostInterval)
 	if missed {
 		p.idleLostAt = now

@@ -6,21 +6,22 @@ import (
 	"portico.dev/internal/http2/client"
 )
 
-// A server that does not read a body lets it use up the window of the whole connection, and all other bodies on that connection
-// wait for it (RFC 9113, 5.2.1). So a body goes where the window is open, and a long one where no other long one is, as long as
-// there may be further connections. Requests without a body go anywhere.
+// A server that does not read a request body lets it use up the flow control window of the connection, and all other
+// bodies on the connection are blocked (RFC 9113, 5.2.1). So a body uses a connection with an open window, and a long
+// body uses a connection without another long one while further connections are allowed. Requests without a body can
+// use any connection.
 
 const (
-	// longUpload is a body that may use up a window by itself. Of a length that is not known, it may be one.
+	// longUpload is the length of a body that may use up a window. Bodies of unknown length count as long.
 	longUpload = 64 << 10
-	// maxUploadConns bounds the connections that are made so that long bodies need not share them. Where bodies wait for
-	// windows there may be more: Options.MaxConns.
+	// maxUploadConns limits the connections opened to separate long bodies. If bodies wait for windows, up to
+	// Options.MaxConns are opened.
 	maxUploadConns = 8
 )
 
-// upload is what matters of a request's body to those that share a connection with it.
+// upload describes a request's body as far as it affects other requests on the connection.
 type upload struct {
-	need int64 // how much of a window it is to find open; 0: it has no body
+	need int64 // required open window; 0 without a body
 	long bool
 }
 
@@ -34,7 +35,7 @@ func uploadOf(r *http.Request) upload {
 	return upload{need: longUpload, long: true}
 }
 
-// reserve takes a stream for a request. It is called with the pool's mu held, as are the methods below.
+// reserve reserves a stream for a request. This method and the ones below are called with the pool's mu held.
 func (c *http2Conn) reserve(u upload) {
 	c.active++
 	c.used = true
@@ -43,15 +44,15 @@ func (c *http2Conn) reserve(u upload) {
 	}
 }
 
-// How a body fares on a connection, best first.
+// Suitability of a connection for a body, best first.
 const (
 	uploadFits = iota
 	uploadSharesConn
 	uploadBlocked
 )
 
-// uploadFit says whether the flow control window is open for u: as far as u needs it, or half of what it was at its
-// widest, for windows that never were that wide.
+// uploadFit returns whether the flow control window is open for u. It must be as large as u needs, or half of its
+// maximum so far if that is smaller.
 func (c *http2Conn) uploadFit(u upload) int {
 	if u.need == 0 {
 		return uploadFits
@@ -65,8 +66,8 @@ func (c *http2Conn) uploadFit(u upload) int {
 	return uploadFits
 }
 
-// betterThan reports whether a request does better on c than on other, which is older. Requests without a body stay
-// together, so that connections that were made for uploads become idle.
+// betterThan reports whether c is better for a request than other, which is older. Requests without a body are
+// concentrated on few connections, so that connections opened for uploads become idle.
 func (c *http2Conn) betterThan(other *http2Conn, u upload) bool {
 	if u.need == 0 && 2*other.active < other.MaxStreams() {
 		return false
@@ -77,7 +78,7 @@ func (c *http2Conn) betterThan(other *http2Conn, u upload) bool {
 	return c.active < other.active
 }
 
-// wantsAnotherConn reports whether another connection is worth dialling for u, where c is the best that there is.
+// wantsAnotherConn reports whether to dial another connection for u, given that c is the best existing one.
 func (p *connPool) wantsAnotherConn(c *http2Conn, u upload) bool {
 	most := p.options.MaxConns
 	switch c.uploadFit(u) {

@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/http2/client"
 )
 
-// allowance is what all requests together may keep of their bodies.
+// allowance limits the bodies kept for all requests together.
 type allowance struct {
 	limit int64
 	used  atomic.Int64
@@ -27,32 +27,32 @@ func (a *allowance) take(n int64) bool {
 
 func (a *allowance) give(n int64) { a.used.Add(-n) }
 
-// errWrongLength is a body that is not as long as its request says.
+// errWrongLength means that a body does not have the length given by its request.
 var errWrongLength = errors.New("it is not as long as its Content-Length")
 
 var errCut = errors.New("another attempt took the request body over")
 
-// replay is a request body that can be sent more than once. It keeps what was read of it, as long as that is little,
-// and stops keeping when there will be no further attempt. A larger body can be sent again only while it is untouched.
+// replay is a request body that can be sent more than once. It keeps the data that was read, up to a limit, until no
+// further attempt is possible. A larger body can be resent only while nothing of it was read.
 //
-// An attempt that failed may still be reading in a goroutine of the HTTP library. Its reader is cut off: its next read
-// fails, and the bytes of a read under way are kept for the attempt that follows.
+// A failed attempt may still be reading in a goroutine of the HTTP client. Its reader is then cut off: its next read
+// fails, and the data of a read in progress is kept for the next attempt.
 type replay struct {
 	source io.ReadCloser
-	length int64 // that the request says; 0 or less: it says none
+	length int64 // Content-Length of the request; 0 or less if unknown
 	max    int64
 	pool   *allowance
 
-	waits atomic.Bool // a read of source is under way
+	waits atomic.Bool // a read of source is in progress
 
-	reading sync.Mutex // held around a read of source; never taken while mu is held
+	reading sync.Mutex // held during a read of source; never acquired with mu held
 
-	mu      sync.Mutex // guards what follows
-	got     int64      // bytes, of source
+	mu      sync.Mutex // guards the fields below
+	got     int64      // bytes read from source
 	kept    []byte
 	charged int64
-	lost    bool // bytes were read that are not kept
-	done    bool // there will be no further attempt
+	lost    bool // data was read that is not kept
+	done    bool // no further attempt is possible
 	ended   error
 	current *replayReader
 }
@@ -61,7 +61,7 @@ func newReplay(body io.ReadCloser, length, limit int64, pool *allowance) *replay
 	return &replay{source: body, length: length, max: limit, pool: pool}
 }
 
-// newReader is the body for another attempt, or errBodyGone.
+// newReader returns the body for the next attempt, or errBodyGone.
 func (p *replay) newReader() (io.ReadCloser, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +72,7 @@ func (p *replay) newReader() (io.ReadCloser, error) {
 	return p.current, nil
 }
 
-// commit says that the attempt under way is the last one: its response headers are there.
+// commit marks the current attempt as the last one, because its response headers were received.
 func (p *replay) commit() {
 	p.mu.Lock()
 	p.done = true
@@ -80,20 +80,20 @@ func (p *replay) commit() {
 	closed := p.current == nil || p.current.closed
 	p.mu.Unlock()
 	if closed {
-		_ = p.source.Close() // a request body has no error worth telling once the answer is there
+		_ = p.source.Close() // irrelevant once the response was received
 	}
 }
 
-// abort says that the request failed: the body must not be read any more.
+// abort ends the request after a failure. The body must not be read any more.
 func (p *replay) abort() {
 	p.mu.Lock()
 	p.done, p.current = true, nil
 	p.freeLocked()
 	p.mu.Unlock()
-	_ = p.source.Close() // as above
+	_ = p.source.Close() // irrelevant, as in commit
 }
 
-// sourceError is why the source failed, nil when it did not.
+// sourceError returns the error of the source, or nil.
 func (p *replay) sourceError() error {
 	if p == nil {
 		return nil
@@ -106,10 +106,10 @@ func (p *replay) sourceError() error {
 	return p.ended
 }
 
-// waiting reports whether a read of the source is under way.
+// waiting reports whether a read of the source is in progress.
 func (p *replay) waiting() bool { return p != nil && p.waits.Load() }
 
-// checkLocked counts what was read of the source, and is err unless that is not as long as it should be.
+// checkLocked counts data read from the source. It returns errWrongLength if the length is wrong, and otherwise err.
 func (p *replay) checkLocked(n int, err error) error {
 	p.got += int64(n)
 	if p.length > 0 && (p.got > p.length || err == io.EOF && p.got < p.length) {
@@ -118,7 +118,7 @@ func (p *replay) checkLocked(n int, err error) error {
 	return err
 }
 
-// freeLocked drops the kept bytes as soon as they are not needed.
+// freeLocked frees the kept data when it is no longer needed.
 func (p *replay) freeLocked() {
 	if !p.done || p.current != nil && !p.current.closed && p.current.at < len(p.kept) {
 		return
@@ -130,7 +130,7 @@ func (p *replay) freeLocked() {
 	}
 }
 
-// keepLocked keeps b for a later attempt, if there may be one and the bytes fit.
+// keepLocked keeps b for the next attempt, if one is possible and the limits permit.
 func (p *replay) keepLocked(b []byte) {
 	if p.done || p.lost || len(b) == 0 {
 		return
@@ -146,11 +146,11 @@ func (p *replay) keepLocked(b []byte) {
 	p.kept = append(p.kept, b...)
 }
 
-// replayReader is the body as one attempt reads it.
+// replayReader is the body of one attempt.
 type replayReader struct {
 	p      *replay
-	at     int  // how much of p.kept was passed on
-	direct bool // everything kept was passed on before keeping ended
+	at     int  // bytes of p.kept that were returned
+	direct bool // everything kept was returned before keeping ended
 	closed bool
 }
 
@@ -160,17 +160,17 @@ func (r *replayReader) Read(b []byte) (int, error) {
 	}
 	r.p.reading.Lock()
 	defer r.p.reading.Unlock()
-	// A reader that was cut off may have been in here and may have kept more in the meantime.
+	// A reader that was cut off may have held the lock and kept more data.
 	if n, err, ok := r.fromKept(b); ok {
 		return n, err
 	}
 	r.p.waits.Store(true)
-	defer r.p.waits.Store(false) // after took, so that the result is there when it is false
+	defer r.p.waits.Store(false) // after took, so that the result is available when it is false
 	n, err := r.p.source.Read(b)
 	return r.took(b[:n], err)
 }
 
-// fromKept serves a read without touching the source; ok is false when it has to be touched.
+// fromKept serves a read from the kept data. ok is false if the source must be read.
 func (r *replayReader) fromKept(b []byte) (n int, err error, ok bool) { //nolint // err is the reader's, ok is ours
 	p := r.p
 	p.mu.Lock()
@@ -191,7 +191,7 @@ func (r *replayReader) fromKept(b []byte) (n int, err error, ok bool) { //nolint
 	return 0, nil, false
 }
 
-// took records what was read from the source.
+// took records data that was read from the source.
 func (r *replayReader) took(b []byte, err error) (int, error) {
 	p := r.p
 	p.mu.Lock()
@@ -211,7 +211,7 @@ func (r *replayReader) took(b []byte, err error) (int, error) {
 	return len(b), err
 }
 
-// Close ends this attempt's reading. The source is closed with the last attempt.
+// Close ends this attempt's reads. The source is closed with the last attempt.
 func (r *replayReader) Close() error {
 	p := r.p
 	p.mu.Lock()
@@ -225,19 +225,19 @@ func (r *replayReader) Close() error {
 	return nil
 }
 
-// maxBufferedBody is the longest request body that is buffered before anything is sent: it is sent together with the
-// request's headers, and as often as need be.
+// maxBufferedBody is the maximum length of a request body that is buffered before the request is sent. A buffered
+// body is sent together with the request's headers and can be resent.
 const maxBufferedBody = 32 << 10
 
-// fitsBuffer reports whether r has a body that is to be buffered first. limit is what may be kept of one.
+// fitsBuffer reports whether the body of r should be buffered. limit is the maximum that may be kept of a body.
 func fitsBuffer(r *http.Request, limit int64) bool {
 	return r.ContentLength > 0 && r.ContentLength <= min(maxBufferedBody, limit) && r.Body != nil && r.Body != http.NoBody && len(r.Trailer) == 0
 }
 
-// buffered is a body that knows how many bytes of it are there, and whether that is all.
+// buffered is a body that reports how many bytes are available, and whether this is all.
 type buffered interface{ Buffered() (n int, ended bool) }
 
-// bufferBody reads the body of r, for as long as its context lets it.
+// bufferBody reads the body of r, until the end of its context.
 func bufferBody(r *http.Request) (*client.BytesBody, error) {
 	data := make([]byte, r.ContentLength)
 	if b, ok := r.Body.(buffered); ok {
@@ -252,8 +252,8 @@ func bufferBody(r *http.Request) (*client.BytesBody, error) {
 	return client.NewBytesBody(data), nil
 }
 
-// runUntilDone runs f, and leaves it alone when ctx ends. A client's body that does not come ends when its request has
-// been answered; nothing else ends a read of it.
+// runUntilDone runs f, and returns without waiting for it when ctx ends. A blocked read of a client's body ends only
+// when the response to the request has been sent.
 func runUntilDone(ctx context.Context, f func() error) error {
 	done, left := make(chan error, 1), make(chan struct{}, 1)
 	defer afterFunc(ctx, func() { left <- struct{}{} })()

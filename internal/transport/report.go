@@ -6,43 +6,43 @@ import (
 	"time"
 )
 
-// Report is what a backend looks like from here, for people.
+// Report is the state of a backend as seen by this process, for operators.
 type Report struct {
 	Name       string `json:"name"`
 	ServerName string `json:"serverName"`
 	Insecure   bool   `json:"insecure,omitempty"`
 	InFlight   int64  `json:"inFlight"`
 	Limit      int64  `json:"limit"`
-	// Stalled counts requests whose slots were released, since their clients do not read the responses.
+	// Stalled counts requests that released their slots because their clients do not read the responses.
 	Stalled   int64            `json:"stalled,omitempty"`
 	Endpoints []EndpointReport `json:"endpoints"`
 }
 
-// EndpointReport is what an endpoint looks like from here.
+// EndpointReport is the state of an endpoint as seen by this process.
 type EndpointReport struct {
 	Endpoint
 	// State is well, ejected or half-open.
 	State string `json:"state"`
-	// EjectedUntil is when an ejected endpoint is tried again.
+	// EjectedUntil is the end of the current ejection.
 	EjectedUntil *time.Time `json:"ejectedUntil,omitempty"`
-	// Ejections counts them since the endpoint appeared.
+	// Ejections counts ejections since the endpoint was added.
 	Ejections int `json:"ejections"`
 	// InFlight counts requests and upgraded connections.
 	InFlight int64 `json:"inFlight"`
-	// Protocol is h2, http/1.1, or empty before the first connection.
+	// Protocol is h2 or http/1.1, or empty before the first connection.
 	Protocol string `json:"protocol,omitempty"`
-	// Connections counts those for requests over HTTP/2.
+	// Connections is the number of HTTP/2 connections for requests.
 	Connections int `json:"connections"`
-	// LastAnswer is when response headers last arrived.
+	// LastAnswer is the time of the latest response headers.
 	LastAnswer *time.Time `json:"lastAnswer,omitempty"`
-	// LastFailure and LastFailureAt are the latest reason to doubt the endpoint.
+	// LastFailure and LastFailureAt describe the latest failure.
 	LastFailure   string     `json:"lastFailure,omitempty"`
 	LastFailureAt *time.Time `json:"lastFailureAt,omitempty"`
-	// CertificateExpires is the end of the serving certificate last seen.
+	// CertificateExpires is the expiry of the latest serving certificate.
 	CertificateExpires *time.Time `json:"certificateExpires,omitempty"`
 }
 
-// Report describes the backend.
+// Report returns the state of the backend.
 func (b *Backend) Report() Report {
 	r := Report{
 		Name:       b.key.name,
@@ -106,26 +106,27 @@ func stamp(t time.Time) *time.Time {
 	return &t
 }
 
-// Events tells the parts of a program what happens to backends. The zero value is ready to use. Parts subscribe when they
-// run, so that none of them needs to know another one.
+// Events distributes events of backends to the components of a program. The zero value is ready to use. Components
+// subscribe when they start, so that they do not depend on each other.
 type Events struct {
 	mu          sync.RWMutex
 	subscribers []*Subscriber
 }
 
-// Subscriber is called on the goroutine that met an event. Its functions must not block; nil ones are not called.
+// Subscriber holds callbacks, which are called on the goroutine that observes an event. They must not block, and may
+// be nil.
 type Subscriber struct {
-	// Failed: a connection failed or was lost.
+	// Failed is called when a connection failed or was lost.
 	Failed func(b *Backend)
-	// Answered: the backend answered a request, with any status.
+	// Answered is called when the backend responded to a request, with any status.
 	Answered func(b *Backend)
-	// DocumentsMayDiffer: the backend may serve other discovery and OpenAPI documents than before.
+	// DocumentsMayDiffer is called when the backend's discovery and OpenAPI documents may have changed.
 	DocumentsMayDiffer func(b *Backend)
-	// ResourcesChanged: the backend serves other resources than it did, as its discovery documents say.
+	// ResourcesChanged is called when the resources in the backend's discovery documents have changed.
 	ResourcesChanged func(b *Backend)
 }
 
-// Subscribe has s called until unsubscribe is called.
+// Subscribe registers s until unsubscribe is called.
 func (e *Events) Subscribe(s *Subscriber) (unsubscribe func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,22 +138,22 @@ func (e *Events) Subscribe(s *Subscriber) (unsubscribe func()) {
 	}
 }
 
-// Failed is for Options.OnFailure.
+// Failed publishes a failed or lost connection. It is an Options.OnFailure.
 func (e *Events) Failed(b *Backend, _ error) {
 	e.each(b, func(s *Subscriber) func(*Backend) { return s.Failed })
 }
 
-// Answered is for Options.OnSuccess.
+// Answered publishes a response. It is an Options.OnSuccess.
 func (e *Events) Answered(b *Backend) {
 	e.each(b, func(s *Subscriber) func(*Backend) { return s.Answered })
 }
 
-// DocumentsMayDiffer tells that the backend may serve other documents than before. A nil backend is ignored.
+// DocumentsMayDiffer publishes that the backend's documents may have changed. A nil backend is ignored.
 func (e *Events) DocumentsMayDiffer(b *Backend) {
 	e.each(b, func(s *Subscriber) func(*Backend) { return s.DocumentsMayDiffer })
 }
 
-// ResourcesChanged tells that the backend serves other resources than it did. A nil backend is ignored.
+// ResourcesChanged publishes that the backend's resources have changed. A nil backend is ignored.
 func (e *Events) ResourcesChanged(b *Backend) {
 	e.each(b, func(s *Subscriber) func(*Backend) { return s.ResourcesChanged })
 }

@@ -10,26 +10,26 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Set is every backend of this process. It has one timer, which checks connections; what its backends start
-// is waited for by Close.
+// Set holds all backends of this process. A single timer checks their connections. Close waits for the goroutines of
+// its backends.
 type Set struct {
 	options   Options
 	replays   allowance
 	checker   connChecker
 	onFailure atomic.Pointer[func(*Backend, error)]
 
-	mu               sync.Mutex // guards what follows
+	mu               sync.Mutex // guards the fields below
 	backends         map[key]*Backend
-	drainingBackends []*Backend // backends that are gone, until nothing of theirs is running
+	drainingBackends []*Backend // removed backends with requests or goroutines still running
 	closed           bool
 }
 
-// key is the identity of a backend: whom we reach and how we know that it is them. A backend whose CA changes is
-// another backend, whose connections start from nothing.
+// key is the identity of a backend: its address and how it is verified. If the CA of a backend changes, it becomes a
+// different backend without connections.
 type key struct {
 	name, serverName string
 	ca               [sha256.Size]byte
-	system           bool // no CA bundle: the system's roots
+	system           bool // no CA bundle; use the system's roots
 	insecure         bool
 	loopback         bool
 }
@@ -44,12 +44,12 @@ func New(o Options) *Set {
 	return s
 }
 
-// OnFailure sets whom to tell of failures, instead of Options.OnFailure, for a listener that is
-// made after the Set. f must not block.
+// OnFailure sets the function to call for failures, replacing Options.OnFailure, for listeners that are created after
+// the Set. f must not block.
 func (s *Set) OnFailure(f func(*Backend, error)) { s.onFailure.Store(&f) }
 
-// Backend returns the backend with the identity of spec, made if it is new, and gives it the endpoints of spec.
-// The error says that the CA bundle does not parse.
+// Backend returns the backend with the identity of spec, creating it if needed, and updates its endpoints and limit.
+// It returns an error if the CA bundle cannot be parsed.
 func (s *Set) Backend(spec Spec) (*Backend, error) {
 	k := key{
 		name:       spec.Name,
@@ -77,8 +77,8 @@ func (s *Set) Backend(spec Spec) (*Backend, error) {
 	return b, nil
 }
 
-// Retain keeps these backends. The others take no more requests, and are closed when those in flight ended or the
-// grace is over.
+// Retain removes all other backends. Removed backends accept no more requests, and are closed when their requests
+// have ended or the grace period is over.
 func (s *Set) Retain(keep map[*Backend]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Set) Retain(keep map[*Backend]bool) {
 	}
 }
 
-// Close ends every backend and waits for what they started. Requests in flight fail.
+// Close closes all backends and waits for their goroutines. Requests in flight fail.
 func (s *Set) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,14 +115,14 @@ func (s *Set) Close() {
 	s.checker.close()
 }
 
-// clientOptions are called with mu held.
+// clientOptions returns the TLS options for a backend. It is called with mu held.
 func (s *Set) clientOptions(k key, spec Spec) pki.ClientOptions {
 	o := pki.ClientOptions{ServerName: spec.ServerName, Insecure: spec.Insecure, Certificate: s.options.Certificate}
 	if k.system {
 		return o
 	}
 	o.Roots = spec.CABundle
-	for other, b := range s.backends { // a bundle that many have is kept once
+	for other, b := range s.backends { // share the pool of equal bundles
 		if other.ca == k.ca && !other.system {
 			o.Pool = b.tls.RootCAs
 			break

@@ -2,21 +2,21 @@ package transport
 
 import "sync"
 
-// Shares divides a limit among users so that none of them can have all of it. The zero value is ready.
+// Shares divides a limit among users so that one user cannot take all of it. The zero value is ready to use.
 //
-// A user may take more while that leaves free at least a fourth of what the user then has (the dynamic thresholds of
-// shared-memory switches): alone one can have four fifths, two can have four ninths each, and a user that has nothing finds
-// something free however few others have taken the rest.
+// A user may take more as long as this leaves at least a quarter of the user's current share free (the dynamic
+// thresholds of shared-memory switches). A single user can take four fifths, two can take four ninths each, and a new
+// user always finds something free unless there are many others.
 type Shares struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	total int64
-	held  map[string]int64 // by user; none is zero
-	freed chan struct{}    // closed by the next Give; nil: nothing waits
+	held  map[string]int64 // by user; values are not zero
+	freed chan struct{}    // closed by the next Give; nil if there is no waiter
 }
 
 const shareFactor = 4
 
-// Take takes n of limit for user. full is whether there is not so much left for any user.
+// Take takes n of limit for user. full reports whether n is not available to any user.
 func (s *Shares) Take(user string, n, limit int64) (ok, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +36,7 @@ func (s *Shares) Take(user string, n, limit int64) (ok, full bool) {
 	return true, false
 }
 
-// Give gives n of what user took back.
+// Give returns n of the amount that user took.
 func (s *Shares) Give(user string, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,8 +50,8 @@ func (s *Shares) Give(user string, n int64) {
 	}
 }
 
-// Freed returns a channel that is closed when something is given back. A caller that waits gets it before it calls Take, so that
-// it misses nothing.
+// Freed returns a channel that is closed by the next Give. To avoid missing it, a waiting caller must call Freed
+// before Take.
 func (s *Shares) Freed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,24 +61,25 @@ func (s *Shares) Freed() <-chan struct{} {
 	return s.freed
 }
 
-// Total is how much is taken.
+// Total returns the amount taken by all users.
 func (s *Shares) Total() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total
 }
 
-// Slot is one of a backend's concurrency slots, which Admit gives. It belongs to one request. Its methods may be called
-// by any goroutine. The zero value holds none.
+// Slot is a concurrency slot of a backend, acquired by Admit for one request. Its methods may be called from any
+// goroutine. The zero value holds no slot.
 type Slot struct {
-	mu      sync.Mutex // guards what follows
-	backend *Backend   // nil: there is no slot, or it was released
+	mu      sync.Mutex // guards the fields below
+	backend *Backend   // nil if there is no slot or it was released
 	user    string
 	stalled bool
 }
 
-// Admit takes one of the concurrency slots of this backend for a user's request, or returns a *LimitError. p.Release
-// must follow. RoundTrip takes no slot: a long-running request may release its own when its response has begun.
+// Admit acquires a concurrency slot of the backend for a user's request, or returns a *LimitError. The caller must
+// call p.Release. RoundTrip does not require a slot: a long-running request may release its slot when its response
+// has begun.
 func (b *Backend) Admit(p *Slot, user string) error {
 	limit := b.limit.Load()
 	if ok, full := b.slots.Take(user, 1, limit); !ok {
@@ -92,7 +93,7 @@ func (b *Backend) Admit(p *Slot, user string) error {
 	return nil
 }
 
-// Release gives the slot back. Only the first call does anything.
+// Release returns the slot. Further calls have no effect.
 func (p *Slot) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,9 +110,9 @@ func (p *Slot) Release() {
 	b.metrics.InFlight(-1)
 }
 
-// Stall gives the slot to others while the client of this request does not read the response. The backend may have to
-// buffer a part of such a response all the same, so stalled responses are bounded too, by the same number, and shared
-// likewise: beyond it Stall returns false, and the request keeps its slot.
+// Stall releases the slot while the client of this request does not read the response. The backend may still have to
+// buffer a part of such a response, so stalled responses have the same limit and the same shares per user. If the
+// limit is reached, Stall returns false and the request keeps its slot.
 func (p *Slot) Stall() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// userTimeout bounds how long written bytes may stay unacknowledged. Without it the kernel retransmits into a black
-	// hole for about a quarter of an hour, and a blocked write hides an HTTP/2 connection from its pings.
+	// userTimeout is how long written data may stay unacknowledged. Without it the kernel retransmits to an
+	// unreachable peer for about a quarter of an hour, and a blocked write prevents pings on an HTTP/2 connection.
 	userTimeout = 3 * time.Second
-	// patientTimeout is for HTTP/1.1 and upgraded connections. Linux counts a closed window too, and a reader that
-	// pauses is no failure there, while HTTP/2 has windows of its own and keeps reading.
+	// patientTimeout applies to HTTP/1.1 and upgraded connections. Linux also counts the time with a closed window. A
+	// paused reader is not a failure there, while HTTP/2 has its own windows and reads continuously.
 	patientTimeout = 2 * time.Minute
 )
 
 func setUserTimeout(c syscall.RawConn) error { return setTimeout(c, userTimeout) }
 
 func relaxUserTimeout(c net.Conn) error {
-	for { // a connection through a tunnel, and TLS to the tunnel's server
+	for { // unwrap tunnel connections and TLS to the tunnel's server
 		around, ok := c.(interface{ NetConn() net.Conn })
 		if !ok {
 			break
@@ -51,15 +51,15 @@ func setTimeout(c syscall.RawConn, d time.Duration) error {
 	return err
 }
 
-// readable reports whether the kernel has bytes for us, or the end of them. Not known counts as yes.
+// readable reports whether the kernel has data or an end of file for the socket. It returns true on errors.
 func readable(fd uintptr) bool {
 	poll := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}}
 	n, err := unix.Poll(poll[:], 0)
 	return n > 0 || err != nil
 }
 
-// readSocket reads what has arrived, and waits for it. It is marked as busy from before bytes leave the kernel: if it
-// were marked afterwards, there would be a moment in which they are nowhere.
+// readSocket reads available data, waiting for it if necessary. The reader is marked as busy before data leaves the
+// kernel. Otherwise there would be a moment in which the data is in neither place.
 func (s *socketConn) readSocket(p []byte) (int, error) {
 	if s.socket == nil || len(p) == 0 {
 		return s.readConn(p)
@@ -72,15 +72,15 @@ func (s *socketConn) readSocket(p []byte) (int, error) {
 		err = s.err
 	}
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
-		op.Op = "read" // raw-read, as it says, is in no documentation
+		op.Op = "read" // the usual name instead of raw-read
 	}
 	return s.n, err
 }
 
-// fetchFrom reads once, and reports whether there was anything: bytes, their end, or an error.
+// fetchFrom reads once and reports whether there was data, an end of file or an error.
 func (s *socketConn) fetchFrom(fd uintptr) bool {
 	s.idle.Store(false)
-	n, err := syscall.Read(int(fd), s.room) // as net does, which the race detector knows
+	n, err := syscall.Read(int(fd), s.room) // like package net, so that the race detector recognizes it
 	for err == syscall.EINTR {
 		n, err = syscall.Read(int(fd), s.room)
 	}

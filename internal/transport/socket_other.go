@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// Other kernels have no such option: pings remain, and keep-alives.
+// Other kernels do not have TCP_USER_TIMEOUT. Pings and keep-alives apply instead.
 func setUserTimeout(syscall.RawConn) error { return nil }
 func relaxUserTimeout(net.Conn) error      { return nil }
 
-// Other kernels are not asked: what the library's reader has taken is known in any case.
+// The kernel's buffer is not inspected on other kernels. Data taken by net/http's reader is still tracked.
 func readable(uintptr) bool { return false }
 
 func (s *socketConn) readSocket(p []byte) (int, error) { return s.readConn(p) }

@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// Tunnel makes connections from within another network. A nil *Tunnel is none: connections are direct.
+// Tunnel opens connections from within another network. A nil *Tunnel means direct connections.
 type Tunnel struct {
-	// Network is what it leads to: cluster, controlplane or etcd.
+	// Network is the tunnel's network: cluster, controlplane or etcd.
 	Network string
-	// Dial connects to host:port. The name of a host is resolved at the other end. Errors are *TunnelError if the tunnel is to blame; others
-	// are about the address. It must return soon after ctx has ended.
+	// Dial connects to host:port. Host names are resolved at the other end. An error is a *TunnelError if the tunnel
+	// is the cause; other errors concern the address. Dial must return soon after ctx ends.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Received is when anything last came through it, from whomever.
+	// Received returns when data was last received through the tunnel, from any peer.
 	Received func() time.Time
 }
 
-// Dialer is t as gRPC wants it. Nil for nil.
+// Dialer returns a dial function in gRPC's form, or nil if t is nil.
 func (t *Tunnel) Dialer() func(ctx context.Context, address string) (net.Conn, error) {
 	if t == nil {
 		return nil
@@ -31,7 +31,7 @@ func (t *Tunnel) Dialer() func(ctx context.Context, address string) (net.Conn, e
 	return t.Dial
 }
 
-// NetDialer is t as net/http and client-go want it. Nil for nil.
+// NetDialer returns a dial function in the form of net/http and client-go, or nil if t is nil.
 func (t *Tunnel) NetDialer() func(ctx context.Context, network, address string) (net.Conn, error) {
 	if t == nil {
 		return nil
@@ -39,47 +39,47 @@ func (t *Tunnel) NetDialer() func(ctx context.Context, network, address string) 
 	return func(ctx context.Context, _, address string) (net.Conn, error) { return t.Dial(ctx, address) }
 }
 
-// TunnelProblem is why a tunnel made no connection.
+// TunnelProblem is the reason for a failed connection through a tunnel.
 type TunnelProblem int
 
 const (
-	// TunnelUnreachable: there is no connection to the tunnel's server.
+	// TunnelUnreachable means that there is no connection to the tunnel's server.
 	TunnelUnreachable TunnelProblem = iota
-	// TunnelRefused: its server refused to connect, and not because of the address.
+	// TunnelRefused means that the server refused to connect for a reason other than the address.
 	TunnelRefused
-	// TunnelSilent: nothing came of the dial in time, nor of any other through the tunnel meanwhile. The server hangs, or its agents
-	// do, or nothing answers at the address.
+	// TunnelSilent means that neither this dial nor any other through the tunnel completed in time. The server or its
+	// agents hang, or nothing answers at the address.
 	TunnelSilent
-	// TunnelBusy: too many dials through the tunnel were waiting.
+	// TunnelBusy means that too many dials through the tunnel were pending.
 	TunnelBusy
 )
 
-// TunnelError means that there is no connection because of the tunnel, and that nothing is known of the backend.
+// TunnelError means that a connection failed because of the tunnel, so that the state of the backend is unknown.
 type TunnelError struct {
-	// Network is what the tunnel leads to: cluster, controlplane or etcd.
+	// Network is the tunnel's network: cluster, controlplane or etcd.
 	Network string
 	Problem TunnelProblem
-	// Err may name addresses and files, and is for logs.
+	// Err may contain addresses and file names. It is for logs only.
 	Err error
 }
 
 func (e *TunnelError) Error() string { return fmt.Sprintf("%s: %v", e.Text(), e.Err) }
 func (e *TunnelError) Unwrap() error { return e.Err }
 
-// Text says what happened, without addresses and files.
+// Text describes the error without addresses and file names.
 func (e *TunnelError) Text() string {
 	_, text, _ := e.explain()
 	return text
 }
 
-// IsTunnelError reports errors that say nothing of the backend.
+// IsTunnelError reports whether err contains a TunnelError, which does not reflect the state of the backend.
 func IsTunnelError(err error) bool {
 	var tunnel *TunnelError
 	return errors.As(err, &tunnel)
 }
 
-// ControlSocket is for the ControlContext of dialers of connections over which tunnels lead: written bytes that stay
-// unacknowledged end the connection after seconds.
+// ControlSocket is a ControlContext for dialers of connections that carry tunnels. It closes the connection if
+// written data stays unacknowledged for a few seconds.
 func ControlSocket(_ context.Context, network, _ string, c syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil
@@ -90,7 +90,7 @@ func ControlSocket(_ context.Context, network, _ string, c syscall.RawConn) erro
 	return nil
 }
 
-// through dials through a tunnel. Addresses pass the guard; a name does too, as far as it can be judged before it is resolved.
+// through dials through the tunnel. The guard checks addresses, and names as far as possible without resolving them.
 func (d *dialer) through(ctx context.Context) (net.Conn, error) {
 	if err := d.guard.checkUnresolved(d.address); err != nil {
 		return nil, err
@@ -100,7 +100,8 @@ func (d *dialer) through(ctx context.Context) (net.Conn, error) {
 	return d.tunnel.Dial(ctx, d.address)
 }
 
-// Guarded is t for addresses that others may choose: those of CheckAddress are refused. Nil for nil.
+// Guarded returns t restricted to addresses accepted by CheckAddress, for addresses that clients may select. It
+// returns nil if t is nil.
 func Guarded(t *Tunnel) *Tunnel {
 	if t == nil {
 		return nil
@@ -113,8 +114,8 @@ func Guarded(t *Tunnel) *Tunnel {
 	}}
 }
 
-// checkUnresolved is check for an address whose host may be a name that others resolve. Names that resolvers read as addresses are
-// refused, and those of loopback.
+// checkUnresolved checks an address like check. The host may be a name that is resolved at the other end of a tunnel.
+// It refuses names that resolvers parse as addresses, and names of loopback.
 func (g guard) checkUnresolved(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -123,7 +124,7 @@ func (g guard) checkUnresolved(address string) error {
 	if at, err := netip.ParseAddrPort(net.JoinHostPort(host, port)); err == nil {
 		return g.check(at)
 	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil { // a client may have written it: nodes/NAME:PORT/proxy
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil { // may be written by a client: nodes/NAME:PORT/proxy
 		return &ForbiddenAddressError{Name: host, Why: "its port is no number"}
 	}
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
@@ -132,7 +133,7 @@ func (g guard) checkUnresolved(address string) error {
 	case !isHostName(name):
 		return &ForbiddenAddressError{Name: host, Why: "it is neither an address nor a DNS name"}
 	case isNumber(last):
-		// getaddrinfo takes 127.1, 2130706433 and 127.0x1 for addresses. No name in DNS ends like that.
+		// getaddrinfo parses 127.1, 2130706433 and 127.0x1 as addresses. DNS names do not end like that.
 		return &ForbiddenAddressError{Name: host, Why: "it is a name that is read as an address"}
 	case last == "localhost" && !g.loopback:
 		return &ForbiddenAddressError{Name: host, Why: "it is a name of loopback"}
@@ -140,14 +141,14 @@ func (g guard) checkUnresolved(address string) error {
 	return nil
 }
 
-// isNumber reports what getaddrinfo reads as a number.
+// isNumber reports whether getaddrinfo parses label as a number.
 func isNumber(label string) bool {
 	_, err := strconv.ParseUint(label, 0, 64)
 	return err == nil || strings.Trim(label, "0123456789") == ""
 }
 
-// isHostName reports names of letters, digits, dots, hyphens and underscores: whatever else an object holds must not become part of a
-// request to the tunnel's server.
+// isHostName reports whether name consists of letters, digits, dots, hyphens and underscores. Other characters must
+// not become part of a request to the tunnel's server.
 func isHostName(name string) bool {
 	for _, c := range []byte(name) {
 		switch {

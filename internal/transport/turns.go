@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// Turns bounds work that is done concurrently for all backends, and gives each backend no more than a share of it: a backend that does
-// not answer delays its own work only. It is safe for concurrent use.
+// Turns limits concurrent work for all backends, and the share of each backend, so that an unresponsive backend
+// delays only its own work. It is safe for concurrent use.
 type Turns struct {
 	limit, share int
 
-	mu    sync.Mutex     // guards what follows
-	total int            // turns that are taken
-	taken map[string]int // by backend; none is zero
-	freed chan struct{}  // closed when a turn ends; nil: nothing waits
+	mu    sync.Mutex     // guards the fields below
+	total int            // turns in use
+	taken map[string]int // by backend; values are not zero
+	freed chan struct{}  // closed when a turn ends; nil if there is no waiter
 }
 
-// NewTurns returns Turns of which limit are taken at a time, and share of them for one backend.
+// NewTurns returns Turns with limit concurrent turns, of which one backend may use share.
 func NewTurns(limit, share int) *Turns {
 	return &Turns{limit: limit, share: share, taken: make(map[string]int)}
 }
 
-// Wait waits for a turn for a backend. The caller calls release when its work is done.
+// Wait waits for a turn for a backend. The caller must call release when its work is done.
 func (t *Turns) Wait(ctx context.Context, backend string) (release func(), err error) {
 	for {
 		freed := t.take(backend)
@@ -36,7 +36,7 @@ func (t *Turns) Wait(ctx context.Context, backend string) (release func(), err e
 	}
 }
 
-// take takes a turn. If there is none, it returns a channel that is closed when one ends.
+// take takes a turn and returns nil. If no turn is available, it returns a channel that is closed when one ends.
 func (t *Turns) take(backend string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,59 +16,61 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Config says which credentials are accepted. The zero value accepts none.
+// Config selects the accepted credentials. The zero value accepts none.
 type Config struct {
-	// ClientCA signs client certificates: common name is the user, organizations are the groups. Nil: none are
-	// accepted.
+	// ClientCA verifies client certificates. The common name is the user, the organizations are the groups. If nil,
+	// no certificate is accepted.
 	ClientCA *pki.Bundle
-	// TokenFile lists static tokens; see [LoadTokenFile]. Run reloads it when it changes. Empty: none.
+	// TokenFile lists static tokens; see [LoadTokenFile]. Run reloads it when it changes. Empty for no static tokens.
 	TokenFile string
-	// ServiceAccounts verifies service account tokens. Nil: none are accepted.
+	// ServiceAccounts verifies service account tokens. If nil, none are accepted.
 	ServiceAccounts authenticator.Token
-	// RequestHeader trusts a front proxy. Nil: identity headers are only ever removed.
+	// RequestHeader configures trust in a front proxy. If nil, identity headers are removed and never used.
 	RequestHeader *RequestHeaderConfig
-	// Tokens verify bearer tokens beside those two, and are asked after them, in order. An authenticator whose own
-	// token is invalid returns an error, which ends the search.
+	// Tokens verify bearer tokens, in order, after static and service account tokens. An authenticator that
+	// recognizes a token as invalid returns an error, which ends the search.
 	Tokens []authenticator.Token
-	// Requests authenticate requests that have no credential known to the fields above, in order. One that returns an error
-	// ends the search. What they return is in system:authenticated besides.
+	// Requests authenticate requests without a credential of the kinds above, in order. An error ends the search. The
+	// users they return are added to system:authenticated.
 	Requests []authenticator.Request
-	// Anonymous allows requests without credentials, as system:anonymous. A bad credential is never anonymous.
+	// Anonymous allows requests without credentials, as system:anonymous. A request with an invalid credential is
+	// never anonymous.
 	Anonymous bool
-	// AnonymousPaths, when there are some, are the only paths where Anonymous applies. They are compared whole.
+	// AnonymousPaths, if not empty, restricts Anonymous to requests with exactly these paths.
 	AnonymousPaths []string
-	// AnonymousRule, if it returns said at the moment of a request, replaces the two fields above.
+	// AnonymousRule, if not nil, is called for each request. If it returns said, its result replaces the two fields
+	// above.
 	AnonymousRule func() (said, enabled bool, paths []string)
-	// Metrics count requests. Required for AuthenticateRequest.
+	// Metrics counts authentication attempts. Required for AuthenticateRequest.
 	Metrics *metrics.Auth
 	Logger  *zap.Logger
 }
 
-// RequestHeaderConfig is a front proxy that states the identity of its clients in headers.
+// RequestHeaderConfig describes front proxies that assert the identity of their clients in headers.
 type RequestHeaderConfig struct {
-	// ClientCA signs front proxies, and should sign nothing else.
+	// ClientCA signs the certificates of front proxies and should not sign others.
 	ClientCA *pki.Bundle
-	// AllowedNames are the common names of front proxies. Empty is any, and is refused when ClientCA overlaps with the CA
-	// of ordinary clients.
+	// AllowedNames are the accepted common names of front proxies. Empty accepts any name; New refuses this if
+	// ClientCA overlaps with the CA of ordinary clients.
 	AllowedNames []string
-	// The names of the headers; --requestheader-*-headers of kube-apiserver. At least one username header is needed.
+	// Header names, as in kube-apiserver's --requestheader-*-headers. At least one username header is required.
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
 }
 
 // Authenticator authenticates requests to the front door. It is safe for concurrent use.
 type Authenticator struct {
 	trust     *Trust
-	static    *tokenFile // nil without one
+	static    *tokenFile // nil without a token file
 	tokens    tokenChain
-	verifier  authenticator.Token // tokens
+	verifier  authenticator.Token // same as tokens
 	requests  []authenticator.Request
 	anonymous func() (said, enabled bool, paths []string)
 	metrics   *metrics.Auth
 	log       *zap.Logger
 }
 
-// New reads the token file and refuses dangerous trust: a front-proxy CA that overlaps with the client CA while any
-// name is allowed.
+// New reads the token file. It returns an error if the front-proxy CA overlaps with the client CA and any proxy name
+// is allowed.
 func New(cfg Config) (*Authenticator, error) {
 	a := &Authenticator{
 		trust:     &Trust{Clients: cfg.ClientCA},
@@ -107,7 +109,7 @@ func New(cfg Config) (*Authenticator, error) {
 	return a, nil
 }
 
-// IsFrontProxy reports whether a certificate chain is a front proxy's (Trust.IsFrontProxy).
+// IsFrontProxy reports whether a certificate chain belongs to a front proxy; see [Trust.IsFrontProxy].
 func (a *Authenticator) IsFrontProxy(chain []*x509.Certificate) bool {
 	return a.trust.IsFrontProxy(chain)
 }
@@ -149,9 +151,9 @@ func frontProxy(h *RequestHeaderConfig) (*FrontProxy, error) {
 	}, nil
 }
 
-// AuthenticateRequest returns the user of r, and removes the credentials and every identity header from it. It returns
-// false when r has no credential and anonymous requests are not allowed, and an error when a credential is bad; both
-// are a 401.
+// AuthenticateRequest returns the user of r, and removes the credentials and all identity headers from r. It returns
+// false if r has no credential and anonymous requests are not allowed, and an error if a credential is invalid. Both
+// result in a 401.
 func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	began := time.Now()
 	response, ok, err := a.authenticate(r)
@@ -198,8 +200,8 @@ func (a *Authenticator) anonymousAllowed(r *http.Request) bool {
 	return enabled && (len(paths) == 0 || slices.Contains(paths, r.URL.Path))
 }
 
-// AuthenticateToken returns the user of a token, for TokenReview. The audiences in ctx, if any, are the ones it must be
-// valid for.
+// AuthenticateToken returns the user of a token, for TokenReview. If ctx contains audiences, the token must be valid
+// for one of them.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	if len(token) > MaxTokenBytes {
 		return nil, false, ErrInvalidToken
@@ -211,7 +213,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return &authenticator.Response{Audiences: response.Audiences, User: WithAuthenticated(response.User)}, true, nil
 }
 
-// Stale is why the configuration in force is not what its files say, nil when it is. It is for readyz.
+// Stale returns why the configuration in use differs from its files, or nil. It is a readyz check.
 func (a *Authenticator) Stale() error {
 	err := a.trust.Check()
 	if a.static != nil {
@@ -229,8 +231,8 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	return a.static.Run(ctx, a.log, func(error) {})
 }
 
-// tokenChain asks each authenticator in turn. One that recognises the token as its own and finds it invalid ends the
-// search: a forged service account token cannot be a valid one of another kind.
+// tokenChain calls its authenticators in order. An error ends the search: it means that the authenticator recognized
+// the token and found it invalid, and a forged service account token cannot be valid for another authenticator.
 type tokenChain []authenticator.Token
 
 func (c tokenChain) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {

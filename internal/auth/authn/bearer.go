@@ -9,13 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// MaxTokenBytes bounds a bearer token. Longer ones are refused before anything reads them (attack row B7).
+// MaxTokenBytes is the maximum length of a bearer token. Longer tokens are refused unparsed (attack row B7).
 const MaxTokenBytes = 16 << 10
 
 const (
 	authorizationHeader = "Authorization"
 	subprotocolHeader   = "Sec-Websocket-Protocol"
-	// A browser cannot set Authorization on a websocket; Kubernetes carries the token as a subprotocol of this form.
+	// Prefix of the subprotocol that carries the token, because a browser cannot set Authorization on a WebSocket.
 	subprotocolPrefix = "base64url.bearer.authorization.k8s.io."
 )
 
@@ -24,8 +24,8 @@ var (
 	errTwoTokens    = errors.New("more than one bearer token was presented")
 )
 
-// Token returns the one bearer token that r presents, in the Authorization header or as a websocket subprotocol.
-// ok is false when there is none. A malformed, empty or second one is an error: it was meant as a credential.
+// Token returns the bearer token of r, from the Authorization header or a WebSocket subprotocol. ok is false if there
+// is none. A malformed, empty or second token is an error, because the client intended to authenticate.
 func Token(r *http.Request) (token string, ok bool, err error) {
 	header, inHeader, err := headerToken(r.Header)
 	if err != nil {
@@ -55,7 +55,7 @@ func headerToken(h http.Header) (string, bool, error) {
 	}
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(values[0]), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		// Never anonymous: a client that sends basic credentials expects that they count.
+		// Not treated as anonymous: a client that sends other credentials expects them to be checked.
 		return "", false, errors.New("the Authorization header is not of the Bearer scheme")
 	}
 	token := strings.TrimSpace(rest)
@@ -90,7 +90,7 @@ func subprotocolToken(r *http.Request) (string, bool, error) {
 	case found > 1:
 		return "", false, errTwoTokens
 	case others == 0:
-		// The server must echo a subprotocol that the client offered, and it will not echo a token.
+		// The server must select one of the offered subprotocols, and must not echo the token.
 		return "", false, errors.New("a subprotocol is needed beside the one that carries the bearer token")
 	case len(encoded) > base64.RawURLEncoding.EncodedLen(MaxTokenBytes):
 		return "", false, errTokenTooLong
@@ -127,7 +127,7 @@ func hasListItem(lines []string, item string) bool {
 	return false
 }
 
-// stripToken removes the token from where Token found it, and leaves the other subprotocols as they were.
+// stripToken removes the token from the locations that Token reads, and preserves the other subprotocols.
 func stripToken(h http.Header) {
 	delete(h, authorizationHeader)
 	if len(h[subprotocolHeader]) == 0 {

@@ -19,24 +19,24 @@ import (
 	"portico.dev/internal/request"
 )
 
-// ErrNone is returned for a request without a credential. It alone may become anonymous.
+// ErrNone is returned for a request without a credential. Only such a request may become anonymous.
 var ErrNone = errors.New("no credential was presented")
 
-// ErrInvalidToken is returned for a bearer token that no authenticator recognises.
+// ErrInvalidToken is returned for a bearer token that no authenticator recognizes.
 var ErrInvalidToken = errors.New("invalid bearer token")
 
-// The kinds of credential that an audit event tells apart (attack row E4).
+// Credential kinds recorded in audit events (attack row E4).
 const (
 	KindFrontProxy  = "front proxy"
 	KindCertificate = "client certificate"
 	KindToken       = "bearer token"
 )
 
-// Authenticate verifies every credential of r and returns the first, in the documented order: front-proxied identity,
-// client certificate, bearer token. On success the credentials are removed from r. The error is ErrNone when r has
-// none, and otherwise why one of them is invalid.
+// Authenticate verifies every credential of r and returns the identity of the first in this order: front-proxied
+// identity, client certificate, bearer token. On success the credentials are removed from r. The error is ErrNone if
+// r has no credential; any other error means that one of them is invalid.
 //
-// tokens may be nil: then no bearer token is valid.
+// If tokens is nil, no bearer token is valid.
 func Authenticate(r *http.Request, trust *Trust, tokens authenticator.Token) (*authenticator.Response, error) {
 	cert, err := trust.certificate(r)
 	if err != nil {
@@ -84,13 +84,13 @@ func authenticateToken(r *http.Request, tokens authenticator.Token) (*authentica
 	return response, nil
 }
 
-// Anonymous is the identity of a request without a credential, where such requests are allowed.
+// Anonymous returns the identity of a request without a credential, where such requests are allowed.
 func Anonymous() user.Info {
 	return &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 }
 
-// WithAuthenticated is u in the group system:authenticated. A front proxy may state that the client is anonymous to it;
-// such a user stays outside the group.
+// WithAuthenticated returns u as a member of the group system:authenticated. Users that a front proxy asserts to be
+// anonymous are returned unchanged.
 func WithAuthenticated(u user.Info) user.Info {
 	if isIn(u) {
 		return u
@@ -104,20 +104,20 @@ func WithAuthenticated(u user.Info) user.Info {
 	}
 }
 
-// isIn reports whether u is in the groups that it belongs to by having been authenticated, or must not be.
+// isIn reports whether u is already a member of system:authenticated, or must not be.
 func isIn(u user.Info) bool {
 	groups := u.GetGroups()
 	return u.GetName() == user.Anonymous || slices.Contains(groups, user.AllAuthenticated) || slices.Contains(groups, user.AllUnauthenticated)
 }
 
-// overlap is a certificate of clients that makes some client's certificate good for the front-proxy CA as well, or
-// nil. Besides the certificates that both hold, it finds what amounts to the same: a key that both hold under other
-// names, and an authority of one that was signed by the other, so that any of its clients can present the cross-signed
-// certificate as an intermediate (attack row A12 d).
+// overlap returns a client CA certificate that makes some client certificates valid for the front-proxy CA too, or
+// nil. It finds certificates in both bundles, the same key under different names, and a client CA cross-signed by a
+// front-proxy CA, whose clients could present the cross-signed certificate as an intermediate (attack row A12 d).
 func overlap(clients, proxies []*x509.Certificate) *x509.Certificate {
 	for _, c := range clients {
 		for _, p := range proxies {
-			// Signatures, not chains: an authority that has expired here may have a valid twin at the client.
+			// Compare signatures, not chains: a client may hold a valid certificate for the key of an authority that
+			// has expired here.
 			if bytes.Equal(c.RawSubjectPublicKeyInfo, p.RawSubjectPublicKeyInfo) || c.CheckSignatureFrom(p) == nil {
 				return c
 			}
@@ -126,8 +126,8 @@ func overlap(clients, proxies []*x509.Certificate) *x509.Certificate {
 	return nil
 }
 
-// Bounds of a client's chain. Verification is quadratic at worst, and name constraints make it worse (attack row B10:
-// CVE-2025-58187, CVE-2025-61729); a real chain is a tenth of this.
+// Limits of a client's certificate chain. Verification is quadratic in the worst case, and name constraints add to
+// the cost (attack row B10: CVE-2025-58187, CVE-2025-61729). Real chains are a tenth of this size.
 const (
 	maxChainBytes        = 16 << 10
 	maxChainCertificates = 8
@@ -147,10 +147,10 @@ func checkChain(chain []*x509.Certificate) error {
 	return nil
 }
 
-// uidAttribute is the attribute of a subject that is the user's UID, kube-apiserver's.
+// uidAttribute is the subject attribute that contains the user's UID, as in kube-apiserver.
 var uidAttribute = asn1util.X509UID()
 
-// certificateUID returns the UID that a leaf states, empty for none. One that can be read in two ways is refused.
+// certificateUID returns the UID in a leaf certificate, or "" if it has none. An ambiguous UID is an error.
 func certificateUID(leaf *x509.Certificate) (string, error) {
 	var uids []string
 	for _, attribute := range leaf.Subject.Names {
@@ -174,8 +174,8 @@ func certificateUID(leaf *x509.Certificate) (string, error) {
 	return uids[0], nil
 }
 
-// certificateUser is the identity that a verified leaf states: its common name, in the groups of its organizations, with
-// the UID that it has.
+// certificateUser returns the identity in a verified leaf certificate: the common name, the organizations as groups,
+// and the UID.
 func certificateUser(leaf *x509.Certificate) (user.Info, error) {
 	if leaf.Subject.CommonName == "" {
 		return nil, errors.New("the client certificate has no common name, so it names nobody")
@@ -193,36 +193,37 @@ func certificateUser(leaf *x509.Certificate) (user.Info, error) {
 	}, nil
 }
 
-// Trust is the authorities whose signatures count, and for what. The bundles may be replaced while in use; the rest is
-// immutable.
+// Trust holds the authorities for client and front-proxy certificates. The contents of the bundles may change while
+// in use; the rest is immutable.
 type Trust struct {
-	// Clients signs client certificates. Nil: certificates identify no user.
+	// Clients signs client certificates. If nil, certificates do not identify users.
 	Clients *pki.Bundle
-	// FrontProxy signs front proxies, which may send identity headers. Nil: identity headers are never trusted.
+	// FrontProxy describes front proxies, which may send identity headers. If nil, identity headers are never
+	// trusted.
 	FrontProxy *FrontProxy
 
 	lastOverlap atomic.Pointer[overlapCheck]
 }
 
-// FrontProxy is how to recognise a front proxy and how to read what it states.
+// FrontProxy describes how to recognize a front proxy and which headers it sends.
 type FrontProxy struct {
 	// Bundle is the front-proxy CA.
 	Bundle *pki.Bundle
-	// AllowedNames are the common names that a front proxy's certificate may have. Empty: any, which is safe only while
-	// the front-proxy CA signs nothing but front proxies.
+	// AllowedNames are the accepted common names of a front proxy's certificate. Empty accepts any name, which is
+	// safe only while the front-proxy CA signs nothing but front proxies.
 	AllowedNames []string
-	// Headers are the names under which it states an identity.
+	// Headers are the identity headers that the proxy sends.
 	Headers Headers
 }
 
-// overlapCheck is the result of Check for one pair of bundles.
+// overlapCheck caches the result of Shared for a pair of bundles.
 type overlapCheck struct {
 	clients, proxies *x509.CertPool
 	shared           *x509.Certificate
 }
 
-// Check reports why the authorities must not be used together, or nil. It is called again for every request with
-// identity headers, because a reload may bring together what was apart at start.
+// Check returns an error if the two authorities must not be used together. It is called again for each request from a
+// front proxy, because a reload may make the authorities overlap.
 func (t *Trust) Check() error {
 	shared := t.Shared()
 	if shared == nil || len(t.FrontProxy.AllowedNames) > 0 {
@@ -233,7 +234,7 @@ func (t *Trust) Check() error {
 		shared.Subject)
 }
 
-// Shared is a certificate that makes the client CA and the front-proxy CA overlap, nil when they are apart.
+// Shared returns a certificate that makes the client CA and the front-proxy CA overlap, or nil.
 func (t *Trust) Shared() *x509.Certificate {
 	if t.Clients == nil || t.FrontProxy == nil {
 		return nil
@@ -247,7 +248,7 @@ func (t *Trust) Shared() *x509.Certificate {
 	return check.shared
 }
 
-// Headers are the identity headers that are in use, none without a front proxy.
+// Headers returns the identity headers in use. It is empty without a front proxy.
 func (t *Trust) Headers() Headers {
 	if t.FrontProxy == nil {
 		return Headers{}
@@ -255,17 +256,18 @@ func (t *Trust) Headers() Headers {
 	return t.FrontProxy.Headers
 }
 
-// certificateIdentity is the identity by the client certificate of a request.
+// certificateIdentity is the result of authenticating a request by its client certificate.
 type certificateIdentity struct {
-	// user is nil when the certificate identifies no user: there is none, or it is a front proxy's without identity headers.
+	// nil if there is no certificate, or a front proxy's certificate without identity headers
 	user user.Info
-	// any is whether a certificate was presented that we have an opinion about.
+	// any reports whether a certificate was presented and verified.
 	any bool
-	// kind is KindFrontProxy or KindCertificate.
+	// KindFrontProxy or KindCertificate
 	kind string
 }
 
-// certificate verifies the client certificate of r, and the identity headers if it is a front proxy's.
+// certificate verifies the client certificate of r, and reads the identity headers if the certificate is a front
+// proxy's.
 func (t *Trust) certificate(r *http.Request) (certificateIdentity, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || (t.Clients == nil && t.FrontProxy == nil) {
 		return certificateIdentity{}, nil
@@ -279,7 +281,8 @@ func (t *Trust) certificate(r *http.Request) (certificateIdentity, error) {
 		if err := t.checkApart(chain); err != nil {
 			return certificateIdentity{}, err
 		}
-		// A front proxy without identity headers has no identity, even where the client CA signed its certificate too (A31).
+		// A front proxy without identity headers has no identity, even if the client CA signed its certificate too
+		// (A31).
 		request.NoteExpiry(r.Context(), chain[0].NotAfter)
 		u, err := t.FrontProxy.Headers.identity(r.Header)
 		return certificateIdentity{user: u, any: true, kind: KindFrontProxy}, err
@@ -295,7 +298,8 @@ func (t *Trust) certificate(r *http.Request) (certificateIdentity, error) {
 	return certificateIdentity{user: u, any: true, kind: KindCertificate}, err
 }
 
-// IsFrontProxy reports whether a certificate chain is a front proxy's. It decides how large headers may be, and identifies no user.
+// IsFrontProxy reports whether a certificate chain belongs to a front proxy. It determines the header size limit and
+// does not identify a user.
 func (t *Trust) IsFrontProxy(chain []*x509.Certificate) bool {
 	if len(chain) == 0 || checkChain(chain) != nil {
 		return false
@@ -304,9 +308,9 @@ func (t *Trust) IsFrontProxy(chain []*x509.Certificate) bool {
 	return isProxy && t.checkApart(chain) == nil
 }
 
-// checkApart refuses a front proxy whose certificate the client CA signed too, unless it is listed by name. Check sees
-// what the bundles have in common; a cross-signature that is in neither bundle shows only in the chain that is
-// presented.
+// checkApart refuses a front proxy whose certificate is also valid for the client CA, unless front proxies are listed
+// by name. Check compares the bundles; a cross-signature that is in neither bundle is visible only in the presented
+// chain.
 func (t *Trust) checkApart(chain []*x509.Certificate) error {
 	if err := t.Check(); err != nil {
 		return err
@@ -317,8 +321,8 @@ func (t *Trust) checkApart(chain []*x509.Certificate) error {
 	return errors.New("the client certificate is good for the client CA and for the front-proxy CA; list the front proxies by name")
 }
 
-// frontProxy reports whether chain is a front proxy's. The error is why not, and may be of interest to a person only
-// if the chain turns out to be no client's either.
+// frontProxy reports whether chain belongs to a front proxy. The error explains why not, and matters only if the
+// chain is not a client's either.
 func (t *Trust) frontProxy(chain []*x509.Certificate) (bool, error) {
 	if t.FrontProxy == nil {
 		return false, nil

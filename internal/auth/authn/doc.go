@@ -1,6 +1,6 @@
-// Package authn authenticates requests: it verifies each credential that a request presents (front-proxied identities,
-// client certificates, bearer tokens), and allows anonymous requests where they are configured.
+// Package authn authenticates requests. It verifies each credential of a request (front-proxied identity, client
+// certificate, bearer token) and allows anonymous requests if configured.
 //
-// Both the front door and the extension servers use its rules for credentials ([Authenticate], [Trust]);
-// [Authenticator] is the front door's. The security essay is in the package documentation of internal/auth.
+// The front door and the extension servers share the rules for credentials ([Authenticate], [Trust]). [Authenticator]
+// is the front door's implementation. The security design is in the package documentation of internal/auth.
 package authn

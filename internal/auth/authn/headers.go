@@ -14,22 +14,24 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// maxIdentityBytes bounds the identity headers of one request (attack row A11). The server bounds all headers before.
+// maxIdentityBytes limits the identity headers of a request (attack row A11). The server's limit for all headers
+// applies first.
 const maxIdentityBytes = httpmsg.MaxLargeHeader
 
-// Headers are the names under which a front proxy states an identity. Names are matched as HTTP does, in any case.
+// Headers are the names of the headers in which a front proxy asserts an identity. Names are case-insensitive.
 type Headers struct {
-	// Username: the first of these headers that is present names the user. Usually X-Remote-User.
+	// Username: the first of these headers that is present contains the user name. Usually X-Remote-User.
 	Username []string
-	// UID: likewise. Usually X-Remote-Uid; upstream has no default for it, so older front proxies do not send it.
+	// UID: the first of these headers that is present contains the UID. Usually X-Remote-Uid. Upstream has no
+	// default, so older front proxies do not send it.
 	UID []string
-	// Group: every value of every one of these is a group. Usually X-Remote-Group.
+	// Group: every value of each of these headers is a group. Usually X-Remote-Group.
 	Group []string
-	// ExtraPrefix: a header that begins with one of these is an extra attribute. Usually X-Remote-Extra-.
+	// ExtraPrefix: a header with one of these prefixes is an extra attribute. Usually X-Remote-Extra-.
 	ExtraPrefix []string
 }
 
-// wellKnown are always removed, configured or not: a server behind us may be configured to trust them.
+// wellKnown headers are always removed, because a backend may be configured to trust them.
 var wellKnown = Headers{
 	Username:    []string{"X-Remote-User"},
 	UID:         []string{"X-Remote-Uid"},
@@ -37,15 +39,15 @@ var wellKnown = Headers{
 	ExtraPrefix: []string{"X-Remote-Extra-"},
 }
 
-// Claimed reports whether h states a user name, trusted or not, under a configured header or the usual one.
+// Claimed reports whether h contains a user name, trusted or not, in a configured header or X-Remote-User.
 func (n Headers) Claimed(h http.Header) bool {
 	return slices.ContainsFunc(append(wellKnown.Username[:1:1], n.Username...), func(name string) bool {
 		return len(h[textproto.CanonicalMIMEHeaderKey(name)]) > 0
 	})
 }
 
-// identity is the user that h states, nil when it states none. It is worth nothing until the sender's certificate has
-// been verified.
+// identity returns the user in h, or nil if there is none. The result is not trustworthy until the sender's
+// certificate has been verified.
 func (n Headers) identity(h http.Header) (user.Info, error) {
 	if err := n.checkSize(h); err != nil {
 		return nil, err
@@ -65,8 +67,8 @@ func (n Headers) identity(h http.Header) (user.Info, error) {
 	return &user.DefaultInfo{Name: name, UID: uid, Groups: n.groups(h), Extra: extra}, nil
 }
 
-// single is the value of the first of names that h has. A proxy that sends two has let one of its client's through
-// (attack row A7), and there is no telling which.
+// single returns the value of the first header of names that is present and not empty. A repeated header is an error:
+// the proxy forwarded a client's header next to its own, and the two cannot be distinguished (attack row A7).
 func single(h http.Header, names []string) (string, error) {
 	for _, name := range names {
 		switch values := h[textproto.CanonicalMIMEHeaderKey(name)]; {
@@ -91,8 +93,8 @@ func (n Headers) groups(h http.Header) []string {
 	return groups
 }
 
-// extra collects the extra attributes. Two header names may decode to one key (A and %41); their values are joined in
-// the order of the header names, so that the answer does not depend on map order.
+// extra returns the extra attributes. Different header names may decode to the same key (A and %41). Their values are
+// joined in the order of the header names, so the result does not depend on map order.
 func (n Headers) extra(h http.Header) (map[string][]string, error) {
 	var extra map[string][]string
 	for _, prefix := range n.ExtraPrefix {
@@ -117,9 +119,9 @@ func (n Headers) extra(h http.Header) (map[string][]string, error) {
 	return extra, nil
 }
 
-// ExtraKey is the attribute name that the rest of a header name stands for. Header names lose their case on the way,
-// so it is put in lower case first; capitals that matter were escaped by the sender, which is why the escapes are
-// undone after it: %41 is "A". What cannot be unescaped stands for itself, as in Kubernetes.
+// ExtraKey returns the attribute name for the rest of a header name. Header names do not preserve case, so the name
+// is lowercased first. Capitals that matter were escaped by the sender, so unescaping comes second: %41 is "A". A
+// name that cannot be unescaped is used as it is, as in Kubernetes.
 func ExtraKey(suffix string) string {
 	lower := strings.ToLower(suffix)
 	if key, err := url.PathUnescape(lower); err == nil {
@@ -147,9 +149,9 @@ func (n Headers) checkSize(h http.Header) error {
 	return nil
 }
 
-// Strip removes every identity header from a request, in any spelling, and from its trailers. Names are folded as the most
-// careless of backends fold them (httpmsg.FoldName): servers exist that read X_Remote.User as X-Remote-User (attack row A8:
-// CVE-2025-64484 and others). What is no token is no name, and goes too.
+// Strip removes all identity headers from a request and its trailers. Names are compared with the loosest folding
+// that any backend is known to apply (httpmsg.FoldName): some servers read X_Remote.User as X-Remote-User (attack row
+// A8: CVE-2025-64484 and others). Names that are not valid tokens are removed too.
 func (n Headers) Strip(r *http.Request) {
 	n = n.trimmed()
 	for _, h := range [...]http.Header{r.Header, r.Trailer} {
@@ -164,7 +166,7 @@ func (n Headers) Strip(r *http.Request) {
 	}
 }
 
-// trimmed is n without the blanks that were configured around names.
+// trimmed returns n without whitespace around the configured names.
 func (n Headers) trimmed() Headers {
 	for _, list := range [...]*[]string{&n.Username, &n.UID, &n.Group, &n.ExtraPrefix} {
 		for i, name := range *list {
@@ -177,8 +179,8 @@ func (n Headers) trimmed() Headers {
 	return n
 }
 
-// names reports whether a header is one of these, in any spelling. Every request is looked at, each of its headers with each
-// name: nothing is allocated.
+// names reports whether header is one of n, in any spelling. It runs for every header of every request and does not
+// allocate.
 func (n Headers) names(header string) bool {
 	for _, list := range [...][]string{n.Username, n.UID, n.Group} {
 		for _, name := range list {

@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// ErrMalformedToken is returned for what is no signed token at all.
+// ErrMalformedToken is returned for a string that is not a signed token.
 var ErrMalformedToken = errors.New("not a JWT")
 
-// SplitToken returns the encoded header and claims of a signed token (JWS). Parts are counted before splitting: a
-// million dots cost one pass and no memory (attack row B7). Five parts would be a JWE, which is never decrypted here.
+// SplitToken returns the encoded header and claims of a signed token (JWS). It counts the parts before splitting, so
+// a token with a million dots costs one pass and no memory (attack row B7). Five parts would be a JWE, which is not
+// supported.
 //
-// The libraries that verify signatures are lenient readers; this one is strict, so that what is read before the
-// signature is verified and what is read after it cannot differ.
+// The libraries that verify signatures parse leniently. This parser is strict, so that the claims read before and
+// after signature verification cannot differ.
 func SplitToken(token string) (head, body string, err error) {
 	if strings.Count(token, ".") != 2 {
 		return "", "", ErrMalformedToken
@@ -28,8 +29,8 @@ func SplitToken(token string) (head, body string, err error) {
 	return head, body, nil
 }
 
-// TokenIssuer reads the issuer of a token, and nothing else: whether a token is meant for a reader is the one question
-// that claims may answer before the signature does.
+// TokenIssuer returns the issuer of a token. The issuer is the only claim that may be used before the signature is
+// verified, to select the verifier.
 func TokenIssuer(body string) (string, error) {
 	var c struct {
 		Issuer string `json:"iss"`
@@ -38,9 +39,9 @@ func TokenIssuer(body string) (string, error) {
 	return c.Issuer, err
 }
 
-// DecodeTokenPart decodes a part into a value; onlyKnown refuses members that the value has no field for. It is
-// stricter than the libraries that verify: a member that is named twice has two meanings (CVE-2024-5037, attack row
-// B6), and a base64 group with stray bits gives one token two spellings.
+// DecodeTokenPart decodes a part of a token into a value. onlyKnown refuses members for which the value has no field.
+// It is stricter than the libraries that verify signatures: a repeated member is ambiguous (CVE-2024-5037, attack row
+// B6), and stray bits in a base64 group give one token two spellings.
 func DecodeTokenPart(part string, into any, onlyKnown bool) error {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(part)
 	if err != nil {
@@ -59,11 +60,11 @@ func DecodeTokenPart(part string, into any, onlyKnown bool) error {
 	return nil
 }
 
-// maxTokenDepth bounds nesting; our claims are three deep.
+// maxTokenDepth limits nesting. Tokens issued by this server have a depth of three.
 const maxTokenDepth = 16
 
-// checkTokenObject accepts exactly one JSON object in which no object, at any depth, names a member twice. Case is folded
-// because encoding/json matches names that way.
+// checkTokenObject accepts exactly one JSON object in which no object, at any depth, repeats a member. Names are
+// compared case-insensitively because encoding/json matches names that way.
 func checkTokenObject(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -116,12 +117,12 @@ func checkTokenObject(data []byte) error {
 	return nil
 }
 
-// ClockSkew is how far the clock of a token's issuer may be from ours: a minute, as in kube-apiserver, for service account tokens
-// and for when tokens of OpenID Connect begin to be valid.
+// ClockSkew is the accepted difference between the clocks of a token's issuer and this server. It is one minute, as
+// in kube-apiserver, and applies to service account tokens and to the start of validity of OpenID Connect tokens.
 const ClockSkew = time.Minute
 
-// Seconds is a moment in whole seconds. Only plain, positive integers that a calendar knows are read: fractions,
-// exponents and 2^63 are ways to make two readers disagree about the time (attack row B4).
+// Seconds is a time in whole seconds. Only plain positive integers up to the year 9999 are accepted: fractions,
+// exponents and 2^63 could make two parsers disagree about the time (attack row B4).
 type Seconds int64
 
 const lastSecond = 253402300799 // the end of the year 9999
@@ -139,5 +140,5 @@ func (s *Seconds) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Time is the same as a time.Time.
+// Time returns s as a time.Time.
 func (s Seconds) Time() time.Time { return time.Unix(int64(s), 0) }

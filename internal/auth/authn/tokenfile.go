@@ -18,14 +18,14 @@ import (
 
 const maxTokenFileBytes = 8 << 20
 
-// StaticTokens are the users of a token file, in system:authenticated already, by the SHA-256 of each token.
+// StaticTokens maps the SHA-256 of each token in a token file to its user, who is already in system:authenticated.
 //
-// A look-up by hash says nothing by the time it takes: to steer it towards a known token a client would have to find
-// inputs whose hashes begin alike (attack row B8). And a memory dump shows no token.
+// The duration of a lookup by hash does not reveal tokens: a client would have to find inputs whose hashes share a
+// prefix with the hash of a valid token (attack row B8). A memory dump does not contain the tokens.
 type StaticTokens map[[sha256.Size]byte]user.Info
 
-// AuthenticateToken implements [authenticator.Token]. Static tokens have no audience of their own; like upstream's,
-// they are good for whichever one is asked about.
+// AuthenticateToken implements [authenticator.Token]. Static tokens are valid for every requested audience, like
+// upstream's.
 func (t StaticTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	u, ok := t[sha256.Sum256([]byte(token))]
 	if !ok {
@@ -38,8 +38,8 @@ func (t StaticTokens) AuthenticateToken(ctx context.Context, token string) (*aut
 	return response, true, nil
 }
 
-// LoadTokenFile reads kube-apiserver's --token-auth-file: CSV lines of token,user,uid and optionally a quoted,
-// comma-separated list of groups. Errors name the line and never the token.
+// LoadTokenFile reads a file in the format of kube-apiserver's --token-auth-file: CSV lines of token,user,uid and an
+// optional quoted, comma-separated list of groups. Errors contain the line number and never the token.
 func LoadTokenFile(name string) (StaticTokens, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -67,7 +67,7 @@ func readTokens(r io.Reader) (StaticTokens, error) {
 			return tokens, nil
 		}
 		if err != nil {
-			return nil, err // a csv.ParseError, which names the line and does not quote it
+			return nil, err // a csv.ParseError, which contains the line number but not the line
 		}
 		line, _ := reader.FieldPos(0)
 		if err := tokens.add(record); err != nil {
@@ -87,7 +87,8 @@ func (t StaticTokens) add(record []string) error {
 	}
 	key := sha256.Sum256([]byte(record[0]))
 	if _, taken := t[key]; taken {
-		// Upstream warns and lets the last one win; which identity a token means should not depend on the order of lines.
+		// Upstream logs a warning and uses the last line. Here the identity of a token does not depend on the order
+		// of lines.
 		return errors.New("repeats a token that an earlier line has")
 	}
 	u := &user.DefaultInfo{Name: record[1], UID: record[2]}

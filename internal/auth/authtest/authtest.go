@@ -1,5 +1,5 @@
-// Package authtest is certificates of every kind, good and bad, and a TLS server to show them to, for the tests of
-// authentication.
+// Package authtest provides valid and invalid certificates, and a TLS server that receives them, for authentication
+// tests.
 package authtest
 
 import (
@@ -22,13 +22,13 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// CA signs whatever it is asked to.
+// CA signs certificates without any checks.
 type CA struct {
 	Cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewCA makes an authority.
+// NewCA returns a new authority.
 func NewCA(t testing.TB, name string) *CA {
 	t.Helper()
 	key := newKey(t)
@@ -36,7 +36,7 @@ func NewCA(t testing.TB, name string) *CA {
 	return &CA{Cert: sign(t, template, template, key, key), key: key}
 }
 
-// CrossSign returns the authority other as signed by ca.
+// CrossSign returns a certificate of the authority other, signed by ca.
 func (ca *CA) CrossSign(t testing.TB, other *CA) *x509.Certificate {
 	t.Helper()
 	return sign(t, caTemplate(other.Cert.Subject.CommonName), ca.Cert, other.key, ca.key)
@@ -53,7 +53,7 @@ func caTemplate(name string) *x509.Certificate {
 	}
 }
 
-// PEM is the authority's certificate.
+// PEM returns the authority's certificate.
 func (ca *CA) PEM() []byte { return PEM(ca.Cert) }
 
 // PEM encodes certificates.
@@ -65,7 +65,7 @@ func PEM(certs ...*x509.Certificate) []byte {
 	return out
 }
 
-// Bundle is the authorities as a bundle.
+// Bundle returns a bundle of the given authorities.
 func Bundle(t testing.TB, certs ...*x509.Certificate) *pki.Bundle {
 	t.Helper()
 	b, err := pki.StaticBundle(PEM(certs...))
@@ -75,7 +75,7 @@ func Bundle(t testing.TB, certs ...*x509.Certificate) *pki.Bundle {
 	return b
 }
 
-// Client issues a client certificate, valid now; change what should be otherwise.
+// Client issues a client certificate that is valid now. The change functions modify the template.
 func (ca *CA) Client(t testing.TB, name string, change ...func(*x509.Certificate)) *tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
@@ -98,7 +98,7 @@ func Groups(groups ...string) func(*x509.Certificate) {
 	return func(c *x509.Certificate) { c.Subject.Organization = groups }
 }
 
-// UIDs gives the client UIDs, in the attribute by which kube-apiserver knows them.
+// UIDs adds UIDs to the certificate, in the attribute that kube-apiserver uses.
 func UIDs(uids ...string) func(*x509.Certificate) {
 	return func(c *x509.Certificate) {
 		for _, uid := range uids {
@@ -109,13 +109,13 @@ func UIDs(uids ...string) func(*x509.Certificate) {
 	}
 }
 
-// Expired ends the certificate a minute ago.
+// Expired sets the end of validity to a minute ago.
 func Expired(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
 
-// NotYetValid begins it in a minute.
+// NotYetValid sets the start of validity to a minute from now.
 func NotYetValid(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }
 
-// ServerOnly makes it a server's.
+// ServerOnly restricts the certificate to server authentication.
 func ServerOnly(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
@@ -148,7 +148,7 @@ func sign(t testing.TB, template, parent *x509.Certificate, key, signer *ecdsa.P
 // Server is a TLS server with the TLS configuration of pki.
 type Server struct {
 	URL string
-	// RootPEM is what its certificate chains to.
+	// RootPEM is the root of the server's certificate.
 	RootPEM []byte
 	roots   *x509.CertPool
 }
@@ -176,7 +176,7 @@ func Serve(t testing.TB, h http.Handler) *Server {
 		Handler:           h,
 		TLSConfig:         pki.ServerConfig(pair),
 		ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog:          log.New(io.Discard, "", 0), // handshakes are meant to fail here
+		ErrorLog:          log.New(io.Discard, "", 0), // handshake failures are expected in these tests
 	}
 	done := make(chan struct{})
 	go func() {
@@ -192,12 +192,12 @@ func Serve(t testing.TB, h http.Handler) *Server {
 	return &Server{URL: "https://" + listener.Addr().String(), RootPEM: authority.PEM(), roots: roots}
 }
 
-// Client is a client of s that presents cert, or nothing.
+// Client returns a client of s that presents cert, or no certificate if cert is nil.
 func (s *Server) Client(t testing.TB, cert *tls.Certificate) *http.Client {
 	t.Helper()
 	config := &tls.Config{RootCAs: s.roots}
 	if cert != nil {
-		// Presented whatever authorities the server hints at: an attacker does not take hints.
+		// Present cert regardless of the server's list of acceptable authorities, as an attacker would.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}

@@ -10,7 +10,7 @@ import (
 	"encoding/base64"
 )
 
-// Token writes a token of any shape from the text of its header and of its claims. sign may be nil: no signature.
+// Token encodes a token from the text of its header and claims. If sign is nil, the signature is empty.
 func Token(header, body string, sign func(input string) []byte) string {
 	input := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + base64.RawURLEncoding.EncodeToString([]byte(body))
 	if sign == nil {
@@ -46,7 +46,7 @@ func RS256(key *rsa.PrivateKey) func(string) []byte {
 	}
 }
 
-// PS256 signs with an RSA key in the other padding.
+// PS256 signs with an RSA key and PSS padding.
 func PS256(key *rsa.PrivateKey) func(string) []byte {
 	return func(input string) []byte {
 		sum := sha256.Sum256([]byte(input))
@@ -58,7 +58,7 @@ func PS256(key *rsa.PrivateKey) func(string) []byte {
 	}
 }
 
-// HS256 authenticates with a secret, which in an attack is somebody's public key.
+// HS256 authenticates with a shared secret. In an algorithm confusion attack the secret is a public key.
 func HS256(secret []byte) func(string) []byte {
 	return func(input string) []byte {
 		mac := hmac.New(sha256.New, secret)

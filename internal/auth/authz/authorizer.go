@@ -14,9 +14,9 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Authorizer authorises requests by asking the configured authorizers. It is safe for concurrent use.
+// Authorizer authorizes requests with the configured authorizers. It is safe for concurrent use.
 type Authorizer struct {
-	// AuthorizerFunc is Authorize, for the methods by which the library asks about conditions.
+	// AuthorizerFunc provides Authorize and the methods for conditional authorization.
 	authorizer.AuthorizerFunc
 	config  Config
 	current *pki.WatchedFile[*authorizerSet]
@@ -39,13 +39,13 @@ func New(c Config) (*Authorizer, error) {
 		return nil, err
 	}
 	if !a.current.Current().nodes {
-		a.config.Node = nil // nobody will run it
+		a.config.Node = nil // not run
 	}
 	return a, nil
 }
 
-// AuthorizesNodes reports whether the configuration had the Node authorizer at the start. Without it then, it cannot be added later:
-// it follows objects, and would begin with none.
+// AuthorizesNodes reports whether the configuration contained the Node authorizer at the start. It cannot be added
+// later, because its graph is built from object events since the start.
 func (a *Authorizer) AuthorizesNodes() bool { return a.config.Node != nil }
 
 func (a *Authorizer) load(file string) (*authorizerSet, error) {
@@ -79,16 +79,17 @@ func (a *Authorizer) decide(ctx context.Context, attributes authorizer.Attribute
 	return a.current.Current().Authorize(ctx, attributes)
 }
 
-// RulesFor implements [authorizer.RuleResolver]. A webhook cannot list what it allows, which makes the list incomplete.
+// RulesFor implements [authorizer.RuleResolver]. A webhook cannot list its rules, so with a webhook the result is
+// incomplete.
 func (a *Authorizer) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	return a.current.Current().rules.RulesFor(ctx, u, namespace)
 }
 
-// Stale is why the configuration file as it is now is not in force, nil when it is. It is for readyz.
+// Stale returns why the current content of the configuration file is not in use, or nil. It is a readyz check.
 func (a *Authorizer) Stale() error { return a.current.Stale() }
 
-// Run reloads the configuration file when it changes, until ctx ends, and closes connections to webhooks that are not
-// used any more.
+// Run reloads the configuration file when it changes, until ctx ends. It closes the connections to webhooks that are
+// no longer used.
 func (a *Authorizer) Run(ctx context.Context) error {
 	inForce := a.current.Current()
 	defer func() { inForce.close() }()

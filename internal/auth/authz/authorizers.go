@@ -11,13 +11,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 )
 
-// authorizerSet is the authorizers of one configuration, in order. It never changes.
+// authorizerSet holds the authorizers of one configuration, in order. It is immutable.
 type authorizerSet struct {
 	authorizer.Authorizer
 	rules    authorizer.RuleResolver
 	names    []string
 	webhooks []*webhook
-	// nodes: the Node authorizer is one of them.
+	// nodes is set if the set contains the Node authorizer.
 	nodes bool
 }
 
@@ -50,7 +50,7 @@ func newAuthorizerSet(config *apiserver.AuthorizationConfiguration, c Config) (*
 	}
 	p.rules = union.NewRuleResolvers(resolvers...)
 	if len(members) == 1 {
-		p.Authorizer = members[0].Authorizer // without the union's allocations
+		p.Authorizer = members[0].Authorizer // avoids the union's allocations
 		return p, nil
 	}
 	p.Authorizer, err = union.New(members...)
@@ -83,7 +83,7 @@ func (p *authorizerSet) member(a apiserver.AuthorizerConfiguration, c Config, co
 	}
 }
 
-// close closes idle connections. Calls in flight finish, and are the last that use theirs.
+// close closes idle connections. Connections with calls in flight are closed when the calls finish.
 func (p *authorizerSet) close() {
 	for _, w := range p.webhooks {
 		w.transport.close()

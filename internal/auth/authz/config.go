@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// The authorizers that there are, as --authorization-mode and an AuthorizationConfiguration spell them.
+// Authorizer modes, as spelled in --authorization-mode and AuthorizationConfiguration.
 const (
 	ModeAlwaysAllow = "AlwaysAllow"
 	ModeAlwaysDeny  = "AlwaysDeny"
@@ -30,42 +30,43 @@ const (
 
 var modes = []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeNode, ModeRBAC, ModeWebhook}
 
-// unsupportedModes are the modes of kube-apiserver that are not supported, and what to do instead.
+// unsupportedModes maps kube-apiserver's modes that are not supported to the recommended alternative.
 var unsupportedModes = map[string]string{
 	"ABAC": "write the policy as RBAC roles and bindings, or serve it with a webhook",
 }
 
-// Defaults of the flags, which are kube-apiserver's.
+// Flag defaults, as in kube-apiserver.
 const (
 	DefaultAuthorizedTTL   = 5 * time.Minute
 	DefaultUnauthorizedTTL = 30 * time.Second
 	DefaultWebhookVersion  = "v1beta1"
-	// flagWebhookTimeout is the deadline of a webhook that is named by a flag; a file says its own.
+	// flagWebhookTimeout is the deadline of a webhook configured by flags. A configuration file sets its own
+	// deadline.
 	flagWebhookTimeout = 30 * time.Second
 )
 
-// Config is the authorizers: either File or the other settings.
+// Config selects the authorizers, either by File or by the other settings.
 type Config struct {
-	// Modes are authorizers in the order in which they are asked. Default RBAC alone.
+	// Modes are the authorizers in order. Default RBAC.
 	Modes []string
 	// WebhookConfigFile is the kubeconfig of the webhook of mode Webhook.
 	WebhookConfigFile string
-	// WebhookVersion of SubjectAccessReview is v1 or v1beta1. Default v1beta1, as upstream's.
+	// WebhookVersion is the version of SubjectAccessReview, v1 or v1beta1. Default v1beta1, as upstream.
 	WebhookVersion string
-	// AuthorizedTTL and UnauthorizedTTL are how long the webhook's answers are remembered; 0: not at all.
+	// AuthorizedTTL and UnauthorizedTTL are how long the webhook's decisions are cached. 0 disables caching.
 	AuthorizedTTL, UnauthorizedTTL time.Duration
-	// File is an AuthorizationConfiguration (apiserver.config.k8s.io/v1), which is followed.
+	// File is an AuthorizationConfiguration (apiserver.config.k8s.io/v1). It is reloaded when it changes.
 	File string
 
 	// RBAC is the authorizer of mode RBAC. Required.
 	RBAC Resolving
-	// Node is the authorizer of mode Node. Nil: there is none, and no configuration may have it.
+	// Node is the authorizer of mode Node. If nil, a configuration with this mode is refused.
 	Node Resolving
-	// First are asked before all others, also before those of File, in order. They have no flag: they are for programs that
-	// embed the front door. One that is an authorizer.RuleResolver too is asked for its rules.
+	// First are authorizers that precede all others, including the ones in File. They have no flag and are meant for
+	// programs that embed the front door. If one implements authorizer.RuleResolver, its rules are listed too.
 	First []authorizer.Authorizer
 
-	// Dial makes the connections to webhooks. Nil: they are direct.
+	// Dial opens connections to webhooks. If nil, connections are direct.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// Metrics counts decisions. Required.
@@ -73,13 +74,13 @@ type Config struct {
 	Logger  *zap.Logger
 }
 
-// Resolving decides, and lists the rules by which it does.
+// Resolving is an authorizer that can list its rules.
 type Resolving interface {
 	authorizer.Authorizer
 	authorizer.RuleResolver
 }
 
-// Validate reports every setting that cannot work, each with its flag.
+// Validate returns an error for each invalid setting, with the name of its flag.
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(flag, format string, args ...any) {
@@ -120,7 +121,7 @@ func checkMode(mode string) error {
 	return nil
 }
 
-// fromFlags is the configuration that the flags stand for.
+// fromFlags returns the configuration that is equivalent to the flags.
 func (c *Config) fromFlags() (*apiserver.AuthorizationConfiguration, error) {
 	chosen := c.Modes
 	if len(chosen) == 0 {

@@ -1,19 +1,21 @@
-// Package authz authorises requests: by RBAC, the Node authorizer, webhooks, AlwaysAllow or AlwaysDeny, in the configured order.
+// Package authz authorizes requests with RBAC, the Node authorizer, webhooks, AlwaysAllow or AlwaysDeny, in the
+// configured order.
 //
-// Each authorizer allows, denies or has no opinion, and the first that has one decides. The group system:masters is
-// allowed before any is asked, so that an administrator gets in when rules or webhooks are broken. The order comes from
-// flags or from an AuthorizationConfiguration that is reloaded when it changes: a valid edit takes effect, an invalid
-// one leaves the order as it was and is reported.
+// Each authorizer allows, denies or has no opinion, and the first opinion decides. The group system:masters is
+// allowed before any authorizer runs, so that an administrator has access when rules or webhooks are broken. The
+// order is set by flags or by an AuthorizationConfiguration file that is reloaded when it changes: a valid change
+// takes effect; an invalid change is reported and the previous configuration stays in use.
 //
-// # What is trusted
+// # Trust
 //
-// A webhook, to decide who may do what; so it must prove its name by TLS. It is not trusted to answer, or to answer
-// with little: a call has a deadline that includes every retry, calls in flight are bounded so that a hung webhook
-// cannot take every seat of the server, a response has a maximum size, and a redirect is not followed (attack row C13).
-// What clients are told of a failure names the webhook and never its address or its words.
+// A webhook is trusted to make decisions, so its server certificate must be verified. It is not trusted to respond in
+// time or with a small body: a call has a deadline that includes all retries, the number of calls in flight is
+// limited so that a hung webhook cannot take every seat of the server, the response size is limited, and redirects
+// are not followed (attack row C13). Errors returned to clients contain the name of the webhook, but not its address
+// or response.
 //
-// # What is promised to callers
+// # Guarantees
 //
-// A decision that failed is never an allowance: it is an error with no opinion or with a denial, as the webhook's
-// failurePolicy says, and only a later authorizer may still allow.
+// A failed decision never allows a request. It is an error with no opinion or a denial, according to the webhook's
+// failurePolicy, and only a later authorizer may still allow the request.
 package authz

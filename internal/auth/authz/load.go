@@ -13,17 +13,17 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// maxFileBytes bounds an AuthorizationConfiguration.
+// maxFileBytes is the maximum size of an AuthorizationConfiguration.
 const maxFileBytes = 1 << 20
 
-// readFile is an AuthorizationConfiguration as its file has it, defaulted.
+// readFile reads an AuthorizationConfiguration and applies defaults.
 func readFile(name string) (*apiserver.AuthorizationConfiguration, error) {
 	data, err := pki.ReadFile(name, maxFileBytes, fmt.Errorf("%s is larger than %d bytes", name, maxFileBytes))
 	if err != nil {
 		return nil, err
 	}
 	if len(data) == 0 {
-		return nil, fmt.Errorf("%s is empty", name) // the library would take that for a configuration without authorizers
+		return nil, fmt.Errorf("%s is empty", name) // the loader would return a configuration without authorizers
 	}
 	config, err := load.LoadFromData(data)
 	if err != nil {
@@ -32,8 +32,8 @@ func readFile(name string) (*apiserver.AuthorizationConfiguration, error) {
 	return config, nil
 }
 
-// check refuses what cannot work. Compiling conditions costs some milliseconds and a megabyte or two, so without
-// webhooks there is no compiler.
+// check validates a configuration. The compiler for conditions costs a few milliseconds and one to two megabytes, so
+// it is nil without webhooks.
 func check(config *apiserver.AuthorizationConfiguration) (cel.Compiler, error) {
 	webhooks := false
 	for i, a := range config.Authorizers {

@@ -22,11 +22,12 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// failureLogInterval bounds the log of a webhook that fails with every request.
+// failureLogInterval is the minimum interval between log messages about failures of a webhook.
 const failureLogInterval = 10 * time.Second
 
-// webhook asks a server. The library evaluates conditions, caches 8192 decisions, retries, and knows both versions of
-// SubjectAccessReview. The transport, and the time that it may take in all, are ours.
+// webhook is an authorization webhook. k8s.io/apiserver's webhook authorizer evaluates conditions, caches 8192
+// decisions, retries, and supports both versions of SubjectAccessReview. This type adds the transport and a total
+// deadline.
 type webhook struct {
 	authorizer.AuthorizerFunc
 	name       string
@@ -34,7 +35,7 @@ type webhook struct {
 	transport  *webhookTransport
 	timeout    time.Duration
 	metrics    *metrics.Authorization
-	lastLogged atomic.Int64 // when a failure was last logged
+	lastLogged atomic.Int64 // time of the last failure log, in Unix nanoseconds
 	log        *zap.Logger
 }
 
@@ -48,7 +49,7 @@ func newWebhook(name string, c *apiserver.WebhookConfiguration, compiler cel.Com
 	if w.transport, err = newWebhookTransport(config, from.Dial); err != nil {
 		return nil, err
 	}
-	// TLS is configured in the transport; the library refuses to be told about it twice.
+	// TLS is configured in the transport; client-go returns an error if it is configured twice.
 	config.TLSClientConfig, config.Transport, config.Timeout = rest.TLSClientConfig{}, w.transport, w.timeout
 	config.Proxy, config.QPS = nil, -1
 	failed := authorizer.DecisionNoOpinion
@@ -64,7 +65,7 @@ func newWebhook(name string, c *apiserver.WebhookConfiguration, compiler cel.Com
 	return w, nil
 }
 
-// cached is 0 for answers that are not to be remembered.
+// cached returns the TTL, or 0 if caching is disabled.
 func cached(yes bool, ttl time.Duration) time.Duration {
 	if !yes {
 		return 0
@@ -72,10 +73,10 @@ func cached(yes bool, ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// backoff is upstream's. The deadline of the webhook ends it wherever it is.
+// backoff returns upstream's retry policy. The webhook's deadline ends the retries.
 func backoff() wait.Backoff { return *library.DefaultRetryBackoff() }
 
-// kubeconfig reads where a webhook is and how to prove who is who.
+// kubeconfig reads the address and the credentials of a webhook.
 func kubeconfig(file string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {
@@ -93,7 +94,7 @@ func kubeconfig(file string) (*rest.Config, error) {
 	return config, nil
 }
 
-// clientTLS is a kubeconfig's TLS settings for pki.
+// clientTLS converts a kubeconfig's TLS settings for pki.
 func clientTLS(config *rest.Config) (pki.ClientOptions, error) {
 	o := pki.ClientOptions{ServerName: config.ServerName, Insecure: config.Insecure}
 	if len(config.CAData) > 0 {
@@ -109,7 +110,7 @@ func clientTLS(config *rest.Config) (pki.ClientOptions, error) {
 	return o, nil
 }
 
-// decide gives the library, retries included, as long as one call may take.
+// decide limits the whole call, including retries, to the webhook's timeout.
 func (w *webhook) decide(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	bounded, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
@@ -117,7 +118,7 @@ func (w *webhook) decide(ctx context.Context, a authorizer.Attributes) (authoriz
 	if err == nil {
 		return decision, reason, nil
 	}
-	if ctx.Err() == nil { // or else the client has gone, which says nothing about the webhook
+	if ctx.Err() == nil { // otherwise the client disconnected, which is not a failure of the webhook
 		w.logFailure(err)
 	}
 	if decision == authorizer.DecisionNoOpinion {
@@ -137,8 +138,8 @@ func (w *webhook) logFailure(err error) {
 	}
 }
 
-// clientError is what the client may know: which webhook, and what kind of failure. Its address and its words are for
-// the log (attack rows A26 and C13).
+// clientError returns the error for the client: the name of the webhook and the kind of failure. The webhook's
+// address and response appear only in the log (attack rows A26 and C13).
 func (w *webhook) clientError(err error) error {
 	switch {
 	case errors.Is(err, errBusy):
@@ -149,7 +150,7 @@ func (w *webhook) clientError(err error) error {
 	return fmt.Errorf("authorization webhook %q failed", w.name)
 }
 
-// counted is ask with a count of its decisions. The series are looked up once, here, and not with every request.
+// counted wraps ask and counts its decisions. It looks up the series once, not per request.
 func counted(m *metrics.Authorization, kind, name string, ask authorizer.AuthorizerFunc) authorizer.AuthorizerFunc {
 	allowed, denied := m.Decisions.WithLabelValues(kind, name, "allowed"), m.Decisions.WithLabelValues(kind, name, "denied")
 	return func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -173,8 +174,8 @@ func countReload(m *metrics.Authorization, err error) {
 	m.ReloadTime.WithLabelValues(status).SetToCurrentTime()
 }
 
-// webhookMetrics counts what the library's webhook does. Its metrics by HTTP code are left out: upstream has dropped
-// the ones that they fed.
+// webhookMetrics records the metrics of k8s.io/apiserver's webhook authorizer. Metrics by HTTP status code are
+// omitted, because upstream removed them.
 type webhookMetrics struct {
 	webhookmetrics.NoopRequestMetrics
 	cel.NoopMatcherMetrics
@@ -191,7 +192,8 @@ func (m webhookMetrics) RecordWebhookDuration(_ context.Context, name, result st
 	m.to.WebhookDuration.WithLabelValues(name, result).Observe(seconds)
 }
 
-// RecordWebhookFailOpen is empty: the library does not call it when the deadline that is ours has passed. See webhook.decide.
+// RecordWebhookFailOpen is empty: upstream does not call it when the deadline set by webhook.decide expires.
+// webhook.decide counts fail-open decisions instead.
 func (webhookMetrics) RecordWebhookFailOpen(context.Context, string, string) {}
 
 func (m webhookMetrics) RecordAuthorizationMatchConditionEvaluationFailure(_ context.Context, kind, name string) {

@@ -18,14 +18,15 @@ import (
 )
 
 const (
-	// maxCalls bounds calls to one webhook that are under way. A request whose call does not come to be fails at once, by
-	// the failure policy: waiting for its turn it would hold a place that requests which need no webhook could have.
+	// maxCalls limits the calls in flight to one webhook. A request above the limit fails immediately, according to
+	// the failure policy. If it waited, it would hold a seat that requests without webhooks could use.
 	maxCalls = 128
-	// maxAnswerBytes bounds a SubjectAccessReview that comes back. It carries the question again, extra included.
+	// maxAnswerBytes limits the SubjectAccessReview in a response, which repeats the request with all extra
+	// attributes.
 	maxAnswerBytes = 1 << 20
 
 	dialTimeout = 5 * time.Second
-	// A connection that died silently is found by pings within pingAfter and pingTimeout, and not by every call in turn.
+	// Pings detect a dead connection after pingAfter plus pingTimeout, so that calls do not each have to time out.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 3 * time.Second
 	idleTimeout = 90 * time.Second
@@ -37,7 +38,7 @@ var errBusy = errors.New("too many calls are under way")
 type webhookTransport struct {
 	transport *http.Transport
 	calls     chan struct{}
-	users     transport.Shares // divides the calls among the users of requests
+	users     transport.Shares // divides the calls among users
 }
 
 func newWebhookTransport(config *rest.Config, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*webhookTransport, error) {
@@ -67,12 +68,13 @@ func newWebhookTransport(config *rest.Config, dial func(ctx context.Context, net
 	}, nil
 }
 
-// RoundTrip implements [http.RoundTripper]. It returns when the whole answer is there, so that a call counts until then.
+// RoundTrip implements [http.RoundTripper]. It returns after reading the whole response, so that the call counts as
+// in flight until then.
 func (t *webhookTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	end, ok := t.begin(r.Context())
 	if !ok {
 		if r.Body != nil {
-			_ = r.Body.Close() // the caller's, read or not
+			_ = r.Body.Close() // RoundTrip must close the body, even on errors
 		}
 		return nil, errBusy
 	}
@@ -81,7 +83,7 @@ func (t *webhookTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // all that counts of it has been read
+	defer func() { _ = resp.Body.Close() }() // the body has been read by then
 	if resp.StatusCode/100 == 3 {
 		return nil, fmt.Errorf("answered %s; redirects are not followed", resp.Status)
 	}
@@ -96,7 +98,8 @@ func (t *webhookTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// begin counts a call until end is called. ok is false if too many are under way. The requests of one user do not use all calls.
+// begin counts a call until end is called. ok is false if too many calls are in flight, in total or for the same
+// user.
 func (t *webhookTransport) begin(ctx context.Context) (end func(), ok bool) {
 	give := func() {}
 	if who, known := apirequest.UserFrom(ctx); known {

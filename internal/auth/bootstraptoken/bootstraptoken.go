@@ -1,14 +1,17 @@
-// Package bootstraptoken authenticates bootstrap tokens: short secrets by which a machine that has no certificate yet asks for one.
+// Package bootstraptoken authenticates bootstrap tokens: short secrets with which a machine without a certificate
+// requests one.
 //
-// # What is trusted
+// # Trust
 //
-// Secrets of type bootstrap.kubernetes.io/token in kube-system, named after the token's id. Who may write these may be any
-// member of the groups system:bootstrappers and system:bootstrappers:..., and nobody else: other groups are refused (attack row B16).
+// The package trusts Secrets of type bootstrap.kubernetes.io/token in kube-system, which are named after the token's
+// id. A user who can write them can become a member of system:bootstrappers and system:bootstrappers:..., but not of
+// other groups, which are refused (attack row B16).
 //
-// # What is promised to callers
+// # Guarantees
 //
-// A token counts as long as its Secret is there and says so: its type, its id, usage-bootstrap-authentication, its expiration. Nothing is
-// remembered. What is no bootstrap token, or one of no Secret, is for the next authenticator, as in kube-apiserver.
+// A token is valid as long as its Secret exists with the right type, id, usage-bootstrap-authentication and
+// expiration. Nothing is cached. If the string is not a bootstrap token or has no Secret, the next authenticator
+// runs, as in kube-apiserver.
 package bootstraptoken
 
 import (
@@ -60,7 +63,7 @@ func (a *Authenticator) AuthenticateToken(_ context.Context, token string) (*aut
 	return &authenticator.Response{User: &user.DefaultInfo{Name: bootstrapapi.BootstrapUserPrefix + id, Groups: groups}}, true, nil
 }
 
-// groupsOf returns the groups of a token, or why its Secret does not make it valid.
+// groupsOf returns the groups of a token, or an error if its Secret does not make it valid.
 func (a *Authenticator) groupsOf(s *corev1.Secret, id, secretPart string) ([]string, error) {
 	switch {
 	case s.DeletionTimestamp != nil:

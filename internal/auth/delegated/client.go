@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// askTimeout bounds one question to the front door, retries included. A request is waiting for the answer.
+	// askTimeout limits one API call to the front door, including retries. A client's request waits for the result.
 	askTimeout = 10 * time.Second
-	// maxAnswerBytes bounds an answer; the largest is a ConfigMap (attack row A27).
+	// maxAnswerBytes limits the size of a response. The largest is a ConfigMap (attack row A27).
 	maxAnswerBytes = 3 << 20
 
 	attempts     = 5
 	firstBackoff = 500 * time.Millisecond
 )
 
-// apiClient is the front door as an extension server reaches it: its errors are those of client-go, and what may be better
-// a moment later is asked again.
+// apiClient is an extension server's client of the front door. It returns the errors that client-go would return, and
+// retries transient failures.
 type apiClient struct{ client *apiclient.Client }
 
 func newAPIClient(cfg *rest.Config) (*apiClient, error) {
@@ -36,8 +36,8 @@ func newAPIClient(cfg *rest.Config) (*apiClient, error) {
 		return nil, errors.New("delegated authentication needs a client of the front door; pass a kubeconfig")
 	}
 	own := rest.CopyConfig(cfg)
-	own.DisableCompression = true // nothing that is read here is large, unless it is a bomb
-	own.Timeout = 0               // each question has its own; watches last longer
+	own.DisableCompression = true // responses are small; a large compressed one would be an attack
+	own.Timeout = 0               // each call has its own timeout; watches last longer
 	client, err := apiclient.New(own)
 	if err != nil {
 		return nil, err
@@ -45,8 +45,8 @@ func newAPIClient(cfg *rest.Config) (*apiClient, error) {
 	return &apiClient{client}, nil
 }
 
-// ask sends in, if there is one, and decodes the answer into out, retrying what may be better a moment later. Both
-// reviews and reads are safe to repeat.
+// ask sends in, unless it is nil, and decodes the response into out. It retries transient failures, because reviews
+// and reads are safe to repeat.
 func (f *apiClient) ask(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -64,7 +64,7 @@ func (f *apiClient) ask(ctx context.Context, method, path string, query url.Valu
 			return err
 		}
 		if pause(ctx, wait(err, backoff)) != nil {
-			return err // the last answer says more than the deadline does
+			return err // more specific than the deadline error
 		}
 		backoff += backoff / 2
 	}
@@ -81,7 +81,7 @@ func (f *apiClient) once(ctx context.Context, method, path string, query url.Val
 	return nil
 }
 
-// stream returns a successful response, whose body the caller closes.
+// stream returns a successful response. The caller must close its body.
 func (f *apiClient) stream(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 	response, err := f.client.Stream(ctx, request(http.MethodGet, path, query, nil))
 	return response, statusError(err)
@@ -91,7 +91,7 @@ func request(method, path string, query url.Values, body []byte) apiclient.Reque
 	return apiclient.Request{Method: method, Path: path, Query: query, Accept: "application/json, */*", Body: body, MaxBytes: maxAnswerBytes}
 }
 
-// statusError is err as client-go would return it.
+// statusError converts err to the error that client-go would return.
 func statusError(err error) error {
 	var refused *apiclient.Error
 	if errors.As(err, &refused) {
@@ -111,7 +111,8 @@ func retriable(err error) bool {
 	return asked
 }
 
-// wait is the backoff, spread so that replicas do not come back in step, or what the front door asked for.
+// wait returns the delay that the front door requested, or else the backoff with jitter, so that replicas do not
+// retry in step.
 func wait(err error, backoff time.Duration) time.Duration {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
 		return time.Duration(seconds) * time.Second

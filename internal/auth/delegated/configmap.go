@@ -29,19 +29,19 @@ const (
 	configMapName      = "extension-apiserver-authentication"
 	configMaps         = "/api/v1/namespaces/" + configMapNamespace + "/configmaps"
 
-	// Each watch lasts a minute and is followed by a read, so that whatever a watch missed is found by then.
+	// Each watch lasts a minute and is followed by a read, which finds changes that the watch missed.
 	pollInterval  = time.Minute
 	maxWatchBytes = 64 << 20
 
-	// warnInterval is the time between two warnings about a ConfigMap that cannot be read.
+	// warnInterval is the minimum interval between warnings about an unreadable ConfigMap.
 	warnInterval = time.Minute
-	// startPause is the time between two reads before the first success.
+	// startPause is the pause between reads before the first success.
 	startPause = time.Second
-	// maxRefusals is the number of reads at the start that the API server may refuse.
+	// maxRefusals is the number of reads that the API server may refuse before Run fails.
 	maxRefusals = 4
 )
 
-// configMap is a ConfigMap of core v1, of which only data is read. The package with the Go type adds four megabytes to every extension
+// configMap is a core/v1 ConfigMap reduced to data. Importing the Go type would add four megabytes to every extension
 // server.
 type configMap struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -49,8 +49,8 @@ type configMap struct {
 	Data              map[string]string `json:"data"`
 }
 
-// Run reads the ConfigMap and then follows it until ctx ends. It returns an error when the first read cannot succeed:
-// without it nothing can be trusted.
+// Run reads the ConfigMap and then watches it until ctx ends. It returns an error if the first read fails, because
+// without the ConfigMap there are no trusted authorities.
 func (d *Delegated) Run(ctx context.Context) error {
 	defer d.client.client.Close()
 	version, err := d.waitForConfigMap(ctx)
@@ -65,8 +65,8 @@ func (d *Delegated) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitForConfigMap waits for a front door that is still starting. A starting API server may refuse requests before it has read its
-// RBAC objects, so that only a repeated refusal is final.
+// waitForConfigMap waits until the front door serves the ConfigMap. A starting API server may refuse requests until
+// it has read its RBAC objects, so only repeated refusals are final.
 func (d *Delegated) waitForConfigMap(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.startTimeout)
 	defer cancel()
@@ -78,7 +78,7 @@ func (d *Delegated) waitForConfigMap(ctx context.Context) (version string, err e
 			}
 			return cm.ResourceVersion, nil
 		}
-		if err == nil || ctx.Err() == nil { // an attempt that our own deadline broke off says less than the one before
+		if err == nil || ctx.Err() == nil { // an attempt cut off by our deadline is less informative than the previous error
 			err = failed
 		}
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
@@ -90,7 +90,7 @@ func (d *Delegated) waitForConfigMap(ctx context.Context) (version string, err e
 	}
 }
 
-// withHint adds the next step to what went wrong.
+// withHint adds the next step for the operator to err.
 func withHint(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -113,7 +113,7 @@ func (d *Delegated) get(ctx context.Context) (*configMap, error) {
 	return cm, nil
 }
 
-// apply puts cm into force, or says why it must not be.
+// apply validates cm and puts it into effect.
 func (d *Delegated) apply(cm *configMap) error {
 	if now := d.current.Load(); now != nil && maps.Equal(now.data, cm.Data) {
 		d.problem.Store(nil)
@@ -139,7 +139,8 @@ func (d *Delegated) apply(cm *configMap) error {
 	return nil
 }
 
-// update is apply for a server that has a configuration already: the last good one stays in force.
+// update calls apply for a server that already has a configuration. If apply fails, the last valid configuration
+// stays in effect.
 func (d *Delegated) update(cm *configMap) {
 	if err := d.apply(cm); err != nil {
 		d.log.Error("kept the last good authentication configuration", zap.Error(err))
@@ -150,7 +151,7 @@ func (d *Delegated) poll(ctx context.Context, version string) string {
 	cm, err := d.get(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			// The first failure may be a restart of the front door. A longer outage is logged once a minute.
+			// The first failure may be a restart of the front door. Longer outages are logged once a minute.
 			if before := d.problem.Swap(&err); before == nil {
 				d.warned = time.Now()
 				d.log.Info("the front door's authentication configuration cannot be read; the last good one is in force", zap.Error(err))
@@ -170,7 +171,7 @@ type watchEvent struct {
 	Object json.RawMessage `json:"object"`
 }
 
-// watch follows changes after version for a minute.
+// watch receives changes after version for one minute.
 func (d *Delegated) watch(ctx context.Context, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, pollInterval+askTimeout)
 	defer cancel()
@@ -208,7 +209,7 @@ func (d *Delegated) handleEvent(event watchEvent) error {
 		}
 		d.update(cm)
 	case watch.Deleted:
-		// The front door rebuilds it when it has grown too large. Until then its content still holds.
+		// The front door recreates the ConfigMap when it has grown too large. Until then its last content applies.
 		d.log.Warn("the authentication ConfigMap was deleted; kept the last good one")
 	case watch.Error:
 		status := &metav1.Status{}
@@ -220,7 +221,7 @@ func (d *Delegated) handleEvent(event watchEvent) error {
 	return nil
 }
 
-// The keys of the ConfigMap, as kube-apiserver writes it.
+// Keys of the ConfigMap, as written by kube-apiserver.
 const (
 	clientCAKey      = "client-ca-file"
 	proxyCAKey       = "requestheader-client-ca-file"
@@ -231,15 +232,15 @@ const (
 	extraPrefixesKey = "requestheader-extra-headers-prefix"
 )
 
-// published is the content of the ConfigMap, decoded and checked. It never changes.
+// published is the decoded and validated content of the ConfigMap. It is immutable.
 type published struct {
 	trust *authn.Trust
 	pool  *x509.CertPool // both authorities, for the handshake
-	// data is what it was made of, to tell a change from a repetition.
+	// data is the source, kept to detect changes.
 	data map[string]string
 }
 
-// parseConfigMap decodes the ConfigMap, or says what is wrong with it.
+// parseConfigMap decodes and validates the ConfigMap.
 func parseConfigMap(cm *configMap) (*published, error) {
 	p := &published{trust: &authn.Trust{}, pool: x509.NewCertPool(), data: cm.Data}
 	if text := cm.Data[clientCAKey]; text != "" {
@@ -264,7 +265,7 @@ func parseConfigMap(cm *configMap) (*published, error) {
 	return p, nil
 }
 
-// narrow takes out of p what the configuration of this server says not to believe.
+// narrow removes from p the authorities that the configuration of this server excludes.
 func (d *Delegated) narrow(p *published) error {
 	if d.distrust != nil && p.trust.FrontProxy != nil {
 		var believed []byte
@@ -317,7 +318,8 @@ func readFrontProxy(data map[string]string) (*authn.FrontProxy, error) {
 			return nil, fmt.Errorf("%s: %w", list.key, err)
 		}
 		if slices.Contains(*list.into, "") {
-			// An empty extra prefix would turn every header into an identity, an empty name a certificate without one.
+			// An empty extra prefix would turn every header into an identity. An empty name would match a certificate
+			// without a name.
 			return nil, fmt.Errorf("%s: an entry is empty", list.key)
 		}
 	}

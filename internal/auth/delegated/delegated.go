@@ -25,33 +25,32 @@ import (
 	"portico.dev/internal/auth/ttlcache"
 )
 
-// Config says which front door to ask, and what is decided without asking.
+// Config configures the connection to the front door and the local exceptions.
 type Config struct {
-	// Client reaches the front door. Its identity needs the Role extension-apiserver-authentication-reader in
-	// kube-system and the ClusterRole system:auth-delegator. Required.
+	// Client is the connection to the front door. Its identity requires the Role
+	// extension-apiserver-authentication-reader in kube-system and the ClusterRole system:auth-delegator. Required.
 	Client *rest.Config
-	// AnonymousAllowed lets in requests that show no credential, as system:anonymous; authorization decides what that is
-	// good for.
+	// AnonymousAllowed admits requests without credentials as system:anonymous, subject to authorization.
 	AnonymousAllowed bool
-	// AlwaysAllowPaths are non-resource paths that need no authorization; a trailing * makes a prefix, the leading slash
-	// may be missing. Nil: /healthz, /readyz and /livez.
+	// AlwaysAllowPaths are non-resource paths that do not require authorization. A trailing * matches a prefix; the
+	// leading slash is optional. Default /healthz, /readyz and /livez.
 	AlwaysAllowPaths []string
-	// AlwaysAllowGroups need no authorization. Nil: system:masters.
+	// AlwaysAllowGroups do not require authorization. Default system:masters.
 	AlwaysAllowGroups []string
-	// FrontProxyOnly makes certificates of front proxies the only credentials that count: client certificates and tokens identify
-	// nobody, and TokenReview is never asked. It is for a server that does not authorize and leaves that to who it passes requests to.
+	// FrontProxyOnly accepts only certificates of front proxies as credentials. Client certificates and tokens do not
+	// identify a user, and no TokenReview is sent. It is for servers that leave authorization to the servers to which
+	// they forward requests.
 	FrontProxyOnly bool
-	// Distrust, if set, reports the authorities among the published front-proxy CAs that must not be believed, such as the
-	// server's own: with it, a request that comes back would be believed.
+	// Distrust, if not nil, reports whether a published front-proxy CA must not be trusted. An example is the
+	// server's own CA, which would make it trust its own forwarded requests when they loop back.
 	Distrust func(*x509.Certificate) bool
-	// StartTimeout is how long Run waits for a front door that is not there yet, or has not published its ConfigMap.
-	// Default one minute.
+	// StartTimeout is how long Run waits for the front door to start and publish its ConfigMap. Default one minute.
 	StartTimeout time.Duration
-	// Logger logs what is read and what fails. May be nil.
+	// Logger logs configuration changes and failures. May be nil.
 	Logger *zap.Logger
 }
 
-// Delegated answers for an extension server. It is safe for concurrent use.
+// Delegated authenticates and authorizes requests of an extension server. It is safe for concurrent use.
 type Delegated struct {
 	client       *apiClient
 	anonymous    bool
@@ -65,8 +64,8 @@ type Delegated struct {
 	current atomic.Pointer[published]
 	problem atomic.Pointer[error]
 	ready   chan struct{}
-	warned  time.Time // when follow logged the last failed read
-	// wanted has a token when a request needs the ConfigMap to be read again.
+	warned  time.Time // time of the last log message about a failed read
+	// wanted holds a token if a request needs the ConfigMap to be read again.
 	wanted chan struct{}
 
 	tokens   *ttlcache.Cache[[sha256.Size]byte, reviewedToken]
@@ -79,7 +78,7 @@ const (
 	rememberAccess = 8192
 )
 
-// New returns a Delegated that refuses everything until Run has read the ConfigMap.
+// New returns a Delegated that refuses all requests until Run has read the ConfigMap.
 func New(cfg Config) (*Delegated, error) {
 	f, err := newAPIClient(cfg.Client)
 	if err != nil {
@@ -112,10 +111,11 @@ func New(cfg Config) (*Delegated, error) {
 	return d, nil
 }
 
-// Ready is closed once the ConfigMap has been read.
+// Ready returns a channel that is closed when the ConfigMap has been read.
 func (d *Delegated) Ready() <-chan struct{} { return d.ready }
 
-// Stale is why the last look at the ConfigMap failed, nil when what is in force is what it says. It is for readyz.
+// Stale returns why the last read of the ConfigMap failed, or nil if the current configuration is up to date. It is a
+// readyz check.
 func (d *Delegated) Stale() error {
 	if p := d.problem.Load(); p != nil {
 		return *p
@@ -123,8 +123,9 @@ func (d *Delegated) Stale() error {
 	return nil
 }
 
-// ClientCAs are the authorities to name in a TLS handshake, so that clients choose a certificate that can count. It is
-// a hint; the decision is AuthenticateRequest's. Nil before the ConfigMap has been read.
+// ClientCAs returns the authorities to advertise in a TLS handshake, so that clients select a suitable certificate.
+// They are only a hint: AuthenticateRequest verifies the certificate. It returns nil before the ConfigMap has been
+// read.
 func (d *Delegated) ClientCAs() *x509.CertPool {
 	if p := d.current.Load(); p != nil {
 		return p.pool
@@ -132,7 +133,7 @@ func (d *Delegated) ClientCAs() *x509.CertPool {
 	return nil
 }
 
-// IsFrontProxy reports whether a certificate chain is a front proxy's (authn.Trust.IsFrontProxy).
+// IsFrontProxy reports whether a certificate chain belongs to a front proxy; see authn.Trust.IsFrontProxy.
 func (d *Delegated) IsFrontProxy(chain []*x509.Certificate) bool {
 	p := d.current.Load()
 	return p != nil && p.trust.IsFrontProxy(chain)
@@ -140,7 +141,7 @@ func (d *Delegated) IsFrontProxy(chain []*x509.Certificate) bool {
 
 var errNotReady = errors.New("the authentication configuration of the front door has not been read yet")
 
-// AuthenticateRequest returns who sent r, and removes the credentials and every identity header from it. Every error
+// AuthenticateRequest returns the user of r, and removes the credentials and all identity headers from r. Every error
 // is a 401.
 func (d *Delegated) AuthenticateRequest(r *http.Request) (user.Info, error) {
 	p := d.current.Load()
@@ -158,7 +159,7 @@ func (d *Delegated) AuthenticateRequest(r *http.Request) (user.Info, error) {
 	case !errors.Is(err, authn.ErrNone):
 		return nil, fmt.Errorf("authenticate: %w", err)
 	case claimed:
-		// Never anonymous: the sender expects that the headers count (attack row A13).
+		// Not treated as anonymous: the sender expects the headers to be used (attack row A13).
 		return nil, errors.New("identity headers came without the certificate of a front proxy")
 	case !d.anonymous:
 		return nil, err
@@ -167,7 +168,7 @@ func (d *Delegated) AuthenticateRequest(r *http.Request) (user.Info, error) {
 	return authn.Anonymous(), nil
 }
 
-// tokenReviewer is nil where tokens identify nobody.
+// tokenReviewer returns nil if tokens are not accepted.
 func (d *Delegated) tokenReviewer() authenticator.Token {
 	if d.proxyOnly {
 		return nil
@@ -175,8 +176,8 @@ func (d *Delegated) tokenReviewer() authenticator.Token {
 	return authenticator.TokenFunc(d.reviewToken)
 }
 
-// Authorize reports whether u may do what info says, and why or why not. An error means that the front door gave no
-// answer; it is a 500, and never permission.
+// Authorize reports whether u may perform the request described by info, and the reason. An error means that the
+// front door made no decision. It is a 500 and never permission.
 func (d *Delegated) Authorize(ctx context.Context, u user.Info, info *apirequest.RequestInfo) (allowed bool, reason string, err error) {
 	if u == nil || info == nil {
 		return false, "", errors.New("authorize: the request has no user or no meaning")
@@ -206,7 +207,7 @@ func (d *Delegated) alwaysAllowed(path string) bool {
 	return false
 }
 
-// decision is the front door's answer to a SubjectAccessReview.
+// decision is the result of a SubjectAccessReview.
 type decision struct {
 	allowed bool
 	reason  string

@@ -1,24 +1,24 @@
-// Package delegated authenticates and authorises requests to an extension server by asking the front door.
+// Package delegated authenticates and authorizes requests to an extension server by calling the front door.
 //
-// # What is trusted
+// # Trust
 //
-// The front door, as the kubeconfig says it is. It publishes whose certificates count, and under which header names it
-// states identities, in the ConfigMap kube-system/extension-apiserver-authentication; it verifies bearer tokens
-// (TokenReview) and decides (SubjectAccessReview). Identity headers are trusted from a connection whose client
-// certificate chains to the published front-proxy CA and has an allowed name, and from no other.
+// The package trusts the front door that the kubeconfig identifies. The front door publishes its client CAs, its
+// front-proxy CA and the names of identity headers in the ConfigMap kube-system/extension-apiserver-authentication.
+// It verifies bearer tokens (TokenReview) and makes decisions (SubjectAccessReview). Identity headers are trusted
+// only on a connection whose client certificate chains to the published front-proxy CA and has an allowed name.
 //
-// # What is checked twice
+// # Repeated checks
 //
-// Every request is authorised here although the front door has authorised it already: its decision was about the front
-// door, and this server may be reached without it. Certificates are verified per request, as in the front door.
+// Every request is authorized here although the front door has already authorized it. Its decision covered access to
+// the front door, and this server may be reachable directly. Certificates are verified per request, as in the front
+// door.
 //
-// # What is promised to callers
+// # Guarantees
 //
-// It fails closed. No request is authenticated before the ConfigMap has been read once; a ConfigMap that is dangerous
-// (front-proxy CA and client CA overlap and any name is allowed) or damaged is refused, at start by not starting, later
-// by keeping the last good one. Headers that claim an identity without the certificate to go with it never pass as
-// anonymous. When the front door cannot be asked, the result is an error.
+// The package fails closed. No request is authenticated before the ConfigMap has been read. A dangerous ConfigMap
+// (the front-proxy CA and the client CA overlap and any name is allowed) or a damaged one is refused: at the start
+// Run fails; later the last valid one stays in effect. A request with identity headers but without a front proxy's
+// certificate is never treated as anonymous. If the front door cannot be reached, the result is an error.
 //
-// The package imports leaf packages only (no typed clientset, no informers), because every extension server pays for
-// what it links.
+// The package imports only leaf packages (no typed clientset, no informers) to keep extension servers small.
 package delegated

@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// firstPause is the pause after a watch ended. It doubles with each watch in a row that fails.
+	// firstPause is the pause after a watch ends. It doubles with each consecutive failed watch.
 	firstPause = 250 * time.Millisecond
-	// maxPauseAway bounds the pause while the API server cannot be reached, maxPauseRefused while it refuses the watch. A server
-	// without the right to watch reads the ConfigMap that often.
+	// maxPauseAway limits the pause while the API server is unreachable, and maxPauseRefused while it refuses the
+	// watch. A server without permission to watch reads the ConfigMap at the latter interval.
 	maxPauseAway    = 2 * time.Second
 	maxPauseRefused = 5 * time.Second
-	// readGap is the least time between two reads that requests cause. It bounds the load that clients without credentials can put
-	// on the API server.
+	// readGap is the minimum interval between reads triggered by requests. It limits the load that clients without
+	// credentials can cause on the API server.
 	readGap = time.Second
 )
 
-// follow keeps the configuration current until ctx ends: it watches the ConfigMap from version, and reads it after each watch.
+// follow keeps the configuration current until ctx ends. It watches the ConfigMap from version and reads it after
+// each watch.
 func (d *Delegated) follow(ctx context.Context, version string) {
 	var retry retryPause
 	for {
@@ -33,21 +34,22 @@ func (d *Delegated) follow(ctx context.Context, version string) {
 			if err != nil {
 				d.log.Debug("watch of the authentication ConfigMap ended", zap.Error(err))
 			}
-			_ = pause(waiting, retry.next(time.Since(began), err)) // a wanted read ends the pause
+			_ = pause(waiting, retry.next(time.Since(began), err)) // a requested read ends the pause
 		}
 		stop()
 		if ctx.Err() != nil {
 			return
 		}
 		select {
-		case <-d.wanted: // the read that follows covers it
+		case <-d.wanted: // covered by the poll below
 		default:
 		}
 		version = d.poll(ctx, version)
 	}
 }
 
-// untilWanted returns a context that ends when a request needs the ConfigMap to be read, but not within readGap. stop releases it.
+// untilWanted returns a context that ends when a request needs the ConfigMap to be read, but not before readGap has
+// passed. stop releases it.
 func (d *Delegated) untilWanted(ctx context.Context) (waiting context.Context, stop func()) {
 	waiting, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -68,11 +70,11 @@ func (d *Delegated) untilWanted(ctx context.Context) (waiting context.Context, s
 	}
 }
 
-// requestRead makes follow read the ConfigMap soon. It never blocks.
+// requestRead makes follow read the ConfigMap soon. It does not block.
 func (d *Delegated) requestRead() {
 	select {
 	case d.wanted <- struct{}{}:
-	default: // a read is wanted already
+	default: // already requested
 	}
 }
 
@@ -83,10 +85,11 @@ func presentsCertificate(r *http.Request) bool {
 // retryPause computes the pauses between watches.
 type retryPause struct {
 	failures int
-	answered bool // the last failure was a response of the API server
+	answered bool // the last failure was a response from the API server
 }
 
-// next returns the pause after a watch that lasted for some time and ended with err. The jitter keeps replicas from returning in step.
+// next returns the pause after a watch that lasted for the given time and ended with err. Jitter keeps replicas from
+// reconnecting in step.
 func (p *retryPause) next(lasted time.Duration, err error) time.Duration {
 	answered := err == nil || isResponse(err)
 	if lasted >= maxPauseRefused || answered && !p.answered {
@@ -102,7 +105,7 @@ func (p *retryPause) next(lasted time.Duration, err error) time.Duration {
 	return d - rand.N(d/2)
 }
 
-// isResponse reports whether err is a response of the API server rather than a failure to reach it.
+// isResponse reports whether err is a response from the API server rather than a failure to reach it.
 func isResponse(err error) bool {
 	var status *apierrors.StatusError
 	return errors.As(err, &status)

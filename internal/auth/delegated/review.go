@@ -29,21 +29,21 @@ const (
 	accessReviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 	rememberGoodToken = 10 * time.Second
-	rememberBadToken  = 2 * time.Second // a service account may be about to exist
+	rememberBadToken  = 2 * time.Second // the service account may be about to be created
 	rememberDecision  = 10 * time.Second
 
-	// Questions this large are not remembered: a client that sends many of them would fill the memory.
+	// Decisions for larger reviews are not cached, so that a client cannot fill the memory with them.
 	maxRememberedBytes = 10_000
 )
 
-// reviewedToken is the front door's answer to a TokenReview.
+// reviewedToken is the result of a TokenReview.
 type reviewedToken struct {
-	user      user.Info // nil: the token is not valid
+	user      user.Info // nil if the token is not valid
 	audiences []string
 	reason    string
 }
 
-// reviewToken asks the front door to verify a token.
+// reviewToken verifies a token by a TokenReview at the front door.
 func (d *Delegated) reviewToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	wanted, hasWanted := authenticator.AudiencesFrom(ctx)
 	key := sha256.Sum256([]byte(token + "\x00" + strings.Join(wanted, "\x00")))
@@ -64,7 +64,7 @@ func (d *Delegated) reviewToken(ctx context.Context, token string) (*authenticat
 	}
 	response := &authenticator.Response{User: answer.user, Audiences: answer.audiences}
 	if hasWanted {
-		// A server that does not know about audiences returns none; the token may be for another audience (B3).
+		// A server without audience support returns no audiences; the token may be for another audience (B3).
 		if response.Audiences = wanted.Intersect(answer.audiences); len(response.Audiences) == 0 {
 			return nil, false, errors.New("the token is not for this server's audience")
 		}
@@ -99,7 +99,7 @@ func (d *Delegated) askToken(ctx context.Context, token string, audiences []stri
 	return answer, nil
 }
 
-// reviewAccess asks the front door for a decision.
+// reviewAccess requests a decision from the front door.
 func (d *Delegated) reviewAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (decision, error) {
 	encoded, err := json.Marshal(spec)
 	if err != nil {
@@ -130,8 +130,8 @@ func (d *Delegated) reviewAccess(ctx context.Context, spec authorizationv1.Subje
 	})
 }
 
-// doOnce lets requests that need the same answer at the same time ask once. The review outlives the request that
-// happened to be first, up to the timeout that every review has, because others are waiting for it.
+// doOnce merges concurrent identical reviews into one call. The call is detached from the context of the first
+// request, because other requests wait for its result. It ends after the timeout of every review.
 func doOnce[V any](ctx context.Context, d *Delegated, kind string, key [sha256.Size]byte, ask func(context.Context) (V, error)) (V, error) {
 	v, err, _ := d.inFlight.Do(kind+string(key[:]), func() (any, error) {
 		return ask(context.WithoutCancel(ctx))
@@ -140,7 +140,7 @@ func doOnce[V any](ctx context.Context, d *Delegated, kind string, key [sha256.S
 	return answer, err
 }
 
-// accessSpec is a request as a SubjectAccessReview.
+// accessSpec converts a request to the spec of a SubjectAccessReview.
 func accessSpec(u user.Info, info *apirequest.RequestInfo) authorizationv1.SubjectAccessReviewSpec {
 	spec := authorizationv1.SubjectAccessReviewSpec{User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
 	for k, v := range u.GetExtra() {
@@ -167,8 +167,8 @@ func accessSpec(u user.Info, info *apirequest.RequestInfo) authorizationv1.Subje
 	return spec
 }
 
-// fieldAttributes narrows the question by a selector. What does not parse or has no counterpart is left out: the
-// question is then about more than the request will read, so the answer errs on the side of refusing.
+// fieldAttributes converts a field selector. Requirements that cannot be parsed or converted are omitted. The review
+// then covers more objects than the request reads, so the decision errs on the side of refusal.
 func fieldAttributes(selector string) *authorizationv1.FieldSelectorAttributes {
 	parsed, err := fields.ParseSelector(selector)
 	if selector == "" || err != nil {
@@ -192,7 +192,7 @@ func fieldAttributes(selector string) *authorizationv1.FieldSelectorAttributes {
 	return &authorizationv1.FieldSelectorAttributes{Requirements: out}
 }
 
-// labelAttributes is fieldAttributes for labels.
+// labelAttributes converts a label selector like fieldAttributes.
 func labelAttributes(selector string) *authorizationv1.LabelSelectorAttributes {
 	parsed, err := labels.ParseToRequirements(selector)
 	if selector == "" || err != nil {
@@ -213,7 +213,7 @@ func labelAttributes(selector string) *authorizationv1.LabelSelectorAttributes {
 		default:
 			continue
 		}
-		// Sorted, so that two spellings of one selector are one question.
+		// Sorted, so that equivalent selectors share a cache entry.
 		out = append(out, metav1.LabelSelectorRequirement{Key: r.Key(), Operator: op, Values: r.Values().List()})
 	}
 	if out == nil {

@@ -21,9 +21,9 @@ import (
 	"portico.dev/internal/request"
 )
 
-// Authorizer authorizes requests of nodes. It has no opinion about those of others. It is safe for concurrent use.
+// Authorizer authorizes requests of nodes and has no opinion about other requests. It is safe for concurrent use.
 type Authorizer struct {
-	// AuthorizerFunc is Authorize, for the methods by which the library asks about conditions: there are none.
+	// AuthorizerFunc provides Authorize and the methods for conditional authorization, which has no conditions here.
 	authorizer.AuthorizerFunc
 	graph *graph
 	rules *rbac.Rules
@@ -35,17 +35,19 @@ var (
 	_ authorizer.RuleResolver = (*Authorizer)(nil)
 )
 
-// New returns an Authorizer that knows no objects yet; Run follows them.
+// New returns an Authorizer with an empty graph. Run fills it.
 func New() *Authorizer {
 	a := &Authorizer{graph: newGraph(), rules: rbac.NewRules(rbac.NodeRules()), ready: make(chan struct{})}
 	a.AuthorizerFunc = a.decide
 	return a
 }
 
-// Ready is closed when Run knows all objects. Until then nodes are refused what belongs to them.
+// Ready returns a channel that is closed when Run has processed all objects. Until then requests for related objects
+// are refused.
 func (a *Authorizer) Ready() <-chan struct{} { return a.ready }
 
-// RulesFor implements [authorizer.RuleResolver]: what nodes may do cannot be listed.
+// RulesFor implements [authorizer.RuleResolver]. It returns an error for nodes, because their permissions cannot be
+// listed.
 func (a *Authorizer) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	if _, isNode := request.Node(u); isNode {
 		return nil, nil, true, errors.New("node authorizer does not support user rule resolution")
@@ -71,7 +73,7 @@ func (a *Authorizer) decide(_ context.Context, attrs authorizer.Attributes) (aut
 	return refuse("")
 }
 
-// check decides about the resources whose objects belong to nodes.
+// check decides about requests for a resource whose objects are related to nodes.
 type check func(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error)
 
 var checks = map[schema.GroupResource]check{
@@ -96,7 +98,7 @@ func refuse(reason string) (authorizer.Decision, string, error) {
 	return authorizer.DecisionNoOpinion, reason, nil
 }
 
-// related allows what belongs to the node.
+// related allows access to an object that is related to the node.
 func (a *Authorizer) related(node string, k kind, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	if attrs.GetName() == "" {
 		return refuse("No Object name found")
@@ -107,7 +109,7 @@ func (a *Authorizer) related(node string, k kind, attrs authorizer.Attributes) (
 	return allow()
 }
 
-// gets allows to get single objects.
+// gets returns a check that allows get requests for single objects.
 func gets(k kind) check {
 	return func(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 		switch {
@@ -120,7 +122,8 @@ func gets(k kind) check {
 	}
 }
 
-// readsObject allows to get, list and watch single objects. Kubelets watch the Secrets and ConfigMaps of their pods one by one.
+// readsObject returns a check that allows get, list and watch of single objects. Kubelets watch the Secrets and
+// ConfigMaps of their pods one by one.
 func readsObject(k kind) check {
 	return func(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 		switch {
@@ -145,7 +148,7 @@ func checkVolumeClaim(a *Authorizer, node string, attrs authorizer.Attributes) (
 	return a.related(node, volumeClaims, attrs)
 }
 
-// checkServiceAccount allows to get accounts and to create tokens of those that pods of the node run as.
+// checkServiceAccount allows a node to get the service accounts of its pods and to create tokens for them.
 func checkServiceAccount(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	switch {
 	case attrs.GetVerb() == "get" && attrs.GetSubresource() == "":
@@ -158,8 +161,8 @@ func checkServiceAccount(a *Authorizer, node string, attrs authorizer.Attributes
 	return a.related(node, serviceAccounts, attrs)
 }
 
-// ownVerbs are for objects that have the name of their node. The name in a create is not known here; NodeRestriction
-// checks it.
+// ownVerbs are the verbs allowed on objects that have the name of their node. NodeRestriction checks the name in a
+// create request, which is in the body.
 var ownVerbs = []string{"get", "create", "update", "patch", "delete"}
 
 func checkLease(_ *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -177,7 +180,7 @@ func checkLease(_ *Authorizer, node string, attrs authorizer.Attributes) (author
 func checkCSINode(_ *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	switch verb := attrs.GetVerb(); {
 	case attrs.GetSubresource() == "status":
-		return refuse("CSINode status access requires CSIVolumeHealth feature") // alpha, and not served here
+		return refuse("CSINode status access requires CSIVolumeHealth feature") // alpha, not supported
 	case attrs.GetSubresource() != "":
 		return refuse("cannot authorize CSINode subresources")
 	case !slices.Contains(ownVerbs, verb):
@@ -188,7 +191,7 @@ func checkCSINode(_ *Authorizer, node string, attrs authorizer.Attributes) (auth
 	return allow()
 }
 
-// ofNode reports whether a field selector selects the objects of one node.
+// ofNode reports whether attrs has a field selector for the objects of the node.
 func ofNode(attrs authorizer.Attributes, node string) bool {
 	requirements, _ := attrs.GetFieldSelector()
 	return slices.ContainsFunc(requirements, func(r fields.Requirement) bool {
@@ -239,7 +242,7 @@ func checkNode(_ *Authorizer, node string, attrs authorizer.Attributes) (authori
 		case "create", "update", "patch": // NodeRestriction checks which node
 			return allow()
 		case "get", "list", "watch":
-			// By name rather than by what exists: kubelets read their Node before they create it.
+			// Matched by name, not by existing objects: kubelets read their Node before they create it.
 			switch attrs.GetName() {
 			case node:
 				return allow()
@@ -256,8 +259,8 @@ func checkNode(_ *Authorizer, node string, attrs authorizer.Attributes) (authori
 	return refuse("")
 }
 
-// checkPod allows to read the pods of the node. NodeRestriction checks of which pods a node writes the status, or which it evicts, and
-// that it creates and deletes mirror pods only.
+// checkPod allows a node to read its pods. NodeRestriction restricts status updates and evictions to the node's pods,
+// and creation and deletion to mirror pods.
 func checkPod(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	switch verb := attrs.GetVerb(); attrs.GetSubresource() {
 	case "":

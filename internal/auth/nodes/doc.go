@@ -1,5 +1,5 @@
-// Package nodes authorises the requests of nodes, as the Node authorizer of kube-apiserver does: a node may read the pods that run
-// on it, and what these pods refer to, and nothing of other nodes.
+// Package nodes authorizes requests of nodes like kube-apiserver's Node authorizer. A node may read the pods that run
+// on it and the objects to which these pods refer, but nothing that belongs to other nodes.
 //
 //	node <- pod
 //	node <- pod <- Secret, ConfigMap, PersistentVolumeClaim, ResourceClaim, ServiceAccount
@@ -7,16 +7,17 @@
 //	node <- pod <- PersistentVolumeClaim <- PersistentVolume <- Secret
 //	node <- VolumeAttachment, ResourceSlice, PodCertificateRequest
 //
-// For resources that are not in this list, nodes have the rules of the ClusterRole system:node.
+// For resources that are not in this list, the rules of the ClusterRole system:node apply.
 //
-// # What is trusted
+// # Trust
 //
-// The group system:nodes and the user name system:node:NAME, which come from a certificate or from whoever may impersonate nodes. And
-// pods: who may create a pod that runs on a node lets that node read what the pod refers to. A mirror pod is written by its node, so
-// it refers to nothing here, whatever it says (attack row C24).
+// The package trusts the group system:nodes and the user name system:node:NAME, which come from a certificate or from
+// a client that may impersonate nodes. It also trusts pods: a user who may create a pod on a node lets that node read
+// the objects to which the pod refers. A mirror pod is written by its node, so its references are ignored (attack row
+// C24).
 //
-// # What is promised to callers
+// # Guarantees
 //
-// What is refused is no opinion, so that a later authorizer can allow it. What the admission plugin NodeRestriction must
-// check, because it is in the body of a request, is allowed here: the two belong together.
+// A refusal is "no opinion", so that a later authorizer can allow the request. Requests that depend on their body are
+// allowed here, because the admission plugin NodeRestriction checks them. Both must be enabled together.
 package nodes

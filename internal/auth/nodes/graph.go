@@ -10,7 +10,7 @@ import (
 	"portico.dev/internal/podrefs"
 )
 
-// kind is a kind of object that nodes may read one by one.
+// kind is a kind of object that nodes may read individually.
 type kind byte
 
 const (
@@ -26,34 +26,35 @@ const (
 	certificateRequests
 )
 
-// object is an object by name. The namespace of a cluster-wide one is empty.
+// object identifies an object. The namespace of a cluster-scoped object is empty.
 type object struct {
 	kind            kind
 	namespace, name string
 }
 
-// graph is which objects belong to which nodes. A look-up is a few map accesses, however many pods refer to an object.
+// graph records which objects are related to which nodes. A lookup takes a few map accesses, independent of the
+// number of pods that refer to an object.
 type graph struct {
-	mu sync.RWMutex // protects all that follows
-	// pods are the pods that have a node.
+	mu sync.RWMutex // guards the fields below
+	// pods maps the pods that have a node.
 	pods map[object]podEdges
-	// users counts, for what pods refer to, the pods that do by node.
+	// users counts, per referenced object, the pods of each node that refer to it.
 	users map[object]map[string]int
-	// owners is the one node of objects that name it.
+	// owners maps objects that name a node to that node.
 	owners map[object]string
-	// volumes are the PersistentVolumes that are bound.
+	// volumes maps bound PersistentVolumes.
 	volumes map[string]volumeEdges
-	// secretVolumes are the volumes that a Secret belongs to.
+	// secretVolumes maps a Secret to the volumes that use it.
 	secretVolumes map[object]map[string]struct{}
 }
 
-// podEdges is a pod's node, and what the pod refers to.
+// podEdges holds a pod's node and the objects to which the pod refers.
 type podEdges struct {
 	node string
 	refs []object
 }
 
-// volumeEdges is the claim that a volume is bound to, and the volume's Secrets.
+// volumeEdges holds the claim to which a volume is bound, and the volume's Secrets.
 type volumeEdges struct {
 	claim   object
 	secrets []object
@@ -66,7 +67,7 @@ func newGraph() *graph {
 	}
 }
 
-// setPod replaces what is known of a pod. One that has no node is nobody's.
+// setPod replaces the edges of a pod. A pod without a node has none.
 func (g *graph) setPod(pod *corev1.Pod) {
 	at := object{pods, pod.Namespace, pod.Name}
 	edges := podEdges{node: pod.Spec.NodeName, refs: refsOf(pod)}
@@ -74,7 +75,7 @@ func (g *graph) setPod(pod *corev1.Pod) {
 	defer g.mu.Unlock()
 	old, known := g.pods[at]
 	if known && old.node == edges.node && slices.Equal(old.refs, edges.refs) {
-		return // most updates are of the status
+		return // most updates only change the status
 	}
 	g.removePod(at)
 	if edges.node == "" {
@@ -95,7 +96,7 @@ func (g *graph) deletePod(namespace, name string) {
 	g.removePod(object{pods, namespace, name})
 }
 
-// removePod is called with mu.
+// removePod removes the edges of a pod. It is called with mu held.
 func (g *graph) removePod(at object) {
 	old, known := g.pods[at]
 	if !known {
@@ -113,8 +114,8 @@ func (g *graph) removePod(at object) {
 	}
 }
 
-// refsOf are the objects that a pod refers to, in order, each once. A mirror pod has none: its node wrote it, and must not
-// get rights that way.
+// refsOf returns the objects to which a pod refers, sorted and without duplicates. A mirror pod has none: it is
+// written by its node, which must not gain rights this way.
 func refsOf(pod *corev1.Pod) []object {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror || pod.Spec.NodeName == "" {
 		return nil
@@ -139,7 +140,7 @@ func refsOf(pod *corev1.Pod) []object {
 	return slices.SortedFunc(maps.Keys(found), compare)
 }
 
-// setVolume replaces what is known of a PersistentVolume.
+// setVolume replaces the edges of a PersistentVolume.
 func (g *graph) setVolume(pv *corev1.PersistentVolume) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,7 +167,7 @@ func (g *graph) deleteVolume(name string) {
 	g.removeVolume(name)
 }
 
-// removeVolume is called with mu.
+// removeVolume removes the edges of a volume. It is called with mu held.
 func (g *graph) removeVolume(name string) {
 	for _, secret := range g.volumes[name].secrets {
 		delete(g.secretVolumes[secret], name)
@@ -177,7 +178,7 @@ func (g *graph) removeVolume(name string) {
 	delete(g.volumes, name)
 }
 
-// setOwner records the node of an object that names one; an empty node: that it has none.
+// setOwner records the node that an object names. An empty node removes the entry.
 func (g *graph) setOwner(o object, node string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -188,7 +189,7 @@ func (g *graph) setOwner(o object, node string) {
 	g.owners[o] = node
 }
 
-// belongs reports whether an object belongs to a node.
+// belongs reports whether an object is related to a node.
 func (g *graph) belongs(o object, node string) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -211,7 +212,7 @@ func (g *graph) belongs(o object, node string) bool {
 	return g.users[o][node] > 0
 }
 
-// mounts reports whether a pod of the node uses the claim that a volume is bound to. It is called with mu.
+// mounts reports whether a pod of the node uses the claim to which a volume is bound. It is called with mu held.
 func (g *graph) mounts(volume, node string) bool {
 	edges, known := g.volumes[volume]
 	return known && g.users[edges.claim][node] > 0

@@ -16,8 +16,8 @@ func compare(a, b object) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 }
 
-// Run follows the objects that the informers hold until ctx ends. The informers are of any kinds that the package is about; others
-// are ignored. Whoever owns them starts them.
+// Run processes the objects of the informers until ctx ends. Informers of kinds that are not relevant are ignored.
+// The caller starts the informers.
 func (a *Authorizer) Run(ctx context.Context, informers ...cache.SharedIndexInformer) error {
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc:    a.graph.set,
@@ -33,7 +33,7 @@ func (a *Authorizer) Run(ctx context.Context, informers ...cache.SharedIndexInfo
 	for _, informer := range informers {
 		registration, err := informer.AddEventHandler(handler)
 		if ctx.Err() != nil {
-			return nil // an informer that has ended takes no handler
+			return nil // a stopped informer does not accept handlers
 		}
 		if err != nil {
 			return fmt.Errorf("follow what belongs to nodes: %w", err)
@@ -75,7 +75,7 @@ func (g *graph) delete(obj any) {
 	}
 }
 
-// ownerOf is the node that an object names.
+// ownerOf returns the node that an object names.
 func ownerOf(obj any) (owned object, node string) {
 	switch o := obj.(type) {
 	case *storagev1.VolumeAttachment:

@@ -19,32 +19,33 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// maxConfigBytes bounds the configuration file and a CA file.
+// maxConfigBytes is the maximum size of the configuration file.
 const maxConfigBytes = 1 << 20
 
-// Flags are kube-apiserver's --oidc-* flags: one issuer.
+// Flags are kube-apiserver's --oidc-* flags, which configure one issuer.
 type Flags struct {
-	// IssuerURL is the iss of its tokens, an https URL. Empty: no issuer.
+	// IssuerURL is the iss claim of its tokens, an https URL. Empty disables the issuer.
 	IssuerURL string
-	// ClientID is the audience that tokens must be for.
+	// ClientID is the required audience of tokens.
 	ClientID string
-	// CAFile verifies the issuer's server. Empty: the system's authorities. It is reloaded when it changes.
+	// CAFile contains the CAs of the issuer's server. Empty uses the system roots. It is reloaded when it changes.
 	CAFile string
-	// UsernameClaim is the claim that names the user. Default sub.
+	// UsernameClaim is the claim that contains the user name. Default sub.
 	UsernameClaim string
-	// UsernamePrefix is put before the name. Empty: the issuer's URL and #, unless the claim is email. "-": nothing.
+	// UsernamePrefix is prepended to the user name. If empty, it is the issuer's URL and "#", unless the claim is
+	// email. "-" disables the prefix.
 	UsernamePrefix string
-	// GroupsClaim is the claim with the groups. Empty: none are read.
+	// GroupsClaim is the claim that contains the groups. If empty, no groups are read.
 	GroupsClaim string
-	// GroupsPrefix is put before each group.
+	// GroupsPrefix is prepended to each group.
 	GroupsPrefix string
-	// RequiredClaims must be in the token with these values.
+	// RequiredClaims are claims that a token must contain with the given values.
 	RequiredClaims map[string]string
-	// SigningAlgs are the algorithms that are accepted. Default RS256.
+	// SigningAlgs are the accepted algorithms. Default RS256.
 	SigningAlgs []string
 }
 
-// Validate reports flags that cannot work together, each with what to do.
+// Validate returns errors for inconsistent flags, each with the next step.
 func (f Flags) Validate() error {
 	var errs []error
 	switch {
@@ -61,7 +62,7 @@ func (f Flags) Validate() error {
 	return errors.Join(errs...)
 }
 
-// configuration is the flags as the file would say it.
+// configuration returns the equivalent of the flags as an AuthenticationConfiguration.
 func (f Flags) configuration() (*apiserver.AuthenticationConfiguration, error) {
 	c := &apiserver.AuthenticationConfiguration{}
 	if f.IssuerURL == "" {
@@ -81,7 +82,7 @@ func (f Flags) configuration() (*apiserver.AuthenticationConfiguration, error) {
 	case prefix == "-":
 		prefix = ""
 	case prefix == "" && claim != "email":
-		prefix = f.IssuerURL + "#" // two issuers may both know a "1234"
+		prefix = f.IssuerURL + "#" // the same subject may exist at two issuers
 	}
 	jwt.ClaimMappings.Username = apiserver.PrefixedClaimOrExpression{Claim: claim, Prefix: &prefix}
 	if f.GroupsClaim != "" {
@@ -94,8 +95,8 @@ func (f Flags) configuration() (*apiserver.AuthenticationConfiguration, error) {
 	return c, nil
 }
 
-// readConfiguration reads an AuthenticationConfiguration of apiserver.config.k8s.io, strictly: a field that is
-// misspelt would otherwise be ignored.
+// readConfiguration reads an AuthenticationConfiguration of apiserver.config.k8s.io. Decoding is strict, so that a
+// misspelled field is an error.
 func readConfiguration(file string) (*apiserver.AuthenticationConfiguration, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -117,7 +118,8 @@ func readConfiguration(file string) (*apiserver.AuthenticationConfiguration, err
 	return c, nil
 }
 
-// check reports everything that upstream would refuse, and CA bundles that are only partly parsed.
+// check returns upstream's validation errors. It also refuses an egress selector, and CA bundles for which
+// pki.ParseBundle returns an error.
 func check(compiler authenticationcel.Compiler, c *apiserver.AuthenticationConfiguration, disallowed []string) error {
 	errs := []error{validation.ValidateAuthenticationConfiguration(compiler, c, disallowed).ToAggregate()}
 	for i, jwt := range c.JWT {

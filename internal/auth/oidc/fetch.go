@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// fetchTimeout bounds both requests to an issuer together.
+	// fetchTimeout limits both requests of a fetch together.
 	fetchTimeout = 10 * time.Second
-	// maxDocumentBytes bounds what an issuer may answer; real documents have a few kilobytes.
+	// maxDocumentBytes limits an issuer's response. Real documents have a few kilobytes.
 	maxDocumentBytes = 1 << 20
 )
 
@@ -49,17 +49,17 @@ func newFetcher(issuer apiserver.Issuer) (*fetcher, error) {
 			TLSClientConfig: config, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment,
 			DialContext:         (&net.Dialer{Timeout: fetchTimeout / 2}).DialContext,
 			TLSHandshakeTimeout: fetchTimeout / 2, MaxResponseHeaderBytes: 64 << 10,
-			// Minutes pass between two fetches; a connection that is not kept cannot be a dead one.
+			// Fetches are minutes apart, and a new connection cannot be a dead one.
 			DisableKeepAlives: true,
 		},
 		Timeout: fetchTimeout,
-		// An issuer that sends us elsewhere is not the one that was configured (attack row A6).
+		// A redirect leads away from the configured issuer (attack row A6).
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return f, nil
 }
 
-// keys fetches the discovery document, and then the keys.
+// keys fetches the discovery document and the key set.
 func (f *fetcher) keys(ctx context.Context) (keySet, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -114,7 +114,8 @@ func (f *fetcher) get(ctx context.Context, from string, into any) error {
 	return nil
 }
 
-// refusingTransport is the transport of a client that must not be used: the library would follow references in claims.
+// refusingTransport fails every request. It is the transport of the OIDC authenticator in k8s.io/apiserver, which
+// would otherwise follow references in claims.
 type refusingTransport struct{}
 
 var errReference = errors.New("references in tokens are not followed; have the issuer put the claim into the token itself")

@@ -27,10 +27,10 @@ import (
 )
 
 const (
-	// rememberGood is how long claims are not evaluated again, as upstream has it, and never beyond the token's end.
+	// rememberGood is how long a successful result is cached, as upstream, and never beyond the token's expiry.
 	rememberGood = 10 * time.Second
 	rememberBad  = 2 * time.Second
-	// rememberTokens bounds the cache of an issuer's tokens; each takes about a kilobyte.
+	// rememberTokens is the size of an issuer's token cache. An entry takes about a kilobyte.
 	rememberTokens = 4096
 )
 
@@ -39,11 +39,11 @@ type issuer struct {
 	config     apiserver.JWTAuthenticator
 	algorithms []string
 	keys       *keys
-	claims     authenticator.Token // the library, which reads the claims
+	claims     authenticator.Token // k8s.io/apiserver's authenticator, which evaluates the claims
 	seen       *ttlcache.Cache[[sha256.Size]byte, cachedResult]
 }
 
-// cachedResult is what a token was found to be.
+// cachedResult is the cached result of verifying a token.
 type cachedResult struct {
 	user    user.Info
 	expires time.Time
@@ -60,8 +60,8 @@ func newIssuer(config apiserver.JWTAuthenticator, algorithms []string, compiler 
 		seen: ttlcache.New[[sha256.Size]byte, cachedResult](rememberTokens),
 	}
 	known := config
-	known.Issuer.DiscoveryURL = "" // the library need not know where our keys come from
-	// The context is for what the library would fetch, and it fetches nothing.
+	known.Issuer.DiscoveryURL = "" // upstream's authenticator does not fetch keys
+	// The context is only used for fetches, which are disabled.
 	i.claims, err = oidclib.New(context.Background(), oidclib.Options{
 		JWTAuthenticator: known, KeySet: i, Client: &http.Client{Transport: refusingTransport{}, CheckRedirect: refuseRedirect},
 		Compiler: compiler, SupportedSigningAlgs: algorithms,
@@ -69,7 +69,7 @@ func newIssuer(config apiserver.JWTAuthenticator, algorithms []string, compiler 
 	return i, err
 }
 
-// authenticate returns the user of a token. It is called only for tokens that name this issuer.
+// authenticate returns the user of a token. It is called only for tokens with the iss of this issuer.
 func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, error) {
 	sum := sha256.Sum256([]byte(token))
 	if v, ok := i.seen.Get(sum); ok {
@@ -89,7 +89,7 @@ func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, err
 		i.seen.Add(sum, cachedResult{user: u, expires: expires}, until)
 		request.NoteExpiry(ctx, expires)
 	case ctx.Err() == nil && !errors.Is(err, errNoKeys) && !errors.Is(err, errUnknownKey):
-		// That the issuer did not answer says nothing about the token, and is not cached.
+		// A failure to reach the issuer is not cached, because it does not depend on the token.
 		i.seen.Add(sum, cachedResult{err: err}, now.Add(rememberBad))
 	}
 	return u, err
@@ -116,11 +116,11 @@ func (i *issuer) verify(ctx context.Context, token string) (user.Info, time.Time
 	return response.User, expires, nil
 }
 
-// signedKey is the context key of the claims that were signed, which the library passes to VerifySignature.
+// signedKey is the context key of the verified claims, which upstream's authenticator passes to VerifySignature.
 type signedKey struct{}
 
-// VerifySignature implements the key set that the library asks. It is asked after signed, whose errors would lose their
-// identity on the way through the library.
+// VerifySignature implements the key set of upstream's authenticator. It returns the result of signed, which runs
+// earlier because its errors would not survive the call through upstream's code.
 func (i *issuer) VerifySignature(ctx context.Context, _ string) ([]byte, error) {
 	claims, ok := ctx.Value(signedKey{}).([]byte)
 	if !ok {
@@ -129,8 +129,8 @@ func (i *issuer) VerifySignature(ctx context.Context, _ string) ([]byte, error) 
 	return claims, nil
 }
 
-// checkTimes is stricter than the library, which gives nbf a minute and lets exp be a fraction. The signature is
-// verified after this, and over the same bytes.
+// checkTimes checks exp and nbf like upstream's authenticator, but accepts only whole seconds. It runs before the
+// signature is verified, over the same bytes.
 func checkTimes(token string, now time.Time) (time.Time, error) {
 	_, body, err := authn.SplitToken(token)
 	if err != nil {
@@ -154,7 +154,7 @@ func checkTimes(token string, now time.Time) (time.Time, error) {
 	return c.Expires.Time(), nil
 }
 
-// signed is the claims of a token whose signature is valid.
+// signed verifies the signature of a token and returns its claims.
 func (i *issuer) signed(ctx context.Context, token string) ([]byte, error) {
 	head, body, err := authn.SplitToken(token)
 	if err != nil {
@@ -170,7 +170,7 @@ func (i *issuer) signed(ctx context.Context, token string) ([]byte, error) {
 	}
 	switch {
 	case h.Critical != nil:
-		// It lists what a verifier must understand, and there is nothing like that which we do.
+		// crit lists extensions that a verifier must understand, and none are supported.
 		return nil, errors.New("its header has crit")
 	case !slices.Contains(i.algorithms, h.Algorithm):
 		return nil, fmt.Errorf("its algorithm %q is not one of %q", h.Algorithm, i.algorithms)
@@ -196,5 +196,5 @@ func (i *issuer) signed(ctx context.Context, token string) ([]byte, error) {
 	return nil, errors.New("its signature is not valid")
 }
 
-// refuseRedirect refuses redirects of the library's own client, which has refusingTransport anyway.
+// refuseRedirect refuses redirects. It is a second safeguard next to refusingTransport.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -19,38 +19,40 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Config is the trusted issuers: by a file or by flags.
+// Config configures the trusted issuers, either by a file or by flags.
 type Config struct {
-	// File is an AuthenticationConfiguration, which Run follows. Empty: Flags count.
+	// File is an AuthenticationConfiguration, which Run reloads when it changes. If empty, Flags apply.
 	File string
-	// Flags are one issuer. They and File exclude each other.
+	// Flags configure one issuer. They and File are mutually exclusive.
 	Flags Flags
-	// Audiences are those of this server. A TokenReview for none of them is not answered here: an issuer's
-	// tokens are for its clients, and say nothing of our audiences.
+	// Audiences are the API audiences of this server. A TokenReview for other audiences is not answered, because
+	// tokens of OIDC issuers are issued to the issuer's clients and carry no API audience.
 	Audiences []string
-	// DisallowedIssuers are those whose tokens are verified elsewhere: our own.
+	// DisallowedIssuers are refused in the configuration, because another authenticator verifies their tokens: this
+	// server's own issuer.
 	DisallowedIssuers []string
-	// AnonymousRefused is that a flag already disables anonymous requests, so that the file must not configure them.
+	// AnonymousRefused is set if a flag disables anonymous requests, so that the file must not configure them.
 	AnonymousRefused bool
 	Metrics          *metrics.Auth
 	Logger           *zap.Logger
 }
 
-// Issuers verifies the tokens of issuers that may be changed while in use. It is safe for concurrent use.
+// Issuers verifies the tokens of all configured issuers. The configuration may change while in use. Issuers is safe
+// for concurrent use.
 type Issuers struct {
 	cfg      Config
 	compiler func() authenticationcel.Compiler
 	follow   *pki.WatchedFile[snapshot]
-	last     snapshot // what the file said before; only New and Run touch it
+	last     snapshot // the previous configuration, used only by New and Run
 }
 
-// snapshot is one version of the configuration, compiled.
+// snapshot is a compiled version of the configuration.
 type snapshot struct {
 	issuers   map[string]*issuer
 	anonymous *apiserver.AnonymousAuthConfig
 }
 
-// New reads the configuration, and makes no request to any issuer.
+// New reads the configuration. It does not send requests to issuers.
 func New(cfg Config) (*Issuers, error) {
 	if cfg.File != "" && cfg.Flags.IssuerURL != "" {
 		return nil, errors.New("--authentication-config and --oidc-issuer-url exclude each other; move the issuer into the file")
@@ -74,14 +76,14 @@ func (s *Issuers) load() (snapshot, error) {
 		return snapshot{}, fmt.Errorf("%s: anonymous: --anonymous-auth=false says so already; remove one of the two", s.origin())
 	}
 	if len(configuration.JWT) > 0 || configuration.Anonymous != nil {
-		// The compiler takes a while to make, so it is not for servers without a configuration.
+		// Creating the compiler is slow, so it is skipped without a configuration.
 		if err := check(s.compiler(), configuration, s.cfg.DisallowedIssuers); err != nil {
 			return snapshot{}, fmt.Errorf("%s: %w", s.origin(), err)
 		}
 	}
 	next := snapshot{issuers: make(map[string]*issuer, len(configuration.JWT)), anonymous: configuration.Anonymous}
 	for _, jwt := range configuration.JWT {
-		// An issuer that did not change keeps its keys and its cache.
+		// An unchanged issuer keeps its keys and cache.
 		if before := s.last.issuers[jwt.Issuer.URL]; before != nil && reflect.DeepEqual(before.config, jwt) {
 			next.issuers[jwt.Issuer.URL] = before
 			continue
@@ -96,8 +98,8 @@ func (s *Issuers) load() (snapshot, error) {
 	return next, nil
 }
 
-// configuration also says which algorithms are accepted: the file has no field for them, and upstream takes all that
-// are asymmetric.
+// configuration returns the configuration and the accepted algorithms. A file has no field for algorithms; upstream
+// accepts all asymmetric ones.
 func (s *Issuers) configuration() (*apiserver.AuthenticationConfiguration, []string, error) {
 	if s.cfg.File != "" {
 		c, err := readConfiguration(s.cfg.File)
@@ -111,7 +113,7 @@ func (s *Issuers) configuration() (*apiserver.AuthenticationConfiguration, []str
 	return c, algorithms, err
 }
 
-// origin is where the configuration comes from, for messages.
+// origin describes the source of the configuration, for error messages.
 func (s *Issuers) origin() string {
 	if s.cfg.File == "" {
 		return "--oidc flags"
@@ -119,9 +121,9 @@ func (s *Issuers) origin() string {
 	return "authentication configuration " + s.cfg.File
 }
 
-// AuthenticateToken implements [authenticator.Token]. It returns false without an error for a token that is of none of
-// these issuers, and an error for a token that names one and is invalid, or cannot be verified because its issuer does
-// not answer.
+// AuthenticateToken implements [authenticator.Token]. It returns false without an error for a token of an unknown
+// issuer. It returns an error for a token of a configured issuer that is invalid, or that cannot be verified because
+// the issuer's keys are unavailable.
 func (s *Issuers) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	known := s.follow.Current().issuers
 	if len(known) == 0 || len(token) > authn.MaxTokenBytes {
@@ -143,7 +145,7 @@ func (s *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	return response, true, nil
 }
 
-// named is the issuer that a token names, nil when it is none of ours.
+// named returns the configured issuer of a token, or nil.
 func named(known map[string]*issuer, token string) (*issuer, error) {
 	_, body, err := authn.SplitToken(token)
 	if err != nil {
@@ -156,13 +158,13 @@ func named(known map[string]*issuer, token string) (*issuer, error) {
 	case err != nil:
 		return nil, err
 	case url == "accounts.google.com":
-		url = "https://accounts.google.com" // Google writes both; the library accepts this one as well
+		url = "https://accounts.google.com" // Google uses both forms; upstream accepts this one too
 	}
 	return known[url], nil
 }
 
-// Anonymous is the configuration of anonymous requests: whether there is any, whether they are allowed, and the only
-// paths where they are, none meaning all.
+// Anonymous returns the configuration of anonymous requests. said reports whether there is one. An empty paths means
+// all paths.
 func (s *Issuers) Anonymous() (said, enabled bool, paths []string) {
 	a := s.follow.Current().anonymous
 	if a == nil {
@@ -174,11 +176,11 @@ func (s *Issuers) Anonymous() (said, enabled bool, paths []string) {
 	return true, a.Enabled, paths
 }
 
-// Stale is why what is in force is not what the file says, nil when it is. An issuer that does not answer is not part
-// of it: a server that became unready because of that would take its healthy issuers with it.
+// Stale returns why the configuration in use differs from the file, or nil. An unavailable issuer does not count: it
+// must not make the server unready for users of the other issuers.
 func (s *Issuers) Stale() error { return s.follow.Stale() }
 
-// Run reloads the configuration when it changes and fetches the keys of every issuer in it, until ctx ends.
+// Run reloads the configuration when it changes and fetches the keys of its issuers, until ctx ends.
 func (s *Issuers) Run(ctx context.Context) error {
 	running := map[*issuer]context.CancelFunc{}
 	var group sync.WaitGroup

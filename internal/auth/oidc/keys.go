@@ -23,16 +23,17 @@ import (
 )
 
 const (
-	// refreshEvery is how long a key that its issuer has withdrawn still works.
+	// refreshEvery is the refresh interval, and so the time that a withdrawn key remains accepted.
 	refreshEvery = 5 * time.Minute
-	// refreshGap is the least time between two fetches from an issuer, whatever tokens ask for: key ids cost nothing to make
-	// up. It is also how long the first token of a new key may be refused.
+	// refreshGap is the minimum interval between two fetches from an issuer, because clients can invent key ids. It
+	// is also the time for which the first token with a new key may be refused.
 	refreshGap = 5 * time.Second
-	// retryAtMost bounds the pause after an issuer that failed, so that tokens are accepted soon after its return.
+	// retryAtMost is the maximum pause after a failed fetch, so that tokens are accepted soon after an issuer
+	// recovers.
 	retryAtMost = 5 * time.Second
-	// waitAtMost bounds how long a request waits for a fetch from an issuer.
+	// waitAtMost is the maximum time that a request waits for a fetch.
 	waitAtMost = 5 * time.Second
-	// maxWaiting bounds how many requests wait for one issuer; more are refused at once.
+	// maxWaiting is the maximum number of requests that wait for an issuer. Further requests are refused immediately.
 	maxWaiting = 64
 )
 
@@ -41,7 +42,7 @@ var (
 	errUnknownKey = errors.New("no key of the issuer has its key id and algorithm")
 )
 
-// keys are the signing keys of one issuer, which Run fetches. They may be read by any goroutine.
+// keys holds the signing keys of one issuer. run fetches them; other methods may be called from any goroutine.
 type keys struct {
 	fetch   func(context.Context) (keySet, error)
 	issuer  string
@@ -53,11 +54,11 @@ type keys struct {
 	wanted  chan struct{}
 	waiting chan struct{}
 
-	mu sync.Mutex // guards what follows
-	// underway is whether a fetch is running, and looked when the last one was.
+	mu sync.Mutex // guards the fields below
+	// underway reports whether a fetch is running; looked is the end of the last fetch.
 	underway bool
 	looked   time.Time
-	// settled is closed when the running fetch, or else the next one, has ended.
+	// settled is closed when the running fetch, or the next one if none is running, ends.
 	settled chan struct{}
 }
 
@@ -68,7 +69,7 @@ func newKeys(f *fetcher, m *metrics.Auth, log *zap.Logger) *keys {
 	}
 }
 
-// find returns the keys that may have signed a token, and fetches again when none is known.
+// find returns the keys that may have signed a token. If none are known, it waits for a fetch.
 func (k *keys) find(ctx context.Context, id, algorithm string) ([]crypto.PublicKey, error) {
 	if found := k.known(id, algorithm); len(found) > 0 {
 		return found, nil
@@ -92,7 +93,7 @@ func (k *keys) known(id, algorithm string) []crypto.PublicKey {
 	return nil
 }
 
-// lastError is why there are no keys at all; it says nothing about any token.
+// lastError returns why no keys are available. It does not depend on the token.
 func (k *keys) lastError() error {
 	if p := k.problem.Load(); p != nil {
 		return fmt.Errorf("%w: %w", errNoKeys, *p)
@@ -100,7 +101,7 @@ func (k *keys) lastError() error {
 	return errNoKeys
 }
 
-// fetchOnce waits for one fetch, unless there has been one a moment ago.
+// fetchOnce waits for a fetch, unless the last one ended less than refreshGap ago.
 func (k *keys) fetchOnce(ctx context.Context) error {
 	k.mu.Lock()
 	settled, underway, recent := k.settled, k.underway, k.recent()
@@ -132,13 +133,13 @@ func (k *keys) fetchOnce(ctx context.Context) error {
 
 func (k *keys) recent() bool { return !k.looked.IsZero() && time.Since(k.looked) < refreshGap }
 
-// run fetches now, every few minutes, and when a token needs it, until ctx ends.
+// run fetches the keys at the start, every few minutes, and on request, until ctx ends.
 func (k *keys) run(ctx context.Context) {
 	pause := time.Second
 	for {
 		next := refreshEvery
 		if err := k.refresh(ctx); err != nil {
-			next = pause - rand.N(pause/2) // replicas that lost an issuer together do not come back together
+			next = pause - rand.N(pause/2) // jitter, so that replicas do not retry in step
 			pause = min(2*pause, retryAtMost)
 		} else {
 			pause = time.Second
@@ -149,7 +150,7 @@ func (k *keys) run(ctx context.Context) {
 	}
 }
 
-// nextRefresh waits for the next fetch, and reports whether there is to be one.
+// nextRefresh waits until the next fetch is due. It returns false when ctx ends.
 func (k *keys) nextRefresh(ctx context.Context, next time.Duration) bool {
 	timer := time.NewTimer(next)
 	defer timer.Stop()
@@ -164,7 +165,7 @@ func (k *keys) nextRefresh(ctx context.Context, next time.Duration) bool {
 		k.mu.Lock()
 		recent := k.recent()
 		k.mu.Unlock()
-		if !recent { // earlier requests have the result of the recent fetch
+		if !recent { // earlier requests were served by the recent fetch
 			return true
 		}
 	}
@@ -186,7 +187,7 @@ func (k *keys) refresh(ctx context.Context) error {
 
 func (k *keys) note(ctx context.Context, set keySet, err error) {
 	if ctx.Err() != nil {
-		return // we are going, and the issuer is not to blame
+		return // shutting down, not a failure of the issuer
 	}
 	before := k.problem.Swap(nil)
 	if err == nil {
@@ -205,11 +206,11 @@ func (k *keys) note(ctx context.Context, set keySet, err error) {
 
 const (
 	minRSABits = 2048
-	maxRSABits = 8192 // verification is cubic in it, and the issuer chooses
-	// maxKeys bounds how many keys of an issuer are kept.
+	maxRSABits = 8192 // verification is cubic in the size, and the issuer selects it
+	// maxKeys is the maximum number of keys kept per issuer.
 	maxKeys = 64
-	// maxTried bounds how many keys one token is tried with: an id may be given to several, and a token may have none
-	// (attack row B2).
+	// maxTried is the maximum number of keys tried per token: several keys may share an id, and a token may have no
+	// id (attack row B2).
 	maxTried = 4
 )
 
@@ -230,8 +231,8 @@ type jwk struct {
 	Y         string `json:"y"`
 }
 
-// key verifies signatures by any of its algorithms. They follow from its type and its curve, and from what the issuer
-// says of it; never from a token (attack row B1).
+// key verifies signatures with any of its algorithms. They are derived from its type, its curve and the issuer's
+// document, never from a token (attack row B1).
 type key struct {
 	id         string
 	algorithms []string
@@ -240,7 +241,7 @@ type key struct {
 
 type keySet []key
 
-// set is the keys that can be used. Others are passed over: issuers publish keys for encryption in the same document.
+// set returns the usable keys. Other keys are skipped: issuers publish encryption keys in the same document.
 func (d jwks) set() keySet {
 	var set keySet
 	for _, j := range d.Keys {
@@ -254,7 +255,7 @@ func (d jwks) set() keySet {
 	return set
 }
 
-// candidates are the keys that may have signed a token with this id and algorithm.
+// candidates returns the keys that may have signed a token with this id and algorithm.
 func (s keySet) candidates(id, algorithm string) []crypto.PublicKey {
 	var found []crypto.PublicKey
 	for _, k := range s {
@@ -314,7 +315,7 @@ func (j jwk) ecdsa() (*ecdsa.PublicKey, string, bool) {
 	point[0] = 4
 	x.FillBytes(point[1 : 1+size])
 	y.FillBytes(point[1+size:])
-	public, err := ecdsa.ParseUncompressedPublicKey(c.curve, point) // refuses a point off the curve
+	public, err := ecdsa.ParseUncompressedPublicKey(c.curve, point) // returns an error for a point off the curve
 	return public, c.algorithm, err == nil
 }
 

@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Aggregate returns the rules of every ClusterRole by name, those of aggregated ones gathered from the roles that
-// their selectors match, however many steps away.
+// Aggregate returns the rules of every ClusterRole by name. The rules of an aggregated role are collected from the
+// roles that its selectors match, transitively.
 //
-// In Kubernetes a controller writes the gathered rules into the role. Here the index gathers, so that a decision never
-// waits for a controller and does not depend on one: a role that is labelled takes effect with the same event that
-// brought it, and rules that were written by hand into an aggregated role mean nothing, which is what the controller
-// would make of them. If such a controller runs as well, both arrive at the same rules.
+// In Kubernetes a controller writes the collected rules into the role. Here the index collects them, so that
+// decisions do not depend on the controller: a newly labeled role takes effect with its event, and rules written by
+// hand into an aggregated role are ignored (the controller would overwrite them). If the controller runs as well, the
+// results are the same.
 //
-// Code that needs the rules of a role (an escalation check, above all) must use this or [RBAC.RoleRules] and not the stored
-// rules: those of an aggregated role are empty or out of date.
+// Code that needs the rules of a role, in particular for escalation checks, must use this function or
+// [RBAC.RoleRules], because the stored rules of an aggregated role may be empty or outdated.
 func Aggregate(roles []*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule {
 	a := aggregation{
 		roles: make(map[string]*rbacv1.ClusterRole, len(roles)),
@@ -44,8 +44,8 @@ type aggregation struct {
 	rules    map[string][]rbacv1.PolicyRule
 }
 
-// gather walks from r along its selectors, in the order of a controller that writes each step. Each role is visited
-// once: roles may select each other.
+// gather collects the rules of r along its selectors, in the order in which the controller would write them. Roles
+// may select each other, so each role is visited once.
 func (a *aggregation) gather(r *rbacv1.ClusterRole) []rbacv1.PolicyRule {
 	if r.AggregationRule == nil {
 		return r.Rules
@@ -73,7 +73,7 @@ func (a *aggregation) selected(rule *rbacv1.AggregationRule) []*rbacv1.ClusterRo
 	for i := range rule.ClusterRoleSelectors {
 		selector, err := metav1.LabelSelectorAsSelector(&rule.ClusterRoleSelectors[i])
 		if err != nil {
-			continue // the API does not accept one; a broken selector selects nothing
+			continue // the API refuses invalid selectors; treat one as selecting nothing
 		}
 		among := a.labelled
 		if selector.Empty() || selector.Matches(labels.Set{}) {
@@ -88,7 +88,7 @@ func (a *aggregation) selected(rule *rbacv1.AggregationRule) []*rbacv1.ClusterRo
 	return found
 }
 
-// all is for selectors that match roles without labels; the usual ones never do.
+// all returns every role, for selectors that match roles without labels. Usual selectors do not.
 func (a *aggregation) all() []*rbacv1.ClusterRole {
 	return slices.SortedFunc(maps.Values(a.roles), func(x, y *rbacv1.ClusterRole) int { return strings.Compare(x.Name, y.Name) })
 }

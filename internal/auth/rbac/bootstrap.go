@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Bootstrap is the roles and bindings that a server has from its first start: those of kube-apiserver, object by object, so
-// that manifests written for a cluster find what they refer to, and its components find their rights.
+// Bootstrap returns the initial roles and bindings of a server. They are the same objects as kube-apiserver's, so
+// that manifests and components written for Kubernetes find the roles and permissions they need.
 func Bootstrap() Policy {
 	var p Policy
 	for _, part := range []Policy{allUsers(), workload(), delegation(), components(), controllers()} {
@@ -23,7 +23,7 @@ func Bootstrap() Policy {
 	return p
 }
 
-// allUsers is the rights of every user: discovery, health, reviews of themselves; and cluster-admin.
+// allUsers returns the roles of all users (discovery, health, self reviews) and cluster-admin.
 func allUsers() Policy {
 	health := []string{"/livez", "/readyz", "/healthz"}
 	version := []string{"/version", "/version/"}
@@ -48,13 +48,14 @@ func allUsers() Policy {
 			bindGroups("system:basic-user", user.AllAuthenticated),
 			bindGroups("system:public-info-viewer", user.AllAuthenticated, user.AllUnauthenticated),
 			bindGroups("system:monitoring", user.MonitoringGroup),
-			// A workload can read the issuer in its own token anyway; others are for the administrator to decide.
+			// A workload can read the issuer in its own token anyway. Access for other users is up to the
+			// administrator.
 			bindGroups("system:service-account-issuer-discovery", serviceaccount.AllServiceAccountsGroup),
 		},
 	}
 }
 
-// delegation is the rights that an extension server and the front door need from each other.
+// delegation returns the roles of extension servers and the front door for each other.
 func delegation() Policy {
 	const reader = "extension-apiserver-authentication-reader"
 	return Policy{
@@ -83,7 +84,7 @@ var (
 	readWrite = append(append([]string(nil), read...), write...)
 )
 
-// ruleBuilder makes rules that read as sentences: may(read...).on("", "pods").
+// ruleBuilder builds policy rules in a readable form: may(read...).on("", "pods").
 type ruleBuilder struct{ r rbacv1.PolicyRule }
 
 func may(verbs ...string) ruleBuilder {
@@ -114,7 +115,7 @@ func (b ruleBuilder) urls(urls ...string) ruleBuilder {
 	return b
 }
 
-// rule has everything in order, as kube-apiserver stores it.
+// rule returns the rule with sorted lists, as kube-apiserver stores it.
 func (b ruleBuilder) rule() rbacv1.PolicyRule {
 	r := b.r.DeepCopy()
 	for _, list := range [][]string{r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs} {
@@ -143,7 +144,7 @@ func bindGroups(role string, groups ...string) *rbacv1.ClusterRoleBinding {
 	return bind(role, subjects...)
 }
 
-// bind binds a ClusterRole under its own name, as every bootstrap binding is named.
+// bind binds a ClusterRole under its own name, like all bootstrap bindings.
 func bind(role string, subjects ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta("", role),

@@ -12,8 +12,9 @@ import (
 //go:embed bootstrap_components.txt
 var componentRoles string
 
-// components are the rights of the programs of a cluster: kube-controller-manager, kube-scheduler, kube-proxy, DNS, kubelets.
-// None of them is part of this server. They find the same rights as at a kube-apiserver, so that they run unchanged.
+// components returns the roles of cluster components: kube-controller-manager, kube-scheduler, kube-proxy, DNS,
+// kubelets. None of them is part of this server. They have the same permissions as with kube-apiserver, so that they
+// run unchanged.
 func components() Policy {
 	return Policy{
 		ClusterRoles: rolesIn(componentRoles),
@@ -24,7 +25,7 @@ func components() Policy {
 			bind("system:kube-scheduler", username(user.KubeScheduler)),
 			bind("system:volume-scheduler", username(user.KubeScheduler)),
 			bind("system:node-proxier", username(user.KubeProxy)),
-			bind("system:node"), // bound to no subject: the rights of kubelets are for the administrator to decide, node by node
+			bind("system:node"), // no subjects: the administrator grants rights to individual kubelets
 		},
 		Roles: []*rbacv1.Role{
 			namespacedRole(metav1.NamespaceSystem, locking+"kube-controller-manager", lockingRules()...),
@@ -71,15 +72,15 @@ func bindRole(namespace, role string, subjects ...rbacv1.Subject) *rbacv1.RoleBi
 	}
 }
 
-// events is the right to say what happened.
+// events allows writing events.
 var events = may("create", "patch", "update").in("", "events.k8s.io").resources("events")
 
 //go:embed bootstrap_controllers.txt
 var controllerRoles string
 
-// controllers are the rights of the controllers of kube-controller-manager, each bound to the service account of its name in
-// kube-system. Some of them run in this server; the others are there for a kube-controller-manager that runs in front of it
-// with --use-service-account-credentials.
+// controllers returns the roles of kube-controller-manager's controllers, each bound to the service account of the
+// same name in kube-system. Some of these controllers run in this server. The other roles are for a
+// kube-controller-manager that runs with --use-service-account-credentials.
 func controllers() Policy {
 	var p Policy
 	for _, role := range rolesIn(controllerRoles) {

@@ -7,9 +7,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// rolesIn reads what is best read as a list: the name of a ClusterRole, and below it, indented, a rule a line. A rule is verbs
-// and resources, as `kubectl create clusterrole` takes them (pods,deployments.apps/status), and the names that it is for, if it
-// is for some only. Resources of several groups in one rule are those of each group, as rules are, and are all written down.
+// rolesIn parses ClusterRoles from text: the name of a role on a line, followed by indented rules, one per line. A
+// rule consists of verbs, resources in the syntax of `kubectl create clusterrole` (pods,deployments.apps/status) and
+// optional resource names. As in any PolicyRule, a rule with resources of several groups applies to each resource in
+// each group.
 func rolesIn(text string) []*rbacv1.ClusterRole {
 	var roles []*rbacv1.ClusterRole
 	for line := range strings.Lines(text) {
@@ -26,7 +27,7 @@ func rolesIn(text string) []*rbacv1.ClusterRole {
 	return roles
 }
 
-// ruleIn makes the rule that the words name, with everything in their order, each thing once.
+// ruleIn parses a rule. It keeps the order of the words and removes duplicates.
 func ruleIn(words []string) rbacv1.PolicyRule {
 	r := rbacv1.PolicyRule{Verbs: strings.Split(words[0], ",")}
 	for word := range strings.SplitSeq(words[1], ",") {

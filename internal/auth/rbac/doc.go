@@ -1,6 +1,6 @@
-// Package rbac is the front door's answer to "may they?".
+// Package rbac implements RBAC authorization.
 //
-// Roles and bindings are compiled into one immutable index, swapped whole when they change. A decision looks up the
-// user and each of their groups, and asks only the roles that are bound to them; no binding is scanned. The essay is in
+// Roles and bindings are compiled into an immutable index that is replaced when they change. A decision looks up the
+// user and each group, and checks only the roles bound to them, without scanning bindings. The security design is in
 // the package documentation of internal/auth.
 package rbac

@@ -16,11 +16,12 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// EnsureBootstrap brings the stored policy up to [Bootstrap]. What is missing is created; what is there gets the rules,
-// selectors and subjects that it lacks, and keeps what was added. An object that carries
-// rbac.authorization.kubernetes.io/autoupdate: "false" is left as it is. The namespaces kube-system and kube-public must exist.
+// EnsureBootstrap updates the stored policy to [Bootstrap]. It creates missing objects, adds missing rules, selectors
+// and subjects to existing ones, and preserves additions. Objects annotated with
+// rbac.authorization.kubernetes.io/autoupdate: "false" are not changed. The namespaces kube-system and kube-public
+// must exist.
 //
-// Several replicas may do this at once.
+// Several replicas may call it concurrently.
 func EnsureBootstrap(ctx context.Context, client clients.Interface) error {
 	p, api := Bootstrap(), client.RbacV1()
 	g, ctx := errgroup.WithContext(ctx)
@@ -44,11 +45,11 @@ func EnsureBootstrap(ctx context.Context, client clients.Interface) error {
 	return g.Wait()
 }
 
-// ensureTogether is how many objects are checked at once. At a first start each is a write, and etcd syncs once for all
-// that come together.
+// ensureTogether is the number of objects checked concurrently. At the first start each is a write, and etcd syncs
+// concurrent writes together.
 const ensureTogether = 16
 
-// objects is the part of a typed client that ensure needs.
+// objects is the part of a typed client used by ensure.
 type objects[T any] interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
 	Create(ctx context.Context, object T, o metav1.CreateOptions) (T, error)
@@ -56,18 +57,18 @@ type objects[T any] interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
-// object is a pointer to one of the four kinds.
+// object is a pointer to an object of one of the four kinds.
 type object[T any] interface {
 	metav1.Object
 	comparable
 	DeepCopy() T
 }
 
-// extension gives next, a copy of what is stored, what want has. It reports false when that takes a new object, because
-// the difference is in immutable fields.
+// extension adds the content of want to next, a copy of the stored object. It returns false if the difference is in
+// immutable fields, so that the object must be recreated.
 type extension[T any] func(next, want T) (possible bool)
 
-// ensureAttempts bounds the retries after conflicts with another replica.
+// ensureAttempts limits the attempts after conflicts with other replicas.
 const ensureAttempts = 8
 
 func ensure[T object[T]](ctx context.Context, kind string, api objects[T], want T, extend extension[T]) error {
@@ -141,7 +142,7 @@ func extendRoleBinding(next, want *rbacv1.RoleBinding) bool {
 	return next.RoleRef == want.RoleRef
 }
 
-// withRules adds the rules of want that the rules of have do not cover already.
+// withRules appends the rules of want that have does not cover.
 func withRules(have, want []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	for _, rule := range want {
 		if covered, _ := validation.Covers(have, []rbacv1.PolicyRule{rule}); !covered {

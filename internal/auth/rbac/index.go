@@ -20,46 +20,47 @@ type Policy struct {
 	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
 	Roles               []*rbacv1.Role
 	RoleBindings        []*rbacv1.RoleBinding
-	// Bindings are more of both kinds.
+	// Bindings are additional bindings of both kinds.
 	Bindings []*Binding
 }
 
-// index is a Policy compiled for decisions. It never changes; a change makes a new one.
+// index is a compiled Policy. It is immutable; changes create a new one.
 type index struct {
 	users  subjectMap // service accounts are here too, under their user names
 	groups subjectMap
 	roles  roles
 }
 
-// subject is what is bound to one user or group. There are as many as users, so it has no more than what most need.
+// subject holds the grants of one user or group. There may be as many as users, so it is kept small.
 type subject struct {
-	by      []*Binding // that name it
+	by      []*Binding // the bindings that name the subject
 	cluster *scope
-	// Most have bindings in one namespace, and a map of one entry is larger than all else that is kept of them.
+	// Most subjects have bindings in one namespace, and a map with one entry would be larger than the other fields
+	// together.
 	only       scope
-	onlyIn     string            // empty: nothing is bound in any namespace
-	namespaces map[string]*scope // the others
+	onlyIn     string            // empty if there are no namespaced bindings
+	namespaces map[string]*scope // further namespaces
 
-	// What most have is allocated with it: a garbage collection visits one object instead of four.
+	// The usual content is allocated inline, so that a garbage collection visits one object instead of four.
 	firstBy     [1]*Binding
 	firstGrant  grant
 	firstGrants [1]*grant
 }
 
-// grant is one binding of one role to one subject.
+// grant is a binding of a role to a subject.
 type grant struct {
 	role *role
 	by   source
-	said atomic.Pointer[string] // the reason, once it was needed: most grants never are in the life of an index
+	said atomic.Pointer[string] // the reason, computed on first use; most grants never need it
 }
 
-// source is the binding that a grant comes from, and the subject that it names there.
+// source is the binding of a grant, and the binding's subject.
 type source struct {
 	*Binding
 	subject *bindingSubject
 }
 
-// reason is the reason for an allowed request, in upstream's words.
+// reason returns the reason for an allowed request, in upstream's words.
 func (g *grant) reason() string {
 	if said := g.said.Load(); said != nil {
 		return *said
@@ -80,13 +81,13 @@ func (g *grant) reason() string {
 	return said
 }
 
-// role is a compiled role, shared by every binding of it.
+// role is a compiled role, shared by all bindings to it.
 type role struct {
 	rules []rbacv1.PolicyRule
 	table table
 }
 
-// some is the grant in a role's own table, where only the caller knows the binding.
+// some is the grant in a role's table, where the binding is known only to the caller.
 var some = &grant{}
 
 func newIndex(p Policy) *index {
@@ -98,7 +99,7 @@ func newIndex(p Policy) *index {
 	return x
 }
 
-// bind grants a role, or records that it does not exist.
+// bind adds the grants of a binding to its subjects.
 func (x *index) bind(b *Binding) {
 	for i := range b.subjects {
 		if all, name := x.place(&b.subjects[i], b.namespace); all != nil {
@@ -107,12 +108,12 @@ func (x *index) bind(b *Binding) {
 	}
 }
 
-// grant grants the role of a binding to its subject at i, which is to.
+// grant adds the role of a binding to its subject at i, which is to. It records a role that does not exist.
 func (x *index) grant(to *subject, b *Binding, i int) {
 	if to.by == nil {
 		to.by = to.firstBy[:0]
 	}
-	if len(to.by) == 0 || to.by[len(to.by)-1] != b { // a binding may name it twice
+	if len(to.by) == 0 || to.by[len(to.by)-1] != b { // a binding may name a subject twice
 		to.by = append(to.by, b)
 	}
 	found, missing := x.roles.find(b.namespace, b.ref.Value())
@@ -122,8 +123,8 @@ func (x *index) grant(to *subject, b *Binding, i int) {
 		sc.more().missing = append(sc.more().missing, missing)
 		return
 	}
-	// A second binding of the same role to the same subject changes no answer. Informers list in no order: that the
-	// first by name counts makes the reason for a decision the same on every replica.
+	// A second binding of the same role to the same subject does not change decisions. Informers list in random
+	// order. Keeping the first binding by name makes the reason the same on every replica.
 	same := slices.IndexFunc(sc.grants, func(g *grant) bool { return g.role == found })
 	switch {
 	case same < 0 && to.firstGrant.role == nil:
@@ -136,7 +137,7 @@ func (x *index) grant(to *subject, b *Binding, i int) {
 	}
 }
 
-// place returns where grants to s are kept, and its name there; nil when s names no subject.
+// place returns the map and the key for grants to s, or nil if s does not identify a subject.
 func (x *index) place(s *bindingSubject, namespace string) (*subjectMap, string) {
 	switch of := s.of.Value(); of.kind {
 	case rbacv1.UserKind:
@@ -197,7 +198,8 @@ func (s *subject) prepare(known targets) {
 	}
 }
 
-// in is the scope of s for a namespace, or cluster-wide for an empty one; nil when nothing is bound there.
+// in returns the scope of s for a namespace, or the cluster-wide scope for an empty one. It returns nil if nothing is
+// bound there.
 func (s *subject) in(namespace string) *scope {
 	if s == nil {
 		return nil
@@ -211,7 +213,7 @@ func (s *subject) in(namespace string) *scope {
 	return s.namespaces[namespace]
 }
 
-// scopes are those that apply to u in namespace: cluster-wide bindings first, as in Kubernetes.
+// scopes iterates over the scopes that apply to u in namespace, cluster-wide bindings first, as in Kubernetes.
 func (x *index) scopes(u user.Info, namespace string) iter.Seq[*scope] {
 	return func(yield func(*scope) bool) {
 		for _, at := range [...]string{"", namespace} {
@@ -230,10 +232,10 @@ func (x *index) scopes(u user.Info, namespace string) iter.Seq[*scope] {
 	}
 }
 
-// allowing is the first grant to u that allows q, nil when none does.
+// allowing returns the first grant to u that allows q, or nil.
 func (x *index) allowing(u user.Info, namespace string, q *question) *grant {
 	if q.resource && q.n == 0 {
-		return nil // no rule is about it
+		return nil // no rule has a matching target
 	}
 	for sc := range x.scopes(u, namespace) {
 		if g := sc.allowing(q); g != nil {
@@ -243,7 +245,8 @@ func (x *index) allowing(u user.Info, namespace string, q *question) *grant {
 	return nil
 }
 
-// missing are the roles that are bound to u in namespace and do not exist. A refused user may need to know.
+// missing returns errors for roles that are bound to u in namespace but do not exist. They are part of the reason for
+// a refusal.
 func (x *index) missing(u user.Info, namespace string) []error {
 	var errs []error
 	for sc := range x.scopes(u, namespace) {
@@ -254,7 +257,7 @@ func (x *index) missing(u user.Info, namespace string) []error {
 	return errs
 }
 
-// roles are the compiled roles of a policy, by role reference.
+// roles holds the compiled roles of a policy, by role reference.
 type roles struct {
 	cluster    map[string]*role
 	namespaced map[[2]string]*role
@@ -282,7 +285,7 @@ func compile(rules []rbacv1.PolicyRule, known targets) *role {
 	return r
 }
 
-// find returns the role that a binding in namespace refers to. The errors read as those of Kubernetes.
+// find returns the role to which a binding in namespace refers. The errors are the same as in Kubernetes.
 func (all roles) find(namespace string, to rbacv1.RoleRef) (*role, error) {
 	switch {
 	case to.Kind == "ClusterRole":

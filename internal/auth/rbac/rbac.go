@@ -15,9 +15,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// RBAC authorises by roles and bindings. It is safe for concurrent use.
+// RBAC authorizes requests by roles and bindings. It is safe for concurrent use.
 type RBAC struct {
-	// AuthorizerFunc is Authorize, for the methods by which the library asks about conditions: RBAC has none.
+	// AuthorizerFunc provides Authorize and the methods for conditional authorization. RBAC has no conditions.
 	authorizer.AuthorizerFunc
 	log     *zap.Logger
 	current atomic.Pointer[index]
@@ -29,17 +29,17 @@ var (
 	_ authorizer.RuleResolver = (*RBAC)(nil)
 )
 
-// ErrNotReady is returned before the rules are known. It is no decision.
+// ErrNotReady is returned before the rules are loaded. It is not a decision.
 var ErrNotReady = errors.New("the roles and bindings are not loaded yet")
 
-// New returns an RBAC without rules; Run loads them. The group system:masters is allowed everything from the start.
+// New returns an RBAC without rules. Run loads them. The group system:masters is allowed everything from the start.
 func New(log *zap.Logger) *RBAC {
 	r := &RBAC{log: log, ready: make(chan struct{})}
 	r.AuthorizerFunc = r.decide
 	return r
 }
 
-// Ready is closed once the rules are known.
+// Ready returns a channel that is closed when the rules are loaded.
 func (r *RBAC) Ready() <-chan struct{} { return r.ready }
 
 func (r *RBAC) decide(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -64,8 +64,8 @@ func (r *RBAC) decide(_ context.Context, a authorizer.Attributes) (authorizer.De
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// PolicyRulesFor is every rule that u has in namespace, cluster-wide ones included. Escalation checks compare with it.
-// The error collects the bound roles that do not exist; the rules are valid all the same.
+// PolicyRulesFor returns the rules of u in namespace, including cluster-wide ones, for escalation checks. The error
+// lists bound roles that do not exist; the rules are valid nevertheless.
 func (r *RBAC) PolicyRulesFor(u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
 	x := r.current.Load()
 	if x == nil {
@@ -84,8 +84,8 @@ func (r *RBAC) PolicyRulesFor(u user.Info, namespace string) ([]rbacv1.PolicyRul
 	return rules, utilerrors.NewAggregate(x.missing(u, namespace))
 }
 
-// RoleRules is the rules of a role, aggregated ones included, as a binding in namespace (empty: a ClusterRoleBinding)
-// grants it. The error is that of a role that does not exist.
+// RoleRules returns the rules of a role as granted by a binding in namespace (empty for a ClusterRoleBinding). The
+// rules of aggregated roles are collected. It returns an error if the role does not exist.
 func (r *RBAC) RoleRules(_ context.Context, namespace string, to rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
 	x := r.current.Load()
 	if x == nil {
@@ -116,7 +116,7 @@ func (r *RBAC) RulesFor(_ context.Context, u user.Info, namespace string) ([]aut
 	return resources, urls, false, err
 }
 
-// Load replaces the rules. Run calls it; so may a test or a tool that has a policy.
+// Load replaces the rules. It is called by Run, and by tests and tools that have a policy.
 func (r *RBAC) Load(p Policy) {
 	start := time.Now()
 	first := r.current.Swap(newIndex(p)) == nil
@@ -129,10 +129,9 @@ func (r *RBAC) Load(p Policy) {
 	}
 }
 
-// IsSystemMaster reports whether u is in the group system:masters, which may do anything. The group is checked before
-// any rule and needs none: it is how an administrator gets in when roles are broken, and how this server fills the
-// index in the first place. No binding can take it away, and only a certificate, a token file or a front proxy can give
-// it.
+// IsSystemMaster reports whether u is in the group system:masters, which is allowed everything. The group is checked
+// before any rule, so that administrators have access if roles are broken, and this server can fill the index. No
+// binding can revoke it, and only a certificate, a token file or a front proxy can grant it.
 func IsSystemMaster(u user.Info) bool {
 	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }

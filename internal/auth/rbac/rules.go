@@ -7,7 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Rules are the rules of one role, for an authorizer that has them built in.
+// Rules are the built-in rules of an authorizer.
 type Rules struct {
 	table table
 	known targets
@@ -20,14 +20,14 @@ func NewRules(rules []rbacv1.PolicyRule) *Rules {
 	return r
 }
 
-// Allow reports whether a rule allows what is asked, whoever asks.
+// Allow reports whether a rule allows the request, regardless of its user.
 func (r *Rules) Allow(a authorizer.Attributes) bool {
 	q := ask(a, r.known)
 	return r.table.allowing(&q) != nil
 }
 
-// NodeRules are the rules of the ClusterRole system:node as this version has it, whatever is stored: what nodes may do that is not
-// about single objects.
+// NodeRules returns the built-in rules of the ClusterRole system:node, independent of the stored role. They cover the
+// permissions of nodes that do not depend on individual objects.
 func NodeRules() []rbacv1.PolicyRule {
 	roles := rolesIn(componentRoles)
 	return roles[slices.IndexFunc(roles, func(r *rbacv1.ClusterRole) bool { return r.Name == "system:node" })].Rules

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Informers are those of the four kinds of RBAC.
+// Informers are informers for the four kinds of RBAC objects.
 type Informers struct {
 	ClusterRoles        rbacv1informers.ClusterRoleInformer
 	ClusterRoleBindings rbacv1informers.ClusterRoleBindingInformer
@@ -20,15 +20,15 @@ type Informers struct {
 	RoleBindings        rbacv1informers.RoleBindingInformer
 }
 
-// Run compiles the rules that the informers hold, until ctx ends: all of them again whenever a role changes, and those of the
-// subjects of a binding that changes. The informers are started by the owner of their factory.
+// Run compiles the rules in the informers until ctx ends. A changed role recompiles all rules; a changed binding
+// recompiles the rules of its subjects. The caller starts the informers.
 //
-// The informers may have TransformBinding as their transform; where there are many bindings, they should.
+// The informers may use TransformBinding as their transform, and should if there are many bindings.
 //
-// Changes that come while it compiles are taken together in the next round, so a burst costs two rounds. There is no
-// delay before a round that follows a quiet time: a right that was revoked should be gone with the event that says so
-// (attack row B12). While changes never end, as when tens of thousands of bindings are made, a round is followed by a rest
-// of twice its length, or compiling would take a core for itself.
+// Changes during a compilation are processed together in the next round, so a burst costs two rounds. The first round
+// after a quiet period starts without delay, so that a revoked right is removed with its event (attack row B12).
+// Under continuous changes, such as the creation of tens of thousands of bindings, each round is followed by a pause
+// of twice its length. Otherwise compiling would keep a core busy.
 func (r *RBAC) Run(ctx context.Context, informers Informers) error {
 	changed := newPending()
 	var synced []cache.DoneChecker
@@ -45,13 +45,14 @@ func (r *RBAC) Run(ctx context.Context, informers Informers) error {
 		defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for a stopped informer
 		synced = append(synced, registration.HasSyncedChecker())
 	}
-	// Half of the rules would refuse what the whole allows.
+	// A partial rule set would refuse requests that the complete one allows.
 	if !cache.WaitFor(ctx, "", synced...) {
 		return nil
 	}
 	for first := true; ; first = false {
 		began := time.Now()
-		// Taken before what they announce is read: a change in between is seen again rather than missed.
+		// Take the changes before reading the objects: a concurrent change is then processed twice rather than
+		// missed.
 		if roles, bindings := changed.take(); roles || first {
 			policy, err := list(informers)
 			if err != nil {
@@ -77,9 +78,9 @@ func (r *RBAC) Run(ctx context.Context, informers Informers) error {
 }
 
 const (
-	// restFactor is how many times the length of a round the next one waits.
+	// restFactor is the pause after a round as a multiple of its length.
 	restFactor = 2
-	// maxRest bounds how old a decision can be.
+	// maxRest limits the pause, and so the age of a decision.
 	maxRest = 500 * time.Millisecond
 )
 

@@ -6,28 +6,28 @@ import (
 	"strings"
 )
 
-// scope is what is bound to a subject cluster-wide or in one namespace.
+// scope holds the grants of a subject, either cluster-wide or in one namespace.
 type scope struct {
 	grants []*grant
-	rest   *scopeExtra // nil: one role is bound, and it exists
+	rest   *scopeExtra // nil if at most one role is bound and it exists
 }
 
-// scopeExtra is what few scopes have.
+// scopeExtra holds the fields that few scopes need.
 type scopeExtra struct {
-	// merged is all of the grants in one table. It exists where there are many, so that a group with many bindings
-	// costs no more than another one.
+	// merged contains all grants in one table. It is set if there are many, so that a decision about a group with
+	// many bindings costs the same as for others.
 	merged *table
-	// mentions has, for each target, a bit for each grant whose role speaks of it. It exists where there are a few grants.
+	// mentions has, for each target, a bit for each grant with a rule for it. It is set if there are a few grants.
 	mentions map[targetID]uint16
-	// missing are the roles that are bound and do not exist.
+	// missing lists bound roles that do not exist.
 	missing []error
 }
 
-// manyGrants is from where a table of all grants is faster than each of them in turn. Fewer have a bit each in
+// manyGrants is the number of grants from which a merged table is faster than checking each grant. Smaller sets use
 // scopeExtra.mentions.
 const manyGrants = 16
 
-// more is the scopeExtra of a scope that is being made.
+// more returns the scopeExtra, creating it if needed. It is called only while the scope is built.
 func (sc *scope) more() *scopeExtra {
 	if sc.rest == nil {
 		sc.rest = &scopeExtra{}
@@ -62,7 +62,7 @@ func (sc *scope) prepare(known targets) {
 	}
 }
 
-// allowing is the first grant that allows q, nil when none does.
+// allowing returns the first grant that allows q, or nil.
 func (sc *scope) allowing(q *question) *grant {
 	if sc == nil {
 		return nil

@@ -8,25 +8,25 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// table is rules indexed for look-up: those of one role, or of all bindings of a subject with many. It never changes
-// once it is in an index.
+// table is an index of rules, either of one role or of all bindings of a subject with many. It is immutable
+// once it is part of an index.
 type table struct {
 	resources map[targetID]verbs
-	exact     map[string]verbs // non-resource URLs, whole
-	prefixes  []prefix         // non-resource URLs that end in a star
+	exact     map[string]verbs // complete non-resource URLs
+	prefixes  []prefix         // non-resource URLs that end with a star
 }
 
-// target is what a resource rule is about. "*" is any group or any resource; "*" with a subresource is that
-// subresource of any resource.
+// target identifies the resources of a rule. "*" matches any group or any resource. "*" with a subresource matches
+// that subresource of any resource.
 type target struct {
 	group, resource, subresource string
 }
 
-// targetID is the number of a target in one index. Numbers are found once for a request, and then compared with what many
-// bindings say; this keeps a user with fifty groups cheap.
+// targetID numbers a target within an index. Numbers are looked up once per request and then compared with many
+// bindings, which keeps decisions for a user with fifty groups cheap.
 type targetID int32
 
-// targets numbers every target of any rule.
+// targets numbers the targets of all rules.
 type targets map[target]targetID
 
 func (ts targets) number(t target) targetID {
@@ -38,10 +38,10 @@ func (ts targets) number(t target) targetID {
 	return id
 }
 
-// verbs is what may be done to a target, and to which names.
+// verbs maps the allowed verbs of a target to object names.
 type verbs map[string]*names
 
-// names is the objects that a verb is allowed on, and by which grant: all of them, or those listed.
+// names holds the grants of a verb: for all objects, and for individual names.
 type names struct {
 	all  *grant
 	only map[string]*grant
@@ -52,7 +52,7 @@ type prefix struct {
 	verbs verbs
 }
 
-// add indexes rules as given by g. What an earlier grant allows stays with it.
+// add indexes rules granted by g. Entries of earlier grants are kept.
 func (t *table) add(rules []rbacv1.PolicyRule, g *grant, known targets) {
 	for i := range rules {
 		t.addRule(&rules[i], g, known)
@@ -84,7 +84,7 @@ func (t *table) addURL(url string, allowed []string, g *grant) {
 		t.exact[url] = t.exact[url].add(allowed, nil, g)
 		return
 	}
-	path := strings.TrimRight(url, "*") // all of them, as Kubernetes does
+	path := strings.TrimRight(url, "*") // all trailing stars, as in Kubernetes
 	i := slices.IndexFunc(t.prefixes, func(p prefix) bool { return p.path == path })
 	if i < 0 {
 		i = len(t.prefixes)
@@ -142,8 +142,8 @@ func (n *names) allowing(name string) *grant {
 	return n.only[name]
 }
 
-// splitResource splits "pods/log". A name that ends in a slash has no subresource: it stays whole, so that a rule for
-// "pods/" never matches "pods".
+// splitResource splits "pods/log". A name that ends with a slash is not split, so that a rule for "pods/" never
+// matches "pods".
 func splitResource(resource string) (name, subresource string) {
 	if name, sub, ok := strings.Cut(resource, "/"); ok && sub != "" {
 		return name, sub
@@ -151,13 +151,12 @@ func splitResource(resource string) (name, subresource string) {
 	return resource, ""
 }
 
-// question is the attributes of a request in the form of the tables.
+// question holds the attributes of a request, prepared for table lookups.
 type question struct {
 	resource   bool
 	verb, name string
 	path       string
-	// targets are the targets of rules that may allow the request, in no particular order. Those that no rule has are
-	// left out.
+	// targets are the targets that may match the request, in no particular order. Targets without rules are omitted.
 	targets [6]targetID
 	n       int
 }
@@ -170,7 +169,7 @@ func ask(a authorizer.Attributes, known targets) question {
 	resource, sub := a.GetResource(), a.GetSubresource()
 	exact := target{group: a.GetAPIGroup(), resource: resource, subresource: sub}
 	if strings.Contains(resource, "/") {
-		// Not from a path, which cannot have it, but from an access review. Kubernetes compares the joined form.
+		// This cannot come from a URL path, but from an access review. Kubernetes compares the joined form.
 		if sub != "" {
 			resource += "/" + sub
 		}
@@ -193,7 +192,7 @@ func (q *question) add(t target, known targets) {
 	}
 }
 
-// allowing is the grant that allows q, nil when none does.
+// allowing returns the grant that allows q, or nil.
 func (t *table) allowing(q *question) *grant {
 	if !q.resource {
 		return t.allowingURL(q)

@@ -7,26 +7,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Binding is what decisions, and their reasons, need of a binding of either kind: a quarter of it. Where there are many
-// users there are tens of thousands of them, so strings that they have in common are kept once. It never changes.
+// Binding contains the parts of a RoleBinding or ClusterRoleBinding that decisions and their reasons need, a quarter
+// of the object. Servers with many users have tens of thousands of bindings, so shared strings are interned. It is
+// immutable.
 type Binding struct {
-	name, namespace, version string // without a namespace it is a ClusterRoleBinding
+	name, namespace, version string // namespace is empty for a ClusterRoleBinding
 	ref                      unique.Handle[rbacv1.RoleRef]
 	subjects                 []bindingSubject
-	first                    [1]bindingSubject // the array of subjects, where there is one, as in most bindings
+	first                    [1]bindingSubject // backing array of subjects if there is one, as in most bindings
 }
 
-// bindingSubject is a subject of a binding.
+// bindingSubject is a subject in a binding.
 type bindingSubject struct {
 	of   unique.Handle[subjectKind]
 	name string
 }
 
-// subjectKind is what many subjects have in common. Their API group follows from the kind.
+// subjectKind holds the values that many subjects share. The API group is determined by the kind.
 type subjectKind struct{ kind, namespace string }
 
-// TransformBinding makes a Binding of a RoleBinding or a ClusterRoleBinding, and leaves other objects as they are. It
-// is a transform for the informers that Run listens to; their listers cannot list bindings then.
+// TransformBinding converts a RoleBinding or ClusterRoleBinding to a Binding and returns other objects unchanged. It
+// is a transform for the informers passed to Run. Listers of such informers cannot list bindings.
 func TransformBinding(obj any) any {
 	switch b := obj.(type) {
 	case *rbacv1.RoleBinding:
@@ -51,12 +52,12 @@ func trimBinding(m *metav1.ObjectMeta, ref rbacv1.RoleRef, subjects []rbacv1.Sub
 	return b
 }
 
-// GetObjectMeta implements metav1.ObjectMetaAccessor: informers need names and resource versions.
+// GetObjectMeta implements metav1.ObjectMetaAccessor. Informers need names and resource versions.
 func (b *Binding) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Name: b.name, Namespace: b.namespace, ResourceVersion: b.version}
 }
 
-// kind is the kind that it was made of.
+// kind returns the kind of the original object.
 func (b *Binding) kind() string {
 	if b.namespace == "" {
 		return "ClusterRoleBinding"
@@ -64,7 +65,7 @@ func (b *Binding) kind() string {
 	return "RoleBinding"
 }
 
-// bindings are all of a policy.
+// bindings returns all bindings of the policy.
 func (p *Policy) bindings() []*Binding {
 	all := make([]*Binding, 0, len(p.Bindings)+len(p.ClusterRoleBindings)+len(p.RoleBindings))
 	all = append(all, p.Bindings...)
@@ -77,5 +78,5 @@ func (p *Policy) bindings() []*Binding {
 	return all
 }
 
-// once is s, with the same bytes for every equal string.
+// once returns the interned string equal to s.
 func once(s string) string { return unique.Make(s).Value() }

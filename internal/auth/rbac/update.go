@@ -10,14 +10,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Where there are tens of thousands of bindings, some change all the time, and compiling all of them for each would take a third
-// of a core. So an index is made of the one before: only the subjects that changed bindings name are made anew. They are in shards,
-// so that little is copied.
+// With tens of thousands of bindings some change all the time, and a full compilation for each change would take a
+// third of a core. So a new index is derived from the previous one and only the subjects of changed bindings are
+// recompiled. Subjects are in shards to limit copying.
 
-// shardCount is a power of two.
+// shardCount must be a power of two.
 const shardCount = 256
 
-// subjectMap is users or groups by name. A copy shares the maps, which are not changed once the index is in use.
+// subjectMap maps the names of users or groups to subjects. Copies share the maps, which are immutable once the index
+// is in use.
 type subjectMap [shardCount]map[string]*subject
 
 var shardSeed = maphash.MakeSeed()
@@ -26,7 +27,7 @@ func shardOf(name string) int { return int(maphash.String(shardSeed, name) % sha
 
 func (s *subjectMap) get(name string) *subject { return s[shardOf(name)][name] }
 
-// entry is get for an index that is being made.
+// entry returns the subject of that name, creating it if needed. It is called only while the index is built.
 func (s *subjectMap) entry(name string) *subject {
 	at := &s[shardOf(name)]
 	if *at == nil {
@@ -40,29 +41,29 @@ func (s *subjectMap) entry(name string) *subject {
 	return found
 }
 
-// bindingID tells bindings apart. Without a namespace it is a ClusterRoleBinding.
+// bindingID identifies a binding. The namespace is empty for a ClusterRoleBinding.
 type bindingID struct{ namespace, name string }
 
 func (b *Binding) id() bindingID { return bindingID{b.namespace, b.name} }
 
-// change is what became of one binding.
+// change describes the change of a binding.
 type change struct {
-	// seen are all that it was since the index was made.
+	// seen are all versions of the binding since the previous index.
 	seen []*Binding
-	// now is what it is, nil for nothing.
+	// now is the current version, nil if the binding was deleted.
 	now *Binding
 }
 
-// placedSubject is a subject where its grants are kept.
+// placedSubject is the location of a subject in an index.
 type placedSubject struct {
 	of   *subjectMap
 	name string
 }
 
-// update returns the index of the same roles and of changed bindings.
+// update returns an index with the same roles and the changed bindings.
 func (x *index) update(changes map[bindingID]change) *index {
 	next := *x
-	touched := make(map[placedSubject][]*Binding) // with the bindings that are new
+	touched := make(map[placedSubject][]*Binding) // the value is the list of new bindings
 	for _, c := range changes {
 		for _, b := range append(slices.Clip(c.seen), c.now) {
 			if b == nil {
@@ -104,7 +105,7 @@ func (x *index) update(changes map[bindingID]change) *index {
 	return &next
 }
 
-// compileSubject makes a subject of the bindings that name it.
+// compileSubject compiles a subject from the bindings that name it.
 func (x *index) compileSubject(at placedSubject, by []*Binding) *subject {
 	made := &subject{}
 	if len(by) > 1 {
@@ -121,12 +122,12 @@ func (x *index) compileSubject(at placedSubject, by []*Binding) *subject {
 	return made
 }
 
-// pending are changes that no index has yet.
+// pending collects changes that are not yet in an index.
 type pending struct {
-	signal chan struct{} // holds one while there are some
+	signal chan struct{} // holds one element while there are changes
 
-	mu       sync.Mutex // guards what follows
-	roles    bool       // one of the roles changed
+	mu       sync.Mutex // guards the fields below
+	roles    bool       // a role changed
 	bindings map[bindingID][]*Binding
 }
 
@@ -134,7 +135,7 @@ func newPending() *pending {
 	return &pending{signal: make(chan struct{}, 1), bindings: make(map[bindingID][]*Binding)}
 }
 
-// handler notes the changes that an informer tells of.
+// handler returns an event handler that records changes.
 func (p *pending) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { p.note(obj) },
@@ -152,7 +153,7 @@ func (p *pending) handler() cache.ResourceEventHandler {
 	}
 }
 
-// sameVersion reports whether an update is none: informers repeat what they hold now and then.
+// sameVersion reports whether an update contains no change. Informers repeat their objects on resync.
 func sameVersion(before, after any) bool {
 	a, errA := apimeta.Accessor(before)
 	b, errB := apimeta.Accessor(after)
@@ -176,7 +177,7 @@ func (p *pending) note(objects ...any) {
 	}
 }
 
-// take returns what changed since it was called last.
+// take returns the changes since the previous call.
 func (p *pending) take() (roles bool, bindings map[bindingID][]*Binding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,8 +186,8 @@ func (p *pending) take() (roles bool, bindings map[bindingID][]*Binding) {
 	return roles, bindings
 }
 
-// changesOf looks up what became of bindings. The informer may be ahead of what it told: a right that was revoked must not come
-// back because an older event is dealt with.
+// changesOf looks up the current versions of changed bindings. The informer's store may be newer than its events, and
+// an older event must not restore a revoked right.
 func changesOf(informers Informers, seen map[bindingID][]*Binding) map[bindingID]change {
 	changes := make(map[bindingID]change, len(seen))
 	for id, all := range seen {

@@ -7,11 +7,11 @@ import (
 
 const aggregateTo = "rbac.authorization.k8s.io/aggregate-to-"
 
-// workload is admin, edit and view, the roles for users of a namespace. Each aggregates the roles that are labelled for
-// it and the one below it, so that an extension adds its resources to all three by labelling roles of its own.
+// workload returns the roles for users of a namespace: admin, edit and view. Each aggregates the roles labeled for it
+// and for the role below it, so an extension can add its resources to all three with labeled roles.
 //
-// The aggregated rules are written into the three as well. No decision reads them there, but people do, and so do
-// checks that compare a role with the rights of the user who binds it.
+// The aggregated rules are stored in the three roles as well. Decisions do not use them, but clients read them, and
+// so do checks that compare a role with the rights of the user who binds it.
 func workload() Policy {
 	roles := []*rbacv1.ClusterRole{
 		aggregated("admin", ""),
@@ -44,7 +44,7 @@ func labelled(role *rbacv1.ClusterRole, into string) *rbacv1.ClusterRole {
 	return role
 }
 
-// adminRules are the right to grant rights within the namespace.
+// adminRules returns the rules for granting rights within the namespace.
 func adminRules() []ruleBuilder {
 	return []ruleBuilder{
 		may("create").on("authorization.k8s.io", "localsubjectaccessreviews"),
@@ -52,9 +52,9 @@ func adminRules() []ruleBuilder {
 	}
 }
 
-// editRules are everything in the namespace but rights, quotas and limits. A user who may run pods may act as any
-// service account of the namespace, so reading secrets and impersonating accounts adds nothing to it. Writing endpoints
-// is missing on purpose (CVE-2021-25740): it redirects other people's traffic.
+// editRules returns the rules for everything in the namespace except rights, quotas and limits. A user who may run
+// pods may act as any service account of the namespace, so reading secrets and impersonating service accounts adds no
+// rights. Writing endpoints is excluded (CVE-2021-25740), because it can redirect traffic of other users.
 func editRules() []ruleBuilder {
 	return []ruleBuilder{
 		may(read...).on("", "pods/attach", "pods/proxy", "pods/exec", "pods/portforward", "secrets", "services/proxy"),
@@ -78,14 +78,15 @@ func editRules() []ruleBuilder {
 	}
 }
 
-// viewRules are reading what gives no further rights: no secrets, no tokens, no access to pods.
+// viewRules returns the rules for reading objects that do not give further rights: no secrets, no tokens, no access
+// to pods.
 func viewRules() []ruleBuilder {
 	return []ruleBuilder{
 		may(read...).on("", "pods", "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts",
 			"services", "services/status", "endpoints", "persistentvolumeclaims", "persistentvolumeclaims/status", "configmaps"),
 		may(read...).on("", "limitranges", "resourcequotas", "bindings",
 			"pods/status", "resourcequotas/status", "namespaces/status", "replicationcontrollers/status", "pods/log"),
-		// In a namespace this is the one namespace: it says which ones a user has access to.
+		// With a namespaced binding this covers only that namespace, and shows that the user has access to it.
 		may(read...).on("", "namespaces"),
 		may(read...).in("", "events.k8s.io").resources("events"),
 		may(read...).on("discovery.k8s.io", "endpointslices"),

@@ -19,31 +19,31 @@ import (
 )
 
 const (
-	// A signature is verified again after this long even if the token is still valid, so that a key that was taken out of
-	// service does not live on in the cache.
+	// rememberGood is how long a verified signature is cached, even if the token is valid for longer, so that a
+	// retired key does not remain effective in the cache.
 	rememberGood = 10 * time.Second
-	// A bad one is refused from the cache for this long, so that a client that keeps trying costs a hash and not a signature.
+	// rememberBad is how long a refusal is cached, so that a retry costs a hash instead of a signature verification.
 	rememberBad = 2 * time.Second
 )
 
-// cachedSignature is what is known of the bytes of a token: its verified claims, or why they are not ours or not
-// verified. Nothing in it depends on the time or on live objects.
+// cachedSignature is the result of verifying the bytes of a token: the claims or an error. It does not depend on the
+// time or on live objects.
 type cachedSignature struct {
 	claims *claims       // nil for the token of a Secret
-	legacy *legacyClaims // nil for any other
-	user   user.Info     // the user that the claims name, nil when they are inconsistent; never changed
+	legacy *legacyClaims // nil for other tokens
+	user   user.Info     // the user in the claims, immutable; nil if the claims are inconsistent
 	err    error
 }
 
 var (
-	// errOtherIssuer is for tokens that are not of this issuer. They may be another issuer's and are no failure.
+	// errOtherIssuer is returned for tokens of another issuer, which another authenticator may accept.
 	errOtherIssuer = errors.New("not a token of this issuer")
 	errUnknownKey  = errors.New("its key id is unknown")
 )
 
-// AuthenticateToken implements [authenticator.Token]. It returns false without an error for a token that is not of this
-// issuer, and an error for one that names it and is invalid. The audiences in ctx, if any, replace the configured ones;
-// the response has those that the token is for.
+// AuthenticateToken implements [authenticator.Token]. It returns false without an error for a token of another
+// issuer, and an error for an invalid token of this issuer. Audiences in ctx replace the configured ones; the
+// response contains the ones for which the token is valid.
 func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	if len(token) > authn.MaxTokenBytes {
 		return nil, false, authn.ErrInvalidToken
@@ -70,8 +70,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	return response, true, nil
 }
 
-// verified checks what never changes about a token: that it is well formed, of this issuer, and signed by one of our
-// keys.
+// verified checks the immutable properties of a token: its format, its issuer, and its signature by one of our keys.
 func (t *Tokens) verified(token string) cachedSignature {
 	key := sha256.Sum256([]byte(token))
 	if v, ok := t.seen.Get(key); ok {
@@ -113,14 +112,14 @@ func (t *Tokens) verify(token string) cachedSignature {
 	c := &legacyClaims{}
 	switch err := t.checkSignature(token, head, c); {
 	case errors.Is(err, errUnknownKey):
-		return cachedSignature{err: errOtherIssuer} // every cluster has this issuer; only the key says whose token it is
+		return cachedSignature{err: errOtherIssuer} // every cluster uses this issuer; only the key identifies the cluster
 	case err != nil:
 		return cachedSignature{err: err}
 	}
 	return cachedSignature{legacy: c, err: c.checkConsistent()}
 }
 
-// checkSignature reads the claims of a token that one of our keys has signed.
+// checkSignature verifies the signature of a token and decodes its claims into into.
 func (t *Tokens) checkSignature(token, head string, into jwt.Claims) error {
 	h, err := peekHeader(head)
 	if err != nil {
@@ -128,8 +127,9 @@ func (t *Tokens) checkSignature(token, head string, into jwt.Claims) error {
 	}
 	key, ok := t.keys[h.KeyID]
 	if !ok {
-		// Upstream tries every key for a token without an id. What is issued here has one, so that a token without it is not
-		// of here (B2). Of Secrets, only those that were filled before kube-controller-manager wrote ids have tokens without.
+		// Upstream tries every key for a token without a key id. All tokens issued here have one, so a token without
+		// it is from another issuer (B2). The exceptions are Secrets written before kube-controller-manager set key
+		// ids.
 		return errUnknownKey
 	}
 	if h.Algorithm != key.method.Alg() {
@@ -138,7 +138,7 @@ func (t *Tokens) checkSignature(token, head string, into jwt.Claims) error {
 	parser := jwt.NewParser(
 		jwt.WithValidMethods([]string{key.method.Alg()}),
 		jwt.WithStrictDecoding(),
-		jwt.WithoutClaimsValidation(), // times are not remembered; see current
+		jwt.WithoutClaimsValidation(), // times are not cached; see current
 	)
 	if _, err := parser.ParseWithClaims(token, into, func(*jwt.Token) (any, error) { return key.public, nil }); err != nil {
 		return errors.New("its signature is not valid")
@@ -146,10 +146,10 @@ func (t *Tokens) checkSignature(token, head string, into jwt.Claims) error {
 	return nil
 }
 
-// current checks what changes: the time, the audience that is asked for, and the live objects.
+// current checks the variable properties of a token: the time, the requested audience and the live objects.
 func (t *Tokens) current(ctx context.Context, v cachedSignature) (*authenticator.Response, error) {
 	c := v.claims
-	if err := t.validator.Validate(c); err != nil { // calls claims.Validate too
+	if err := t.validator.Validate(c); err != nil { // also calls claims.Validate
 		return nil, err
 	}
 	wanted, ok := authenticator.AudiencesFrom(ctx)
@@ -167,7 +167,7 @@ func (t *Tokens) current(ctx context.Context, v cachedSignature) (*authenticator
 	return &authenticator.Response{Audiences: audiences, User: v.user}, nil
 }
 
-// noteExtended records whether a token that lives longer than was asked for should have been replaced by now.
+// noteExtended records uses of a token with extended lifetime, and whether the requested lifetime has passed.
 func (t *Tokens) noteExtended(ctx context.Context, c *claims) {
 	after := c.Kubernetes.WarnAfter
 	if after == 0 {
@@ -183,9 +183,10 @@ func (t *Tokens) noteExtended(ctx context.Context, c *claims) {
 		fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, int64(late.Seconds())))
 }
 
-// Lookup finds the live objects that tokens depend on. Each method returns the object, or an error that
-// apierrors.IsNotFound recognises when there is none; any other error makes the token fail for now. Objects are not
-// changed by the caller. An answer may lag behind the store by as much as a revoked token may live on.
+// Lookup finds the live objects on which tokens depend. Each method returns the object, or an error for which
+// apierrors.IsNotFound reports whether the object is missing. Other errors make the authentication fail temporarily.
+// Callers do not modify the objects. Results may lag behind the store, but only for as long as a revoked token may
+// remain valid.
 type Lookup interface {
 	GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
 	GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
@@ -193,12 +194,12 @@ type Lookup interface {
 	GetNode(ctx context.Context, name string) (*corev1.Node, error)
 }
 
-// deletionGrace is how long after the end of an object's own grace period its tokens still work, so that a pod can
-// finish its last calls while it is being torn down (kubernetes/kubernetes#122568).
+// deletionGrace is how long tokens remain valid after the end of a deleted object's grace period, so that a
+// terminating pod can finish its last calls (kubernetes/kubernetes#122568).
 const deletionGrace = time.Minute
 
-// checkBound reports why the token of k is not valid any more: its service account or the object it is bound to is
-// gone, is another one by the same name, or has been terminating for too long.
+// checkBound returns an error if the token of k is no longer valid: its service account or bound object is gone, has
+// been replaced by one of the same name, or has been terminating for too long.
 func (t *Tokens) checkBound(ctx context.Context, k *kubernetes) error {
 	account, err := t.lookup.GetServiceAccount(ctx, k.Namespace, k.ServiceAccount.Name)
 	if err != nil {
@@ -221,7 +222,7 @@ func (t *Tokens) checkBound(ctx context.Context, k *kubernetes) error {
 		if err != nil {
 			return fmt.Errorf("look up the pod it is bound to: %w", err)
 		}
-		// The node of a pod-bound token only says where the pod ran; the token's life is bound to the pod's.
+		// The node of a pod-bound token is informational; the token's lifetime is bound to the pod's.
 		return stillExists("pod", &pod.ObjectMeta, *k.Pod)
 	}
 	if k.Node != nil {
@@ -234,7 +235,7 @@ func (t *Tokens) checkBound(ctx context.Context, k *kubernetes) error {
 	return nil
 }
 
-// stillExists is an error unless live is the object that a token refers to.
+// stillExists returns an error unless live is the object to which a token refers.
 func stillExists(what string, live *metav1.ObjectMeta, want ref) error {
 	if string(live.UID) != want.UID {
 		return fmt.Errorf("the %s %q it was issued for is gone; there is another one by that name", what, want.Name)

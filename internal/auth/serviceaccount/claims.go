@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/auth/authn"
 )
 
-// claims are what a token states, as Kubernetes writes it.
+// claims are the claims of a token in Kubernetes' format.
 type claims struct {
 	Issuer     string        `json:"iss"`
 	Subject    string        `json:"sub"`
@@ -25,7 +25,7 @@ type claims struct {
 	Kubernetes *kubernetes   `json:"kubernetes.io"`
 }
 
-// kubernetes is the private claim. Its members are references to live objects.
+// kubernetes is the private claim, with references to live objects.
 type kubernetes struct {
 	Namespace      string        `json:"namespace"`
 	ServiceAccount ref           `json:"serviceaccount"`
@@ -40,7 +40,7 @@ type ref struct {
 	UID  string `json:"uid"`
 }
 
-// audience is one string or several. We write several; others write what they like.
+// audience is decoded from a string or a list of strings, and encoded as a list.
 type audience []string
 
 func (a *audience) UnmarshalJSON(data []byte) error {
@@ -52,7 +52,7 @@ func (a *audience) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(a))
 }
 
-// The methods of jwt.Claims, by which the library validates what it has verified.
+// The methods of jwt.Claims, used by the jwt package for validation.
 
 func (c *claims) GetExpirationTime() (*jwt.NumericDate, error) { return numericDate(c.Expires), nil }
 func (c *claims) GetIssuedAt() (*jwt.NumericDate, error)       { return numericDate(c.IssuedAt), nil }
@@ -61,7 +61,7 @@ func (c *claims) GetIssuer() (string, error)                   { return c.Issuer
 func (c *claims) GetSubject() (string, error)                  { return c.Subject, nil }
 func (c *claims) GetAudience() (jwt.ClaimStrings, error)       { return jwt.ClaimStrings(c.Audience), nil }
 
-// numericDate is a time as the library validates it, nil for none.
+// numericDate converts a time for the jwt package. It returns nil for zero.
 func numericDate(s authn.Seconds) *jwt.NumericDate {
 	if s == 0 {
 		return nil
@@ -69,7 +69,7 @@ func numericDate(s authn.Seconds) *jwt.NumericDate {
 	return jwt.NewNumericDate(s.Time())
 }
 
-// Validate is called by the library after its own checks: the subject and the private claim must tell one story.
+// Validate is called by the jwt package after its own checks. The subject and the private claim must be consistent.
 func (c *claims) Validate() error {
 	k := c.Kubernetes
 	switch {
@@ -88,7 +88,7 @@ func (c *claims) Validate() error {
 	return nil
 }
 
-// intersect returns the members of wanted that the token is for.
+// intersect returns the members of wanted for which the token is valid.
 func (a audience) intersect(wanted []string) []string {
 	var both []string
 	for _, w := range wanted {
@@ -112,7 +112,7 @@ func (c *claims) user() user.Info {
 	return info.UserInfo()
 }
 
-// credentialID is empty for a token without an id.
+// credentialID returns the credential id, or "" for a token without an id.
 func (c *claims) credentialID() string {
 	if c.ID == "" {
 		return ""

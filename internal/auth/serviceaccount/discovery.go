@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// jsonWebKey is one public key of RFC 7517.
+// jsonWebKey is a public key as defined in RFC 7517.
 type jsonWebKey struct {
 	Use       string `json:"use"`
 	Type      string `json:"kty"`
@@ -24,7 +24,7 @@ type jsonWebKey struct {
 	Y         string `json:"y,omitempty"`
 }
 
-// JWKS is the document of /openid/v1/jwks: every public key whose tokens are good, in a stable order.
+// JWKS returns the document for /openid/v1/jwks: all public keys that verify tokens, in a stable order.
 func (t *Tokens) JWKS() []byte {
 	doc := struct {
 		Keys []jsonWebKey `json:"keys"`
@@ -35,7 +35,8 @@ func (t *Tokens) JWKS() []byte {
 	return encode(doc)
 }
 
-// OpenIDConfiguration is the document of /.well-known/openid-configuration. jwksURI is where clients find JWKS.
+// OpenIDConfiguration returns the document for /.well-known/openid-configuration. jwksURI is the address of JWKS for
+// clients.
 func (t *Tokens) OpenIDConfiguration(jwksURI string) []byte {
 	var algorithms []string
 	for _, k := range t.keys.sorted() {
@@ -52,10 +53,10 @@ func (t *Tokens) OpenIDConfiguration(jwksURI string) []byte {
 	}{t.issuer, jwksURI, []string{"id_token"}, []string{"public"}, algorithms})
 }
 
-// Issuer is the iss of every token.
+// Issuer returns the iss claim of all tokens.
 func (t *Tokens) Issuer() string { return t.issuer }
 
-// Audiences are what this server answers to.
+// Audiences returns the audiences of this server.
 func (t *Tokens) Audiences() []string { return slices.Clone(t.audiences) }
 
 func (s keySet) sorted() []verifyKey {
@@ -69,10 +70,10 @@ func (k verifyKey) jwk() jsonWebKey {
 	case *rsa.PublicKey:
 		w.Type, w.N, w.E = "RSA", b64(p.N.Bytes()), b64(big.NewInt(int64(p.E)).Bytes())
 	case *ecdsa.PublicKey:
-		// An uncompressed point: one byte of form, then both coordinates in full length.
+		// An uncompressed point: a format byte and both coordinates in full length.
 		point, err := p.Bytes()
 		if err != nil {
-			panic(err) // only a point off the curve, which was refused when the key was read
+			panic(err) // only for a point off the curve, which is refused when the key is loaded
 		}
 		half := (len(point) - 1) / 2
 		w.Type, w.Curve, w.X, w.Y = "EC", "P-256", b64(point[1:1+half]), b64(point[1+half:])
@@ -83,7 +84,7 @@ func (k verifyKey) jwk() jsonWebKey {
 func encode(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // strings and slices of strings
+		panic(err) // cannot fail for strings and slices of strings
 	}
 	return data
 }

@@ -1,9 +1,9 @@
-// Package serviceaccount is service account tokens: issued, verified, checked against live objects.
+// Package serviceaccount issues service account tokens, and verifies them against live objects.
 //
-// A token is a JWT with the claims of Kubernetes. Its signature says that we wrote it; whether it still holds is asked
-// of the live service account, and of the pod, secret or node it is bound to, by UID, each time it is presented. Only
-// the part that cannot change, the signature over these bytes, is remembered for a few seconds.
+// A token is a JWT with Kubernetes' claims. The signature proves that this server issued it. To check that it is
+// still valid, the live service account and the bound pod, secret or node are looked up by UID on each use. Only the
+// result for the immutable part, the signature, is cached for a few seconds.
 //
-// Tokens that a kube-controller-manager wrote into Secrets are recognised too, and not issued: see legacy.go. They have no
-// end; what is asked each time is whether their Secret still has them.
+// Tokens that kube-controller-manager wrote into Secrets are accepted but not issued; see legacy.go. They do not
+// expire. On each use the Secret must still contain the token.
 package serviceaccount

@@ -21,42 +21,42 @@ import (
 	"portico.dev/internal/auth/authn"
 )
 
-// Bounds of a token's life, as kube-apiserver has them.
+// Limits of a token's lifetime, as in kube-apiserver.
 const (
 	DefaultExpirationSeconds = 3600
 	MinExpirationSeconds     = 600
 	MaxExpirationSeconds     = 1 << 32
 
-	// A kubelet asks for exactly this long on behalf of pods that did not choose a lifetime themselves. Some of them read
-	// their token once and never again, so with --service-account-extend-token-expiration they get ExtendedSeconds, and
-	// uses after what was asked for are counted (KEP-1205).
+	// Kubelets request exactly KubeletExpirationSeconds for pods that do not specify a lifetime. Some of these pods
+	// read their token only once. With --service-account-extend-token-expiration they get ExtendedSeconds, and uses
+	// after the requested lifetime are counted (KEP-1205).
 	KubeletExpirationSeconds = 3607
 	ExtendedSeconds          = 365 * 24 * 60 * 60
 )
 
-// IssueRequest is one TokenRequest for a service account.
+// IssueRequest is a TokenRequest for a service account.
 type IssueRequest struct {
 	Namespace, Name string
-	// UID, when not empty, is the service account that is meant; another one by that name is a conflict.
+	// UID, if not empty, is the UID of the service account. A different UID is a conflict.
 	UID types.UID
-	// Spec is the request's: audiences, expirationSeconds (nil or 0 is the default) and boundObjectRef.
+	// Spec contains audiences, expirationSeconds (nil or 0 for the default) and boundObjectRef.
 	Spec authenticationv1.TokenRequestSpec
 }
 
 // Issued is an issued token.
 type Issued struct {
 	Token string
-	// CredentialID is what uses of the token have in their user's extra.
+	// CredentialID is in the user's extra for requests with the token.
 	CredentialID string
-	// Expires is the expiry in the response.
+	// Expires is the expiry to report in the response.
 	Expires time.Time
 }
 
-// ErrCannotSign is returned by a server without a signing key.
+// ErrCannotSign is returned if the server has no signing key.
 var ErrCannotSign = errors.New("this server has no service account signing key; set --service-account-signing-key-file")
 
-// Issue writes a token for a live service account, bound to a live object if one is named. Errors that are the
-// client's doing are API status errors: 404, 409 or 422.
+// Issue returns a token for a live service account, bound to a live object if the request names one. Errors caused by
+// the client are API status errors: 404, 409 or 422.
 func (t *Tokens) Issue(ctx context.Context, req IssueRequest) (Issued, error) {
 	if t.signing == nil {
 		return Issued{}, ErrCannotSign
@@ -118,14 +118,14 @@ func (t *Tokens) sign(private *kubernetes, spec authenticationv1.TokenRequestSpe
 	return Issued{Token: token, CredentialID: c.credentialID(), Expires: stated.Time()}, nil
 }
 
-// extended reports whether a token is to outlive what was asked for: a pod's, for this server's audience alone, and asked for
-// by a kubelet in its own words.
+// extended reports whether a token gets the extended lifetime. It must be bound to a pod, only for this server's
+// audiences, and requested with the kubelet's lifetime.
 func (t *Tokens) extended(private *kubernetes, lifetime int64, audiences []string) bool {
 	return t.extend && private.Pod != nil && lifetime == KubeletExpirationSeconds &&
 		!slices.ContainsFunc(audiences, func(a string) bool { return !slices.Contains(t.audiences, a) })
 }
 
-// bind completes private with the object that the token is bound to.
+// bind adds the object to which the token is bound to private.
 func (t *Tokens) bind(ctx context.Context, private *kubernetes, to *authenticationv1.BoundObjectReference) error {
 	if to == nil {
 		return nil
@@ -140,7 +140,7 @@ func (t *Tokens) bind(ctx context.Context, private *kubernetes, to *authenticati
 		}
 		private.Secret = &ref{Name: secret.Name, UID: string(secret.UID)}
 		return checkUID("secrets", to, secret.UID)
-	default: // validate let only Node through
+	default: // validate permits only Node here
 		node, err := t.lookup.GetNode(ctx, to.Name)
 		if err != nil {
 			return statusOr(err, "look up node")
@@ -158,7 +158,8 @@ func (t *Tokens) bindPod(ctx context.Context, private *kubernetes, to *authentic
 	if err := checkUID("pods", to, pod.UID); err != nil {
 		return err
 	}
-	// Otherwise whoever may ask for tokens of one account could bind them to the life of another's pod.
+	// Otherwise a client that may request tokens of one account could bind them to the lifetime of another account's
+	// pod.
 	if pod.Spec.ServiceAccountName != private.ServiceAccount.Name {
 		return invalid(to.Name, field.Invalid(field.NewPath("spec", "boundObjectRef", "name"), to.Name,
 			fmt.Sprintf("the pod runs as service account %q, not as %q", pod.Spec.ServiceAccountName, private.ServiceAccount.Name)))
@@ -167,7 +168,7 @@ func (t *Tokens) bindPod(ctx context.Context, private *kubernetes, to *authentic
 	return t.addNode(ctx, private, pod)
 }
 
-// addNode adds the pod's node. A node that is gone is no reason to refuse: its name is what is known of it.
+// addNode adds the pod's node. A missing node is not an error; the token then has no node reference.
 func (t *Tokens) addNode(ctx context.Context, private *kubernetes, pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" {
 		return nil
@@ -236,7 +237,7 @@ func uidConflict(resource, name string, want, live types.UID) error {
 		fmt.Errorf("the UID in the request (%s) does not match the UID of the live object (%s)", want, live))
 }
 
-// statusOr keeps an API status as it is, so that its code reaches the client, and wraps anything else.
+// statusOr returns an API status error unchanged, so that its code reaches the client, and wraps other errors.
 func statusOr(err error, doing string) error {
 	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 		return err

@@ -21,12 +21,12 @@ import (
 const (
 	minRSABits      = 2048
 	maxKeyFileBytes = 1 << 20
-	// maxKeys bounds how many public keys a server verifies with; a rotation needs two or three.
+	// maxKeys is the maximum number of public keys for verification. A rotation needs two or three.
 	maxKeys = 16
 )
 
-// verifyKey is a public key with its id and algorithm. The algorithm belongs to the key: what a token's header says
-// about algorithms is only ever compared with this (attack row B1).
+// verifyKey is a public key with its id and algorithm. The algorithm is a property of the key, and a token's header
+// must match it (attack row B1).
 type verifyKey struct {
 	id     string
 	method jwt.SigningMethod
@@ -38,13 +38,14 @@ type signingKey struct {
 	private crypto.Signer
 }
 
-// keySet is public keys by key id.
+// keySet maps key ids to public keys.
 type keySet map[string]verifyKey
 
 func (s keySet) add(k verifyKey) { s[k.id] = k }
 
-// newVerifyKey derives id and algorithm. The id is upstream's, so that tokens and JWKS documents of a cluster that
-// moves here stay valid: the unpadded base64url of the SHA-256 of the key's DER form.
+// newVerifyKey derives the id and the algorithm. The id is the unpadded base64url encoding of the SHA-256 of the
+// key's DER form. It is the same as upstream's, so that tokens and JWKS documents remain valid when a cluster
+// migrates to this server.
 func newVerifyKey(public crypto.PublicKey) (verifyKey, error) {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
@@ -88,7 +89,7 @@ func loadSigningKey(file string) (*signingKey, error) {
 	return &signingKey{verifyKey: k, private: private}, nil
 }
 
-// load adds the public keys of every block of a PEM file.
+// load adds the public keys of all blocks of a PEM file.
 func (s keySet) load(file string) error {
 	data, err := readKeyFile(file)
 	if err != nil {
@@ -145,15 +146,15 @@ func readKeyFile(file string) ([]byte, error) {
 	return pki.ReadFile(file, maxKeyFileBytes, errors.New(file+" is too large to be a key"))
 }
 
-// header is a token's JOSE header. We write three members and know what they mean.
+// header is a token's JOSE header. Tokens issued here have exactly these three members.
 type header struct {
 	Algorithm string `json:"alg"`
 	KeyID     string `json:"kid"`
 	Type      string `json:"typ"`
 }
 
-// peekHeader reads which key a token says it was signed with. A member that we do not write is refused: crit, jku, jwk,
-// x5u, x5c, zip and their like have each been a vulnerability.
+// peekHeader decodes the header of a token before verification. Unknown members are refused: crit, jku, jwk, x5u, x5c
+// and zip have each been the cause of vulnerabilities.
 func peekHeader(head string) (header, error) {
 	var h header
 	err := authn.DecodeTokenPart(head, &h, true)

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// legacyIssuer is what kube-controller-manager writes into the token of a Secret of type
+	// legacyIssuer is the issuer that kube-controller-manager writes into tokens in Secrets of type
 	// kubernetes.io/service-account-token. Such tokens are not issued here.
 	legacyIssuer = "kubernetes/serviceaccount"
-	// invalidLabel is on a Secret whose token was not used for a year (KEP-2799).
+	// invalidLabel marks a Secret if its token was not used for a year (KEP-2799).
 	invalidLabel = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// legacyClaims are the claims of such a token. It has no audience and no expiry: it is valid as long as the Secret has
-// it.
+// legacyClaims are the claims of a legacy token. It has no audience and no expiry, and is valid as long as the Secret
+// contains it.
 type legacyClaims struct {
 	Issuer     string `json:"iss"`
 	Subject    string `json:"sub"`
@@ -44,7 +44,7 @@ func (c *legacyClaims) GetIssuer() (string, error)                   { return c.
 func (c *legacyClaims) GetSubject() (string, error)                  { return c.Subject, nil }
 func (c *legacyClaims) GetAudience() (jwt.ClaimStrings, error)       { return nil, nil }
 
-// checkConsistent reports claims that contradict each other.
+// checkConsistent returns an error if the claims contradict each other.
 func (c *legacyClaims) checkConsistent() error {
 	switch {
 	case c.Issuer != legacyIssuer:
@@ -61,8 +61,8 @@ func (c *legacyClaims) user() user.Info {
 	return (&serviceaccount.ServiceAccountInfo{Namespace: c.Namespace, Name: c.Account, UID: c.AccountUID}).UserInfo()
 }
 
-// currentLegacy checks what changes about the token of a Secret: that the Secret still has it, and whose it is. It is for
-// this server's own audiences, because it names none.
+// currentLegacy checks the variable properties of a legacy token: the Secret must contain it, and the service account
+// must exist. The token names no audience, so it is valid for this server's audiences.
 func (t *Tokens) currentLegacy(ctx context.Context, v cachedSignature, token string) (*authenticator.Response, error) {
 	c := v.legacy
 	t.metrics.Legacy.Inc()
@@ -83,7 +83,7 @@ func (t *Tokens) currentLegacy(ctx context.Context, v cachedSignature, token str
 		return nil, err
 	}
 	if account.DeletionTimestamp != nil {
-		return nil, errors.New("its service account is being deleted") // the grace is for pods that end; no pod has this token
+		return nil, errors.New("its service account is being deleted") // the grace period is for terminating pods, which do not use this token
 	}
 	secret, err := t.lookup.GetSecret(ctx, c.Namespace, c.Secret)
 	if err != nil {
@@ -92,7 +92,7 @@ func (t *Tokens) currentLegacy(ctx context.Context, v cachedSignature, token str
 	if err := holds(secret, token); err != nil {
 		return nil, err
 	}
-	t.used(secret) // an invalid one too: kube-controller-manager deletes what is invalid and not even tried
+	t.used(secret) // even if invalid: kube-controller-manager deletes invalid Secrets that are not used
 	if since := secret.Labels[invalidLabel]; since != "" {
 		t.metrics.Invalid.Inc()
 		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/legacy-token-invalidated", secret.Name+"/"+secret.Namespace)
@@ -103,8 +103,8 @@ func (t *Tokens) currentLegacy(ctx context.Context, v cachedSignature, token str
 	return &authenticator.Response{Audiences: audiences, User: v.user}, nil
 }
 
-// noteLegacy distinguishes tokens of Secrets that were requested from those that every service account had once, whose
-// owner is warned.
+// noteLegacy distinguishes tokens of manually created Secrets from auto-generated ones, and adds a warning for the
+// latter.
 func (t *Tokens) noteLegacy(ctx context.Context, account *corev1.ServiceAccount, secret *corev1.Secret) {
 	if !slices.ContainsFunc(account.Secrets, func(ref corev1.ObjectReference) bool { return ref.Name == secret.Name }) {
 		t.metrics.Manual.Inc()
@@ -116,8 +116,8 @@ func (t *Tokens) noteLegacy(ctx context.Context, account *corev1.ServiceAccount,
 	warning.AddWarning(ctx, "", "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.")
 }
 
-// holds reports why a secret does not have the token. To delete the secret is how such a token is revoked, and that holds
-// from the moment of the deletion on, whatever finalizers there are.
+// holds returns an error if a Secret does not contain the token. Deleting the Secret revokes the token immediately,
+// regardless of finalizers.
 func holds(secret *corev1.Secret, token string) error {
 	switch {
 	case secret.Type != corev1.SecretTypeServiceAccountToken:

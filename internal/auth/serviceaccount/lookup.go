@@ -11,18 +11,18 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 )
 
-// LiveLookup is a Lookup on informers. What they do not have yet is read from the API once, because a token is often
-// used in the same instant in which its service account or pod was made.
+// LiveLookup is a Lookup with informers. Objects that the informers do not have are read from the API once, because a
+// token is often used immediately after its service account or pod is created.
 type LiveLookup struct {
 	ServiceAccounts corev1listers.ServiceAccountLister
 	Pods            corev1listers.PodLister
 	Secrets         corev1listers.SecretLister
 	Nodes           corev1listers.NodeLister
-	// Client asks the API itself. It must not be authenticated by a token that is verified here.
+	// Client reads from the API. Its credential must not be a token that this package verifies.
 	Client corev1client.CoreV1Interface
 }
 
-// liveTimeout bounds the question to the API; a request for authentication is waiting for it.
+// liveTimeout limits a read from the API, for which a request's authentication waits.
 const liveTimeout = 5 * time.Second
 
 var _ Lookup = LiveLookup{}

@@ -16,28 +16,28 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// Config is the issuer, its keys and its audiences.
+// Config configures the issuer, its keys and its audiences.
 type Config struct {
-	// Issuer is the iss of every token, a URL for clients that discover the keys by it. Required.
+	// Issuer is the iss claim of all tokens. It is a URL if clients use it to discover the keys. Required.
 	Issuer string
-	// Audiences are those of this server. A token for none of them is refused; a token that asks for none gets
-	// all of them. Default: the issuer.
+	// Audiences are the audiences of this server. A token for other audiences is refused. A token request without
+	// audiences gets all of them. Default: the issuer.
 	Audiences []string
-	// SigningKeyFile is a PEM private key, RSA of 2048 bits or more, or ECDSA P-256. Empty: tokens are verified, not
-	// issued.
+	// SigningKeyFile is a PEM private key: RSA with at least 2048 bits, or ECDSA P-256. If empty, tokens are verified
+	// but not issued.
 	SigningKeyFile string
-	// VerifyKeyFiles are PEM files of public keys (or certificates, or private keys) whose tokens are still valid: the
-	// key before a rotation, and the one after it. The signing key is always among them.
+	// VerifyKeyFiles are PEM files with public keys (or certificates, or private keys) that verify tokens, such as
+	// the keys before and after a rotation. The signing key is always included.
 	VerifyKeyFiles []string
-	// ExtendExpiration makes tokens that a kubelet asks for in its own words good for a year; see ExtendedSeconds.
+	// ExtendExpiration extends the lifetime of tokens requested by kubelets to a year; see ExtendedSeconds.
 	ExtendExpiration bool
-	// Lookup finds the live objects that tokens depend on. Required.
+	// Lookup finds the live objects on which tokens depend. Required.
 	Lookup Lookup
-	// Now is the clock by which tokens are issued and expire. Default time.Now. It may jump forward, never back.
+	// Now is the clock for issuing and expiry. Default time.Now. It may jump forward but not back.
 	Now func() time.Time
-	// Metrics count uses. May be nil.
+	// Metrics counts uses. May be nil.
 	Metrics *metrics.ServiceAccountTokens
-	// Used is called for each use of the token of a Secret, while the request waits. May be nil.
+	// Used is called synchronously for each use of the token of a Secret. May be nil.
 	Used func(*corev1.Secret)
 }
 
@@ -45,19 +45,19 @@ type Config struct {
 type Tokens struct {
 	issuer    string
 	audiences []string
-	signing   *signingKey // nil: verify only
+	signing   *signingKey // nil if tokens are only verified
 	keys      keySet
 	lookup    Lookup
 	extend    bool
 	now       func() time.Time
 	metrics   *metrics.ServiceAccountTokens
 	used      func(*corev1.Secret)
-	validator *jwt.Validator // of what changes with the clock
-	// seen caches verified signatures, and refusals, by the SHA-256 of the token.
+	validator *jwt.Validator // checks the time-dependent claims
+	// seen caches signature results and refusals by the SHA-256 of the token.
 	seen *ttlcache.Cache[[sha256.Size]byte, cachedSignature]
 }
 
-// KeyIDs are the ids of the key that tokens are signed with, empty if none are issued, and of all keys by which they are verified.
+// KeyIDs returns the id of the signing key, empty if tokens are not issued, and the ids of all verification keys.
 func (t *Tokens) KeyIDs() (signing string, verifying []string) {
 	if t.signing != nil {
 		signing = t.signing.id
@@ -65,10 +65,10 @@ func (t *Tokens) KeyIDs() (signing string, verifying []string) {
 	return signing, slices.Sorted(maps.Keys(t.keys))
 }
 
-// rememberTokens bounds the cache of verified tokens; each takes about a kilobyte.
+// rememberTokens is the size of the cache of verified tokens. An entry takes about a kilobyte.
 const rememberTokens = 8192
 
-// New reads the keys.
+// New reads the keys and returns a Tokens.
 func New(cfg Config) (*Tokens, error) {
 	switch {
 	case cfg.Issuer == "":
@@ -95,7 +95,7 @@ func New(cfg Config) (*Tokens, error) {
 		jwt.WithTimeFunc(t.now),
 		jwt.WithExpirationRequired(),
 		jwt.WithIssuedAt(),
-		jwt.WithIssuer(t.issuer), // again, on what was verified
+		jwt.WithIssuer(t.issuer), // checked again in the verified claims
 	)
 	if t.metrics == nil {
 		t.metrics = metrics.NewServiceAccountTokens(prometheus.NewRegistry())

@@ -1,7 +1,7 @@
-// Package tokenwebhook verifies tokens that no other authenticator knows, by a TokenReview that a server of the
-// operator's answers.
+// Package tokenwebhook verifies tokens that no other authenticator recognizes with a TokenReview webhook of the
+// operator.
 //
-// Requests and retries are the library's. Added here are bounds: a deadline, so that a server that hangs delays only
-// requests whose token no other authenticator knew, and not for ever; a limit to how many wait for it at once; one
-// review for a token however many requests carry it; and a cache of results.
+// k8s.io/apiserver sends the requests and retries them. This package adds a deadline, so that a hung webhook delays
+// only requests with otherwise unrecognized tokens, and for a limited time. It also limits the number of concurrent
+// reviews, merges concurrent reviews of the same token, and caches results.
 package tokenwebhook

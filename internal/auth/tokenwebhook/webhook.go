@@ -25,46 +25,46 @@ import (
 )
 
 const (
-	// reviewTimeout bounds a review with its retries; it is below the timeout of any client's request.
+	// reviewTimeout limits a review including retries. It is below the timeout of client requests.
 	reviewTimeout = 10 * time.Second
-	// rememberBad is how long a token that the server does not know is refused from the cache.
+	// rememberBad is how long the refusal of an unknown token is cached.
 	rememberBad = 2 * time.Second
-	// rememberTokens bounds the cache; each result takes about a kilobyte.
+	// rememberTokens is the size of the cache. An entry takes about a kilobyte.
 	rememberTokens = 4096
-	// maxAsking bounds the reviews in flight.
+	// maxAsking is the maximum number of reviews in flight.
 	maxAsking = 64
-	// noRateLimit: the bounds here are the only ones.
+	// noRateLimit disables client-go's rate limit; the limits above apply instead.
 	noRateLimit = -1
 )
 
 var errBusy = errors.New("too many tokens wait for the token review webhook")
 
-// Config is the webhook and how long its results are cached.
+// Config configures the webhook and the caching of its results.
 type Config struct {
-	// File is a kubeconfig whose current context is the server; --authentication-token-webhook-config-file.
+	// File is a kubeconfig with the server in its current context; --authentication-token-webhook-config-file.
 	File string
-	// Version is the TokenReview that it speaks: v1 or v1beta1. Default v1beta1, as kube-apiserver has it.
+	// Version is the version of TokenReview: v1 or v1beta1. Default v1beta1, as in kube-apiserver.
 	Version string
-	// CacheTTL is how long a positive result is cached, 0 not at all. A token that states its own expiry is
-	// never cached beyond it.
+	// CacheTTL is how long a positive result is cached. 0 disables caching. Results are never cached beyond the
+	// expiry in the token.
 	CacheTTL time.Duration
-	// Audiences are assumed for a server that returns none.
+	// Audiences are assumed if the server returns none.
 	Audiences []string
-	// Dial makes the connections. Nil: they are direct.
+	// Dial opens connections. If nil, connections are direct.
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	Metrics *metrics.Auth
 }
 
-// Webhook verifies whichever tokens the server knows. It is safe for concurrent use.
+// Webhook verifies tokens that the server recognizes. It is safe for concurrent use.
 type Webhook struct {
 	cfg    Config
 	server authenticator.Token
 	seen   *ttlcache.Cache[[sha256.Size]byte, cachedResult]
 	asking singleflight.Group
 	slots  chan struct{}
-	// clients divides the slots, so that unknown tokens of one client do not use all of them.
+	// clients divides the slots among clients, so that unknown tokens of one client cannot use all of them.
 	clients transport.Shares
-	// open ends with Run, and with it every review.
+	// open is canceled when Run returns, which cancels all reviews.
 	open  context.Context
 	close context.CancelFunc
 }
@@ -76,7 +76,7 @@ type cachedResult struct {
 	err      error
 }
 
-// New reads the kubeconfig. No request is made.
+// New reads the kubeconfig. It does not send requests.
 func New(cfg Config) (*Webhook, error) {
 	cfg.Version = cmp.Or(cfg.Version, "v1beta1")
 	if cfg.CacheTTL < 0 {
@@ -104,7 +104,7 @@ func New(cfg Config) (*Webhook, error) {
 	return w, nil
 }
 
-// Run waits for ctx to end, and then for every review to.
+// Run waits until ctx ends, cancels the reviews and waits for them.
 func (w *Webhook) Run(ctx context.Context) error {
 	<-ctx.Done()
 	w.close()
@@ -114,8 +114,8 @@ func (w *Webhook) Run(ctx context.Context) error {
 	return nil
 }
 
-// AuthenticateToken implements [authenticator.Token]. It returns false without an error for a token that the server
-// does not know, and an error when there was no review or the server calls the token invalid.
+// AuthenticateToken implements [authenticator.Token]. It returns false without an error if the server does not
+// recognize the token, and an error if the review failed or the server reports the token as invalid.
 func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	if len(token) > authn.MaxTokenBytes {
 		return nil, false, authn.ErrInvalidToken
@@ -125,7 +125,7 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authent
 	if v, ok := w.seen.Get(sum); ok {
 		return v.response, v.ok, v.err
 	}
-	// The review outlives the request that was first: others may be waiting for it, and its result is cached.
+	// The review is detached from the first request, because other requests may wait for it and its result is cached.
 	answered := w.asking.DoChan(string(sum[:]), func() (any, error) {
 		return w.review(context.WithoutCancel(ctx), sum, token), nil
 	})
@@ -161,7 +161,7 @@ func (w *Webhook) review(ctx context.Context, sum [sha256.Size]byte, token strin
 	now := time.Now()
 	switch {
 	case err != nil:
-		// Not cached: the library does not distinguish a server that is away from one that calls the token invalid.
+		// Not cached: upstream's client does not distinguish an unavailable server from an invalid token.
 		w.cfg.Metrics.Reviewed("error")
 		v.err = fmt.Errorf("token review webhook: %w", err)
 	case !ok:
@@ -179,8 +179,8 @@ func (w *Webhook) review(ctx context.Context, sum [sha256.Size]byte, token strin
 	return v
 }
 
-// cacheKey is the hash of a token and its audiences: the same token for other audiences is another review (attack row
-// B12).
+// cacheKey returns the hash of a token and its audiences. The same token for other audiences requires another review
+// (attack row B12).
 func cacheKey(token string, audiences authenticator.Audiences, limited bool) [sha256.Size]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %t", len(token), limited)
@@ -191,8 +191,8 @@ func cacheKey(token string, audiences authenticator.Audiences, limited bool) [sh
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// notAfterExpiry is until, or the expiry that the token states of itself if that comes first. That is trusted only to
-// forget earlier, which needs no signature.
+// notAfterExpiry returns the earlier of until and the expiry in the token. The unverified expiry is only used to
+// shorten caching.
 func notAfterExpiry(token string, until time.Time) time.Time {
 	_, body, err := authn.SplitToken(token)
 	if err != nil {

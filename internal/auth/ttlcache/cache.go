@@ -1,8 +1,8 @@
-// Package ttlcache is an LRU cache whose entries have deadlines of their own. It is a package of its own because
-// extension providers use it, which must not link the authentication of the front door.
+// Package ttlcache implements an LRU cache with a deadline per entry. It is a separate package because extension
+// providers use it, and they must not link the front door's authentication.
 //
-// The expirable cache of golang-lru would do, were it not for the goroutine that each one starts and nothing can stop;
-// here an entry's deadline is checked when it is read, and the LRU bound takes care of the rest.
+// golang-lru's expirable cache starts a goroutine that cannot be stopped. This cache checks deadlines on reads and
+// relies on the LRU limit for removal.
 package ttlcache
 
 import (
@@ -11,7 +11,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// Cache holds at most a fixed number of values, each until its own deadline. It is safe for concurrent use.
+// Cache stores a limited number of values, each with its own deadline. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	entries *lru.Cache[K, entry[V]]
 	now     func() time.Time
@@ -22,14 +22,14 @@ type entry[V any] struct {
 	until time.Time
 }
 
-// New returns a Cache of at most size values; size must be positive.
+// New returns a Cache for up to size values. size must be positive.
 func New[K comparable, V any](size int) *Cache[K, V] { return NewWithClock[K, V](size, time.Now) }
 
-// NewWithClock is New with the clock by which deadlines pass.
+// NewWithClock is like New with a custom clock for the deadlines.
 func NewWithClock[K comparable, V any](size int, now func() time.Time) *Cache[K, V] {
 	entries, err := lru.New[K, entry[V]](size)
 	if err != nil {
-		panic(err) // only a size below one, which is a mistake of the caller
+		panic(err) // only for a size below one, a bug of the caller
 	}
 	return &Cache[K, V]{entries: entries, now: now}
 }
@@ -49,7 +49,7 @@ func (c *Cache[K, V]) Get(k K) (V, bool) {
 	return e.value, true
 }
 
-// Add stores v for k until a moment, replacing what was there.
+// Add stores v for k until the deadline, replacing a previous value.
 func (c *Cache[K, V]) Add(k K, v V, until time.Time) {
 	c.entries.Add(k, entry[V]{value: v, until: until})
 }

@@ -1,4 +1,5 @@
-// Package explain says which rules of RBAC allow a request, and which come nearest if none does. It needs no server and no informers.
+// Package explain lists the RBAC rules that allow a request, or the nearest ones if none does. It requires no server
+// and no informers.
 package explain
 
 import (
@@ -11,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
-// Query is a request to be explained.
+// Query is a request to explain.
 type Query struct {
 	User                               string
 	Groups                             []string
@@ -19,7 +20,7 @@ type Query struct {
 	Subresource, Name, Namespace, Path string
 }
 
-// Objects is every RBAC object there is, as anybody with the right to list them reads them from any API server.
+// Objects holds all RBAC objects, as listed from any API server.
 type Objects struct {
 	Roles               []rbacv1.Role
 	RoleBindings        []rbacv1.RoleBinding
@@ -27,26 +28,26 @@ type Objects struct {
 	ClusterRoleBindings []rbacv1.ClusterRoleBinding
 }
 
-// Finding is one rule, by way of one binding, and what it lacks.
+// Finding is a rule, the binding that grants it, and the differences from the request.
 type Finding struct {
 	// Binding and Role are "Kind namespace/name".
 	Binding string `json:"binding"`
 	Role    string `json:"role"`
-	// Subject is whom the binding names: the one that is the user or, when none is, all of them.
+	// Subject is the binding's subject that matches the user, or all its subjects if none matches.
 	Subject string `json:"subject"`
-	// Rule is the rule as a person would say it.
+	// Rule is the rule in readable form.
 	Rule string `json:"rule"`
-	// Lacks is what would have to be different; empty when the rule allows the request.
+	// Lacks lists the required differences. It is empty if the rule allows the request.
 	Lacks []string `json:"lacks,omitempty"`
 
-	others int // 1: the binding does not name the user
+	others int // 1 if the binding does not contain the user
 }
 
-// maxNearFindings bounds the findings that are returned when nothing allows a request.
+// maxNearFindings is the maximum number of findings returned if no rule allows a request.
 const maxNearFindings = 5
 
-// Explain returns the rules that allow q or, when none does, the nearest that do not, nearest first. It is an
-// explanation; the decision is the server's, which may ask more than RBAC.
+// Explain returns the rules that allow q or, if none does, the nearest rules, nearest first. The server's decision
+// may differ, because it may have other authorizers.
 func Explain(p Objects, q Query) (allowed bool, findings []Finding) {
 	var all []Finding
 	for _, b := range p.bindings() {
@@ -67,11 +68,11 @@ func Explain(p Objects, q Query) (allowed bool, findings []Finding) {
 	if len(granting) > 0 {
 		return true, granting
 	}
-	// Of two that lack as much, what was granted to the user is nearer than what was granted to others.
+	// With equal numbers of differences, a rule granted to the user precedes rules granted to other subjects.
 	slices.SortStableFunc(all, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(len(a.Lacks), len(b.Lacks)), cmp.Compare(a.others, b.others))
 	})
-	// What lacks more than two things is not near: it speaks of something else.
+	// A rule with more than two differences is not related to the request.
 	all = slices.DeleteFunc(all, func(f Finding) bool { return len(f.Lacks) > 2 })
 	return false, all[:min(len(all), maxNearFindings)]
 }
@@ -79,7 +80,7 @@ func Explain(p Objects, q Query) (allowed bool, findings []Finding) {
 // explainedBinding is a RoleBinding or a ClusterRoleBinding.
 type explainedBinding struct {
 	name      string
-	namespace string // empty: the whole cluster
+	namespace string // empty for a cluster-wide binding
 	ref       rbacv1.RoleRef
 	subjects  []rbacv1.Subject
 }
@@ -95,7 +96,7 @@ func (p Objects) bindings() []explainedBinding {
 	return all
 }
 
-// rules are those of the role that b binds; ok is false when there is no such role.
+// rules returns the rules of the role that b binds. ok is false if the role does not exist.
 func (p Objects) rules(b explainedBinding) (rules []rbacv1.PolicyRule, name string, ok bool) {
 	if b.ref.Kind == "ClusterRole" {
 		for _, r := range p.ClusterRoles {
@@ -113,7 +114,7 @@ func (p Objects) rules(b explainedBinding) (rules []rbacv1.PolicyRule, name stri
 	return nil, "Role " + b.namespace + "/" + b.ref.Name, false
 }
 
-// lacks is what keeps the binding, whatever its rules say, from speaking of q.
+// lacks returns the differences that prevent the binding from applying to q, regardless of its rules.
 func (b explainedBinding) lacks(q Query) []string {
 	var lacks []string
 	if !slices.ContainsFunc(b.subjects, func(s rbacv1.Subject) bool { return b.names(s, q) }) {
@@ -141,7 +142,7 @@ func (b explainedBinding) names(s rbacv1.Subject, q Query) bool {
 	return false
 }
 
-// subjectFor is the subject that is the user, or all of them when they are others.
+// subjectFor returns the subject that matches the user and 0, or all subjects and 1.
 func (b explainedBinding) subjectFor(q Query) (text string, others int) {
 	var names []string
 	for _, s := range b.subjects {
@@ -157,7 +158,7 @@ func (b explainedBinding) subjectFor(q Query) (text string, others int) {
 	return cmp.Or(strings.Join(names, ", "), "nobody"), 1
 }
 
-// ruleLacks is what would have to be in the rule for it to allow q.
+// ruleLacks returns the differences that prevent the rule from allowing q.
 func ruleLacks(r rbacv1.PolicyRule, q Query) []string {
 	var lacks []string
 	if !hasOrAll(r.Verbs, q.Verb) {
@@ -202,7 +203,8 @@ func hasOrAll(have []string, want string) bool {
 	return slices.Contains(have, want) || slices.Contains(have, "*")
 }
 
-// resourceCovers follows RBAC: "*" is every resource and subresource, "*/scale" that subresource of every resource.
+// resourceCovers matches like RBAC: "*" matches every resource and subresource, "*/scale" that subresource of every
+// resource.
 func resourceCovers(have string, q Query) bool {
 	return have == "*" || have == q.resource() || q.Subresource != "" && have == "*/"+q.Subresource
 }
@@ -214,7 +216,7 @@ func urlCovers(url, path string) bool {
 	return url == path
 }
 
-// maxListed bounds what is listed of a long rule.
+// maxListed is the maximum number of listed values of a long rule.
 const maxListed = 8
 
 func listText(all []string) string {
@@ -231,7 +233,7 @@ func listText(all []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// sentence is a rule as a person would say it.
+// sentence returns a rule in readable form.
 func sentence(r rbacv1.PolicyRule) string {
 	if len(r.NonResourceURLs) > 0 {
 		return fmt.Sprintf("%s on paths %s", listText(r.Verbs), listText(r.NonResourceURLs))
@@ -246,7 +248,7 @@ func sentence(r rbacv1.PolicyRule) string {
 	return text
 }
 
-// String is the question as a person would ask it.
+// String returns the query in readable form.
 func (q Query) String() string {
 	text := q.User + " " + q.Verb + " "
 	if q.Path != "" {
