@@ -1,10 +1,10 @@
-// Package apiclient is a small client of a Kubernetes API for extension servers: JSON over HTTP with the credentials of
-// a kubeconfig, bounded responses, no redirects.
+// Package apiclient is a small client of a Kubernetes API for extension servers: JSON over HTTP with the credentials of a
+// kubeconfig, bounded responses, and no redirects.
 //
-// An extension server asks for few things: reviews, a ConfigMap, lists of Nodes and Pods, its own registration. A
-// clientset of client-go links every kind of every group for that. What is not success is an *Error, which on purpose is
-// no error of k8s.io/apimachinery/pkg/api/errors: what the server may not do must never reach a caller as what they may
-// not do.
+// An extension server needs few requests: reviews, a ConfigMap, lists of Nodes and Pods, and its registration. client-go's
+// clientset would link every kind of every group. Every unsuccessful response is returned as an *Error. Deliberately, this is
+// not an error of k8s.io/apimachinery/pkg/api/errors, so that a missing permission of the extension server is never reported to
+// its caller as a missing permission of the caller.
 package apiclient
 
 import (
@@ -24,13 +24,13 @@ import (
 )
 
 const (
-	// timeout bounds Get, Create and Delete when the caller's context does not end sooner.
+	// timeout bounds Get, Create and Delete unless the caller's context ends sooner.
 	timeout = 15 * time.Second
-	// maxBytes bounds a response: the metadata of some ten thousand objects.
+	// maxBytes bounds a response: the metadata of about ten thousand objects.
 	maxBytes = 64 << 20
 )
 
-// MetadataList is the Accept header that asks for the metadata of listed objects and not for the rest of them.
+// MetadataList is the Accept header that requests only the metadata of listed objects.
 const MetadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 // Client sends requests to one API server. It is safe for concurrent use.
@@ -39,7 +39,7 @@ type Client struct {
 	base *url.URL
 }
 
-// New returns a client. It does no I/O beyond the files that config names.
+// New returns a client. It does no I/O except reading the files named in config.
 func New(config *rest.Config) (*Client, error) {
 	if config == nil {
 		return nil, errors.New("client of the front door: a kubeconfig is required")
@@ -52,8 +52,8 @@ func New(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address of the front door: %w", err)
 	}
-	own := *shared // client-go shares clients between those who ask with the same configuration
-	// Credentials go where the kubeconfig says and nowhere else (attack row A6).
+	own := *shared // client-go shares clients between callers with the same configuration
+	// Send credentials only to the server in the kubeconfig (attack row A6).
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{http: &own, base: base}, nil
 }
@@ -61,18 +61,18 @@ func New(config *rest.Config) (*Client, error) {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Request is one request. Path is below the address of the kubeconfig.
+// Request is one request. Path is relative to the server URL of the kubeconfig.
 type Request struct {
 	Method, Path string
 	Query        url.Values
-	// Accept and ContentType default to application/json, ContentType only where there is a Body.
+	// Accept and ContentType default to application/json, ContentType only with a Body.
 	Accept, ContentType string
 	Body                []byte
 	// MaxBytes bounds the response of Do. Default 64 MiB.
 	MaxBytes int64
 }
 
-// Stream sends r and returns a successful response, whose body the caller closes. Only ctx bounds it.
+// Stream sends r and returns a successful response. The caller must close its body. The request is bounded only by ctx.
 func (c *Client) Stream(ctx context.Context, r Request) (*http.Response, error) {
 	u := c.base.JoinPath(r.Path)
 	u.RawQuery = r.Query.Encode()
@@ -118,7 +118,7 @@ func (c *Client) Do(ctx context.Context, r Request) ([]byte, error) {
 	return body, nil
 }
 
-// Get reads path into out. accept may be empty.
+// Get decodes the object at path into out. accept may be empty.
 func (c *Client) Get(ctx context.Context, path string, query url.Values, accept string, out any) error {
 	return c.decode(ctx, Request{Method: http.MethodGet, Path: path, Query: query, Accept: accept}, out)
 }

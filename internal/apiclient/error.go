@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	maxErrorBytes  = 64 << 10 // what is read of a response that is no success
-	maxQuotedBytes = 256      // of a body that is no Status
+	maxErrorBytes  = 64 << 10 // bytes read from the body of an unsuccessful response
+	maxQuotedBytes = 256      // bytes quoted from a body that is not a Status
 )
 
-// Error is a response other than success.
+// Error is an unsuccessful response.
 type Error struct {
 	Method, Path string
-	// Code is the HTTP status, Reason that of the Status in the body, empty where the body is none.
+	// Code is the HTTP status code. Reason is the reason in the Status, empty if the body is not a Status.
 	Code   int
 	Reason metav1.StatusReason
-	// Message is that of the Status, else the beginning of the body in quotes.
+	// Message is the message in the Status, or otherwise the quoted beginning of the body.
 	Message string
 
 	status metav1.Status
 }
 
-// Error is one line, with the next step where that is known.
+// Error returns a single line, with the next step if it is known.
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%s %s: the front door answered %d", e.Method, e.Path, e.Code)
 	if e.Message != "" {
@@ -45,20 +45,20 @@ func (e *Error) Error() string {
 	return text
 }
 
-// StatusError is the response as client-go would return it, for code that decides by the predicates of
+// StatusError returns the error that client-go would return for the response, for code that uses the predicates of
 // k8s.io/apimachinery/pkg/api/errors.
 func (e *Error) StatusError() *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: e.status}
 }
 
-// HasReason reports whether err is an *Error whose Status has this reason.
+// HasReason reports whether err is an *Error with a Status of this reason.
 func HasReason(err error, reason metav1.StatusReason) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Reason == reason
 }
 
 func responseError(r Request, response *http.Response) *Error {
-	body, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBytes)) // what could be read is what there is to say
+	body, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBytes)) // use the part that was read
 	e := &Error{Method: r.Method, Path: r.Path, Code: response.StatusCode}
 	isStatus := json.Unmarshal(body, &e.status) == nil && e.status.Kind == "Status"
 	if isStatus {
@@ -67,7 +67,7 @@ func responseError(r Request, response *http.Response) *Error {
 		e.Message = fmt.Sprintf("%q", body[:min(len(body), maxQuotedBytes)])
 	}
 	if !isStatus || e.status.Code == 0 {
-		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // a date or nonsense counts as none
+		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // a date or an invalid value counts as none
 		e.status = apierrors.NewGenericServerResponse(response.StatusCode, r.Method, schema.GroupResource{Resource: r.Path}, "",
 			string(body[:min(len(body), 4*maxQuotedBytes)]), seconds, true).ErrStatus
 	}

@@ -1,8 +1,8 @@
-// Package clients has the typed clients and informers of Kubernetes' own groups that this program uses, and no others: a call
-// of a group or kind that is not listed does not compile. Some libraries look methods up by name, so the linker cannot leave
-// out unused methods: client-go's clientset and informer factory would add 12 MB to the binary (see ARCHITECTURE.md).
+// Package clients contains the typed clients and informers of Kubernetes' own groups that this program uses. A call to another
+// group or kind does not compile. Some libraries look up methods by name, so that the linker cannot remove unused methods:
+// client-go's clientset and informer factory would add 12 MB to the binary (see ARCHITECTURE.md).
 //
-// Library code that takes a kubernetes.Interface or an informers.SharedInformerFactory gets one from [ForLibrary] and
+// Library functions that require a kubernetes.Interface or an informers.SharedInformerFactory receive one from [ForLibrary] and
 // [Informers.ForLibrary].
 package clients
 
@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Interface is the part of kubernetes.Interface that this program uses. [Client] implements it, and so do client-go's
-// clientset and its fake.
+// Interface is the part of kubernetes.Interface that this program uses. [Client] implements it, and so do client-go's clientset
+// and its fake.
 type Interface interface {
 	Discovery() discovery.DiscoveryInterfaces
 	AdmissionregistrationV1() admissionregistrationv1.AdmissionregistrationV1Interface

@@ -13,20 +13,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Informers is a factory of shared informers for all namespaces, without resynchronization. A method for each kind is in
-// kinds.go.
+// Informers is a factory of shared informers for all namespaces, without resync. kinds.go has a method for each kind.
 type Informers struct {
 	client    Interface
 	transform cache.TransformFunc
 	running   sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	made     map[reflect.Type]cache.SharedIndexInformer
 	started  map[reflect.Type]bool
 	shutDown bool
 }
 
-// NewInformers returns a factory without informers. If transform is not nil, informers apply it to what they receive.
+// NewInformers returns a factory without informers. If transform is not nil, informers apply it to the objects they receive.
 func NewInformers(client Interface, transform cache.TransformFunc) *Informers {
 	return &Informers{
 		client: client, transform: transform,
@@ -34,10 +33,10 @@ func NewInformers(client Interface, transform cache.TransformFunc) *Informers {
 	}
 }
 
-// InformerName is nil: informers have no metrics.
+// InformerName returns nil, because informers have no metrics.
 func (i *Informers) InformerName() *cache.InformerName { return nil }
 
-// InformerFor returns the informer of objects of this Go type. The first call makes it with newInformer.
+// InformerFor returns the informer of objects of this Go type. The first call creates it with newInformer.
 func (i *Informers) InformerFor(object runtime.Object, newInformer internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -47,17 +46,17 @@ func (i *Informers) InformerFor(object runtime.Object, newInformer internalinter
 	}
 	informer := newInformer(ForLibrary(i.client), 0)
 	if i.transform != nil {
-		// It fails only for an informer that runs already.
+		// Fails only if the informer is running.
 		_ = informer.SetTransform(i.transform)
 	}
 	i.made[kind] = informer
 	return informer
 }
 
-// Start runs every requested informer that does not run yet, until stop is closed.
+// Start runs every requested informer that is not running, until stop is closed.
 func (i *Informers) Start(stop <-chan struct{}) { i.StartWithContext(wait.ContextForChannel(stop)) }
 
-// StartWithContext is Start until ctx ends.
+// StartWithContext is like Start, until ctx ends.
 func (i *Informers) StartWithContext(ctx context.Context) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -72,7 +71,7 @@ func (i *Informers) StartWithContext(ctx context.Context) {
 	}
 }
 
-// Shutdown makes later calls of Start do nothing, and returns when all informers have ended.
+// Shutdown disables further calls of Start, and returns when all informers have ended.
 func (i *Informers) Shutdown() {
 	i.mu.Lock()
 	i.shutDown = true
@@ -80,12 +79,12 @@ func (i *Informers) Shutdown() {
 	i.running.Wait()
 }
 
-// WaitForCacheSync waits until every started informer has its first list, or stop is closed. It says which have.
+// WaitForCacheSync waits until every started informer has synced or stop is closed. It returns which informers have synced.
 func (i *Informers) WaitForCacheSync(stop <-chan struct{}) map[reflect.Type]bool {
 	return i.WaitForCacheSyncWithContext(wait.ContextForChannel(stop)).Synced
 }
 
-// WaitForCacheSyncWithContext is WaitForCacheSync until ctx ends.
+// WaitForCacheSyncWithContext is like WaitForCacheSync, until ctx ends.
 func (i *Informers) WaitForCacheSyncWithContext(ctx context.Context) cache.SyncResult {
 	running := i.runningNow()
 	checks := make([]cache.DoneChecker, 0, len(running))

@@ -104,8 +104,8 @@ func (i *Informers) StorageClasses() storagev1.StorageClassInformer {
 	return informerOf(i, storageapi.SchemeGroupVersion, "storageclasses", "StorageClass", &storageapi.StorageClass{}, storagelisters.NewStorageClassLister)
 }
 
-// kindInformer is the informer of one kind: a PodInformer of pods, where L is the PodLister. The library's own links a
-// hundred methods for each kind, and a client of it.
+// kindInformer is the informer of one kind. For pods, it implements PodInformer with L as PodLister. client-go's informers link
+// a hundred methods for each kind, and a client.
 type kindInformer[L any] struct {
 	informer  cache.SharedIndexInformer
 	newLister func(cache.Indexer) L
@@ -115,20 +115,20 @@ func informerOf[L any](i *Informers, gv schema.GroupVersion, resource, kind stri
 	return kindInformer[L]{i.forResource(gv.WithResource(resource), gv.WithKind(kind), object), newLister}
 }
 
-// unindexed is informerOf a kind of which there may be very many and nobody lists those of one namespace. A lister that does looks
-// at all of them.
+// unindexed is like informerOf, for a kind with many objects that are not listed by namespace. A lister for one namespace scans
+// all objects.
 func unindexed[L any](i *Informers, gv schema.GroupVersion, resource, kind string, object runtime.Object, newLister func(cache.Indexer) L) kindInformer[L] {
 	return kindInformer[L]{i.informer(gv.WithResource(resource), gv.WithKind(kind), object, cache.Indexers{}), newLister}
 }
 
-// Informer is shared by all callers of the same factory.
+// Informer returns the informer shared by all callers of the factory.
 func (k kindInformer[L]) Informer() cache.SharedIndexInformer { return k.informer }
 
-// Lister reads what Informer holds.
+// Lister returns a lister of the informer's objects.
 func (k kindInformer[L]) Lister() L { return k.newLister(k.informer.GetIndexer()) }
 
-// ForResource returns the informer of any resource of Kubernetes' own groups, also of groups that [Interface] does not list:
-// the parameter of an admission policy may be of any kind. It is the same informer as the one of a method above.
+// ForResource returns the informer of any resource of Kubernetes' own groups, including groups that are not in [Interface],
+// because the parameter of an admission policy may be of any kind. It returns the same informer as the method for the kind.
 func (i *Informers) ForResource(resource schema.GroupVersionResource) (informers.GenericInformer, error) {
 	kind, ok := kindOf(resource)
 	if !ok {
@@ -144,7 +144,7 @@ func (i *Informers) ForResource(resource schema.GroupVersionResource) (informers
 // objectType distinguishes objects with metadata from other types of a group, such as APIGroup.
 var objectType = reflect.TypeFor[metav1.ObjectMetaAccessor]()
 
-// kindOf finds the kind with this plural that also has a list, which leaves out options and reviews.
+// kindOf returns the kind with this plural that has a list kind, which excludes options and reviews.
 func kindOf(resource schema.GroupVersionResource) (schema.GroupVersionKind, bool) {
 	gv := resource.GroupVersion()
 	known := scheme.Scheme.KnownTypes(gv)
@@ -182,7 +182,7 @@ func (i *Informers) informer(resource schema.GroupVersionResource, kind schema.G
 	})
 }
 
-// listRequest is the request of a list or a watch in all namespaces, as the typed clients make it.
+// listRequest returns the request of a list or watch in all namespaces, as the typed clients send it.
 func listRequest(client rest.Interface, resource schema.GroupVersionResource, options metav1.ListOptions) *rest.Request {
 	path := []string{"/apis", resource.Group, resource.Version, resource.Resource}
 	if resource.Group == "" {

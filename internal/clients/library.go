@@ -24,10 +24,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ForLibrary returns c for library functions that take a whole kubernetes.Interface: the admission plugins for policies and
-// webhooks, which read namespaces and the OpenAPI documents, and PodSecurity, which lists pods. It has only the groups that
-// these use. Other groups are nil; linking all of them costs 4.7 MB (see ARCHITECTURE.md).
-// TestLibrariesCallOnlyWhatIsLinked reads every linked package for calls of them.
+// ForLibrary returns c for library functions that require a complete kubernetes.Interface: the admission plugins for policies
+// and webhooks, which read namespaces and the OpenAPI documents, and PodSecurity, which lists pods. It provides only the groups
+// that these use. Other groups are nil, because linking all of them costs 4.7 MB (see ARCHITECTURE.md).
+// TestLibrariesCallOnlyWhatIsLinked checks every linked package for calls of other groups.
 func ForLibrary(c Interface) kubernetes.Interface {
 	if whole, ok := c.(kubernetes.Interface); ok {
 		return whole
@@ -46,12 +46,12 @@ func (l libraryClient) FlowcontrolV1() flowcontrolclient.FlowcontrolV1Interface 
 	return l.of.FlowcontrolV1()
 }
 
-// ForLibrary returns i for library functions that take a whole informer factory: the admission plugins for policies and
-// webhooks, and the controller of API Priority and Fairness. It has the kinds that these read. Others are nil; linking all
-// of them costs 7.5 MB. The same test guards it.
+// ForLibrary returns i for library functions that require a complete informer factory: the admission plugins for policies and
+// webhooks, and the controller of API Priority and Fairness. It provides only the kinds that these read. Other kinds are nil,
+// because linking all of them costs 7.5 MB. The same test checks this.
 func (i *Informers) ForLibrary() informers.SharedInformerFactory { return libraryInformers{of: i} }
 
-// The adapters below do not embed Informers: each embedded method would be linked once more.
+// The adapters below do not embed Informers, because each embedded method would be linked again.
 type (
 	libraryInformers struct {
 		informers.SharedInformerFactory // nil

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// SigningRequests writes CertificateSigningRequests, with the methods of the typed client that controllers use. All of the typed client of
-// that group would be linked otherwise.
+// SigningRequests writes CertificateSigningRequests. It implements only the methods that controllers use, because client-go's
+// client of that group would be linked completely.
 type SigningRequests struct{ client rest.Interface }
 
 // NewSigningRequests returns a client that shares the connections and the rate limit of c.
@@ -25,7 +25,7 @@ func (s SigningRequests) UpdateApproval(ctx context.Context, name string, r *cer
 	return s.put(ctx, r, o, name, "approval")
 }
 
-// UpdateStatus writes the certificate, or that it is refused.
+// UpdateStatus writes the certificate, or the condition Failed.
 func (s SigningRequests) UpdateStatus(ctx context.Context, r *certificatesv1.CertificateSigningRequest, o metav1.UpdateOptions) (*certificatesv1.CertificateSigningRequest, error) {
 	return s.put(ctx, r, o, r.Name, "status")
 }

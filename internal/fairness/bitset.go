@@ -8,7 +8,7 @@ import (
 // bitset is a set of small numbers.
 type bitset []uint64
 
-// grow makes room for the numbers below n.
+// grow allocates space for the numbers below n.
 func (b *bitset) grow(n int) {
 	for len(*b)*64 < n {
 		*b = append(*b, 0)
@@ -18,7 +18,7 @@ func (b *bitset) grow(n int) {
 func (b bitset) set(i int)   { b[i/64] |= 1 << (i % 64) }
 func (b bitset) clear(i int) { b[i/64] &^= 1 << (i % 64) }
 
-// from is the numbers from start on, and then those before it.
+// from iterates over the numbers from start on, and then over the smaller ones.
 func (b bitset) from(start int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		if len(b) == 0 {

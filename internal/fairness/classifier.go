@@ -19,18 +19,18 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// classifier has the levels that the library's controller makes, and the snapshot by which requests are classified.
+// classifier contains the levels created by k8s.io/apiserver's controller, and the snapshot that classifies requests.
 type classifier struct {
 	metrics        *metrics.Fairness
 	schemas        listers.FlowSchemaLister
 	configurations listers.PriorityLevelConfigurationLister
-	snapshot       atomic.Pointer[[]schema] // in the order in which they are asked; the last one takes everything
+	snapshot       atomic.Pointer[[]schema] // in matching order; the last one matches everything
 
-	mu     sync.Mutex // guards levels, and that the snapshot is of the latest objects
+	mu     sync.Mutex // guards levels, and ensures that the snapshot corresponds to the latest objects
 	levels map[string]*level
 }
 
-// newClassifier compiles the snapshot anew whenever an object has changed.
+// newClassifier returns a classifier that recompiles the snapshot after each change of an object.
 func newClassifier(known informers.Interface, m *metrics.Fairness) (*classifier, error) {
 	k := &classifier{
 		metrics: m,
@@ -47,7 +47,7 @@ func newClassifier(known informers.Interface, m *metrics.Fairness) (*classifier,
 	return k, nil
 }
 
-// levelNamed is known, or the level of that name, or a new one.
+// levelNamed returns known, or the registered level of that name, or a new one.
 func (k *classifier) levelNamed(name string, known *level) *level {
 	if known != nil {
 		return known
@@ -60,7 +60,7 @@ func (k *classifier) levelNamed(name string, known *level) *level {
 	return &level{name: name}
 }
 
-// register makes l the level of its name.
+// register registers l under its name.
 func (k *classifier) register(l *level) {
 	k.mu.Lock()
 	known := k.levels[l.name] == l
@@ -71,12 +71,13 @@ func (k *classifier) register(l *level) {
 	}
 }
 
-// compile makes the snapshot of what is stored. Mandatory objects that do not exist are taken to be as upstream's.
+// compile compiles the stored objects into the snapshot. Missing mandatory objects are replaced by the defaults of
+// k8s.io/apiserver.
 func (k *classifier) compile() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	objects := map[string]*flowcontrolv1.PriorityLevelConfiguration{}
-	stored, _ := k.configurations.List(labels.Everything()) // a cache has no errors
+	stored, _ := k.configurations.List(labels.Everything()) // a cache returns no errors
 	for _, o := range stored {
 		objects[o.Name] = o
 	}
@@ -101,9 +102,8 @@ func (k *classifier) compile() {
 	k.snapshot.Store(&schemas)
 }
 
-// orderedSchemas is the schemas in the order of matching: by precedence, then by name. One whose level is not stored
-// matches nothing, as its status says. Of the two mandatory ones, exempt is first and catch-all last when they are not
-// stored.
+// orderedSchemas returns the schemas in matching order: by precedence, then by name. A schema without a stored level matches
+// nothing, as its status reports. If the mandatory schemas are not stored, exempt is first and catch-all last.
 func (k *classifier) orderedSchemas(levels map[string]*flowcontrolv1.PriorityLevelConfiguration) (all []*flowcontrolv1.FlowSchema) {
 	known, _ := k.schemas.List(labels.Everything())
 	for _, s := range known {
@@ -129,13 +129,13 @@ func (k *classifier) orderedSchemas(levels map[string]*flowcontrolv1.PriorityLev
 	return all
 }
 
-// schema is a compiled FlowSchema, and its level.
+// schema is a compiled FlowSchema with its level.
 type schema struct {
 	object      *flowcontrolv1.FlowSchema
 	levelObject *flowcontrolv1.PriorityLevelConfiguration
 	level       *level
 	metrics     *metrics.Flow
-	// What a response says of who was taken for what: shared, and never written to.
+	// Values of the classification headers in a response. Shared and never modified.
 	schemaUID, levelUID []string
 
 	lastFlow            *atomic.Pointer[flow]
@@ -143,7 +143,7 @@ type schema struct {
 	rules               []rule
 }
 
-// rule matches a request if one of its subjects and one of its rules for resources, or for paths, does.
+// rule matches a request if one of its subjects matches and one of its resource rules or path rules matches.
 type rule struct {
 	anySubject      bool
 	users, groups   []string
@@ -183,7 +183,7 @@ func (r *rule) add(s flowcontrolv1.Subject) {
 	}
 }
 
-// classify is the first schema that matches the request. What none matches goes where the last one leads.
+// classify returns the first schema that matches the request, or catch-all if none matches.
 func classify(all []schema, who user.Info, info *apirequest.RequestInfo) *schema {
 	name, groups := who.GetName(), who.GetGroups()
 	for i := range all {
@@ -201,7 +201,7 @@ func classify(all []schema, who user.Info, info *apirequest.RequestInfo) *schema
 	return &all[len(all)-1]
 }
 
-// matchesSubject reports whether the rule is about this user.
+// matchesSubject reports whether the rule applies to this user.
 func (r *rule) matchesSubject(name string, groups []string) bool {
 	if r.anySubject || slices.Contains(r.users, name) {
 		return true
@@ -231,7 +231,7 @@ func accountIs(a *flowcontrolv1.ServiceAccountSubject, name string) bool {
 	return found && strings.HasPrefix(rest, serviceaccount.ServiceAccountUsernameSeparator)
 }
 
-// matchesRequest reports whether the rule is about what is asked for.
+// matchesRequest reports whether the rule applies to the requested resource or path.
 func (r *rule) matchesRequest(info *apirequest.RequestInfo) bool {
 	if !info.IsResourceRequest {
 		for i := range r.paths {
@@ -257,7 +257,7 @@ func scopeListed(namespace string, p *flowcontrolv1.ResourcePolicyRule) bool {
 	return listed(namespace, p.Namespaces)
 }
 
-// listed reports whether list has s. A list of a star alone has everything.
+// listed reports whether list contains s. A list with only a star contains everything.
 func listed(s string, list []string) bool {
 	return len(list) == 1 && list[0] == "*" || slices.Contains(list, s)
 }
@@ -275,7 +275,7 @@ func resourceListed(info *apirequest.RequestInfo, list []string) bool {
 	return false
 }
 
-// pathListed reports whether list has path or what it is below. The star at the end of a path is optional.
+// pathListed reports whether list contains path or a parent of it. The star at the end of a listed path is optional.
 func pathListed(path string, list []string) bool {
 	for _, s := range list {
 		if s == "*" || s == path {

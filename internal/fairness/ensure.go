@@ -18,20 +18,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ensureInterval is how often the objects are compared with what they should be. An object that was deleted comes back
-// at once; changes wait, so that replicas of two releases do not overwrite each other's in turn.
+// ensureInterval is the interval between comparisons of the objects with their desired state. A deleted object is recreated
+// immediately. Changes are reverted at the next comparison, so that replicas of two releases do not continuously overwrite each
+// other's objects.
 const ensureInterval = time.Minute
 
-// startTimeout bounds how long the objects may take to be known, and all of them to be written.
+// startTimeout bounds the time until the objects are listed and all of them are written.
 const startTimeout = 30 * time.Second
 
-// ensurer maintains the objects that upstream creates. It reads caches, and writes only what differs.
+// ensurer maintains the objects that kube-apiserver creates. It reads caches, and writes only differences.
 type ensurer struct {
 	schemas *ensuredKind[*flowcontrolv1.FlowSchema]
 	levels  *ensuredKind[*flowcontrolv1.PriorityLevelConfiguration]
 	synced  []cache.DoneChecker
-	deleted chan struct{} // has one when an object was deleted
-	// withoutEtcd, if set, reports whether nothing can be written now.
+	deleted chan struct{} // contains an element after an object was deleted
+	// withoutEtcd, if set, reports whether writes are impossible now.
 	withoutEtcd func() bool
 }
 
@@ -66,8 +67,8 @@ func newEnsurer(api client.FlowcontrolV1Interface, known informers.Interface) (*
 	return e, nil
 }
 
-// adoptLevel gives have the spec of want. The shares of the exempt level are an administrator's to tune: they say how
-// much of what it does not need others may borrow.
+// adoptLevel sets the spec of have to the spec of want. It keeps the shares of the exempt level, with which an administrator
+// controls how many of its unused seats other levels may borrow.
 func adoptLevel(have, want *flowcontrolv1.PriorityLevelConfiguration) bool {
 	spec := want.Spec.DeepCopy()
 	setDefaults(spec)
@@ -79,7 +80,7 @@ func adoptLevel(have, want *flowcontrolv1.PriorityLevelConfiguration) bool {
 	return !same
 }
 
-// setDefaults sets what the API sets when it is left out, so that a stored object compares equal.
+// setDefaults sets the API's defaults, so that a stored object compares equal.
 func setDefaults(spec *flowcontrolv1.PriorityLevelConfigurationSpec) {
 	if spec.Limited != nil && spec.Limited.LendablePercent == nil {
 		spec.Limited.LendablePercent = new(int32)
@@ -88,7 +89,7 @@ func setDefaults(spec *flowcontrolv1.PriorityLevelConfigurationSpec) {
 
 var errNoSync = errors.New("list the flowcontrol objects: no answer in time")
 
-// start returns when the objects are known and as they should be.
+// start returns when the objects are listed and in their desired state.
 func (e *ensurer) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -101,10 +102,10 @@ func (e *ensurer) start(ctx context.Context) error {
 	return e.ensureUntilDone(ctx)
 }
 
-// retryAfter is how long a cache may take to show what another replica has just written.
+// retryAfter is how long a cache may take to receive another replica's write.
 const retryAfter = 100 * time.Millisecond
 
-// ensureUntilDone tries until every object is as it should be, or ctx ends.
+// ensureUntilDone retries until every object is in its desired state or ctx ends.
 func (e *ensurer) ensureUntilDone(ctx context.Context) error {
 	for {
 		err := e.ensureOnce(ctx)
@@ -141,7 +142,7 @@ func (e *ensurer) run(ctx context.Context, log *zap.Logger) {
 	}
 }
 
-// ensureOnce does levels first: a schema whose level is missing is said to dangle.
+// ensureOnce writes levels first, because a schema without its level is reported as dangling.
 func (e *ensurer) ensureOnce(ctx context.Context) error {
 	return errors.Join(e.levels.ensureOnce(ctx), e.schemas.ensureOnce(ctx))
 }
@@ -153,7 +154,7 @@ type object[T any] interface {
 	DeepCopy() T
 }
 
-// ensuredKind is the objects of one kind.
+// ensuredKind manages the objects of one kind.
 type ensuredKind[T object[T]] struct {
 	api interface {
 		Create(ctx context.Context, object T, o metav1.CreateOptions) (T, error)
@@ -162,7 +163,7 @@ type ensuredKind[T object[T]] struct {
 	}
 	list                 func(labels.Selector) ([]T, error)
 	mandatory, suggested []T
-	// adopt gives have the spec of want and reports whether it had another.
+	// adopt sets the spec of have to the spec of want, and reports whether it changed.
 	adopt func(have, want T) bool
 }
 
@@ -190,9 +191,9 @@ func (k *ensuredKind[T]) ensureOnce(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ensure writes one object if it is missing or not as it should be. The annotation says whose a suggested one is: ours
-// while it is "true", an administrator's when it is "false". Without an annotation it is ours only if its spec has not
-// changed since it was created.
+// ensure writes one object if it is missing or differs from its desired state. The annotation of a suggested object determines
+// its owner: this program if it is "true", an administrator if it is "false". An object without the annotation belongs to this
+// program only if its spec has not changed since its creation.
 func (k *ensuredKind[T]) ensure(ctx context.Context, have, want T, mandatory bool) error {
 	var none T
 	if have == none {
@@ -229,7 +230,7 @@ func annotate(o metav1.Object, ours string) (changed bool) {
 	return true
 }
 
-// deleteObsolete deletes an object that an earlier release has created and that is still its own.
+// deleteObsolete deletes an object that an earlier release created, if that release still owns it.
 func (k *ensuredKind[T]) deleteObsolete(ctx context.Context, o T) error {
 	if o.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] != "true" {
 		return nil

@@ -22,24 +22,24 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// Config is what Fairness needs.
+// Config configures Fairness.
 type Config struct {
-	// Client reaches the flowcontrol objects, but not through the chain whose requests wait for seats.
+	// Client accesses the flowcontrol objects. Its requests must not wait for seats themselves.
 	Client clients.Interface
-	// Seats is how many seats the priority levels share. It must be positive.
+	// Seats is the number of seats shared by the priority levels. It must be positive.
 	Seats int
-	// Stats says how many objects of a resource are stored and how large they are, which is how wide a list is. Nil:
-	// every list is one seat wide.
+	// Stats returns the number and size of the stored objects of a resource, which determine the width of a list. If nil, every
+	// list is one seat wide.
 	Stats func(groupResource string) (storage.Stats, error)
-	// WithoutEtcd, if set, reports whether nothing can be written now: the objects are then used as they are.
+	// WithoutEtcd, if set, reports whether writes are impossible now. The objects are then used unchanged.
 	WithoutEtcd func() bool
 	// Metrics count requests. May be nil.
 	Metrics *metrics.Fairness
-	// Logger gets errors about objects that cannot be maintained. May be nil.
+	// Logger receives errors about objects that cannot be maintained. May be nil.
 	Logger *zap.Logger
 }
 
-// Fairness gives requests their seats.
+// Fairness assigns seats to requests.
 type Fairness struct {
 	cfg     Config
 	log     *zap.Logger
@@ -49,14 +49,14 @@ type Fairness struct {
 	dispatcher atomic.Pointer[dispatcher] // nil before Run
 }
 
-// dispatcher seats requests, by the mandatory objects until it has seen the stored ones.
+// dispatcher seats requests. It uses the mandatory objects until it has received the stored ones.
 type dispatcher struct {
-	controller flowcontrol.Interface // of the library: it follows the objects and divides the seats among the levels
+	controller flowcontrol.Interface // k8s.io/apiserver's controller, which follows the objects and divides the seats among the levels
 	classifier *classifier
 	estimate   fcrequest.WorkEstimatorFunc
 }
 
-// newDispatcher makes the library's controller use levels of ours.
+// newDispatcher returns a dispatcher that makes k8s.io/apiserver's controller use the levels of this package.
 func newDispatcher(cfg *Config, statuses *statusWriter, factory informers.SharedInformerFactory) (*dispatcher, error) {
 	levels, err := newClassifier(factory.Flowcontrol().V1(), cfg.Metrics)
 	if err != nil {
@@ -91,15 +91,15 @@ func New(cfg Config) (*Fairness, error) {
 	}, nil
 }
 
-// Ready is closed when the objects are known and the mandatory ones exist.
+// Ready is closed when the objects are listed and the mandatory ones exist.
 func (f *Fairness) Ready() <-chan struct{} { return f.ready }
 
-// Run follows the objects and maintains those that must exist until ctx ends. It can be called once. The library ends
-// two loops of its own with ctx without waiting for them; they are asleep, or reading a cache, since no status is written
-// any more.
+// Run follows the objects and maintains the required ones until ctx ends. It must be called only once. k8s.io/apiserver's
+// controller ends two of its loops with ctx without waiting for them. They are idle or reading a cache, because no more
+// statuses are written.
 func (f *Fairness) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	fcmetrics.Register() // before the library looks up its gauges: later they would be slow ones
+	fcmetrics.Register() // before k8s.io/apiserver's controller looks up its gauges, because unregistered gauges are slow
 	factory := clients.NewInformers(f.cfg.Client, nil).ForLibrary()
 	statuses := &statusWriter{FlowcontrolV1Interface: f.cfg.Client.FlowcontrolV1(), ctx: ctx}
 	defer func() {
@@ -131,7 +131,7 @@ func (f *Fairness) Run(ctx context.Context) error {
 	return <-ended
 }
 
-// RegisterWatch counts a watch among those that make a write expensive, until the function that it returns is called.
+// RegisterWatch counts a watch among the watches that make a write expensive. The caller ends this with forget.
 func (f *Fairness) RegisterWatch(r *http.Request) (forget func()) {
 	e := f.dispatcher.Load()
 	info, ok := apirequest.RequestInfoFrom(r.Context())

@@ -8,19 +8,19 @@ import (
 	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 )
 
-// gaugeUpdater updates the library's gauges of a level. It integrates the demand for seats, and divides the seats by
-// that; the rest are histograms over time.
+// gaugeUpdater updates k8s.io/apiserver's gauges of a level. The seats are divided by the integral of the demand. The other
+// gauges are histograms over time.
 //
-// Each of these gauges takes a lock or two and calculates with floating point, and a request changes them six times:
-// more than all the rest of its admission. So changes are counted here, and the gauges are updated at most so often.
-// The greatest demand in between is set too, since levels lend by it; what is lost is when, within an interval, a value
-// was another.
+// Each of these gauges acquires one or two locks and uses floating point, and a request changes them six times. This exceeds
+// the rest of its admission. Therefore changes are counted here, and the gauges are updated at limited intervals. The highest
+// demand in between is also set, because lending between levels depends on it. Only the time of a change within an interval is
+// lost.
 type gaugeUpdater struct {
 	executing, waiting, seats, demand atomic.Int64
-	peakDemand                        atomic.Int64 // demand since the last update
+	peakDemand                        atomic.Int64 // highest demand since the last update
 
 	origin  time.Time
-	updated atomic.Int64 // the last update, since origin
+	updated atomic.Int64 // time of the last update, since origin
 	pending atomic.Bool  // timer is set
 
 	mu     sync.Mutex // held during an update
@@ -28,21 +28,21 @@ type gaugeUpdater struct {
 	timer  *time.Timer
 }
 
-// libraryGauges are the library's.
+// libraryGauges contains k8s.io/apiserver's gauges of a level.
 type libraryGauges struct {
 	requests fcmetrics.RatioedGaugePair
 	seats    fcmetrics.RatioedGauge
 	demand   fcmetrics.Gauge
 }
 
-// updateInterval is how often the gauges are updated.
+// updateInterval is the minimum interval between updates of the gauges.
 const updateInterval = 5 * time.Millisecond
 
 func newGaugeUpdater(g libraryGauges) *gaugeUpdater {
 	return &gaugeUpdater{origin: time.Now(), gauges: g}
 }
 
-// addDemand counts seats that a request begins, or by a negative number ceases, to want.
+// addDemand adds the seats that a request starts to demand. A negative number ends the demand.
 func (u *gaugeUpdater) addDemand(seats int) {
 	now := u.demand.Add(int64(seats))
 	for most := u.peakDemand.Load(); now > most && !u.peakDemand.CompareAndSwap(most, now); {
@@ -66,7 +66,7 @@ func (u *gaugeUpdater) startTimer() {
 	defer u.mu.Unlock()
 	if u.timer == nil {
 		u.timer = time.AfterFunc(updateInterval, func() {
-			u.pending.Store(false) // first: what changes from here on needs another
+			u.pending.Store(false) // first, because later changes need another update
 			u.update(time.Now())
 		})
 		return

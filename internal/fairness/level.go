@@ -14,44 +14,44 @@ import (
 	"k8s.io/apiserver/pkg/util/shufflesharding"
 )
 
-// waitersBit is the bit of level.state that says that requests are in its queues. The seats taken are below it.
+// waitersBit is the bit of level.state that is set while requests are queued. The lower bits contain the number of seats taken.
 const waitersBit = 1 << 62
 
-// exempt is the limit of a level whose requests never wait.
+// exempt is the limit of a level without waiting requests.
 const exempt = -1
 
-// level is the seats of one priority level, and the queues for them.
+// level contains the seats of one priority level, and the queues for them.
 //
-// A seat that is free is taken by one compare-and-swap. As soon as a request waits, waitersBit is set, and seats are
-// given to queued requests only: no later request overtakes. Releasing a seat sees, in the same atomic step, whether
-// requests wait; so a seat cannot become free between the last check of a request that queues and its sleep.
+// A free seat is taken with one compare-and-swap. As soon as a request waits, waitersBit is set, and seats are given to queued
+// requests only, so that later requests cannot overtake. The release of a seat detects waiting requests in the same atomic
+// step. Therefore a seat cannot become free between the last check of a queueing request and its sleep.
 type level struct {
 	name   string
 	state  atomic.Int64                 // seats taken, and waitersBit
-	limit  atomic.Int64                 // exempt, or how many seats there are
-	config atomic.Pointer[queueConfig]  // how requests queue
-	gauges atomic.Pointer[gaugeUpdater] // the library's gauges of it
+	limit  atomic.Int64                 // exempt, or the number of seats
+	config atomic.Pointer[queueConfig]  // queue parameters
+	gauges atomic.Pointer[gaugeUpdater] // k8s.io/apiserver's gauges
 
-	waiters sync.Pool // of waiters that are in no queue
+	waiters sync.Pool // of waiters that are not in a queue
 
-	mu            sync.Mutex // guards the rest, and that waitersBit is set exactly while waiting is not 0
+	mu            sync.Mutex // guards the fields below, and ensures that waitersBit is set exactly while waiting is not 0
 	queues        []queue
 	occupied      bitset // the queues with waiting requests
 	waiting       int
 	nextDeal      int
 	lastQueue     int
-	virtualTime   float64   // the virtual start of what was seated last from a queue, in seat-seconds
-	gaugesUpdated time.Time // when the library's gauges were updated
+	virtualTime   float64   // virtual start, in seat-seconds, of the last request seated from a queue
+	gaugesUpdated time.Time // when k8s.io/apiserver's gauges were updated
 }
 
-// queueConfig is how requests queue: not at all if there are no queues.
+// queueConfig contains the queue parameters. Without queues, requests are not queued.
 type queueConfig struct {
 	queues, queueLength int
 	dealer              *shufflesharding.Dealer
 	handSize            int
 }
 
-// newQueueConfig refuses hands that cannot be dealt.
+// newQueueConfig returns an error if the hand size is invalid.
 func newQueueConfig(c fq.QueuingConfig) (*queueConfig, error) {
 	if c.DesiredNumQueues < 1 {
 		return &queueConfig{}, nil
@@ -63,7 +63,7 @@ func newQueueConfig(c fq.QueuingConfig) (*queueConfig, error) {
 	return &queueConfig{queues: c.DesiredNumQueues, queueLength: c.QueueLengthLimit, dealer: dealer, handSize: c.HandSize}, nil
 }
 
-// tryTake takes seats if no request waits for some and there are enough.
+// tryTake takes seats if they are free and no requests are waiting.
 func (l *level) tryTake(seats int64) bool {
 	for {
 		s := l.state.Load()
@@ -76,7 +76,7 @@ func (l *level) tryTake(seats int64) bool {
 	}
 }
 
-// takeAhead is tryTake for the request that is next, although others wait.
+// takeAhead is tryTake for the next request in order. It ignores other waiting requests.
 func (l *level) takeAhead(seats int64) bool {
 	for {
 		s := l.state.Load()
@@ -89,19 +89,19 @@ func (l *level) takeAhead(seats int64) bool {
 	}
 }
 
-// fits reports whether seats can be had beside those taken. A request that needs more than there are gets them all,
+// fits reports whether seats are free in addition to the seats taken. A request that needs more seats than the limit runs
 // alone.
 func (l *level) fits(taken, seats int64) bool {
 	limit := l.limit.Load()
 	return limit == exempt || taken+seats <= limit || taken == 0
 }
 
-// full reports whether not one more seat can be had.
+// full reports whether all seats are taken.
 func (l *level) full() bool { return !l.fits(l.seatsTaken(), 1) }
 
 func (l *level) seatsTaken() int64 { return l.state.Load() &^ waitersBit }
 
-// release makes seats free and gives them to requests that wait for them.
+// release frees seats and gives them to waiting requests.
 func (l *level) release(seats int64) {
 	if l.state.Add(-seats)&waitersBit == 0 {
 		return
@@ -111,7 +111,7 @@ func (l *level) release(seats int64) {
 	l.dispatch()
 }
 
-// configure is how the controller sets limits. Queues that are not wanted any more empty themselves.
+// configure sets the limits on behalf of the controller. Surplus queues are removed after they are empty.
 func (l *level) configure(f *queueConfig, limit int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +127,7 @@ func (l *level) configure(f *queueConfig, limit int64) {
 	l.dispatch()
 }
 
-// BeginConstruction implements fq.QueueSetFactory: it is how the library's controller makes a level.
+// BeginConstruction implements fq.QueueSetFactory. k8s.io/apiserver's controller creates levels with it.
 func (k *classifier) BeginConstruction(c fq.QueuingConfig, requests fcmetrics.RatioedGaugePair, seats fcmetrics.RatioedGauge, demand fcmetrics.Gauge) (fq.QueueSetCompleter, error) {
 	form, err := newQueueConfig(c)
 	if err != nil {
@@ -136,13 +136,13 @@ func (k *classifier) BeginConstruction(c fq.QueuingConfig, requests fcmetrics.Ra
 	return &completer{classifier: k, config: c, queues: form, gauges: newGaugeUpdater(libraryGauges{requests: requests, seats: seats, demand: demand})}, nil
 }
 
-// completer is a level that is made or changed when its limit is known.
+// completer creates or changes a level when its limit is known.
 type completer struct {
 	classifier *classifier
-	level      *level // nil: it is to be made
+	level      *level // nil for a new level
 	config     fq.QueuingConfig
 	queues     *queueConfig
-	gauges     *gaugeUpdater // nil: as it is
+	gauges     *gaugeUpdater // nil if unchanged
 }
 
 // Complete implements fq.QueueSetCompleter.
@@ -164,7 +164,7 @@ func (c *completer) Complete(d fq.DispatchingConfig) fq.QueueSet {
 	return &queueSet{classifier: c.classifier, level: l}
 }
 
-// queueSet is a level as the library's controller sees it.
+// queueSet adapts a level for k8s.io/apiserver's controller.
 type queueSet struct {
 	classifier *classifier
 	level      *level
@@ -179,11 +179,11 @@ func (q *queueSet) BeginConfigChange(c fq.QueuingConfig) (fq.QueueSetCompleter, 
 	return &completer{classifier: q.classifier, level: q.level, config: c, queues: form}, nil
 }
 
-// IsIdle implements fq.QueueSet: the library asks whether a level whose object is deleted may be forgotten. It may at
-// once. Its requests keep their seats, and wait for those that there were; a level of the same name takes it up again.
+// IsIdle implements fq.QueueSet. It reports whether a level with a deleted object may be dropped, which is always possible. Its
+// requests keep their seats, or wait for the seats of the dropped level. A new level of the same name reuses it.
 func (q *queueSet) IsIdle() bool { return true }
 
-// StartRequest implements fq.QueueSet. Requests come by [Fairness.Reserve]; the library is not asked about any.
+// StartRequest implements fq.QueueSet. It is not used, because requests call [Fairness.Reserve].
 func (q *queueSet) StartRequest(context.Context, *fcrequest.WorkEstimate, uint64, string, string, any, any, fq.QueueNoteFn) (fq.Request, bool) {
 	return nil, true
 }

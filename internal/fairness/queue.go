@@ -10,41 +10,41 @@ import (
 	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 )
 
-// estimatedService is how long a request is taken to be served until it is known, in seconds, as upstream.
+// estimatedService is the estimated service time of a request in seconds, as in k8s.io/apiserver.
 const estimatedService = 0.003
 
-// queue is one of a level's queues. Its virtual start is when, in seat-seconds that each queue had, its next request
-// begins: the queue that had least goes first (start-time fair queueing).
+// queue is one of a level's queues. Its virtual start is the virtual time, in seat-seconds of service per queue, at which its
+// next request begins. The queue with the least service is first (start-time fair queueing).
 type queue struct {
 	waiters      []*waiter
-	executing    int // requests from here that have their seats
+	executing    int // requests from this queue that have their seats
 	virtualStart float64
 	work         float64 // of the waiters
 }
 
 func (q *queue) idle() bool { return len(q.waiters) == 0 && q.executing == 0 }
 
-// boundStart keeps a queue from saving up service that it had no use for: no request begins before it arrived.
+// boundStart prevents a queue from accumulating unused service: a request does not begin before its arrival.
 func (q *queue) boundStart() {
 	if len(q.waiters) > 0 {
 		q.virtualStart = max(q.virtualStart, q.waiters[0].arrivedAt)
 	}
 }
 
-// waiter is a request in a queue, or from one. It belongs to the level's lock until it is seated, and is used again.
+// waiter is a request that is or was in a queue. It is guarded by the level's lock until it is seated. Waiters are reused.
 type waiter struct {
 	schema     string
 	seats      int64
-	initial    float64       // seats while it is served
+	initial    float64       // seats during its service
 	work       float64       // seat-seconds
-	arrivedAt  float64       // the level's, when it arrived
-	queueIndex int           // its queue
-	dispatched chan struct{} // has room for its one result
+	arrivedAt  float64       // virtual time of the level at its arrival
+	queueIndex int           // index of its queue
+	dispatched chan struct{} // has capacity for its one result
 
-	timer *time.Timer // nil: not made yet
+	timer *time.Timer // nil until it is needed
 }
 
-// getWaiter is a waiter that is in no queue.
+// getWaiter returns a waiter that is not in a queue.
 func (l *level) getWaiter() *waiter {
 	if w, ok := l.waiters.Get().(*waiter); ok {
 		return w
@@ -52,14 +52,14 @@ func (l *level) getWaiter() *waiter {
 	return &waiter{dispatched: make(chan struct{}, 1)}
 }
 
-// putWaiter takes a waiter back that is in no queue, and has been told its result.
+// putWaiter returns a waiter to the pool. It must not be in a queue, and its result must have been received.
 func (l *level) putWaiter(w *waiter) {
 	*w = waiter{dispatched: w.dispatched, timer: w.timer}
 	l.waiters.Put(w)
 }
 
-// enqueue puts w into the shortest queue of its flow's hand, seats those it can and returns how long the queue was
-// then. It is 0 if the queue was full.
+// enqueue appends w to the shortest queue in the hand of its flow, and seats as many waiters as possible. It returns the length
+// of the queue, including w, before that, or 0 if the queue was full.
 func (l *level) enqueue(w *waiter, flow uint64) (length int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *level) enqueue(w *waiter, flow uint64) (length int) {
 		return 0
 	}
 	if q.idle() {
-		q.virtualStart = l.virtualTime // what it had too much or too little of before is forgotten
+		q.virtualStart = l.virtualTime // discard an earlier surplus or deficit of service
 	}
 	w.arrivedAt = l.virtualTime
 	q.waiters, q.work = append(q.waiters, w), q.work+w.work
@@ -86,8 +86,8 @@ func (l *level) enqueue(w *waiter, flow uint64) (length int) {
 	return length
 }
 
-// shortestQueue deals the hand of a flow. The order in which the hand is tried rotates, so that flows whose hands
-// overlap do not share the first card.
+// shortestQueue deals the hand of a flow and returns its queue with the least work. The order in which the hand is tried
+// rotates, so that flows with overlapping hands do not all prefer the same queue.
 func (l *level) shortestQueue(f *queueConfig, flow uint64) int {
 	var backing [16]int
 	hand := f.dealer.DealIntoHand(flow, backing[:])
@@ -102,7 +102,7 @@ func (l *level) shortestQueue(f *queueConfig, flow uint64) int {
 	return best
 }
 
-// dispatch seats requests from the queues while there are seats. It needs the lock.
+// dispatch seats queued requests while there are free seats. It requires the lock.
 func (l *level) dispatch() {
 	for l.waiting > 0 && !l.full() {
 		at := l.nextQueue()
@@ -122,8 +122,8 @@ func (l *level) dispatch() {
 	}
 }
 
-// nextQueue is the queue whose first request would have been served first, had all queues been served at once. Equal
-// ones alternate.
+// nextQueue returns the queue whose first request would finish first if all queues were served at the same time. Ties
+// alternate.
 func (l *level) nextQueue() int {
 	best, first := -1, math.Inf(1)
 	least, most := math.Inf(1), math.Inf(-1)
@@ -135,7 +135,7 @@ func (l *level) nextQueue() int {
 		}
 	}
 	q := &l.queues[best]
-	if now := time.Now(); now.Sub(l.gaugesUpdated) >= updateInterval { // gauges of the latest dispatch: not each is seen
+	if now := time.Now(); now.Sub(l.gaugesUpdated) >= updateInterval { // gauges of the latest dispatch; not every one is visible
 		l.gaugesUpdated = now
 		underway := float64(q.executing) * estimatedService
 		fcmetrics.SetDispatchMetrics(l.name, l.virtualTime, q.virtualStart, least, most, least-underway, most-underway)
@@ -143,11 +143,11 @@ func (l *level) nextQueue() int {
 	return best
 }
 
-// dequeue needs the lock.
+// dequeue requires the lock.
 func (l *level) dequeue(at, i int) {
 	q := &l.queues[at]
 	q.work -= q.waiters[i].work
-	q.waiters = slices.Delete(q.waiters, i, i+1) // they are few, and the room is used again
+	q.waiters = slices.Delete(q.waiters, i, i+1) // there are few, and the space is reused
 	if len(q.waiters) == 0 {
 		q.work = 0
 		l.occupied.clear(at)
@@ -157,7 +157,7 @@ func (l *level) dequeue(at, i int) {
 	}
 }
 
-// cancel takes w out of its queue. It reports false if w has its seats already.
+// cancel removes w from its queue. It returns false if w already has its seats.
 func (l *level) cancel(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,11 +167,11 @@ func (l *level) cancel(w *waiter) bool {
 		return false
 	}
 	l.dequeue(w.queueIndex, i)
-	l.dispatch() // who comes next may need fewer seats
+	l.dispatch() // the next request may need fewer seats
 	return true
 }
 
-// adjustService charges the queue of w for the seconds that it took instead of the estimate.
+// adjustService charges the queue of w for the actual service time instead of the estimate.
 func (l *level) adjustService(w *waiter, seconds float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,13 +181,13 @@ func (l *level) adjustService(w *waiter, seconds float64) {
 	q.boundStart()
 }
 
-// flow is one of a schema's flows: what distinguishes it, and its number.
+// flow is a flow of a schema: its distinguisher and its number.
 type flow struct {
 	distinguisher string
 	number        uint64
 }
 
-// flow is flowOf, which is asked for the same flow again and again.
+// flow is flowOf with a cache of one entry, because the same flow is requested repeatedly.
 func (s *schema) flow(distinguisher string) uint64 {
 	f := s.lastFlow.Load()
 	if f == nil || f.distinguisher != distinguisher {
@@ -197,7 +197,7 @@ func (s *schema) flow(distinguisher string) uint64 {
 	return f.number
 }
 
-// flowOf is the same for all requests of a flow, and nothing that a client can choose to meet another's queues.
+// flowOf returns the hash of a flow. A client cannot choose it to collide with another flow's queues.
 func flowOf(schema, distinguisher string) uint64 {
 	sum := sha256.Sum256([]byte(schema + "\x00" + distinguisher))
 	return binary.LittleEndian.Uint64(sum[:8])

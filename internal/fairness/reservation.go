@@ -15,16 +15,16 @@ import (
 	"portico.dev/internal/request"
 )
 
-// Reservation is the seats of one request, or the refusal of them. Its methods may be called from any goroutine.
+// Reservation contains the seats of one request, or their refusal. Its methods are safe for concurrent use.
 type Reservation struct {
-	// Schema and Level are what the request was classified as. They are nil only before Run.
+	// Schema and Level are the classification of the request. They are nil only before Run.
 	Schema *flowcontrolv1.FlowSchema
 	Level  *flowcontrolv1.PriorityLevelConfiguration
 	// Admitted reports whether the request may be served. If not, it has no seats to release.
 	Admitted bool
-	// RetryAfter is in how many seconds a request that was refused may come back.
+	// RetryAfter is the number of seconds after which a refused request may be retried.
 	RetryAfter int
-	// Waited is how long an admitted request was in a queue.
+	// Waited is how long an admitted request was queued.
 	Waited time.Duration
 
 	ctx     context.Context
@@ -33,14 +33,14 @@ type Reservation struct {
 	work    fcrequest.WorkEstimate
 	watch   bool
 	started time.Time
-	waiter  *waiter // nil: it never queued
+	waiter  *waiter // nil if it was not queued
 
 	releasing sync.Mutex // held while the seats are released, so that a second call returns after that
 	released  bool
 }
 
-// Reserve waits for seats for r, for at most a quarter of the time that r has, as upstream, and never beyond its end.
-// An admitted request must be released.
+// Reserve waits for seats for r. As in k8s.io/apiserver, it waits for at most a quarter of r's time limit, and never beyond the
+// end of r. An admitted request must be released.
 func (f *Fairness) Reserve(r *http.Request, info *apirequest.RequestInfo, who user.Info) *Reservation {
 	d := f.dispatcher.Load()
 	if d == nil {
@@ -62,12 +62,12 @@ func (f *Fairness) Reserve(r *http.Request, info *apirequest.RequestInfo, who us
 	return res
 }
 
-// Why a request has no seat, as upstream counts it.
+// Reasons for a refusal, as in upstream's metrics.
 const (
 	notRefused         = ""
 	refusedConcurrency = "concurrency-limit"
 	refusedQueueFull   = "queue-full"
-	refusedTimeout     = "time-out" // or its client has gone
+	refusedTimeout     = "time-out" // or its client has disconnected
 )
 
 func (r *Reservation) reserve(info *apirequest.RequestInfo, who user.Info) (refusal string) {
@@ -101,7 +101,7 @@ func (r *Reservation) occupy(waited time.Duration) {
 	r.gauges.schedule(r.started)
 }
 
-// Release gives the seats back. Only the first call does anything, and every call returns after that.
+// Release releases the seats. Further calls do nothing. Every call returns after the release.
 func (r *Reservation) Release() {
 	r.releasing.Lock()
 	defer r.releasing.Unlock()
@@ -119,13 +119,13 @@ func (r *Reservation) Release() {
 		r.waiter = nil
 	}
 	if later := r.work.AdditionalLatency; later > 0 {
-		time.AfterFunc(later, func() { r.vacate(time.Now()) }) // the work of a write goes on after its response: it is sent to watchers
+		time.AfterFunc(later, func() { r.vacate(time.Now()) }) // the cost of a write continues after its response, while it is sent to watchers
 		return
 	}
 	r.vacate(now)
 }
 
-// vacate gives the seats back, and updates metrics and gauges.
+// vacate releases the seats, and updates metrics and gauges.
 func (r *Reservation) vacate(now time.Time) {
 	seats := r.work.MaxSeats()
 	r.schema.metrics.SeatsReleased(seats)
@@ -135,8 +135,8 @@ func (r *Reservation) vacate(now time.Time) {
 	r.schema.level.release(int64(seats))
 }
 
-// HeaderValues are the values of the headers by which a response says how the request was classified, nil before Run.
-// They must not be written to.
+// HeaderValues returns the values of the response headers with the classification, or nil before Run. Callers must not modify
+// them.
 func (r *Reservation) HeaderValues() (schemaUID, levelUID []string) {
 	if r.schema == nil {
 		return nil, nil
@@ -144,14 +144,13 @@ func (r *Reservation) HeaderValues() (schemaUID, levelUID []string) {
 	return r.schema.schemaUID, r.schema.levelUID
 }
 
-// Signal implements flowcontrol.InitializationSignal: the local groups call it when a watch has sent its initial
-// events.
+// Signal implements flowcontrol.InitializationSignal. The local groups call it after a watch has sent its initial events.
 func (r *Reservation) Signal() { r.Release() }
 
-// Wait implements flowcontrol.InitializationSignal. It is not needed: Signal itself releases the seats.
+// Wait implements flowcontrol.InitializationSignal. It does nothing, because Signal releases the seats.
 func (r *Reservation) Wait() {}
 
-// maxWait bounds how long any request waits for a seat, as upstream.
+// maxWait bounds how long any request waits for a seat, as in k8s.io/apiserver.
 const maxWait = time.Minute
 
 // waitInQueue waits for seats among the other requests of the flow.
@@ -202,7 +201,7 @@ func (w *waiter) wait(ctx context.Context, l *level, arrived time.Time) bool {
 		w.timer.Reset(timeout)
 	}
 	defer w.timer.Stop()
-	// To wait for the deadline of ctx would cost a timer, and the request gives up long before it by a timer of its own.
+	// Waiting for the deadline of ctx would cost another timer, and the request times out long before it.
 	ctx = request.ClientContext(ctx)
 	select {
 	case <-w.dispatched:
@@ -217,7 +216,7 @@ func (w *waiter) wait(ctx context.Context, l *level, arrived time.Time) bool {
 	return true
 }
 
-// waitDeadline is when a request that came then has waited long enough.
+// waitDeadline returns the end of the wait for a request that arrived at a time.
 func waitDeadline(ctx context.Context, came time.Time) time.Time {
 	if received, ok := apirequest.ReceivedTimestampFrom(ctx); ok {
 		came = received
@@ -229,7 +228,7 @@ func waitDeadline(ctx context.Context, came time.Time) time.Time {
 	return came.Add(limit)
 }
 
-// distinguish is which of its schema's flows a request belongs to.
+// distinguish returns the flow distinguisher of a request.
 func distinguish(s *schema, info *apirequest.RequestInfo, who user.Info) string {
 	switch s.distinguisherMethod {
 	case flowcontrolv1.FlowDistinguisherMethodByUserType:

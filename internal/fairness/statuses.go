@@ -10,13 +10,14 @@ import (
 	client "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
 )
 
-// statusWriter is the client of the library's controller, which writes nothing but the statuses of FlowSchemas. It writes
-// them with context.TODO, from a goroutine that nothing waits for; here each write ends with ctx, and wait waits for it.
+// statusWriter is the client of k8s.io/apiserver's controller, which writes only the statuses of FlowSchemas. The controller
+// writes them with context.TODO from a goroutine that it does not wait for. Here each write ends with ctx, and wait waits for
+// it.
 type statusWriter struct {
 	client.FlowcontrolV1Interface
 	ctx context.Context
 
-	mu     sync.Mutex // guards that no write begins after wait
+	mu     sync.Mutex // ensures that no write begins after wait
 	ended  bool
 	writes sync.WaitGroup
 }
@@ -25,7 +26,7 @@ func (w *statusWriter) FlowSchemas() client.FlowSchemaInterface {
 	return schemaStatusWriter{w.FlowcontrolV1Interface.FlowSchemas(), w}
 }
 
-// wait returns when no write is under way, and none will begin. Call it after the end of ctx.
+// wait prevents further writes and waits for writes in progress. It must be called after the end of ctx.
 func (w *statusWriter) wait() {
 	w.mu.Lock()
 	w.ended = true

@@ -21,14 +21,14 @@ import (
 	"portico.dev/internal/lifecycle/reconcile"
 )
 
-// aggregationManager is the field manager of aggregated roles. It is upstream's, so that a cluster that moves here keeps its
-// managed fields.
+// aggregationManager is the field manager of aggregated roles. It equals kube-controller-manager's, so that a migrated cluster
+// keeps its managed fields.
 const aggregationManager = "clusterrole-aggregation-controller"
 
-// aggregateDelay batches changes of roles, such as those of an installation.
+// aggregateDelay batches changes of roles, for example during an installation.
 const aggregateDelay = 50 * time.Millisecond
 
-// clusterRoleAggregator writes into each ClusterRole with an aggregationRule the rules of those that it selects.
+// clusterRoleAggregator writes the rules of the selected roles into each ClusterRole with an aggregationRule.
 type clusterRoleAggregator struct {
 	client   clients.Interface
 	roles    rbacinformers.ClusterRoleInformer
@@ -41,7 +41,7 @@ func (a *clusterRoleAggregator) run(ctx context.Context) error {
 		Name: "clusterrole-aggregation", Workers: 1, Delay: aggregateDelay, Election: a.election, Log: a.log,
 		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, a.aggregate(ctx) },
 	}
-	// Every change reconciles all roles: they are few, and a role whose labels changed is selected by other roles than before.
+	// Every change reconciles all roles. There are few of them, and a role with new labels may be selected by different roles.
 	return l.Run(ctx, reconcile.Source{Informer: a.roles.Informer(), Key: func(any) string { return "clusterroles" }})
 }
 
@@ -90,7 +90,7 @@ func aggregated(role *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) ([]rbacv1
 }
 
 func (a *clusterRoleAggregator) write(ctx context.Context, name string, rules []rbacv1.PolicyRule) error {
-	// Apply would create the role, which may have been deleted since the cache was read.
+	// Apply would recreate a role that was deleted after the cache was read.
 	if _, err := a.client.RbacV1().ClusterRoles().Get(ctx, name, metav1.GetOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil

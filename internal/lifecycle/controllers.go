@@ -24,54 +24,57 @@ import (
 	"portico.dev/internal/run"
 )
 
-// Config is what the controllers need. Every field without a default is required.
+// Config configures the controllers. Every field without a default is required.
 type Config struct {
-	// Client writes what the controllers write. Its rate limits are the caller's.
+	// Client writes the objects of the controllers. The caller sets its rate limits.
 	Client clients.Interface
-	// BootstrapClient writes the objects that the start waits for. It calls no webhook, which could be behind an extension
-	// server that is not reachable before this server is ready. Default Client.
+	// BootstrapClient writes the objects that the start waits for. It calls no webhooks, because a webhook may be behind an
+	// extension server that is unreachable until this server is ready. Default Client.
 	BootstrapClient clients.Interface
 	// Namespaces is shared with the rest of the server, which runs it.
 	Namespaces coreinformers.NamespaceInformer
 	// ServiceAccounts is shared like Namespaces.
 	ServiceAccounts coreinformers.ServiceAccountInformer
-	// Election says whether this replica leads. Default nil: there is no other.
+	// Election reports whether this replica leads. Default nil: this is the only replica.
 	Election reconcile.Election
-	// Choice is which controllers run. Default EveryController. The garbage collector is not among the controllers here.
+	// Choice selects the controllers that run. Default EveryController. It does not start the garbage collector, which is not
+	// part of this package.
 	Choice Choice
 
-	// Finalization is that of namespaces; Quotas the status of quotas, which nobody writes without a Measure. Their
-	// clients, elections, loggers and the informer of namespaces are taken from the fields above.
+	// Finalization configures the finalization of namespaces, and Quotas the status of quotas. Without a Measure, the status of
+	// quotas is not written. Their clients, elections, loggers and the informer of namespaces come from the fields above.
 	Finalization namespaces.Config
 	Quotas       quotas.Config
-	// RootCA returns the PEM bundle by which workloads verify this server. It may change. Empty: it is not known, and not published.
+	// RootCA returns the PEM bundle that workloads use to verify this server. It may change. If it is empty, nothing is
+	// published.
 	RootCA func() []byte
-	// Trust is published for extension servers.
+	// Trust configures the trust data published for extension servers.
 	Trust trust.Config
-	// FrontDoor is the Service kubernetes. Without an address there is none.
+	// FrontDoor configures the Service kubernetes. Without an address the Service is not created.
 	FrontDoor FrontDoor
-	// ClusterRoles is shared like Namespaces. Nil: roles are not aggregated.
+	// ClusterRoles is shared like Namespaces. If nil, roles are not aggregated.
 	ClusterRoles rbacinformers.ClusterRoleInformer
-	// ServiceRanges are the ranges of cluster IPs, for ServiceCIDRs. Nil: these are not reconciled.
+	// ServiceRanges are the ranges of cluster IPs, for ServiceCIDRs. If nil, ServiceCIDRs are not reconciled.
 	ServiceRanges []netip.Prefix
 	ServiceCIDRs  networkinginformers.ServiceCIDRInformer
-	// RepairAllocations repairs the claims of Services on addresses and ports. Nil: nobody does.
+	// RepairAllocations repairs the address and port claims of Services. If nil, they are not repaired.
 	RepairAllocations func(context.Context) error
-	// AllocationsAbandoned reports whether a repair is needed at once, because a replica ended during a write. It is called
+	// AllocationsAbandoned reports whether an immediate repair is needed because a replica ended during a write. It is called
 	// often.
 	AllocationsAbandoned func(context.Context) (bool, error)
-	// Discovery knows every kind and its schema, for the status of ValidatingAdmissionPolicies. Nil: nobody writes it.
+	// Discovery provides every kind and its schema, for the status of ValidatingAdmissionPolicies. If nil, the status is not
+	// written.
 	Discovery discovery.DiscoveryInterface
-	// Certificates and Secrets are for the controllers of the credentials of nodes. Secrets is shared like Namespaces.
+	// Certificates and Secrets serve the controllers of node credentials. Secrets is shared like Namespaces.
 	Certificates Certificates
 	Secrets      coreinformers.SecretInformer
 	Logger       *zap.Logger
 }
 
-// Controllers are all controllers but the garbage collector.
+// Controllers runs all controllers except the garbage collector.
 type Controllers struct {
-	// ensure are the steps that Ready waits for, all the controllers that start afterwards, and early those that start
-	// before.
+	// ensure contains the steps that Ready waits for, all the controllers that start after them, and early the controllers that
+	// start before them.
 	ensure     []func(context.Context) error
 	all, early []controller
 	tokens     *tokenUse
@@ -86,8 +89,8 @@ type controller struct {
 
 // New prepares the controllers. It requests the shared informers, so that their factories start them.
 //
-// All controllers but two write on the leading replica only. Each replica publishes what it trusts itself, and records
-// the uses of tokens that it sees.
+// All controllers but two write on the leading replica only. The exceptions are the trust publisher, because each replica
+// publishes its own trust bundle, and the recorder of token uses.
 func New(cfg Config) *Controllers {
 	cfg.Namespaces.Informer()
 	log, runs := cfg.Logger.Named("lifecycle"), cfg.Choice.Runs
@@ -147,14 +150,14 @@ func New(cfg Config) *Controllers {
 	return c
 }
 
-// Ready is closed when the system namespaces, their service accounts and the Service kubernetes exist and extension
-// servers can read whom to trust.
+// Ready is closed when the system namespaces, their service accounts and the Service kubernetes exist and the trust data for
+// extension servers is published.
 func (c *Controllers) Ready() <-chan struct{} { return c.ready }
 
 // TokenUsed records that the token of a Secret was used today. It does not block.
 func (c *Controllers) TokenUsed(s *corev1.Secret) { c.tokens.note(s) }
 
-// Run blocks until ctx ends and every controller has returned.
+// Run runs the controllers. It blocks until ctx ends and every controller has returned.
 func (c *Controllers) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	start := func(all []controller) {
@@ -171,8 +174,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// ensureAll makes what Ready promises. Storage may still be electing its leader, so it retries until it succeeds or ctx
-// ends.
+// ensureAll runs the ensure steps. It retries until they succeed or ctx ends, because storage may still be electing its leader.
 func (c *Controllers) ensureAll(ctx context.Context) bool {
 	for _, step := range c.ensure {
 		for {
@@ -192,7 +194,7 @@ func (c *Controllers) ensureAll(ctx context.Context) bool {
 	return true
 }
 
-// The controllers that a kube-controller-manager has too, by its names for them. The others here are kube-apiserver's own.
+// Names of the controllers that also exist in kube-controller-manager. The other controllers here belong to kube-apiserver.
 const (
 	NamespaceController      = "namespace-controller"
 	GarbageCollector         = "garbage-collector-controller"
@@ -201,7 +203,7 @@ const (
 	ClusterRoleAggregation   = "clusterrole-aggregation-controller"
 	ResourceQuotaController  = "resourcequota-controller"
 	PolicyStatusController   = "validatingadmissionpolicy-status-controller"
-	// Those of nodecredentials.go.
+	// The following are in nodecredentials.go.
 	CSRApproving    = "certificatesigningrequest-approving-controller"
 	CSRSigning      = "certificatesigningrequest-signing-controller"
 	CSRCleaner      = "certificatesigningrequest-cleaner-controller"
@@ -214,15 +216,15 @@ var choosable = []string{
 	ResourceQuotaController, PolicyStatusController, CSRApproving, CSRSigning, CSRCleaner, BootstrapSigner, TokenCleaner,
 }
 
-// Choice selects the controllers that run here instead of in a kube-controller-manager, in the syntax of its --controllers:
-// "*" is all, "name" is that one, "-name" is not that one. The first match decides; a controller that is not named runs if
-// there is a "*". Nil selects all of them; an empty Choice none.
+// Choice selects the controllers that run here instead of in kube-controller-manager. It has the syntax of the flag
+// --controllers: "*" selects all, "name" selects one, "-name" excludes one. The first match decides. A controller that is not
+// named runs if the list contains "*". Nil selects all controllers, an empty Choice none.
 type Choice []string
 
-// EveryController is the default: all controllers run here.
+// EveryController returns the default Choice, which selects all controllers.
 func EveryController() Choice { return Choice{"*"} }
 
-// Runs reports whether a controller runs.
+// Runs reports whether the named controller runs.
 func (c Choice) Runs(name string) bool {
 	if c == nil {
 		return true
@@ -238,7 +240,7 @@ func (c Choice) Runs(name string) bool {
 	return slices.Contains(c, "*")
 }
 
-// Names reports whether a controller runs because it is named. Some run in no other case.
+// Names reports whether a controller is selected by its name. Some controllers run only in this case.
 func (c Choice) Names(name string) bool {
 	i := slices.IndexFunc(c, func(word string) bool { return strings.TrimPrefix(word, "-") == name })
 	return i >= 0 && c[i] == name

@@ -16,12 +16,12 @@ import (
 	"portico.dev/internal/lifecycle/reconcile"
 )
 
-// systemNames are the namespaces that exist in every cluster, and are created again when they are deleted.
+// systemNames are the namespaces that exist in every cluster. They are recreated after a deletion.
 var systemNames = []string{
 	metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease,
 }
 
-// systemNamespaces creates the namespaces of every cluster.
+// systemNamespaces creates the system namespaces.
 type systemNamespaces struct {
 	client     clients.Interface
 	namespaces coreinformers.NamespaceInformer
@@ -29,12 +29,12 @@ type systemNamespaces struct {
 	election   reconcile.Election
 }
 
-// EnsureNamespaces creates the namespaces of every cluster, before anything is written into one of them.
+// EnsureNamespaces creates the system namespaces. It must run before objects are written into them.
 func EnsureNamespaces(ctx context.Context, client clients.Interface) error {
 	return (&systemNamespaces{client: client}).ensure(ctx)
 }
 
-// ensure creates those that are missing. It reads storage, because the informers have not synced at the start.
+// ensure creates the missing namespaces. It reads storage, because the informers have not synced at the start.
 func (s *systemNamespaces) ensure(ctx context.Context) error {
 	for _, name := range systemNames {
 		if _, err := s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -78,10 +78,10 @@ func (s *systemNamespaces) reconcile(ctx context.Context, name string) (time.Dur
 
 const defaultServiceAccount = "default"
 
-// defaultServiceAccounts keeps a ServiceAccount called default in every active namespace.
+// defaultServiceAccounts maintains a ServiceAccount called default in every active namespace.
 type defaultServiceAccounts struct {
 	client          clients.Interface
-	bootstrapClient clients.Interface // for ensure
+	bootstrapClient clients.Interface // used by ensure
 	namespaces      coreinformers.NamespaceInformer
 	accounts        coreinformers.ServiceAccountInformer
 	log             *zap.Logger
@@ -99,7 +99,8 @@ func newDefaultServiceAccounts(cfg Config, log *zap.Logger) *defaultServiceAccou
 	}
 }
 
-// ensure creates those of the system namespaces, reading storage: pods need one as soon as the server is ready.
+// ensure creates the default service accounts of the system namespaces. It reads storage, because pods need an account as soon
+// as the server is ready.
 func (s *defaultServiceAccounts) ensure(ctx context.Context) error {
 	for _, namespace := range systemNames {
 		_, err := s.bootstrapClient.CoreV1().ServiceAccounts(namespace).Get(ctx, defaultServiceAccount, metav1.GetOptions{})

@@ -10,26 +10,27 @@ import (
 	"portico.dev/internal/lifecycle/certificates"
 )
 
-// The controllers of the credentials of nodes. They are off unless asked for: those of bootstrap tokens by name, as in
-// kube-controller-manager, and those of certificates by name or by keys to sign with.
+// The controllers of node credentials are off by default. Bootstrap token controllers run if they are named, as in
+// kube-controller-manager. Certificate controllers run if they are named or if signing keys are configured.
 
 // Certificates configures the controllers of CertificateSigningRequests.
 type Certificates struct {
 	Requests certificates.Requests
-	// Informer starts the informer of CertificateSigningRequests, if it does not run, until ctx ends. Nil if they are not served.
+	// Informer starts the informer of CertificateSigningRequests, if it is not running, until ctx ends. It returns nil if they
+	// are not served.
 	Informer func(ctx context.Context) cache.SharedIndexInformer
-	// Signers sign. Without any, certificates are somebody else's concern.
+	// Signers sign certificates. If empty, another component must sign them.
 	Signers []certificates.Signer
-	// Longest is how long certificates are valid at most.
+	// Longest is the maximum validity of certificates.
 	Longest time.Duration
 }
 
-// runsWithSigners reports whether a controller runs: if it is named, or if this server signs and the controller is not left out.
+// runsWithSigners reports whether a controller runs: it is named, or this server signs and the controller is not excluded.
 func (cfg *Config) runsWithSigners(name string) bool {
 	return cfg.Choice.Names(name) || len(cfg.Certificates.Signers) > 0 && cfg.Choice.Runs(name)
 }
 
-// addCertificates adds the controllers of CertificateSigningRequests that run.
+// addCertificates adds the selected controllers of CertificateSigningRequests.
 func (c *Controllers) addCertificates(cfg Config) {
 	add := func(name string, run func(context.Context, certificates.Config) error) {
 		c.all = append(c.all, controller{name, func(ctx context.Context) error {
@@ -57,7 +58,7 @@ func (c *Controllers) addCertificates(cfg Config) {
 	}
 }
 
-// addBootstrapTokens adds the controllers of bootstrap tokens that are named.
+// addBootstrapTokens adds the bootstrap token controllers that are named.
 func (c *Controllers) addBootstrapTokens(cfg Config) {
 	config := bootstrap.Config{Client: cfg.Client, Secrets: cfg.Secrets, Election: cfg.Election, Logger: c.log}
 	for name, run := range map[string]func(context.Context, bootstrap.Config) error{

@@ -22,11 +22,11 @@ import (
 	"portico.dev/internal/run"
 )
 
-// policyManager is the field manager of the status of policies; it is upstream's.
+// policyManager is the field manager of the status of policies. It equals kube-controller-manager's.
 const policyManager = "validatingadmissionpolicy-status"
 
-// policyStatus writes the type errors of a ValidatingAdmissionPolicy's expressions into its status. They are warnings: a
-// kind may be defined later, or in another version.
+// policyStatus writes the type errors of a ValidatingAdmissionPolicy's expressions into its status. They are only warnings,
+// because a kind may be defined later, or in another version.
 type policyStatus struct {
 	client   clients.Interface
 	policies cache.SharedIndexInformer
@@ -35,7 +35,7 @@ type policyStatus struct {
 	log      *zap.Logger
 }
 
-// newPolicyStatus reads kinds and schemas through the API, and again when a kind is unknown.
+// newPolicyStatus returns a policyStatus that reads kinds and schemas through the API, and again if a kind is unknown.
 func newPolicyStatus(cfg Config, log *zap.Logger) *policyStatus {
 	kinds := memory.NewMemCacheClient(cfg.Discovery)
 	return &policyStatus{
@@ -54,13 +54,12 @@ func (p *policyStatus) run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	// One at a time: the library's checker is for one goroutine.
+	// A single worker, because k8s.io/apiserver's TypeChecker does not support concurrent use.
 	l := &reconcile.Loop{Name: "policy-status", Workers: 1, Election: p.election, Reconcile: p.reconcile, Log: p.log}
 	return l.Run(ctx, reconcile.Source{Informer: p.policies, Key: reconcile.NameOf, Owned: true})
 }
 
-// served reports whether policies are served: an informer of a kind that --runtime-config turned off would log errors
-// forever.
+// served reports whether policies are served. An informer of a kind disabled by --runtime-config would log errors forever.
 func (p *policyStatus) served(ctx context.Context) bool {
 	for {
 		all, err := p.client.Discovery().ServerResourcesForGroupVersion(admissionregistrationv1.SchemeGroupVersion.String())
@@ -86,7 +85,7 @@ func (p *policyStatus) reconcile(ctx context.Context, name string) (time.Duratio
 	for _, w := range p.types.Check(policy) {
 		found.WithExpressionWarnings(admissionregistrationapply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
 	}
-	// With the UID, because apply would otherwise create a policy again that has just been deleted.
+	// With the UID, because apply would otherwise recreate a policy that was just deleted.
 	status := admissionregistrationapply.ValidatingAdmissionPolicy(name).WithUID(policy.UID).WithStatus(
 		admissionregistrationapply.ValidatingAdmissionPolicyStatus().WithObservedGeneration(policy.Generation).WithTypeChecking(found))
 	_, err = p.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: policyManager, Force: true})

@@ -38,15 +38,16 @@ const (
 	portName      = "https"
 )
 
-// FrontDoor is the Service kubernetes in the namespace default, by which workloads reach the API.
+// FrontDoor is the Service kubernetes in the namespace default, which workloads use to reach the API.
 type FrontDoor struct {
-	// Address is the Service's: the first of the range. Required.
+	// Address is the Service's address, the first of the range. Required.
 	Address netip.Addr
-	// Port is where this replica listens.
+	// Port is the port on which this replica listens.
 	Port int32
-	// Replicas returns the addresses of the live replicas, including this one. A replica without a known address is missing.
+	// Replicas returns the addresses of the live replicas, including this one. It omits replicas without a known address.
 	Replicas func() []netip.AddrPort
-	// Changed returns a channel that is closed when Replicas may return something else. Take it before calling Replicas.
+	// Changed returns a channel that is closed when the result of Replicas may have changed. Callers must obtain it before they
+	// call Replicas.
 	Changed func() <-chan struct{}
 	// Services and EndpointSlices are shared with the rest of the server, which runs them.
 	Services       coreinformers.ServiceInformer
@@ -98,7 +99,7 @@ func (d *frontDoor) reconcile(ctx context.Context) error {
 	}
 	replicas := d.Replicas()
 	if len(replicas) == 0 {
-		return nil // no replica knows its address; what was written before may be right
+		return nil // no replica has a known address; the existing endpoints may be right
 	}
 	slices.SortFunc(replicas, netip.AddrPort.Compare)
 	replicas = slices.Compact(replicas)
@@ -140,7 +141,8 @@ func (d *frontDoor) ensure(ctx context.Context) error {
 	return nil
 }
 
-// appears waits a second for the Service that another replica is creating: it has claimed the address already.
+// appears waits up to a second for the Service that another replica is creating, because that replica has already claimed the
+// address.
 func (d *frontDoor) appears(ctx context.Context) bool {
 	for range 20 {
 		if !run.Pause(ctx, 50*time.Millisecond) {
@@ -153,19 +155,19 @@ func (d *frontDoor) appears(ctx context.Context) bool {
 	return false
 }
 
-// portsMatch accepts any target port: replicas may listen on different ports, which are in the slices.
+// portsMatch accepts any target port, because replicas may listen on different ports. These are in the slices.
 func (d *frontDoor) portsMatch(ports []corev1.ServicePort) bool {
 	return len(ports) == 1 && ports[0].Name == portName && ports[0].Port == frontDoorPort && ports[0].Protocol == corev1.ProtocolTCP
 }
 
-// sliceKey is what all endpoints of one EndpointSlice share.
+// sliceKey identifies an EndpointSlice by the address family and port common to its endpoints.
 type sliceKey struct {
 	family discoveryv1.AddressType
 	port   uint16
 }
 
-// desiredSlices returns one slice for each address family and port. The first has the name of the Service, like upstream's
-// only one.
+// desiredSlices returns one slice for each address family and port. The first has the name of the Service, like
+// kube-apiserver's only slice.
 func desiredSlices(replicas []netip.AddrPort) map[string]*discoveryv1.EndpointSlice {
 	byKey := map[sliceKey][]discoveryv1.Endpoint{}
 	var keys []sliceKey
@@ -220,7 +222,7 @@ func (d *frontDoor) writeSlices(ctx context.Context, replicas []netip.AddrPort) 
 			errs = append(errs, reconcile.Ignoring(err, reconcile.IsOutdated))
 			continue
 		}
-		// The address family of a slice cannot be changed, and other slices of the Service are deleted.
+		// The address family of a slice is immutable. Slices with another family and surplus slices of the Service are deleted.
 		errs = append(errs, reconcile.Ignoring(all.Delete(ctx, slice.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(slice.UID))}), reconcile.IsOutdated))
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
@@ -274,13 +276,13 @@ func (d *frontDoor) writeEndpoints(ctx context.Context, replicas []netip.AddrPor
 
 const (
 	defaultCIDRName = "kubernetes"
-	// cidrFinalizer is upstream's: a range with addresses in use stays.
+	// cidrFinalizer equals kube-controller-manager's. It keeps a range while its addresses are in use.
 	cidrFinalizer = "networking.k8s.io/service-cidr-finalizer"
-	// cidrPause is how often a range that is being deleted is checked again.
+	// cidrPause is the interval between checks of a range that is being deleted.
 	cidrPause = 10 * time.Second
 )
 
-// serviceCIDRs creates the ServiceCIDR kubernetes from the flags, sets the Ready condition of others, and removes the
+// serviceCIDRs creates the ServiceCIDR kubernetes from the flags, sets the Ready condition of all ServiceCIDRs, and removes the
 // finalizer of deleted ones when none of their addresses is in use.
 type serviceCIDRs struct {
 	client   clients.Interface
@@ -298,8 +300,8 @@ func (c *serviceCIDRs) run(ctx context.Context) error {
 	return l.Run(ctx, reconcile.Source{Informer: c.cidrs.Informer(), Key: func(any) string { return "servicecidrs" }})
 }
 
-// ensure creates the object for the ranges of the flags, if it is missing. Ranges that differ from an earlier start are
-// logged: addresses of the old ones stay in use.
+// ensure creates the ServiceCIDR for the ranges in the flags if it is missing. It logs ranges that differ from an earlier
+// start, because addresses of the old ranges stay in use.
 func (c *serviceCIDRs) ensure(ctx context.Context) error {
 	want := make([]string, len(c.ranges))
 	for i, r := range c.ranges {
@@ -324,7 +326,7 @@ func (c *serviceCIDRs) ensure(ctx context.Context) error {
 }
 
 func (c *serviceCIDRs) reconcile(ctx context.Context) (again time.Duration, err error) {
-	// Read past the cache: a range that goes while another is thought to cover its addresses is gone for good.
+	// Bypass the cache: a range deleted because a stale object seems to cover its addresses cannot be recovered.
 	list, err := c.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("list servicecidrs: %w", err)
@@ -352,7 +354,7 @@ func (c *serviceCIDRs) reconcile(ctx context.Context) (again time.Duration, err 
 	return again, errors.Join(errs...)
 }
 
-// keep makes a range ready, and puts it under the finalizer first: ready means that addresses may be in it.
+// keep marks a range as ready. It adds the finalizer first, because addresses may be allocated from a ready range.
 func (c *serviceCIDRs) keep(ctx context.Context, r *networkingv1.ServiceCIDR) (err error) {
 	all := c.client.NetworkingV1().ServiceCIDRs()
 	if !slices.Contains(r.Finalizers, cidrFinalizer) {
@@ -365,7 +367,7 @@ func (c *serviceCIDRs) keep(ctx context.Context, r *networkingv1.ServiceCIDR) (e
 	if meta.IsStatusConditionTrue(r.Status.Conditions, networkingv1.ServiceCIDRConditionReady) {
 		return nil
 	}
-	// Without a reason, as upstream's controller has it: both may run, and neither may undo what the other wrote.
+	// Without a reason, like kube-controller-manager's controller. Both may run, and must not overwrite each other's writes.
 	return c.say(ctx, r, metav1.ConditionTrue, "", "Kubernetes Service CIDR is ready")
 }
 
@@ -380,7 +382,8 @@ func (c *serviceCIDRs) say(ctx context.Context, r *networkingv1.ServiceCIDR, sta
 	return err
 }
 
-// release lets a range go that nothing is in any more. It has been told before that nothing new may be.
+// release removes the finalizer of a range without allocated addresses. Before that, it marks the range as not ready, so that
+// no new addresses are allocated from it.
 func (c *serviceCIDRs) release(ctx context.Context, r *networkingv1.ServiceCIDR, ranges []networkingv1.ServiceCIDR) error {
 	if !slices.Contains(r.Finalizers, cidrFinalizer) {
 		return nil
@@ -391,7 +394,7 @@ func (c *serviceCIDRs) release(ctx context.Context, r *networkingv1.ServiceCIDR,
 			"There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR")
 	}
 	if time.Since(ready.LastTransitionTime.Time) < cidrPause {
-		return nil // a replica may not have seen yet that nothing new may be in it
+		return nil // a replica may not have seen yet that the range is not ready
 	}
 	addresses, err := c.client.NetworkingV1().IPAddresses().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -431,13 +434,13 @@ func prefixes(r *networkingv1.ServiceCIDR) []netip.Prefix {
 const (
 	// repairPause is the time between two checks of all Services and their claims.
 	repairPause = time.Minute
-	// abandonedPause is the time between two checks for writes of replicas that have ended, which are cheap. Their claims are
-	// free again that long after their lease has expired.
+	// abandonedPause is the time between two checks for writes of ended replicas, which are cheap. Their claims are released at
+	// most this long after their lease has expired.
 	abandonedPause = 2 * time.Second
 )
 
-// allocationRepair repairs the claims on addresses and ports: at the start, periodically, and when a replica ended while
-// it wrote a Service.
+// allocationRepair repairs the claims on addresses and ports at the start, periodically, and after a replica ended while it
+// wrote a Service.
 type allocationRepair struct {
 	repair    func(context.Context) error
 	abandoned func(context.Context) (bool, error)
@@ -461,7 +464,7 @@ func (r *allocationRepair) run(ctx context.Context) error {
 	return nil
 }
 
-// isNeeded ignores errors: the periodic repair reports them.
+// isNeeded ignores errors, because the periodic repair reports them.
 func (r *allocationRepair) isNeeded(ctx context.Context) bool {
 	abandoned, err := r.abandoned(ctx)
 	return err == nil && abandoned

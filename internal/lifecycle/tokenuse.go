@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/run"
 )
 
-// Names of KEP-2799, which kube-controller-manager cleans up by.
+// Names from KEP-2799, used by kube-controller-manager's cleaner.
 const (
 	lastUsedLabel  = "kubernetes.io/legacy-token-last-used"
 	trackingName   = "kube-apiserver-legacy-service-account-token-tracking"
@@ -26,13 +26,13 @@ const (
 	dayFormat      = time.DateOnly
 	usesAtOnce     = 256
 	rememberedUses = 4096
-	// useAgain is how long a Secret is not retried whose label could not be written.
+	// useAgain is the pause before a Secret is retried after its label could not be written.
 	useAgain = 10 * time.Minute
 )
 
-// tokenUse records the day on which the token of a Secret was last used, and since when uses are recorded: controllers that
-// remove unused tokens need both. It runs in every replica, because each sees other requests. The start of the recording is
-// written once; if it is deleted, no tokens are removed until the next start.
+// tokenUse records the day on which the token of a Secret was last used, and the day on which recording started. Controllers
+// that remove unused tokens need both. It runs in every replica, because each replica handles different requests. The start of
+// the recording is written once. If it is deleted, no tokens are removed until the next start.
 type tokenUse struct {
 	client clients.Interface
 	used   chan use
@@ -50,12 +50,12 @@ func newTokenUse(client clients.Interface, log *zap.Logger) *tokenUse {
 	return &tokenUse{client: client, used: make(chan use, usesAtOnce), noted: noted, log: log}
 }
 
-// note does not block, because a request waits for it. A use that does not fit the queue is recorded the next time.
+// note does not block, because a request waits for it. A use that does not fit into the queue is recorded the next time.
 func (u *tokenUse) note(s *corev1.Secret) {
 	now := time.Now().UTC()
 	day := now.Format(dayFormat)
 	switch s.Labels[lastUsedLabel] {
-	case day, now.AddDate(0, 0, 1).Format(dayFormat): // a replica whose clock is ahead wrote tomorrow's: days never go back
+	case day, now.AddDate(0, 0, 1).Format(dayFormat): // a replica with a fast clock wrote tomorrow's date: days never decrease
 		return
 	}
 	if at, ok := u.noted.Get(s.UID); ok && now.Sub(at) < useAgain && at.Format(dayFormat) == day {
@@ -95,7 +95,7 @@ func (u *tokenUse) run(ctx context.Context) error {
 	}
 }
 
-// publish writes since when uses are recorded, unless it is written already.
+// publish writes the day on which recording started, unless it is already written.
 func (u *tokenUse) publish(ctx context.Context) error {
 	maps, today := u.client.CoreV1().ConfigMaps(metav1.NamespaceSystem), time.Now().UTC().Format(dayFormat)
 	current, err := maps.Get(ctx, trackingName, metav1.GetOptions{})
@@ -123,10 +123,10 @@ func (u *tokenUse) publish(ctx context.Context) error {
 	return nil
 }
 
-// write uses the current day: the use may have been queued past midnight, and a later one may be written already.
+// write uses the current day, because the use may have been queued past midnight, and a later use may already be written.
 func (u *tokenUse) write(ctx context.Context, one use) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": one.uid, "labels": map[string]string{lastUsedLabel: time.Now().UTC().Format(dayFormat)}, // with the UID, because another Secret of that name was not used
+		"uid": one.uid, "labels": map[string]string{lastUsedLabel: time.Now().UTC().Format(dayFormat)}, // with the UID, because another Secret of the same name was not used
 	}})
 	if err != nil {
 		return err
@@ -135,8 +135,8 @@ func (u *tokenUse) write(ctx context.Context, one use) error {
 	return reconcile.Ignoring(reconcile.Ignoring(err, reconcile.IsOutdated), isReplaced)
 }
 
-// isReplaced recognises the refusal of a patch with the UID of another object, which is an invalid change and no conflict.
-// An admission policy that refuses the label returns Invalid too, which is worth a warning.
+// isReplaced reports whether a patch was refused because the object has another UID. This is an Invalid error and not a
+// conflict. An admission policy that refuses the label also returns Invalid, which is worth a warning.
 func isReplaced(err error) bool {
 	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
 	return ok && apierrors.IsInvalid(err) && cause.Field == "metadata.uid"

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// linesPerSecond and lineBurst bound how often a message is logged by a limited logger.
+	// linesPerSecond and lineBurst bound the rate of each message in a limited logger.
 	linesPerSecond = 10
 	lineBurst      = 100
-	// maxMessages bounds the messages with a limit each, and maxMessageKey the length of their keys.
+	// maxMessages bounds the number of messages with a separate limit. maxMessageKey bounds the length of their keys.
 	maxMessages   = 64
 	maxMessageKey = 64
 )
 
-// SuppressedField is the field of a limited line that has the number of lines with its message that were dropped before it.
+// SuppressedField is the field of a limited line with the number of preceding lines with the same message that were dropped.
 const SuppressedField = "suppressed"
 
-// Limited returns log for lines that a client can cause before it is authenticated, so that it cannot fill a disk, nor slow the server
-// down. Each message may be logged ten times a second. Lines beyond that are dropped, and the next one has their number. Levels that are
-// not enabled cost no allowance. Limited of nil is nil.
+// Limited returns a logger for lines that an unauthenticated client can cause, so that such a client can neither fill a disk
+// nor slow down the server. Each message may be logged ten times per second. Further lines are dropped, and the next line
+// contains their number. Lines at disabled levels do not count. Limited returns nil if log is nil.
 func Limited(log *zap.Logger) *zap.Logger {
 	if log == nil {
 		return nil
@@ -66,7 +66,7 @@ func (l limitedCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return l.Core.Write(e, fields)
 }
 
-// messageLimits counts lines by their message.
+// messageLimits counts lines by message.
 type messageLimits struct {
 	mu      sync.Mutex
 	buckets map[string]*messageBucket
@@ -77,14 +77,14 @@ type messageBucket struct {
 	dropped int64
 }
 
-// allow reports whether a line may be written, and how many with its message were dropped since the one before.
+// allow reports whether a line may be written, and the number of lines with its message that were dropped before.
 func (m *messageLimits) allow(e zapcore.Entry) (suppressed int64, ok bool) {
 	key := messageKey(e.Message)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := m.buckets[key]
 	if b == nil && len(m.buckets) >= maxMessages {
-		key = "" // all messages beyond those share a bucket
+		key = "" // all further messages share a bucket
 		b = m.buckets[key]
 	}
 	if b == nil {
@@ -99,7 +99,7 @@ func (m *messageLimits) allow(e zapcore.Entry) (suppressed int64, ok bool) {
 	return suppressed, true
 }
 
-// messageKey is the part of a message that is the same for all lines of its kind: k8s.io and net/http append what differs after a colon.
+// messageKey returns the constant part of a message. k8s.io libraries and net/http append the variable part after a colon.
 func messageKey(message string) string {
 	message, _, _ = strings.Cut(message, ":")
 	return message[:min(len(message), maxMessageKey)]

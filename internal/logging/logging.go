@@ -1,4 +1,4 @@
-// Package logging sets up zap for every log line of a program, those of libraries included.
+// Package logging configures zap for all log lines of a program, including the lines of libraries.
 package logging
 
 import (
@@ -22,7 +22,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Options choose what is logged and how. The zero value is not usable; start from Default.
+// Options select the level and format of the log. The zero value is not valid. Use Default.
 type Options struct {
 	// Level is debug, info, warn or error.
 	Level string
@@ -30,7 +30,7 @@ type Options struct {
 	Format string
 }
 
-// Default logs for people, from level info.
+// Default returns the options for human-readable lines from level info.
 func Default() Options { return Options{Level: "info", Format: "console"} }
 
 // AddFlags binds the options to flags, with o's values as defaults.
@@ -39,27 +39,28 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Format, "logging-format", o.Format, "console or json")
 }
 
-// New makes the logger, which writes to standard error, and hands it to klog, which the Kubernetes libraries log to.
-// It is for main: klog has one logger for the process. Before the process ends, Sync writes what waits of [Batched] lines.
+// New returns a logger that writes to standard error, and installs it in klog, which the Kubernetes libraries use. Only main
+// should call it, because klog has one logger per process. Before the process ends, Sync must be called to write pending
+// [Batched] lines.
 func (o Options) New() (*zap.Logger, error) {
 	log, _, err := o.NewAdjustable()
 	return log, err
 }
 
-// Check is an error if New would refuse the options.
+// Check returns an error if New would reject the options.
 func (o Options) Check() error {
 	_, _, err := o.to(os.Stderr)
 	return err
 }
 
-// NewAdjustable is New with a level that can be changed.
+// NewAdjustable is New with an adjustable level.
 func (o Options) NewAdjustable() (*zap.Logger, *Level, error) {
 	log, level, err := o.to(os.Stderr)
 	if err != nil {
 		return nil, nil, err
 	}
 	libraries := log.Named("kubernetes").WithOptions(zap.IncreaseLevel(level.libraries), zap.WrapCore(func(c zapcore.Core) zapcore.Core {
-		return newRedactingCore(newLimitedCore(c)) // clients without an identity cause some of them
+		return newRedactingCore(newLimitedCore(c)) // unauthenticated clients cause some of these lines
 	}))
 	klog.SetLoggerWithOptions(zapr.NewLogger(libraries), klog.ContextualLogger(true))
 	return log, level, nil
@@ -83,10 +84,10 @@ func (o Options) to(out zapcore.WriteSyncer) (*zap.Logger, *Level, error) {
 	return zap.New(newCore(encoder, out, level.own), zap.ErrorOutput(zapcore.Lock(os.Stderr))), level, nil
 }
 
-// Level is from which level on is logged.
+// Level is the adjustable minimum level of a logger.
 type Level struct{ own, libraries zap.AtomicLevel }
 
-// Set changes it: debug, info, warn or error. Another text is an error, and changes nothing.
+// Set changes the level to debug, info, warn or error. Other values return an error without a change.
 func (l *Level) Set(text string) error {
 	level, err := zapcore.ParseLevel(text)
 	if err != nil {
@@ -97,7 +98,8 @@ func (l *Level) Set(text string) error {
 	return nil
 }
 
-// libraryLevel is one step quieter than our own: what the libraries call information is for their authors.
+// libraryLevel returns the level for libraries. It is one step less verbose, because the information messages of libraries are
+// intended for their developers.
 func libraryLevel(own zapcore.Level) zapcore.Level {
 	if own == zapcore.InfoLevel {
 		return zapcore.WarnLevel
@@ -119,11 +121,11 @@ func (o Options) encoder() (zapcore.Encoder, error) {
 	return nil, fmt.Errorf("--logging-format: %q is neither console nor json", o.Format)
 }
 
-// maxFieldBytes bounds each message and each field: text of clients, backends and libraries must not fill a disk.
+// maxFieldBytes bounds each message and each field, so that text from clients, backends and libraries cannot fill a disk.
 const maxFieldBytes = 4 << 10
 
-// singleLineEncoder is an encoder whose entries are one line each, whatever is in them (attack row E3: CVE-2021-25743).
-// Both formats escape fields; the console one writes the message as it is, and libraries put text of peers there.
+// singleLineEncoder encodes each entry as a single line, regardless of its content (attack row E3: CVE-2021-25743). Both
+// formats escape fields, but the console format writes the message unescaped, and libraries include text from peers in it.
 type singleLineEncoder struct{ zapcore.Encoder }
 
 // Clone implements zapcore.Encoder.
@@ -142,20 +144,20 @@ func (e singleLineEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Fie
 			continue
 		}
 		if &kept[0] == &fields[0] {
-			kept = append([]zapcore.Field(nil), fields...) // the caller's are the caller's
+			kept = append([]zapcore.Field(nil), fields...) // the caller's slice must not be modified
 		}
 		kept[i] = zap.String(f.Key, bounded(text))
 	}
 	return e.Encoder.EncodeEntry(entry, kept)
 }
 
-// AddTime implements zapcore.ObjectEncoder, for fields of With. See timeOf.
+// AddTime implements zapcore.ObjectEncoder, for fields added with With. See timeOf.
 func (e singleLineEncoder) AddTime(key string, at time.Time) {
 	e.AddString(key, at.Format(time.RFC3339))
 }
 
-// timeOf returns the time of a field. Fields have times of other days, such as expiries, so that they are written with their date, unlike
-// the time of a line.
+// timeOf returns the time of a field. Fields are written with a date, unlike the time of a line, because they may contain times
+// of other days, such as expiration times.
 func timeOf(f zapcore.Field) (at time.Time, ok bool) {
 	switch f.Type {
 	case zapcore.TimeType:
@@ -171,7 +173,7 @@ func timeOf(f zapcore.Field) (at time.Time, ok bool) {
 	return at, false
 }
 
-// textOf is the text of a field, for the kinds that have no bound.
+// textOf returns the text of a field, for the types without a bounded size.
 func textOf(f zapcore.Field) (string, bool) {
 	switch f.Type {
 	case zapcore.StringType:
@@ -193,7 +195,7 @@ func bounded(s string) string {
 	return s[:cut] + "..."
 }
 
-// escaped spells out what would end a line or control a terminal.
+// escaped escapes characters that end a line or control a terminal.
 func escaped(s string) string {
 	if strings.IndexFunc(s, unicode.IsControl) < 0 {
 		return s
@@ -209,17 +211,17 @@ func escaped(s string) string {
 	return b.String()
 }
 
-// quotingPrefix is how k8s.io/apiserver begins a message about an error of its own that is no Status. Such an error
-// comes of a body that cannot be applied, and quotes the value that cannot: of a Secret, the secret. The client is
-// told.
+// quotingPrefix is the prefix of k8s.io/apiserver's message about an internal error that is not a Status. Such an error results
+// from a body that cannot be applied, and quotes the offending value, which for a Secret is confidential. The client receives
+// the error.
 const quotingPrefix = "apiserver received an error that is not an metav1.Status"
 
-// clientMistakePrefix is how the library begins an error message about an invalid selector of a client. The client is
-// told, and nobody else can do anything about it.
+// clientMistakePrefix is the prefix of k8s.io/apiserver's error message about an invalid selector in a request. Only the client
+// can correct it, and receives the error.
 const clientMistakePrefix = "Couldn't parse request"
 
-// redactingCore writes what the Kubernetes libraries log, without the parts of errors that quote what a client sent, and with errors that
-// are none as messages for debugging.
+// redactingCore writes the log of the Kubernetes libraries. It removes the parts of errors that quote requests, and logs errors
+// that are not failures at debug level.
 type redactingCore struct{ zapcore.Core }
 
 func newRedactingCore(c zapcore.Core) zapcore.Core { return redactingCore{c} }
@@ -240,7 +242,7 @@ func (d redactingCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *za
 	return checked.AddCore(e, d)
 }
 
-// isCanceled reports whether an entry tells of a request that was ended by whoever made it, as watches are when a program ends.
+// isCanceled reports whether an entry is about a request that its client canceled, as watches are when a program ends.
 func isCanceled(fields []zapcore.Field) bool {
 	return slices.ContainsFunc(fields, func(f zapcore.Field) bool {
 		err, ok := f.Interface.(error)
@@ -273,15 +275,15 @@ func redact(text string) string {
 	return text
 }
 
-// PanicFields are the log fields of a panic: its kind and its stack, and not its value, which may be made of what a
-// client sent (attack row E1). Values of the runtime's own errors hold types and numbers only.
+// PanicFields returns the log fields of a panic: its type and its stack. It omits the value, which may contain data from a
+// client (attack row E1), except for runtime errors, which contain only types and numbers.
 func PanicFields(p any) []zap.Field {
 	kind, stack := fmt.Sprintf("%T", p), debug.Stack()
 	switch p := p.(type) {
 	case runtime.Error:
 		kind = p.Error()
 	case string:
-		// k8s.io/apiserver carries a panic from one goroutine to another as text with the stack of the first.
+		// k8s.io/apiserver passes a panic from one goroutine to another as text with the stack of the first.
 		if _, there, ok := strings.Cut(p, "\ngoroutine "); ok {
 			stack = append([]byte("goroutine "+there+"\n"), stack...)
 		}

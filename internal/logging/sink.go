@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// flushInterval is how long a batched line waits at most.
+	// flushInterval is the maximum time that a batched line waits.
 	flushInterval = 100 * time.Millisecond
-	// maxPending bounds the pending lines, and what is written at once unless one line is larger.
+	// maxPending bounds the pending lines, and the size of a write unless a single line is larger.
 	maxPending = 64 << 10
 )
 
-// sink writes log lines. It writes each at once; batched lines wait in pending, and are written before any line that is
-// not batched: the order stays, and a line that ends the process is written after them.
+// sink writes log lines. It writes each line immediately. Batched lines wait in pending, and are written before any line that
+// is not batched. This preserves the order, and a line that ends the process is written after them.
 type sink struct {
-	mu       sync.Mutex // guards what follows; taken before writeMu
+	mu       sync.Mutex // guards the fields below; locked before writeMu
 	pending  []byte
 	timer    *time.Timer
-	timerSet bool  // something was written within the last interval
-	flushErr error // of the timer's write, returned by the next Write
+	timerSet bool  // a line was written within the last interval
+	flushErr error // error of the timer's write, returned by the next Write
 
-	writeMu sync.Mutex // guards what follows: one write at a time, while lines are added to pending
+	writeMu sync.Mutex // guards the fields below: one write at a time, while lines are added to pending
 	out     zapcore.WriteSyncer
-	spare   []byte // room for what waits next
+	spare   []byte // buffer for the next pending lines
 }
 
 // Write implements zapcore.WriteSyncer.
@@ -40,7 +40,7 @@ func (s *sink) Write(line []byte) (int, error) {
 	return n, errors.Join(err, wrong)
 }
 
-// Sync implements zapcore.WriteSyncer: it writes what is pending.
+// Sync implements zapcore.WriteSyncer. It writes the pending lines.
 func (s *sink) Sync() error {
 	s.mu.Lock()
 	before, err := s.takePending()
@@ -48,7 +48,7 @@ func (s *sink) Sync() error {
 	return errors.Join(err, s.writeOut(before))
 }
 
-// takePending takes the pending lines. It is called with mu held, and returns with writeMu held instead.
+// takePending returns and resets the pending lines. It is called with mu held, and returns with writeMu held instead.
 func (s *sink) takePending() (lines []byte, failed error) {
 	s.writeMu.Lock()
 	lines, failed = s.pending, s.flushErr
@@ -66,8 +66,8 @@ func (s *sink) writeOut(lines []byte) (err error) {
 	return err
 }
 
-// batchedSink is a sink for lines that may wait for others. The first after a pause does not, so that occasional lines
-// are seen at once.
+// batchedSink is a sink for lines that may be batched. The first line after a pause is written immediately, so that occasional
+// lines appear without delay.
 type batchedSink struct{ *sink }
 
 // Write implements zapcore.WriteSyncer.
@@ -84,7 +84,7 @@ func (b batchedSink) Write(line []byte) (int, error) {
 		s.mu.Unlock()
 		return len(line), nil
 	}
-	s.writeMu.Lock() // waits while the lines before those are being written
+	s.writeMu.Lock() // waits while the preceding lines are being written
 	full := s.pending
 	s.pending, s.spare = append(s.spare[:0], line...), nil
 	s.mu.Unlock()
@@ -92,7 +92,7 @@ func (b batchedSink) Write(line []byte) (int, error) {
 	return len(line), s.writeOut(full)
 }
 
-// setTimer begins an interval. Called with mu held.
+// setTimer starts an interval. It is called with mu held.
 func (s *sink) setTimer() {
 	if s.timerSet {
 		return
@@ -105,7 +105,7 @@ func (s *sink) setTimer() {
 	}
 }
 
-// flush ends an interval, and begins another one when there was something to write.
+// flush ends an interval, and starts another one if there were pending lines.
 func (s *sink) flush() {
 	s.mu.Lock()
 	s.timerSet = false
@@ -124,7 +124,7 @@ func (s *sink) flush() {
 	}
 }
 
-// core writes lines at once; batched writes them so that they may wait.
+// core writes lines immediately. batched may delay them.
 type core struct {
 	zapcore.Core
 	batched zapcore.Core
@@ -140,9 +140,9 @@ func (c core) With(fields []zapcore.Field) zapcore.Core {
 	return core{c.Core.With(fields), c.batched.With(fields)}
 }
 
-// Batched is log for lines of which there are many and none is urgent: while they come one after another they are
-// written together, ten times a second. Each other line of the log, and its Sync, writes them first. A log that is not
-// of this package stays as it is, and nil is nil.
+// Batched returns a logger for frequent lines that are not urgent. Lines in quick succession are written together, ten times
+// per second. Other lines of the logger, and its Sync, write them first. Batched returns loggers from other packages unchanged,
+// and nil if log is nil.
 func Batched(log *zap.Logger) *zap.Logger {
 	if log == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package podrefs finds the objects that pods and volumes refer to, by name. What a pod refers to is what its node may read, so
-// a field that is missing here is a right that a node lacks.
+// Package podrefs finds the names of the objects that pods and volumes reference. A node may read the objects referenced by its
+// pods, so that a missing field here is a missing permission of a node.
 package podrefs
 
 import (
@@ -10,7 +10,7 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 )
 
-// Containers are all containers of a pod: init, ordinary and ephemeral ones.
+// Containers returns all containers of a pod: init, regular and ephemeral containers.
 func Containers(spec *corev1.PodSpec) iter.Seq[*corev1.Container] {
 	return func(yield func(*corev1.Container) bool) {
 		for i := range spec.InitContainers {
@@ -32,7 +32,7 @@ func Containers(spec *corev1.PodSpec) iter.Seq[*corev1.Container] {
 	}
 }
 
-// Secrets are the Secrets that a pod names in any field.
+// Secrets returns the Secrets that a pod references in any field.
 func Secrets(spec *corev1.PodSpec) iter.Seq[string] {
 	return named(func(yield func(string) bool) {
 		for _, ref := range spec.ImagePullSecrets {
@@ -110,7 +110,7 @@ func nameOf(ref *corev1.LocalObjectReference) []string {
 	return []string{ref.Name}
 }
 
-// ConfigMaps are the ConfigMaps that a pod names in any field.
+// ConfigMaps returns the ConfigMaps that a pod references in any field.
 func ConfigMaps(spec *corev1.PodSpec) iter.Seq[string] {
 	return named(func(yield func(string) bool) {
 		for c := range Containers(spec) {
@@ -158,7 +158,7 @@ func configMapsOfVolume(s *corev1.VolumeSource) (names []string) {
 	return names
 }
 
-// VolumeClaims are the PersistentVolumeClaims of a pod, including those that are made for its ephemeral volumes.
+// VolumeClaims returns the PersistentVolumeClaims of a pod, including those created for its ephemeral volumes.
 func VolumeClaims(pod *corev1.Pod) iter.Seq[string] {
 	return named(func(yield func(string) bool) {
 		for i := range pod.Spec.Volumes {
@@ -176,8 +176,8 @@ func VolumeClaims(pod *corev1.Pod) iter.Seq[string] {
 	})
 }
 
-// ResourceClaims are the ResourceClaims of a pod that are known: those that it names, and those that were made for it, which its
-// status names.
+// ResourceClaims returns the known ResourceClaims of a pod: the claims that it references, and the claims created for it, which
+// its status references.
 func ResourceClaims(pod *corev1.Pod) iter.Seq[string] {
 	return named(func(yield func(string) bool) {
 		for _, c := range pod.Spec.ResourceClaims {
@@ -205,8 +205,8 @@ func resourceClaim(pod *corev1.Pod, c corev1.PodResourceClaim) string {
 	return *pod.Status.ResourceClaimStatuses[made].ResourceClaimName
 }
 
-// VolumeSecrets are the namespaces and names of the Secrets of a PersistentVolume that kubelets read. Those that only controllers
-// of storage read are not among them.
+// VolumeSecrets returns the namespaces and names of the Secrets of a PersistentVolume that kubelets read. It omits Secrets that
+// only storage controllers read.
 func VolumeSecrets(pv *corev1.PersistentVolume) iter.Seq2[string, string] {
 	return func(yield func(namespace, name string) bool) {
 		for _, ref := range volumeSecrets(pv) {
@@ -222,7 +222,7 @@ func volumeSecrets(pv *corev1.PersistentVolume) []*corev1.SecretReference {
 	if pv.Spec.ClaimRef != nil {
 		claimed = pv.Spec.ClaimRef.Namespace
 	}
-	// Old objects name no namespace, and mean that of the claim.
+	// Old objects omit the namespace, which then defaults to the claim's namespace.
 	orClaimed := func(ref *corev1.SecretReference) []*corev1.SecretReference {
 		if ref == nil || ref.Namespace != "" {
 			return []*corev1.SecretReference{ref}
@@ -256,7 +256,7 @@ func volumeSecrets(pv *corev1.PersistentVolume) []*corev1.SecretReference {
 	return nil
 }
 
-// named leaves out empty names.
+// named omits empty names.
 func named(names iter.Seq[string]) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name := range names {
@@ -267,7 +267,7 @@ func named(names iter.Seq[string]) iter.Seq[string] {
 	}
 }
 
-// Any reports whether there is one.
+// Any reports whether there is a name.
 func Any(names iter.Seq[string]) bool {
 	for range names {
 		return true

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// member is a file of an archive.
+// member is a file in an archive.
 type member struct {
 	name       string
 	executable bool
@@ -23,7 +23,7 @@ func (m member) mode() int64 {
 	return 0o644
 }
 
-// tarOf packs files of nobody, all of one time.
+// tarOf packs files without an owner and with a fixed time.
 func tarOf(members []member, at time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	z, err := gzip.NewWriterLevel(&out, gzip.BestCompression)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The types are the part of CycloneDX 1.6 that is used here.
+// The types are the subset of CycloneDX 1.6 that is used here.
 type bom struct {
 	Format       string       `json:"bomFormat"`
 	SpecVersion  string       `json:"specVersion"`
@@ -46,7 +46,7 @@ type dependency struct {
 	DependsOn []string `json:"dependsOn,omitempty"`
 }
 
-// modulesOf is a program as a component, and the modules that are linked into it, as the program itself says.
+// modulesOf returns a program as a component, and the modules linked into it, from the program's build information.
 func (r *release) modulesOf(t *target, path string, binary []byte) (component, []component, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
@@ -75,7 +75,7 @@ func (r *release) billOfMaterials(main component, modules []component, binary []
 	return r.encodeBOM(main, sha256.Sum256(binary), modules, append([]dependency{needs}, list...))
 }
 
-// encodeBOM writes a list about something; sum is the digest of that.
+// encodeBOM encodes a bill of materials. sum is the digest of its subject.
 func (r *release) encodeBOM(about component, sum [sha256.Size]byte, parts []component, needs []dependency) ([]byte, error) {
 	out, err := json.MarshalIndent(bom{
 		Format: "CycloneDX", SpecVersion: "1.6", SerialNumber: "urn:uuid:" + uuidOf(sum), Version: 1,
@@ -85,7 +85,7 @@ func (r *release) encodeBOM(about component, sum [sha256.Size]byte, parts []comp
 	return append(out, '\n'), err
 }
 
-// rootsModule is the module that the root certificates of images are from, of the version that this program was built with.
+// rootsModule returns the module with the root certificates of images, in the version linked into this program.
 func rootsModule() (component, error) {
 	const path = "golang.org/x/crypto/x509roots/fallback"
 	info, ok := debug.ReadBuildInfo()
@@ -104,7 +104,7 @@ func module(path, version string) component {
 	return component{Type: "library", Ref: purl, Name: path, Version: version, PURL: purl}
 }
 
-// uuidOf is a UUID of its own making (RFC 9562, version 8) from what it is about.
+// uuidOf derives a UUID (RFC 9562, version 8) from a digest.
 func uuidOf(sum [sha256.Size]byte) string {
 	b := sum[:16]
 	b[6], b[8] = b[6]&0x0f|0x80, b[8]&0x3f|0x80

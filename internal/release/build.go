@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// release is one run.
+// release is the state of one run.
 type release struct {
 	version, out, dir, baseURL string
 	targets                    []target
@@ -25,24 +25,24 @@ type release struct {
 	say                        func(string, ...any)
 
 	commit string
-	date   time.Time // of the commit: nothing in a release depends on when it is built
+	date   time.Time // of the commit; nothing in a release depends on the time of the build
 	files  []file
 	images map[string][]platformImage // by program, in the order of the targets
 }
 
-// file is one that was made.
+// file is a file of the release.
 type file struct {
 	name   string
 	sha256 string
 	of     *target // nil unless it is an archive
 }
 
-// attachments are further files of the archives, by program.
+// attachments lists additional files of the archives, by program.
 var attachments = map[string][]string{"kubectl-portico": {"deploy/kubectl/kubectl_complete-portico"}}
 
 const sumsName = "SHA256SUMS"
 
-// make builds everything into an empty directory.
+// make builds all files into an empty directory.
 func (r *release) make(ctx context.Context) error {
 	if err := r.lookAtCommit(ctx); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (r *release) make(ctx context.Context) error {
 	return r.writeProvenance()
 }
 
-// lookAtCommit finds out what is built.
+// lookAtCommit reads the commit and its date, and checks for uncommitted changes.
 func (r *release) lookAtCommit(ctx context.Context) error {
 	changed, err := r.git(ctx, "status", "--porcelain")
 	if err != nil {
@@ -130,13 +130,13 @@ func output(ctx context.Context, dir string, env []string, program string, args 
 	return strings.TrimSpace(string(out)), nil
 }
 
-// build makes the archive of a program, and the list of what is in it.
+// build creates the archive of a program and its bill of materials.
 func (r *release) build(ctx context.Context, t *target) error {
 	work, err := os.MkdirTemp("", "portico-release-")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(work) }() // a copy of what is in the archive
+	defer func() { _ = os.RemoveAll(work) }() // it contains only copies of the archived files
 	name := t.program
 	if t.os == "windows" {
 		name += ".exe"
@@ -144,7 +144,7 @@ func (r *release) build(ctx context.Context, t *target) error {
 	binary := filepath.Join(work, name)
 	const pkg = "portico.dev/internal/version."
 	flags := fmt.Sprintf("-s -w -buildid= -X %[1]sPortico=%[2]s -X %[1]sCommit=%[3]s -X %[1]sDate=%[4]s", pkg, r.version, r.commit, r.date.Format(time.RFC3339))
-	// What the environment of whoever builds says otherwise would show in the program.
+	// Fix the settings from the environment that would affect the program.
 	env := []string{"CGO_ENABLED=0", "GOOS=" + t.os, "GOARCH=" + t.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off"}
 	if _, err := output(ctx, r.dir, env, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", binary, "./cmd/"+t.program); err != nil {
 		return err
@@ -208,13 +208,13 @@ func (r *release) add(name string, data []byte, of *target) error {
 	return os.WriteFile(filepath.Join(r.out, name), data, 0o644)
 }
 
-// writeNotes writes what the changelog says of the version; of what is not released yet if it has no section of its own.
+// writeNotes writes the changelog section of the version, or the section Unreleased if it does not exist.
 func (r *release) writeNotes() error {
 	f, err := os.Open(filepath.Join(r.dir, "CHANGELOG.md"))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it is only read
+	defer func() { _ = f.Close() }() // the file was only read
 	text, err := io.ReadAll(io.LimitReader(f, 8<<20))
 	if err != nil {
 		return err
@@ -228,7 +228,7 @@ func (r *release) writeNotes() error {
 	return r.add("NOTES.md", []byte("# "+r.version+"\n\n"+notes), nil)
 }
 
-// section is what stands below a heading of the second level that begins with a name, with or without brackets and a v.
+// section returns the text below the second-level heading that begins with a name, with or without brackets and a v.
 func section(text, name string) (string, bool) {
 	var out strings.Builder
 	within := false

@@ -12,8 +12,8 @@ import (
 
 var chartVersion = regexp.MustCompile(`(?m)^(version|appVersion): .*$`)
 
-// writeChart packs the chart as `helm package` does, with the version of the release. The files that the chart has from other directories
-// are in it as files.
+// writeChart packs the chart as `helm package` does, with the version of the release. Files that the chart links from other
+// directories are packed as regular files.
 func (r *release) writeChart() error {
 	dir := filepath.Join(r.dir, "deploy", "chart")
 	var members []member

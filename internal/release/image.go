@@ -26,17 +26,17 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// nonroot is who programs run as in images, by number, so that Kubernetes knows that it is not root.
+// nonroot is the user ID of programs in images. It is numeric, so that Kubernetes can verify that it is not root.
 const nonroot = 65532
 
 const imagesName = "IMAGES"
 
-// image is what is particular about the image of a program; all else is the same.
+// image contains the program-specific parts of an image.
 type image struct {
 	title   string
-	command []string // arguments, unless other ones are given
+	command []string // default arguments
 	port    string
-	data    string // directory that belongs to the program, for a volume
+	data    string // directory owned by the program, for a volume
 }
 
 var images = map[string]image{
@@ -60,8 +60,8 @@ type platformImage struct {
 	needs  []component // modules of the program
 }
 
-// buildImage makes the image of one platform. There is no base image: it has the program, its license, the roots that a system has, and the names of
-// the users.
+// buildImage creates the image of one platform. It does not use a base image. The image contains the program, its license, the
+// root certificates, and the names of the users.
 func (r *release) buildImage(t target, binary, license []byte) (v1.Image, error) {
 	roots, err := rootCertificates()
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *release) buildImage(t target, binary, license []byte) (v1.Image, error)
 	return mutate.ConfigFile(made, file)
 }
 
-// imageLabels are those that the specification of images names.
+// imageLabels returns the labels defined by the OCI image specification.
 func (r *release) imageLabels(program string) map[string]string {
 	const prefix = "org.opencontainers.image."
 	return map[string]string{
@@ -118,7 +118,7 @@ func (r *release) imageLabels(program string) map[string]string {
 	}
 }
 
-// entry is a file of a layer, or a directory if its name ends in a slash.
+// entry is a file in a layer, or a directory if its name ends in a slash.
 type entry struct {
 	name  string
 	mode  int64
@@ -156,8 +156,8 @@ func writeTar(to io.Writer, files []entry, at time.Time) error {
 	return t.Close()
 }
 
-// rootCertificates is Mozilla's list, of the version that go.mod names. Roots that are trusted with a condition are left out: a file of
-// certificates cannot say the condition.
+// rootCertificates returns Mozilla's root certificates, in the version in go.mod. It omits roots with constraints, because a
+// certificate file cannot express them.
 func rootCertificates() ([]byte, error) {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {
@@ -171,7 +171,7 @@ func rootCertificates() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// writeImages writes, for each program of which images were built, one archive with all its platforms, and what is in it.
+// writeImages writes, for each program with images, one archive with all its platforms, and its bill of materials.
 func (r *release) writeImages() error {
 	var digests strings.Builder
 	for _, program := range slices.Sorted(maps.Keys(r.images)) {
@@ -206,7 +206,7 @@ func (r *release) writeImages() error {
 	return r.add(imagesName, []byte(digests.String()), nil)
 }
 
-// indexOf is the list of the platforms of an image.
+// indexOf returns the image index with all platforms of a program.
 func (r *release) indexOf(program string) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range r.images[program] {
@@ -219,13 +219,13 @@ func (r *release) indexOf(program string) (v1.ImageIndex, error) {
 	return annotated, nil
 }
 
-// packLayout packs an OCI layout that has one image, named by the version.
+// packLayout packs an OCI layout with one image, named by the version.
 func (r *release) packLayout(index v1.ImageIndex) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "portico-image-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a copy of what is packed
+	defer func() { _ = os.RemoveAll(dir) }() // it contains only copies of the packed files
 	to, err := layout.Write(dir, empty.Index)
 	if err != nil {
 		return nil, err
@@ -258,7 +258,8 @@ func (r *release) packLayout(index v1.ImageIndex) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// imageMaterials lists what is in an image: the program of each platform, the modules of any of them, and the list of root certificates.
+// imageMaterials lists the contents of an image: the program of each platform, the modules of all of them, and the root
+// certificates.
 func (r *release) imageMaterials(program string, digest v1.Hash) ([]byte, error) {
 	sum, err := hex.DecodeString(digest.Hex)
 	if err != nil {

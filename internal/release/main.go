@@ -1,6 +1,6 @@
-// Command release builds what a release consists of: archives of the programs, a list of what is in each (CycloneDX), checksums, signed
-// provenance (SLSA, in-toto, DSSE), a manifest for krew, and the notes of the changelog. The same commit gives the same bytes, wherever it
-// is built.
+// Command release builds the files of a release: archives of the programs, a bill of materials for each (CycloneDX), checksums,
+// signed provenance (SLSA, in-toto, DSSE), a manifest for krew, and the notes from the changelog. Builds are reproducible: the
+// same commit yields the same bytes on every machine.
 //
 //	go run ./internal/release -version v0.2.0 -out dist -sign-key key.pem
 //	go run ./internal/release verify -key key.pub dist
@@ -82,7 +82,7 @@ type target struct{ program, os, arch string }
 
 func (t target) String() string { return t.program + "/" + t.os + "/" + t.arch }
 
-// platforms are where each program makes sense: extserver reads the procfs of Linux.
+// platforms lists the platforms of each program. extserver requires the procfs of Linux.
 var platforms = map[string][]string{
 	"aggregator":      {"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64"},
 	"extserver":       {"linux/amd64", "linux/arm64"},

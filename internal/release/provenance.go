@@ -64,7 +64,7 @@ type predicate struct {
 	} `json:"runDetails"`
 }
 
-// writeProvenance says what the files were made of, and signs it.
+// writeProvenance writes the signed provenance of the files.
 func (r *release) writeProvenance() error {
 	s := statement{Type: statementType, PredicateType: predicateType}
 	for _, f := range r.files {
@@ -86,7 +86,7 @@ func (r *release) writeProvenance() error {
 	return os.WriteFile(filepath.Join(r.out, provenanceName), append(signed, '\n'), 0o644)
 }
 
-// preAuthentication is what DSSE signs.
+// preAuthentication returns the DSSE pre-authentication encoding, which is the signed data.
 func preAuthentication(payload []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
 }
@@ -162,7 +162,8 @@ func runVerify(args []string) error {
 	return nil
 }
 
-// verify checks the signature and the named files of a directory; without names, that it has all files of the release and no others.
+// verify checks the signature and the named files of a directory. Without names, it checks that the directory contains exactly
+// the files of the release.
 func verify(dir string, key ed25519.PublicKey, names []string) (made *statement, checked int, err error) {
 	if made, err = readProvenance(dir, key); err != nil {
 		return nil, 0, err
@@ -199,7 +200,7 @@ func verify(dir string, key ed25519.PublicKey, names []string) (made *statement,
 	return made, len(names), errors.Join(problems...)
 }
 
-// readProvenance checks the signature of what is said of the files.
+// readProvenance reads the provenance and checks its signature.
 func readProvenance(dir string, key ed25519.PublicKey) (*statement, error) {
 	data, err := os.ReadFile(filepath.Join(dir, provenanceName))
 	if err != nil {
@@ -226,7 +227,7 @@ func readProvenance(dir string, key ed25519.PublicKey) (*statement, error) {
 	return &made, nil
 }
 
-// writeKrew writes the manifest by which krew installs the plugin.
+// writeKrew writes the krew manifest of the plugin.
 func (r *release) writeKrew() error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `apiVersion: krew.googlecontainertools.github.com/v1alpha2

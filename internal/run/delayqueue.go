@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// DelayQueue calls Expire for each item that has been in the queue for a fixed time. All items wait equally long, so that
-// they expire in the order in which they were added: a list and one timer are enough. An item is a part of what waits, so
-// that adding and removing it allocates nothing. The zero value with Delay and Expire set is ready for use.
+// DelayQueue calls Expire for each item that has been in the queue for a fixed time. All items wait equally long and therefore
+// expire in the order of their insertion, so that a list and one timer suffice. An item is embedded in the waiting object, so
+// that insertion and removal do not allocate. The zero value with Delay and Expire set is ready for use.
 type DelayQueue[T any] struct {
-	// Delay is how long an item waits, and Slack how much longer at most, so that one wakeup serves many items.
+	// Delay is how long an item waits. Slack is the maximum additional time, so that one wakeup serves many items.
 	Delay, Slack time.Duration
 	// Expire is called without locks held. An item that is removed at the same moment may still expire.
 	Expire func(T)
 
-	mu    sync.Mutex // guards what follows, and the items
+	mu    sync.Mutex // guards the fields below, and the items
 	items List[delayedValue[T]]
 	timer *time.Timer
 	armed bool // timer is set
 }
 
-// Delayed is an item of a DelayQueue. The zero value is in no queue.
+// Delayed is an item of a DelayQueue. The zero value is not in a queue.
 type Delayed[T any] struct{ node Node[delayedValue[T]] }
 
 type delayedValue[T any] struct {
@@ -28,7 +28,7 @@ type delayedValue[T any] struct {
 	expires time.Time
 }
 
-// Add adds an item, which is in no queue, at the present time.
+// Add adds an item that is not in a queue. now is the current time.
 func (q *DelayQueue[T]) Add(d *Delayed[T], value T, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -39,21 +39,21 @@ func (q *DelayQueue[T]) Add(d *Delayed[T], value T, now time.Time) {
 	}
 }
 
-// Remove removes an item that is still in the queue.
+// Remove removes an item if it is still in the queue.
 func (q *DelayQueue[T]) Remove(d *Delayed[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.remove(&d.node)
 }
 
-// Empty reports whether no item waits.
+// Empty reports whether the queue has no items.
 func (q *DelayQueue[T]) Empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.items.First() == nil
 }
 
-// remove is called with mu held. An item that is in no queue keeps nothing alive.
+// remove is called with mu held. It clears the item, so that the item does not retain its value.
 func (q *DelayQueue[T]) remove(n *Node[delayedValue[T]]) {
 	q.items.Remove(n)
 	n.Value = delayedValue[T]{}
@@ -80,7 +80,7 @@ func (q *DelayQueue[T]) expire() {
 	}
 }
 
-// take removes the first item if it is due, and sets the timer for the next one if it is not.
+// take removes the first item if it is due. Otherwise it sets the timer for that item.
 func (q *DelayQueue[T]) take(now time.Time) (value T, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

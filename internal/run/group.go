@@ -1,4 +1,4 @@
-// Package run starts and stops the parts of a program in order, and has the timers that many parts share.
+// Package run starts and stops the components of a program in order, and provides the timers that many components share.
 package run
 
 import (
@@ -7,24 +7,24 @@ import (
 	"fmt"
 )
 
-// Member is one part of a program that runs until its context ends.
+// Member is one component of a program that runs until its context ends.
 type Member struct {
-	// Name stands in errors.
+	// Name is used in errors.
 	Name string
-	// Run blocks until ctx ends or the member fails, and returns after everything it started has returned.
-	// Returning before ctx ends, even with a nil error, stops the group.
+	// Run blocks until ctx ends or the member fails, and returns after everything it started has returned. If it returns before
+	// ctx ends, even with a nil error, the group stops.
 	Run func(ctx context.Context) error
-	// Ready is closed when the next member may start. Nil: at once.
+	// Ready is closed when the next member may start. If nil, the next member starts immediately.
 	Ready <-chan struct{}
 }
 
-// Group runs members: each starts when the one before it is ready; they stop in the reverse order, each only after
-// every later one has returned, so that nothing is pulled from under a part that still uses it.
+// Group runs members. Each member starts when the previous one is ready. They stop in reverse order, each after all later ones
+// have returned, so that a member can use all earlier ones until it ends.
 type Group struct {
 	members []Member
 }
 
-// Add appends a member. It must not be called once Run has been.
+// Add appends a member. It must not be called after Run.
 func (g *Group) Add(m Member) { g.members = append(g.members, m) }
 
 type running struct {
@@ -34,7 +34,7 @@ type running struct {
 	err    error
 }
 
-// Run starts the members and blocks until all have returned. The error is the first failure, nil when ctx ended it.
+// Run starts the members and blocks until all have returned. It returns the first failure, or nil if ctx ended.
 func (g *Group) Run(ctx context.Context) error {
 	failed := make(chan *running, len(g.members))
 	var started []*running
@@ -64,7 +64,7 @@ func (g *Group) Run(ctx context.Context) error {
 }
 
 func start(ctx context.Context, m Member, failed chan<- *running) *running {
-	// Cancellation of the whole reaches each member only when its turn comes.
+	// Cancellation of the group reaches each member only when the later members have returned.
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &running{name: m.Name, cancel: cancel, done: make(chan struct{})}
 	go func() {

@@ -5,13 +5,13 @@ import (
 	"hash/maphash"
 )
 
-// KeyedMutex locks keys one by one. Keys share a lock by chance, which only makes some wait.
+// KeyedMutex locks individual keys. Keys may share a lock, which only increases contention.
 type KeyedMutex[K comparable] struct {
 	seed  maphash.Seed
 	locks [64]chan struct{}
 }
 
-// NewKeyedMutex returns a mutex of which no key is locked.
+// NewKeyedMutex returns a mutex without locked keys.
 func NewKeyedMutex[K comparable]() *KeyedMutex[K] {
 	m := &KeyedMutex[K]{seed: maphash.MakeSeed()}
 	for i := range m.locks {
@@ -20,7 +20,7 @@ func NewKeyedMutex[K comparable]() *KeyedMutex[K] {
 	return m
 }
 
-// Lock waits for k or for the end of ctx.
+// Lock locks k, or returns an error if ctx ends first.
 func (m *KeyedMutex[K]) Lock(ctx context.Context, k K) (unlock func(), err error) {
 	lock := m.locks[maphash.Comparable(m.seed, k)%uint64(len(m.locks))]
 	select {

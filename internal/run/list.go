@@ -1,10 +1,10 @@
 package run
 
-// List is a doubly linked list whose nodes are parts of what they list, so that adding and removing allocate nothing. Its
-// owner guards it. The zero value is empty.
+// List is a doubly linked list with nodes that are embedded in the listed objects, so that insertion and removal do not
+// allocate. The caller must guard it. The zero value is empty.
 type List[T any] struct{ first, last *Node[T] }
 
-// Node is an item of a List. The zero value is in no list.
+// Node is an item of a List. The zero value is not in a list.
 type Node[T any] struct {
 	Value          T
 	listed         bool
@@ -14,10 +14,10 @@ type Node[T any] struct {
 // Listed reports whether n is in a list.
 func (n *Node[T]) Listed() bool { return n.listed }
 
-// First is the node that was added before all others, or nil.
+// First returns the node that was added first, or nil if the list is empty.
 func (l *List[T]) First() *Node[T] { return l.first }
 
-// Append adds n, which is in no list, at the end.
+// Append adds n, which is not in a list, at the end.
 func (l *List[T]) Append(n *Node[T]) {
 	n.listed, n.previous = true, l.last
 	if l.last != nil {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// InstanceName returns the host name with a random suffix. It differs after a restart, and is a valid part of the name of an object.
+// InstanceName returns the host name with a random suffix. It differs after a restart, and is valid as a part of an object
+// name.
 func InstanceName() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// NotifyServiceManager tells the service manager that started the program when it is ready, that it lives, and when it
-// stops (systemd's units of Type=notify): READY=1 at once, WATCHDOG=1 as often as the service manager asks for, and
-// STOPPING=1 when ctx ends. It then returns. Without a service manager it only waits.
+// NotifyServiceManager notifies the service manager that started the program (systemd units with Type=notify). It sends READY=1
+// immediately, WATCHDOG=1 as often as the service manager requires, and STOPPING=1 when ctx ends. It then returns. Without a
+// service manager it only waits.
 //
-// The watchdog message depends on nothing, not even /livez: neither a dead etcd nor a flood of clients may have the
-// process killed. It ends with a process that is stopped or whose goroutines do not get to run.
+// The watchdog message does not depend on any check, not even /livez: neither an unavailable etcd nor a flood of clients may
+// cause the process to be killed. It stops only if the process is stopped or its goroutines are not scheduled.
 //
-// Nothing here fails the program, or delays its end. The socket may be one that a shell inherited and that is not read,
-// and a service manager that got no message reports it itself.
+// Errors neither fail the program nor delay its end. The socket may be inherited from a shell and not be read, and a service
+// manager that misses a message reports that.
 func NotifyServiceManager(ctx context.Context, log *zap.Logger) error {
 	sendState(log, daemon.SdNotifyReady)
 	defer sendState(log, daemon.SdNotifyStopping)
@@ -35,10 +35,10 @@ func NotifyServiceManager(ctx context.Context, log *zap.Logger) error {
 	return Every(ctx, every/2, func(context.Context) { sendState(log, daemon.SdNotifyWatchdog) })
 }
 
-// notifyTimeout is how long a service manager that does not read may delay a message. Its socket holds as few as ten.
+// notifyTimeout bounds the delay by a service manager that does not read. Its socket buffers as few as ten messages.
 const notifyTimeout = time.Second
 
-// sendState tells the service manager of a state, and logs when that fails.
+// sendState sends a state to the service manager, and logs a failure.
 func sendState(log *zap.Logger, state string) {
 	if err := writeState(os.Getenv("NOTIFY_SOCKET"), state); err != nil {
 		log.Warn("the service manager was not told", zap.String("state", state), zap.Error(fmt.Errorf("NOTIFY_SOCKET: %w", err)))

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Every calls do now and then again at each interval, until ctx ends. A call that takes longer than an interval is
-// followed by the next at once, and there are never two at a time. The error is always nil, so that it may end a
-// Member's Run.
+// Every calls do immediately and then at each interval, until ctx ends. A call that takes longer than an interval is followed
+// by the next one immediately. Calls never overlap. Every always returns nil, so that its result can be returned by a Member's
+// Run.
 func Every(ctx context.Context, interval time.Duration, do func(ctx context.Context)) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -21,7 +21,7 @@ func Every(ctx context.Context, interval time.Duration, do func(ctx context.Cont
 	}
 }
 
-// Pause waits for d, and reports whether ctx is still alive then.
+// Pause waits for d. It returns false if ctx has ended.
 func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// Task does what there is to do and returns the delay before it runs again. It must return when ctx ends, which is when
-// the task is removed or the queue ends.
+// Task performs one run and returns the delay before the next one. It must return when ctx ends, which is when the task is
+// removed or the queue ends.
 type Task func(ctx context.Context) (delay time.Duration)
 
 const (
-	// coalesce is to what multiple runs that are far away are moved, so that a wakeup serves many of them. They run
-	// earlier by as much and never later.
+	// Runs that are not due soon are moved to a multiple of coalesce, so that one wakeup serves many of them. They run earlier
+	// by up to that time and never later.
 	coalesce = 250 * time.Millisecond
-	// coalesceFrom is the delay from which that does not matter.
+	// coalesceFrom is the delay from which runs are moved.
 	coalesceFrom = 20 * coalesce
 )
 
-// TimerQueue runs many tasks again and again with one timer between them, so that a thousand that wait cost a thousand
-// entries of a heap and not a thousand goroutines. It is safe for concurrent use.
+// TimerQueue runs many tasks periodically with one shared timer, so that a thousand waiting tasks cost a thousand heap entries
+// and not a thousand goroutines. It is safe for concurrent use.
 type TimerQueue struct {
 	origin time.Time
-	// wake tells Run that another task is next.
+	// wake notifies Run that the next task has changed.
 	wake    chan struct{}
 	running sync.WaitGroup // tasks
 
-	mu     sync.Mutex // protects what follows, and the tasks
+	mu     sync.Mutex // guards the fields below, and the tasks
 	timers timerHeap
 }
 
@@ -36,25 +36,25 @@ func NewTimerQueue() *TimerQueue {
 	return &TimerQueue{origin: time.Now(), wake: make(chan struct{}, 1)}
 }
 
-// ScheduledTask is a task in a TimerQueue. It never runs twice at a time.
+// ScheduledTask is a task in a TimerQueue. Its runs never overlap.
 type ScheduledTask struct {
 	queue *TimerQueue
 	task  Task
 
-	// What follows is protected by the queue's mu.
-	at          time.Time // of the next run, while index is not notQueued
+	// guarded by the queue's mu
+	at          time.Time // time of the next run, unless index is notQueued
 	index       int       // in the queue
-	began       time.Time // the latest run; zero: there was none
+	began       time.Time // start of the latest run; zero before the first one
 	cancel      context.CancelFunc
 	hastened    bool // while it was running
 	minInterval time.Duration
 	removed     bool
 }
 
-// notQueued is the index of a task that is running, or was removed.
+// notQueued is the index of a task that is running or was removed.
 const notQueued = -1
 
-// Add runs task at once, and then whenever the delay has passed that it returned.
+// Add runs task immediately, and then after each delay that it returns.
 func (q *TimerQueue) Add(task Task) *ScheduledTask {
 	t := &ScheduledTask{queue: q, task: task, at: time.Now(), index: notQueued}
 	q.mu.Lock()
@@ -63,8 +63,8 @@ func (q *TimerQueue) Add(task Task) *ScheduledTask {
 	return t
 }
 
-// RunWithin makes the next run start as soon as interval has passed since the latest one started, unless it is earlier
-// anyway. One that is under way is not the next.
+// RunWithin makes the next run start as soon as interval has passed since the start of the latest one, unless it is scheduled
+// earlier. A run in progress does not count as the next run.
 func (t *ScheduledTask) RunWithin(interval time.Duration) {
 	q := t.queue
 	q.mu.Lock()
@@ -84,7 +84,7 @@ func (t *ScheduledTask) RunWithin(interval time.Duration) {
 	}
 }
 
-// Remove cancels the context of a run that is under way, and there are no more.
+// Remove removes the task and cancels the context of a run in progress.
 func (t *ScheduledTask) Remove() {
 	q := t.queue
 	q.mu.Lock()
@@ -98,7 +98,7 @@ func (t *ScheduledTask) Remove() {
 	}
 }
 
-// Run runs tasks until ctx ends, and returns when none is running any more. It is called once.
+// Run runs tasks until ctx ends, and returns when none is running. It must be called only once.
 func (q *TimerQueue) Run(ctx context.Context) {
 	defer q.running.Wait()
 	timer := time.NewTimer(0)
@@ -115,7 +115,7 @@ func (q *TimerQueue) Run(ctx context.Context) {
 	}
 }
 
-// runDue starts every task that is due, and returns when the next one is.
+// runDue starts every task that is due, and returns the time of the next one.
 func (q *TimerQueue) runDue(ctx context.Context) (next time.Time, any bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,7 +133,7 @@ func (q *TimerQueue) runDue(ctx context.Context) (next time.Time, any bool) {
 	return q.timers[0].at, true
 }
 
-// runTask is one run.
+// runTask performs one run.
 func (q *TimerQueue) runTask(ctx context.Context, t *ScheduledTask) {
 	delay := t.task(ctx)
 	q.mu.Lock()
@@ -155,8 +155,7 @@ func (q *TimerQueue) runTask(ctx context.Context, t *ScheduledTask) {
 	q.enqueue(t)
 }
 
-// earliest is the time from which the next run may be when interval must lie between the starts of both. The caller
-// holds mu.
+// earliest returns the earliest time of the next run if interval must pass between the starts of two runs. The caller holds mu.
 func (t *ScheduledTask) earliest(interval time.Duration) time.Time {
 	now := time.Now()
 	if t.began.IsZero() {
@@ -176,11 +175,11 @@ func (q *TimerQueue) enqueue(t *ScheduledTask) {
 	}
 	select {
 	case q.wake <- struct{}{}:
-	default: // Run is going to wake up already
+	default: // Run is about to wake up
 	}
 }
 
-// timerHeap is a heap by time.
+// timerHeap is a heap ordered by time.
 type timerHeap []*ScheduledTask
 
 func (h timerHeap) Len() int           { return len(h) }

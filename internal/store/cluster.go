@@ -24,26 +24,27 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Cluster makes the embedded etcd one of several members, each in a process of its own.
+// Cluster configures the embedded etcd as a cluster of several members, each in a separate process.
 type Cluster struct {
-	// Name is that of this member. No other member has it.
+	// Name is the name of this member. It is unique in the cluster.
 	Name string
-	// Address is host:port by which the other members reach this one, and Listen is where it listens for them.
+	// Address is the host:port that other members use to reach this one. Listen is the address of its listener.
 	Address, Listen string
-	// CAFile is the authority of the members' certificates; CertFile and KeyFile are this one's. Members accept no other clients.
+	// CAFile contains the CA of the members' certificates. CertFile and KeyFile belong to this member. Members do not accept
+	// other clients.
 	CAFile, CertFile, KeyFile string
-	// Join is called when there is no member in the data directory yet. It adds this one to the cluster of others, as a learner, and
-	// returns the URLs of all members by their names. Nil: this is the first member.
+	// Join is called if the data directory does not contain a member. It adds this member to an existing cluster as a learner,
+	// and returns the URLs of all members by name. If nil, this is the first member.
 	Join func(ctx context.Context) (members map[string][]string, err error)
 }
 
-// url is that of a member at an address, for other members and for clients.
+// memberURL returns the URL of the member at an address, for other members and for clients.
 func memberURL(address string) string { return "https://" + address }
 
-// urls are those of this member.
+// urls returns the URLs of this member.
 func (c *Cluster) urls() types.URLs { return types.URLs{{Scheme: "https", Host: c.Address}} }
 
-// name is that of the member of a configuration.
+// memberName returns the name of the configured member.
 func (c *Config) memberName() string {
 	if c.Cluster == nil {
 		return memberName
@@ -51,16 +52,16 @@ func (c *Config) memberName() string {
 	return c.Cluster.Name
 }
 
-// peerURLs are those of the member of a configuration.
+// peerURLs returns the peer URLs of the configured member.
 func (c *Config) peerURLs() types.URLs {
 	if c.Cluster == nil {
-		peer, _ := url.Parse(peerURL) // a constant that parses
+		peer, _ := url.Parse(peerURL) // a valid constant
 		return types.URLs{*peer}
 	}
 	return c.Cluster.urls()
 }
 
-// amongOthers changes the configuration of a single member to that of one of several.
+// amongOthers adapts the configuration of a single member to a member of a cluster.
 func (c *Cluster) amongOthers(server *config.ServerConfig, joined map[string][]string) error {
 	server.ElectionTicks, server.PreVote = clusterElectionTicks, true
 	server.PeerTLSInfo = transport.TLSInfo{
@@ -82,31 +83,32 @@ func (c *Cluster) amongOthers(server *config.ServerConfig, joined map[string][]s
 }
 
 const (
-	// clusterElectionTicks is etcd's own default: a leader that is slow for half a second is still the leader.
+	// clusterElectionTicks is etcd's default: a leader that is slow for half a second stays the leader.
 	clusterElectionTicks = 10
 	// promoteInterval is the time between two attempts to become a voting member.
 	promoteInterval = 250 * time.Millisecond
-	// membershipInterval is how often it is looked who the other members are.
+	// membershipInterval is the interval at which the list of members is checked.
 	membershipInterval = time.Second
-	// joinAttempts bounds attempts to join that fail because the cluster changes meanwhile.
+	// joinAttempts bounds the attempts to join that fail because the cluster changes concurrently.
 	joinAttempts = 5
 )
 
-// clusterFile is beside etcd's files, and is there if the member is one of several.
+// clusterFile is in etcd's data directory if the member belongs to a cluster.
 const clusterFile = "cluster.json"
 
-// Membership is what is known of a member of a cluster while it does not run.
+// Membership describes a member of a cluster while it is not running.
 type Membership struct {
-	// Name is that of the member, and Address where the others reach it.
+	// Name is the name of the member. Address is where other members reach it.
 	Name    string `json:"name"`
 	Address string `json:"address"`
-	// Joining is that its first start is not over.
+	// Joining reports that the member's first start is not complete.
 	Joining bool `json:"joining,omitempty"`
-	// Others are the addresses of the other members. A member that is about to join is among them.
+	// Others are the addresses of the other members, including a member that is about to join.
 	Others []string `json:"others,omitempty"`
 }
 
-// ReadMembership reads what a data directory of etcd says about its member. It is nil if the member is a single one, or there is none.
+// ReadMembership reads the membership from a data directory of etcd. It returns nil if the directory does not contain a member
+// of a cluster.
 func ReadMembership(dir string) (*Membership, error) {
 	text, err := os.ReadFile(filepath.Join(dir, clusterFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,7 +135,7 @@ func writeMembership(dir string, m Membership) error {
 	return pki.WriteFile(filepath.Join(dir, clusterFile), append(text, '\n'), 0o600)
 }
 
-// changeMembership changes what the data directory says about this member.
+// changeMembership changes the membership stored in the data directory.
 func (s *Store) changeMembership(change func(*Membership)) error {
 	s.membership.Lock()
 	defer s.membership.Unlock()
@@ -149,8 +151,8 @@ func (s *Store) changeMembership(change func(*Membership)) error {
 	return writeMembership(s.cfg.DataDir, *m)
 }
 
-// prepareCluster prepares the data directory of one of several members. joined are the members of the cluster that it is about to join; nil: it
-// has a member already, or is the first.
+// prepareCluster prepares the data directory of a member of a cluster. joined contains the members of the cluster that this
+// member is about to join. It is nil if the data directory already has a member, or this is the first one.
 func (s *Store) prepareCluster(ctx context.Context) (joined map[string][]string, err error) {
 	c := s.cfg.Cluster
 	known, err := ReadMembership(s.cfg.DataDir)
@@ -180,7 +182,7 @@ func (s *Store) prepareCluster(ctx context.Context) (joined map[string][]string,
 		}
 		return nil, found.check(true)
 	}
-	// Whatever is there was never a vote of anybody's: it is removed, and the cluster is asked anew.
+	// The existing files have never been part of a quorum. They are removed, and the member joins the cluster again.
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, fmt.Errorf("remove what an earlier start left: %w", err)
 	}
@@ -190,14 +192,14 @@ func (s *Store) prepareCluster(ctx context.Context) (joined map[string][]string,
 	return c.Join(ctx)
 }
 
-// isAlone reports whether a member has no others.
+// isAlone reports whether a member is the only one.
 func isAlone(server *etcdserver.EtcdServer) bool {
 	members := server.Cluster().Members()
 	return len(members) == 1 && members[0].ID == server.MemberID()
 }
 
-// takePlace makes a member that has joined a voting one, and tells the others where this one is reached if that has changed. It returns
-// when that is done, ctx ends or the member fails.
+// takePlace promotes a member that has joined to a voting member, and updates its address in the cluster if it has changed. It
+// returns when that is done, ctx ends or the member fails.
 func (s *Store) takePlace(ctx context.Context, m *runningMember) error {
 	tick := time.NewTicker(promoteInterval)
 	defer tick.Stop()
@@ -246,7 +248,7 @@ func (s *Store) tryTakePlace(ctx context.Context, server *etcdserver.EtcdServer)
 	return nil
 }
 
-// followMembership records who the other members are, until ctx ends.
+// followMembership records the other members until ctx ends.
 func (s *Store) followMembership(ctx context.Context, server *etcdserver.EtcdServer) {
 	var last []string
 	look := func() {
@@ -273,10 +275,10 @@ func (s *Store) followMembership(ctx context.Context, server *etcdserver.EtcdSer
 	every(ctx, membershipInterval, look)
 }
 
-// ErrRemoved is when this member was removed from its cluster.
+// ErrRemoved is returned if this member was removed from its cluster.
 var ErrRemoved = errors.New("this member was removed from the cluster of etcd")
 
-// stoppedError says why etcd has stopped by itself.
+// stoppedError returns the reason why etcd has stopped unexpectedly.
 func (s *Store) stoppedError(m *runningMember) error {
 	if m.removed.Load() {
 		return fmt.Errorf("%w; to join it again, remove the directory %s, and start with --join and a token", ErrRemoved, s.cfg.DataDir)
@@ -284,7 +286,7 @@ func (s *Store) stoppedError(m *runningMember) error {
 	return errors.New("embedded etcd stopped; its log says why")
 }
 
-// hostOf is the host of an address that New has checked.
+// hostOf returns the host of an address that New has checked.
 func hostOf(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

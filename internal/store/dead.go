@@ -11,36 +11,37 @@ import (
 	"go.uber.org/zap"
 )
 
-// A replica that dies leaves its key behind until its lease ends. That lease must be long, because a slow etcd may not cost a living
-// replica its key. So the dead are found by asking them: the oldest of the other replicas asks each one twice a second whether it
-// lives, and ends the lease of one that is gone, or silent, and has not renewed its lease for so long that it cannot lead any more.
+// A replica that dies leaves its key behind until its lease expires. The lease must be long, because a slow etcd must not cost
+// a live replica its key. Therefore replicas are also probed: the oldest of the other replicas probes each replica twice a
+// second. It revokes the lease of a replica that is gone or silent, if the lease has not been renewed for so long that the
+// replica cannot be the leader.
 
-// Presence is what is known of a process that was asked whether it lives.
+// Presence is the result of a probe of a process.
 type Presence int
 
 const (
-	// Unknown is for a process that cannot be asked.
+	// Unknown means that the process cannot be probed.
 	Unknown Presence = iota
-	// Present answers.
+	// Present means that the process responds.
 	Present
-	// Silent gives no answer in time.
+	// Silent means that no response arrived in time.
 	Silent
-	// Gone is when its machine says that nobody listens there.
+	// Gone means that the connection is refused: the machine is up, but the process is not listening.
 	Gone
 )
 
 const (
 	presenceInterval = 500 * time.Millisecond
-	// A process that is silent may be slow: it must be silent so many times in a row.
+	// silentTimes is the number of consecutive probes without a response before a process counts as dead. It may only be slow.
 	silentTimes = 2
 )
 
-// UsePresence makes this replica ask others whether they live, and end the leases of those that do not. Call it before Run.
+// UsePresence sets the probe of other replicas. The leases of dead replicas are then revoked. It must be called before Run.
 func (r *Replicas) UsePresence(ask func(ctx context.Context, name string) Presence) { r.presence = ask }
 
-// watchDead asks until ctx ends.
+// watchDead probes other replicas until ctx ends.
 func (a *session) watchDead(ctx context.Context) {
-	silent := map[string]int{} // times in a row
+	silent := map[string]int{} // consecutive probes without a response
 	every(ctx, presenceInterval, func() {
 		asked := a.watched()
 		found := make([]Presence, len(asked))
@@ -70,7 +71,8 @@ func (a *session) watchDead(ctx context.Context) {
 	})
 }
 
-// watched are the replicas that are for this one to ask: those without which it is the oldest.
+// watched returns the replicas that this one probes: all others if it is the oldest, only the oldest if it is the second
+// oldest.
 func (a *session) watched() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,7 +100,8 @@ func (a *session) watched() []string {
 	return nil
 }
 
-// endLease ends the lease of a replica that does not answer, if it was not renewed for so long that it does not lead.
+// endLease revokes the lease of a replica that does not respond, if the lease was not renewed for so long that the replica is
+// not the leader.
 func (a *session) endLease(ctx context.Context, name string) {
 	a.mu.Lock()
 	lease := a.members[name].lease
@@ -119,5 +122,5 @@ func (a *session) endLease(ctx context.Context, name string) {
 	a.log.Info("a replica is dead: its lease is ended", zap.String("dead", name))
 }
 
-// nameIn is the name of the replica with a key.
+// nameIn returns the name of the replica from its key.
 func (a *session) nameIn(key []byte) string { return strings.TrimPrefix(string(key), a.key("")) }

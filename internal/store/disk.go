@@ -20,27 +20,26 @@ import (
 )
 
 const (
-	// diskReserve is what is kept free on the disk of the embedded etcd. Below it writes are refused. etcd allocates its log
-	// 64 MiB at a time and its database 16 MiB at a time, and ends where it cannot.
+	// diskReserve is the minimum free space on the disk of the embedded etcd. Below it, writes are refused. etcd allocates its
+	// log in units of 64 MiB and its database in units of 16 MiB, and terminates if an allocation fails.
 	diskReserve = 96 << 20
-	// diskResume is what must be free before writes are accepted again.
+	// diskResume is the free space at which writes are accepted again.
 	diskResume = 128 << 20
-	// diskMinimum is what deletions, compactions and leases may use of the reserve: below it nothing is written.
+	// diskMinimum is the free space below which even deletions, compactions and leases are refused.
 	diskMinimum = 32 << 20
-	// diskFirstStart is what must be free before a first start: two segments of the log, the reserve, and a little.
+	// diskFirstStart is the free space required for a first start: two segments of the log, the reserve, and a margin.
 	diskFirstStart = 256 << 20
 	// diskPollInterval is how long a measurement of the disk is used.
 	diskPollInterval = 100 * time.Millisecond
-	// roomInterval is how often the disk is measured while etcd cannot run on a full disk.
+	// roomInterval is the interval between measurements while etcd cannot run because the disk is full.
 	roomInterval = time.Second
 )
 
-// DiskFullError is the answer to a write that is refused because the disk of the embedded etcd has no room. Nothing was
-// written.
+// DiskFullError is returned for a write that is refused because the disk of the embedded etcd is full. Nothing was written.
 type DiskFullError struct {
 	Dir  string
 	Free int64 // bytes
-	// Cause is what etcd met; nil: the write was refused before.
+	// Cause is the error of etcd; nil if the write was refused before it reached etcd.
 	Cause error
 }
 
@@ -53,10 +52,10 @@ func (e *DiskFullError) Error() string {
 	return text
 }
 
-// Is makes it one of the errors of an etcd without space.
+// Is makes the error match etcd's ErrNoSpace.
 func (e *DiskFullError) Is(target error) bool { return target == rpctypes.ErrNoSpace }
 
-// GRPCStatus is what it is to clients of etcd.
+// GRPCStatus returns the status that clients of etcd receive.
 func (e *DiskFullError) GRPCStatus() *status.Status {
 	return status.New(codes.ResourceExhausted, e.Error())
 }
@@ -67,7 +66,7 @@ type disk struct {
 	log  *zap.Logger
 	stat func(dir string) (free int64, err error)
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	looked time.Time
 	free   int64
 	low    bool // writes are refused
@@ -75,17 +74,17 @@ type disk struct {
 
 func newDisk(dir string, log *zap.Logger) *disk { return &disk{dir: dir, log: log, stat: freeBytes} }
 
-// freeBytes is what the owner of dir can still write to its file system.
+// freeBytes returns the free space of the file system for the owner of dir.
 func freeBytes(dir string) (int64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return 0, err
 	}
-	return int64(fs.Bavail) * int64(fs.Bsize), nil // other systems have other types
+	return int64(fs.Bavail) * int64(fs.Bsize), nil // the types differ between systems
 }
 
-// measure asks the file system, at most once in diskPollInterval. If that fails, the disk counts as free, and etcd reports the
-// error.
+// measure returns the free space, measured at most once per diskPollInterval. If the measurement fails, the disk counts as
+// free, and etcd reports the error.
 func (d *disk) measure() (free int64, low bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,7 +108,7 @@ func (d *disk) measure() (free int64, low bool) {
 	return d.free, d.low
 }
 
-// checkWrite returns why a write is refused now. essential writes are those that free space or keep this process alive.
+// checkWrite returns an error if a write must be refused. essential writes free space or keep this process alive.
 func (d *disk) checkWrite(essential bool) error {
 	free, low := d.measure()
 	if !low || essential && free >= diskMinimum {
@@ -122,7 +121,7 @@ func (d *disk) fullError(free int64, cause error) error {
 	return &DiskFullError{Dir: d.dir, Free: free, Cause: cause}
 }
 
-// awaitRoom waits for a pause, and then until writes would be accepted. It returns false if ctx ended first.
+// awaitRoom waits for the pause, and then until writes would be accepted. It returns false if ctx ended first.
 func (d *disk) awaitRoom(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -148,21 +147,22 @@ func (d *disk) awaitRoom(ctx context.Context, pause time.Duration) bool {
 const (
 	// roomTimeout bounds the defragmentation at a start.
 	roomTimeout = 2 * time.Minute
-	// worthwhile is from how many unused bytes a start defragments, if they are also half of the file.
+	// worthwhile is the minimum of unused bytes for a defragmentation at a start. They must also be half of the file.
 	worthwhile = 64 << 20
-	// spare is the part of the quota that must be free before the NOSPACE alarm of the embedded etcd is disarmed.
+	// spare is the fraction of the quota that must be free before the NOSPACE alarm of the embedded etcd is disarmed.
 	spare = 0.1
 )
 
-// ErrFull: etcd refuses writes until space is freed.
+// ErrFull is returned if etcd refuses writes until space is freed.
 var ErrFull = errors.New("etcd has raised its NOSPACE alarm and refuses writes: delete objects, compact, defragment, and disarm the alarm")
 
-// externalSpaceTimeout bounds the question to an external etcd whether it is full. It is less than the second that load balancers and kubelets wait
-// for readyz, which asks: when etcd does not answer, the front door is ready for all that needs no etcd.
+// externalSpaceTimeout bounds the status request to an external etcd. It is less than the one second that load balancers and
+// kubelets wait for readyz, which calls CheckSpace. If etcd does not respond, the front door is still ready for requests that
+// do not need etcd.
 const externalSpaceTimeout = 500 * time.Millisecond
 
-// CheckSpace checks whether etcd is full, or the disk of the embedded one. One member that responds is enough, because all
-// members know of an alarm. That an external etcd does not answer is for Check to say.
+// CheckSpace returns an error if etcd, or the disk of the embedded etcd, is full. One response suffices, because all members
+// have the same alarms. It returns nil if an external etcd does not respond, which Check reports.
 func (s *Store) CheckSpace(ctx context.Context) error {
 	client := s.Client()
 	if client == nil {
@@ -198,14 +198,15 @@ func isFull(status *clientv3.StatusResponse) bool {
 	return slices.ContainsFunc(status.Errors, func(trouble string) bool { return strings.Contains(trouble, pb.AlarmType_NOSPACE.String()) })
 }
 
-// nextMemberAfter is how long one member has to say its status before the next one is asked too.
+// nextMemberAfter is how long a status request waits for one member before the next member is tried in parallel.
 const nextMemberAfter = 100 * time.Millisecond
 
-// status asks the members until one answers, each a moment after the one before.
+// status returns the status from the first member that responds. It tries the members one after another, at intervals of
+// nextMemberAfter.
 func (s *Store) status(ctx context.Context, client *kubernetes.Client) (*clientv3.StatusResponse, error) {
 	members := client.Endpoints()
 	if len(members) == 0 {
-		members = []string{""} // embedded: the one there is
+		members = []string{""} // the embedded member
 	}
 	type answer struct {
 		status *clientv3.StatusResponse
@@ -249,9 +250,9 @@ func (s *Store) status(ctx context.Context, client *kubernetes.Client) (*clientv
 }
 
 // makeRoom defragments the embedded etcd at a start if much space is unused or etcd is full, and disarms its alarm if there is
-// space again. Errors are logged and do not stop the start: reads and deletions work in any case.
+// space again. Errors are logged and do not stop the start, because reads and deletions still work.
 //
-// A defragmentation cannot be interrupted. It rewrites some hundred MB a second.
+// A defragmentation cannot be interrupted. It rewrites a few hundred MB per second.
 func (s *Store) makeRoom(ctx context.Context, client *kubernetes.Client, files interface{ Defrag() error }) {
 	ctx, cancel := context.WithTimeout(ctx, roomTimeout)
 	defer cancel()
@@ -268,7 +269,7 @@ func (s *Store) tryMakeRoom(ctx context.Context, client *kubernetes.Client, file
 	full, unused := isFull(status), status.DbSize-status.DbSizeInUse
 	if full || unused > worthwhile && unused > status.DbSize/2 {
 		began := time.Now()
-		// Not by the client: etcd's handler of that call expects a gRPC server around it.
+		// Not through the client: etcd's handler of that call requires a gRPC server.
 		if err := files.Defrag(); err != nil {
 			return fmt.Errorf("defragment: %w", err)
 		}

@@ -25,21 +25,22 @@ import (
 )
 
 const (
-	// startTimeout bounds a start of the embedded etcd. Reading a database and a log of gigabytes takes seconds for each.
+	// startTimeout bounds a start of the embedded etcd. Reading a database and a log of several gigabytes takes seconds for
+	// each gigabyte.
 	startTimeout = 5 * time.Minute
-	// progressLogInterval is how often a start logs its progress.
+	// progressLogInterval is the interval between progress messages of a start.
 	progressLogInterval = 5 * time.Second
 	// maxAttempts bounds the attempts of one start (mayStartAgain).
 	maxAttempts = 6
-	// stableTime: after a failure that comes later than this after the one before, etcd is restarted without waiting for
-	// free space on the disk.
+	// stableTime is the time after a failure at which a further failure counts as the first again: etcd is then restarted
+	// without waiting for free space on the disk.
 	stableTime = 5 * time.Minute
 )
 
-// errStillWrites is why the data directory stays locked: etcd may still write to it.
+// errStillWrites means that the data directory stays locked because etcd may still write to it.
 var errStillWrites = errors.New("the embedded etcd still holds its files")
 
-// runEmbedded owns the data directory from lock to close.
+// runEmbedded holds the lock of the data directory from start to end.
 func (s *Store) runEmbedded(ctx context.Context) (err error) {
 	lock, err := lockDirectory(s.cfg.DataDir)
 	if err != nil {
@@ -51,7 +52,7 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 		client.KV = &quorumKV{KV: client.KV, quorum: s.quorum}
 		client.Watcher = &resumingWatcher{Watcher: client.Watcher, quorum: s.quorum}
 	}
-	closeClient := sync.OnceFunc(func() { _ = client.Client.Close() }) // answers the cancellation of its own context
+	closeClient := sync.OnceFunc(func() { _ = client.Client.Close() }) // returns the error of its canceled context
 	defer closeClient()
 	if s.cfg.Cluster == nil {
 		if err = prepareMember(s.cfg, s.disk); err == nil {
@@ -61,13 +62,14 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 		err = s.runClustered(ctx, members, client, closeClient)
 	}
 	if errors.Is(err, errStillWrites) {
-		// The lock stays with this process until it ends.
+		// The lock remains until this process ends.
 		return err
 	}
 	return errors.Join(err, lock.release())
 }
 
-// runClustered runs one of several members. A member that joins the cluster begins anew when others have changed it meanwhile.
+// runClustered runs a member of a cluster. A member that is joining starts over if other members have changed the cluster in
+// the meantime.
 func (s *Store) runClustered(ctx context.Context, members *memberSwitch, client *kubernetes.Client, closeClient func()) error {
 	for attempt := 1; ; attempt++ {
 		joined, err := s.prepareCluster(ctx)
@@ -86,7 +88,7 @@ func (s *Store) runClustered(ctx context.Context, members *memberSwitch, client 
 	}
 }
 
-// runWatched runs a member, and watches it and the others as soon as it is ready.
+// runWatched runs a member. As soon as it is ready, it is probed together with the other members.
 func (s *Store) runWatched(ctx context.Context, members *memberSwitch, client *kubernetes.Client, closeClient func()) error {
 	watching, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -105,10 +107,10 @@ func (s *Store) runWatched(ctx context.Context, members *memberSwitch, client *k
 	return s.runMembers(ctx, members, client, closeClient)
 }
 
-// runMembers runs a member in the directory, and another one whenever a disk error has ended it.
+// runMembers runs a member in the directory, and a new one after each disk error that ends it.
 func (s *Store) runMembers(ctx context.Context, members *memberSwitch, client *kubernetes.Client, closeClient func()) error {
 	abandoned, attempts := 0, 1
-	var failed time.Time // the last one
+	var failed time.Time // time of the last failure
 	for {
 		m, err := s.startMember(ctx)
 		if err == nil && ctx.Err() == nil {
@@ -156,7 +158,7 @@ func (s *Store) runMembers(ctx context.Context, members *memberSwitch, client *k
 		}
 		calm := time.Since(failed) > stableTime
 		if failed = time.Now(); calm {
-			continue // it may well be able to read on a disk that is full
+			continue // it may be able to serve reads on a full disk
 		}
 		if !members.disk.awaitRoom(ctx, time.Second<<abandoned) {
 			return nil
@@ -164,7 +166,7 @@ func (s *Store) runMembers(ctx context.Context, members *memberSwitch, client *k
 	}
 }
 
-// useMember publishes the client of the member, and blocks until ctx ends or the member does.
+// useMember publishes the client of the member, and blocks until ctx or the member ends.
 func (s *Store) useMember(ctx context.Context, m *runningMember, members *memberSwitch, client *kubernetes.Client, closeClient func()) error {
 	socket, err := serveSocket(m.server, s.cfg.UnixSocket)
 	if err != nil {
@@ -225,18 +227,19 @@ func (s *Store) isReady() bool {
 	}
 }
 
-// mayStartAgain reports whether the failure of a start depends on which goroutine of etcd comes first, so that another attempt may succeed.
+// mayStartAgain reports whether the failure of a start depends on the order of etcd's goroutines, so that another attempt may
+// succeed.
 //
-// On a disk that is nearly full, etcd allocates the rest of its log and the next segment at the same time. It fails only if the first
-// does not fit.
+// On a disk that is nearly full, etcd allocates the rest of its log and the next segment concurrently. The start fails only if
+// the first of them does not fit.
 //
-// After a start, etcd applies its log and truncates it in memory, in one goroutine, while another one reports to raft that the
-// entries were applied. If the election timeout passes in between, raft scans entries that are gone, and panics.
+// After a start, one goroutine of etcd applies the log and truncates it in memory, while another one reports to raft that the
+// entries were applied. If the election timeout expires in between, raft scans entries that no longer exist, and panics.
 func mayStartAgain(err error) bool {
 	return isDiskFull(err) || strings.HasPrefix(err.Error(), "error scanning unapplied entries ")
 }
 
-// failedStart is the error for an operator when etcd could not be started.
+// failedStart returns the error for the operator if etcd could not be started.
 func failedStart(dir string, err error) error {
 	if isDiskFull(err) {
 		return fmt.Errorf("etcd cannot start in %s: its disk is full (%w); make room on it, at least %d MiB, and start again", dir, err, diskResume>>20)
@@ -244,14 +247,14 @@ func failedStart(dir string, err error) error {
 	return damaged(dir, err)
 }
 
-// forgetReplicas removes what earlier processes left under leases. They have ended, because the directory belongs to one
-// process at a time; waiting until the lease of a killed one expires would only delay this one.
+// forgetReplicas deletes the leased keys of earlier processes. These have ended, because the directory belongs to one process
+// at a time. Waiting for the lease of a killed process to expire would only delay this one.
 func (s *Store) forgetReplicas(ctx context.Context, client *kubernetes.Client) error {
 	bounded, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	_, err := client.KV.Delete(bounded, s.OwnKey(liveKeys), clientv3.WithPrefix())
 	if full := (*DiskFullError)(nil); errors.As(err, &full) {
-		return nil // their leases run out; what is stored can be read meanwhile
+		return nil // their leases expire; stored data can be read until then
 	}
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("forget the replicas of before: %w", err)
@@ -259,8 +262,8 @@ func (s *Store) forgetReplicas(ctx context.Context, client *kubernetes.Client) e
 	return nil
 }
 
-// startEmbedded opens the files and starts the member. A panic of etcd in this goroutine becomes an error that names the
-// directory; panics in other goroutines are caught by the member's logger.
+// startEmbedded opens the files and starts the member. It converts a panic of etcd in this goroutine into an error that names
+// the directory. Panics in other goroutines are handled by the member's logger.
 func startEmbedded(config config.ServerConfig) (server *etcdserver.EtcdServer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -271,7 +274,7 @@ func startEmbedded(config config.ServerConfig) (server *etcdserver.EtcdServer, e
 	if errors.Is(err, walpb.ErrCRCMismatch) {
 		return nil, damaged(config.DataDir, err)
 	}
-	if err != nil && !config.NewCluster { // the others do not answer, or do not want it
+	if err != nil && !config.NewCluster { // the other members do not respond, or refuse this one
 		return nil, err
 	}
 	if err != nil {
@@ -283,15 +286,15 @@ func startEmbedded(config config.ServerConfig) (server *etcdserver.EtcdServer, e
 
 // runningMember is a member of etcd from its start to its end.
 type runningMember struct {
-	server   *etcdserver.EtcdServer // nil: it did not get that far
-	peers    *peerServer            // nil: there are no other members
+	server   *etcdserver.EtcdServer // nil if the start failed before
+	peers    *peerServer            // nil without other members
 	failure  *failure
 	elected  bool
 	removed  atomic.Bool // from its cluster
 	stopping atomic.Bool // set before it is stopped
 }
 
-// peersFailed has the error that ends the service for other members.
+// peersFailed returns the channel with the error that ends the listener for other members.
 func (m *runningMember) peersFailed() <-chan error {
 	if m.peers == nil {
 		return nil
@@ -305,7 +308,7 @@ func (m *runningMember) closePeers() {
 	}
 }
 
-// removalCore looks in etcd's log for the reason of its end, which etcd tells nobody else.
+// removalCore detects in etcd's log that the member was removed. etcd does not report this in any other way.
 type removalCore struct {
 	zapcore.Core
 	removed *atomic.Bool
@@ -335,8 +338,8 @@ func (m *runningMember) hasFailed() bool {
 	}
 }
 
-// startMember returns when a member has been elected, has failed, or ctx has ended, within startTimeout. It logs its
-// progress. The member is nil when there is nothing to stop.
+// startMember starts a member and logs the progress. It returns when the member has been elected or has failed, or when ctx has
+// ended, within startTimeout. The member is nil if there is nothing to stop.
 func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
 	if err := repairLog(filepath.Join(s.cfg.DataDir, memberDir, "wal"), s.log); err != nil {
 		return nil, err
@@ -381,7 +384,7 @@ func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
 			if m.peers, err = servePeers(m.server, s.cfg.Cluster, s.log); err != nil {
 				return m, err
 			}
-			if err := s.awaitElected(ctx, m, nil, progress.C); err != nil || ctx.Err() != nil { // without the others, it waits for them
+			if err := s.awaitElected(ctx, m, nil, progress.C); err != nil || ctx.Err() != nil { // without a quorum, it waits for the other members
 				return m, err
 			}
 			return m, s.takePlace(ctx, m)
@@ -395,8 +398,9 @@ func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
 	}
 }
 
-// awaitElected waits until the member leads itself. A single member need not wait for the election timeout: once it has read
-// its log, it is told to start its election at once, as a leader that steps down tells another member.
+// awaitElected waits until the member can serve requests. A single member does not wait for the election timeout: after it has
+// read its log, it receives the raft message MsgTimeoutNow, with which a leader that steps down starts the election of another
+// member.
 func (s *Store) awaitElected(ctx context.Context, m *runningMember, deadline, progress <-chan time.Time) error {
 	server := m.server
 	self := uint64(server.MemberID())
@@ -420,10 +424,10 @@ func (s *Store) awaitElected(ctx context.Context, m *runningMember, deadline, pr
 				zap.Uint64("applied", server.AppliedIndex()), zap.Uint64("committed", server.CommittedIndex()))
 		case <-look.C:
 			if server.Leader() != 0 || s.cfg.Cluster != nil && !isAlone(server) || !hasReadItsLog(server) {
-				continue // it will be ready as soon as it has written that it leads; or it is not to stand yet
+				continue // it is elected and has yet to write that, or it must not start an election yet
 			}
 			bounded, cancel := context.WithTimeout(ctx, electionTicks*tickMilliseconds*time.Millisecond)
-			// What is lost would be done anyway.
+			// A lost message is harmless, because the election timeout follows.
 			_ = server.Process(bounded, &raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), To: &self, From: &self})
 			cancel()
 		}
@@ -437,9 +441,9 @@ func either(condition bool, yes, no string) string {
 	return no
 }
 
-// hasReadItsLog reports whether raft itself knows that everything is applied. Before that, etcd may have truncated entries
-// that it reads when told to start an election, and would panic. etcd publishes it in one place for all members of a process;
-// in doubt the result is false.
+// hasReadItsLog reports whether raft has recorded that all entries are applied. Before that, etcd may have truncated entries
+// that it reads at the start of an election, and would panic. etcd publishes this status once per process, not per member. If
+// in doubt, the result is false.
 func hasReadItsLog(server *etcdserver.EtcdServer) bool {
 	published, ok := expvar.Get("raft.status").(expvar.Func)
 	if !ok {
@@ -454,9 +458,9 @@ func damaged(dir string, err error) error {
 	return fmt.Errorf("start etcd in %s: %w; %s", dir, err, remedy)
 }
 
-// close waits for etcd to stop, within a limit: a disk that does not respond must not keep the process from ending.
+// close waits a limited time for etcd to stop. A disk that does not respond must not prevent the process from ending.
 func (m *runningMember) close() error {
-	defer m.closePeers() // after the member: one that leads hands that over
+	defer m.closePeers() // after the member, because a leader transfers its leadership while it stops
 	closed := make(chan struct{})
 	m.stopping.Store(true)
 	go func() {
@@ -475,11 +479,11 @@ func (m *runningMember) close() error {
 	}
 }
 
-// lockFile is beside etcd's files. etcd locks its own database too, but waits for that lock forever without a message; ours
-// is tried once, first.
+// lockFile is in the directory of etcd's files. etcd also locks its database, but waits for that lock indefinitely without a
+// message. This lock is tried once, before etcd starts.
 const lockFile = "portico.lock"
 
-// directoryLock is the lock of one process on a data directory. The kernel releases it when the process ends in any way.
+// directoryLock is a process's lock on a data directory. The kernel releases it when the process ends.
 type directoryLock struct {
 	file *os.File
 }
@@ -503,5 +507,5 @@ func lockDirectory(dir string) (*directoryLock, error) {
 	return &directoryLock{file}, nil
 }
 
-// release releases the lock. The file stays: if it were removed, two processes could lock two files of the same name.
+// release releases the lock. It keeps the file: if it were removed, two processes could lock different files of the same name.
 func (l *directoryLock) release() error { return l.file.Close() }

@@ -20,18 +20,19 @@ import (
 )
 
 const (
-	// A server that falls silent is noticed within keepaliveTime+keepaliveTimeout, and one of several sooner (silent.go).
+	// A silent server is detected within keepaliveTime+keepaliveTimeout. If there are several servers, it is detected sooner
+	// (silent.go).
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
 	dialTimeout      = 5 * time.Second
 	dialRetry        = time.Second
 )
 
-// redial is how often a lost connection is tried again. gRPC's own pauses grow to two minutes.
+// redial is the backoff for lost connections. gRPC's default backoff grows to two minutes.
 var redial = backoff.Config{BaseDelay: 250 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 
-// runExternal keeps one connection to the servers open until ctx ends. It waits for servers that do not respond yet, because
-// the front door may start before etcd.
+// runExternal maintains a connection to the servers until ctx ends. It waits for servers that do not respond yet, because the
+// front door may start before etcd.
 func (s *Store) runExternal(ctx context.Context) error {
 	config := clientv3.Config{
 		Endpoints:            s.cfg.Servers,
@@ -72,7 +73,7 @@ func (s *Store) runExternal(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("dial etcd: %w", err)
 	}
-	defer func() { _ = client.Client.Close() }() // answers the cancellation of its own context
+	defer func() { _ = client.Client.Close() }() // returns the error of its canceled context
 
 	source := s.awaitServers(ctx, client)
 	if ctx.Err() != nil {
@@ -101,7 +102,7 @@ func (s *Store) runExternal(ctx context.Context) error {
 	return nil
 }
 
-// dialOptions are those of every connection to external servers.
+// dialOptions returns the options of every connection to external servers.
 func (s *Store) dialOptions() []grpc.DialOption {
 	if s.cfg.Dial == nil || usesSockets(s.cfg.Servers) {
 		return nil
@@ -136,10 +137,10 @@ func (s *Store) clientTLS() (*tls.Config, *pki.KeyPair, error) {
 	return config, options.Certificate, nil
 }
 
-// awaitServers reads through consensus until one server answers, or ctx ends. If none does for a while, and there is a state snapshot that can be
-// used, it returns that; the store is then lost until one answers.
+// awaitServers reads through consensus until a server responds or ctx ends. If no server responds for StateSnapshot.Wait and
+// there is a usable state snapshot, it returns that snapshot. The store then counts as lost until a server responds.
 func (s *Store) awaitServers(ctx context.Context, client *kubernetes.Client) *stateSource {
-	var patience <-chan time.Time // nil: without a state snapshot there is nothing but to wait
+	var patience <-chan time.Time // nil without a state snapshot: wait without limit
 	if s.cfg.StateSnapshot != nil {
 		patience = time.After(s.cfg.StateSnapshot.Wait)
 	}
@@ -169,7 +170,7 @@ func (s *Store) awaitServers(ctx context.Context, client *kubernetes.Client) *st
 	}
 }
 
-// askServers reads until a server answers; false when ctx ended first.
+// askServers reads until a server responds. It returns false if ctx ended first.
 func (s *Store) askServers(ctx context.Context, client *kubernetes.Client) bool {
 	var last string
 	for {

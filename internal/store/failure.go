@@ -16,27 +16,27 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// failure is the fatal error of a member of etcd. etcd logs such an error and expects that the logger ends the process. Here
-// the goroutine that logged it is blocked forever, so that it does nothing more, and the process decides what to do.
+// failure is the fatal error of a member of etcd. etcd logs such an error and expects the logger to end the process. Here the
+// goroutine that logged it blocks forever, so that it does nothing more, and the process decides how to proceed.
 type failure struct {
 	once   sync.Once
 	failed chan struct{} // closed when the member has failed
-	// What follows is set before failed is closed.
-	err error // why
-	// inDatabase is whether it failed in the database, whose lock is held from then on.
+	// The following fields are set before failed is closed.
+	err error // cause of the failure
+	// inDatabase reports whether the member failed in the database. The lock of the database is then held forever.
 	inDatabase bool
-	// inApply is whether it failed while it applied what was committed, or after.
+	// inApply reports whether it failed while it applied committed entries, or afterwards.
 	inApply bool
 }
 
 func newFailure() *failure { return &failure{failed: make(chan struct{})} }
 
-// logger is l for one member.
+// logger returns the logger of one member.
 func (f *failure) logger(l *zap.Logger) *zap.Logger {
 	return l.WithOptions(zap.WithFatalHook(f), zap.WithPanicHook(f))
 }
 
-// OnWrite implements zapcore.CheckWriteHook: it is called after etcd has logged a fatal error. It does not return.
+// OnWrite implements zapcore.CheckWriteHook. It is called after etcd has logged a fatal error, and does not return.
 func (f *failure) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	f.once.Do(func() {
 		f.err = errors.New(e.Message)
@@ -60,27 +60,28 @@ func causeIn(fields []zapcore.Field) error {
 	return nil
 }
 
-// isDiskFull reports whether an error is that of a full disk.
+// isDiskFull reports whether an error means that the disk is full.
 func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// isOfDisk reports whether an error is that of a disk, which may not occur again.
+// isOfDisk reports whether an error is a disk error, which may be temporary.
 func isOfDisk(err error) bool { return isDiskFull(err) || errors.Is(err, syscall.EIO) }
 
 const (
-	// maxAbandoned bounds the failed members that could not be stopped: each keeps its memory.
+	// maxAbandoned bounds the failed members that could not be stopped, because each of them keeps its memory.
 	maxAbandoned = 8
-	// abandonTimeout bounds how long a failed member may take to become idle.
+	// abandonTimeout bounds the time until a failed member is idle.
 	abandonTimeout = 30 * time.Second
-	// idleCheckInterval is how often it is checked. It is idle after idleChecks checks in a row.
+	// idleCheckInterval is the interval between checks. A member is idle after idleChecks successful checks in a row.
 	idleCheckInterval = 50 * time.Millisecond
 	idleChecks        = 3
 )
 
-// abandon gives up a member that has failed. It cannot be stopped, because its goroutines that met the failure are blocked
-// forever, and others wait for them. abandon stops what can be stopped, and returns when the rest is idle and the locks on
-// its files are released, so that another member can open them. stopped reports whether nothing of it is left.
+// abandon gives up a member that has failed. Such a member cannot be stopped, because the goroutines that met the failure are
+// blocked forever, and other goroutines wait for them. abandon stops the remaining parts. It returns when they are idle and the
+// locks on the member's files are released, so that another member can open them. stopped reports whether the member has ended
+// completely.
 func (m *runningMember) abandon(ctx context.Context, dataDir string) (stopped bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
 	defer cancel()
@@ -110,8 +111,8 @@ func (m *runningMember) abandon(ctx context.Context, dataDir string) (stopped bo
 	return false, unlockFiles(filepath.Join(dataDir, memberDir))
 }
 
-// closeDatabase flushes and closes the database when all committed entries have been applied. It is for a member whose stop
-// waits for a goroutine that failed outside of the database, and so never closes the database itself.
+// closeDatabase flushes and closes the database after all committed entries have been applied. It serves a member that cannot
+// close its database, because its stop waits for a goroutine that failed outside of the database.
 func (m *runningMember) closeDatabase(ctx context.Context) {
 	tick := time.NewTicker(idleCheckInterval)
 	defer tick.Stop()
@@ -131,8 +132,8 @@ func (m *runningMember) closeDatabase(ctx context.Context) {
 	_ = m.server.Backend().Close()
 }
 
-// etcdIsIdle reports whether all goroutines in etcd's packages are blocked. A raft goroutine that is left over waits for a
-// receiver before it writes anything.
+// etcdIsIdle reports whether all goroutines in etcd's packages are blocked. A remaining raft goroutine waits for a receiver
+// before it writes anything.
 func etcdIsIdle() bool {
 	stacks := make([]byte, 1<<20)
 	for {

@@ -13,13 +13,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// One of several members is used in this process, without a socket. While it does not answer and another one does, because its disk has failed or
-// the network has cut it off from the others, this process uses the others, as any client of etcd. Both are asked once a second, and the own one is
-// judged as a member of an external etcd is (silent.go).
+// This process uses its member of the cluster directly, without a socket. If this member does not respond while another one
+// does, for example after a disk failure or a network partition, the process uses the other members as any client of etcd. Both
+// are probed once a second. The local member is judged like a member of an external etcd (silent.go).
 
-// answers are when the own member and another one have answered last.
+// answers contains the times of the last responses of the local member and of the other members.
 type answers struct {
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	own, others time.Time
 }
 
@@ -29,14 +29,14 @@ func (a *answers) note(at *time.Time) {
 	*at = time.Now()
 }
 
-// ownIsSilent reports whether the own member has not answered for silentAfter while another one did.
+// ownIsSilent reports whether the local member has not responded for silentAfter while another member did.
 func (a *answers) ownIsSilent(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.others.Sub(a.own) > silentAfter && now.Sub(a.others) <= silentAfter+memberProbeInterval
 }
 
-// watchMembers asks whether etcd answers, and chooses who is used, until ctx ends.
+// watchMembers probes etcd and selects the members to use, until ctx ends.
 func (s *Store) watchMembers(ctx context.Context, members *memberSwitch) error {
 	remote, err := newRemote(s)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Store) watchMembers(ctx context.Context, members *memberSwitch) error {
 	return nil
 }
 
-// ask asks one member, or several, until ctx ends.
+// ask probes the local member or the other members until ctx ends.
 func (s *Store) ask(ctx context.Context, ask func(context.Context) error, answered func()) {
 	every(ctx, memberProbeInterval, func() {
 		timeout := memberProbeTimeout
@@ -88,7 +88,7 @@ func (s *Store) ask(ctx context.Context, ask func(context.Context) error, answer
 	})
 }
 
-// remote is the other members as one that is asked like the own one.
+// remote represents the other members as a single one that is used like the local member.
 type remote struct {
 	store  *Store
 	client *clientv3.Client
@@ -96,7 +96,7 @@ type remote struct {
 }
 
 func newRemote(s *Store) (*remote, error) {
-	client, err := s.cfg.Cluster.dial(s.log, s.cfg.Cluster.Address) // until the others are known
+	client, err := s.cfg.Cluster.dial(s.log, s.cfg.Cluster.Address) // until the other members are known
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func newRemote(s *Store) (*remote, error) {
 	}}, nil
 }
 
-func (r *remote) close() { _ = r.client.Close() } // answers the cancellation of its own context
+func (r *remote) close() { _ = r.client.Close() } // returns the error of its canceled context
 
 var errAlone = errors.New("there are no other members")
 
@@ -132,7 +132,7 @@ func (r *remote) ask(ctx context.Context, key []byte) error {
 	return err
 }
 
-// relay passes messages between two ends of a stream until one of them ends.
+// relay forwards messages between two ends of a stream until one of them ends.
 func relay[Q, A any](here grpc.BidiStreamingServer[Q, A], open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[Q, A], error)) error {
 	ctx, cancel := context.WithCancel(here.Context())
 	defer cancel()
@@ -144,18 +144,18 @@ func relay[Q, A any](here grpc.BidiStreamingServer[Q, A], open func(context.Cont
 		for {
 			q, err := here.Recv()
 			if err != nil {
-				_ = there.CloseSend() // Recv says why
+				_ = there.CloseSend() // Recv returns the reason
 				return
 			}
 			if there.Send(q) != nil {
-				return // Recv says why
+				return // Recv returns the reason
 			}
 		}
 	}()
 	return forwardAll(there.Recv, here.Send)
 }
 
-// forwardAll passes messages on until there are no more.
+// forwardAll forwards messages until the stream ends.
 func forwardAll[A any](receive func() (*A, error), send func(*A) error) error {
 	for {
 		a, err := receive()
@@ -292,8 +292,8 @@ func (c *remoteCluster) MemberPromote(ctx context.Context, r *pb.MemberPromoteRe
 	return c.client.MemberPromote(ctx, r)
 }
 
-// fallBack makes others answer instead of the own member; with nil, the own one again. Calls and watches that the one of before has not answered
-// end, and watches go on at the other one.
+// fallBack switches from the local member to the other members, or back to the local one if others is nil. Calls without a
+// response from the previous member fail, and watches continue at the new one.
 func (s *memberSwitch) fallBack(others *memberAPI) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -307,21 +307,21 @@ func (s *memberSwitch) fallBack(others *memberAPI) {
 	s.changed = make(chan struct{})
 }
 
-// fellBack reports whether others answer.
+// fellBack reports whether the other members are in use.
 func (s *memberSwitch) fellBack() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.others != nil
 }
 
-// leaves returns a channel that is closed when another one is to answer than before.
+// leaves returns a channel that is closed at the next switch.
 func (s *memberSwitch) leaves() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.left
 }
 
-// askOwn reads through consensus at the own member.
+// askOwn reads through consensus at the local member.
 func (s *memberSwitch) askOwn(ctx context.Context, key []byte) error {
 	s.mu.Lock()
 	own := s.member
@@ -345,5 +345,5 @@ func (s *memberSwitch) askOwn(ctx context.Context, key []byte) error {
 	}
 }
 
-// errLeft is why calls end that the member of before has not answered: they may have been carried out.
+// errLeft is returned for calls without a response from the previous member. They may have been executed.
 var errLeft = errors.New("this member does not answer, and another one is used")

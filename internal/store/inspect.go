@@ -25,13 +25,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// databaseLockTimeout is how long another process may hold etcd's database before a start gives up.
+// databaseLockTimeout is how long a start waits for another process to release etcd's database.
 const databaseLockTimeout = 5 * time.Second
 
-// remedy is the end of every error about files with which etcd cannot start.
+// remedy is the end of every error about files that prevent etcd from starting.
 const remedy = "restore a backup into an empty data directory with `aggregator restore`, or choose another directory"
 
-// unusable returns an error that names the file, the problem and the remedy.
+// unusable returns an error with the file, the problem and the remedy.
 func unusable(file, format string, args ...any) error {
 	return fmt.Errorf("etcd cannot start: %s: %s; %s", file, fmt.Sprintf(format, args...), remedy)
 }
@@ -41,45 +41,45 @@ func unreadable(err error) error {
 	return fmt.Errorf("etcd cannot start: %w; every file in the data directory has to belong to the user that the front door runs as", err)
 }
 
-// inspection is the result of reading the files of a member before etcd opens them. etcd does not expect damaged files: it ends
+// inspection is the result of reading the files of a member before etcd opens them. etcd does not handle damaged files: it ends
 // the process with a stack trace, or waits for an election forever.
 type inspection struct {
 	wal       walInspection
 	db        dbInspection
-	snapshots int // etcd makes the first after ten thousand entries
+	snapshots int // etcd makes the first one after ten thousand entries
 }
 
-// walInspection is what the write-ahead log holds.
+// walInspection describes the write-ahead log.
 type walInspection struct {
 	dir       string
 	files     int
-	fromStart bool // the first segment is there
-	metadata  bool // it says whose log it is
+	fromStart bool // the first segment exists
+	metadata  bool // the metadata record exists
 	member    uint64
 	last      uint64 // index of the last entry
-	snapshot  uint64 // index of the last snapshot that was committed
+	snapshot  uint64 // index of the last committed snapshot
 	commit    uint64
-	// requests is whether there is an entry that a client of etcd asked for.
+	// requests reports whether there is an entry with a client request.
 	requests bool
-	nearTerm uint64 // of the entry that was asked for; 0: it is not there
-	err      error  // why it cannot be read to its end; nil: it can, or it ends in a write that was cut short
+	nearTerm uint64 // of the requested entry; 0 if it does not exist
+	err      error  // error that prevents reading to the end; nil also after an incomplete write at the end
 }
 
-// dbInspection is what the database holds.
+// dbInspection describes the database.
 type dbInspection struct {
 	file    string
 	exists  bool
 	size    int64
-	index   uint64 // of the last entry of the log that is in it
+	index   uint64 // of the last log entry that it contains
 	term    uint64 // of that entry
 	members []string
-	// keys is whether it holds any revision of any key.
+	// keys reports whether it contains a revision of any key.
 	keys bool
-	err  error // why it cannot be used
+	err  error // error that makes it unusable
 }
 
-// inspect reads the files of the member in dir and changes nothing. Damage is part of the result; the error is about reading
-// them.
+// inspect reads the files of the member in dir and changes nothing. Damage is part of the result. The error is about reading
+// the files.
 func inspect(dir string) (*inspection, error) {
 	i := &inspection{}
 	i.wal.dir, i.db.file = filepath.Join(dir, "wal"), filepath.Join(dir, "snap", "db")
@@ -97,8 +97,8 @@ func inspect(dir string) (*inspection, error) {
 	return i, nil
 }
 
-// neverUsed reports whether no write can have been acknowledged here: the log has no request, the database no key, and one of
-// them is not as a complete first start leaves it. An interrupted start left them.
+// neverUsed reports whether the files are from an interrupted start, and no write can have been acknowledged: the log has no
+// request, the database has no key, and at least one of them is incomplete compared to a first start.
 func (i *inspection) neverUsed() bool {
 	if i.wal.requests || i.wal.snapshot > 0 || i.snapshots > 0 || i.db.keys {
 		return false
@@ -115,11 +115,12 @@ func (i *inspection) neverUsed() bool {
 	return i.wal.commit == 0 || i.db.err != nil
 }
 
-// leastDatabase is the size of the smallest database that bbolt makes, with pages of 4 KiB.
+// leastDatabase is the size of the smallest database of bbolt, with pages of 4 KiB.
 const leastDatabase = 4 * 4096
 
-// check returns why etcd could not start from these files, or would lose acknowledged writes. A member of several may not have read yet that
-// it is one, and may have been ended after it has written to its log that it got a snapshot, and before that was made its database.
+// check returns an error if etcd could not start from these files or would lose acknowledged writes. If several is true, two
+// more states are valid: the database may lack the member, because it has not received its own membership yet, and the process
+// may have ended after the log recorded a received snapshot and before that became the database.
 func (i *inspection) check(several bool) error {
 	w, db := &i.wal, &i.db
 	if several && w.snapshot > db.index {
@@ -135,7 +136,7 @@ func (i *inspection) check(several bool) error {
 	case !w.metadata:
 		return unusable(w.dir, "the write-ahead log does not say which member it belongs to")
 	case !db.exists && w.fromStart && w.snapshot == 0 && !w.requests:
-		return nil // a first start got as far as its log
+		return nil // a first start that ended after it created its log
 	case !db.exists:
 		return unusable(db.file, "the database is missing, and the write-ahead log beside it has %d entries", w.last)
 	case db.err != nil:
@@ -196,7 +197,7 @@ func (w *walInspection) read(near uint64) error {
 	return nil
 }
 
-// decode reads the records as etcd's own verification does, and records more of them.
+// decode reads the records like etcd's verification, and extracts more of them.
 func (w *walInspection) decode(decoder wal.Decoder, near uint64) error {
 	var snapshots []*walpb.Snapshot
 	record := &walpb.Record{}
@@ -217,7 +218,7 @@ func (w *walInspection) decode(decoder wal.Decoder, near uint64) error {
 			if err != nil {
 				return w.corrupt(err)
 			}
-			w.last = index // one that replaces others makes those after it void
+			w.last = index // an entry that replaces others invalidates the entries after it
 			if index == near {
 				w.nearTerm = term
 			}
@@ -268,13 +269,14 @@ func (w *walInspection) corrupt(err error) error {
 	return unusable(w.dir, "the write-ahead log is damaged after entry %d: %v", w.last, err)
 }
 
-// The numbers of fields of raftpb.Entry.
+// Field numbers of raftpb.Entry.
 const (
 	entryTerm  protowire.Number = 2
 	entryIndex protowire.Number = 3
 )
 
-// position is the index and the term of an entry. What it holds is skipped, and not copied: that is nearly all of a log.
+// position returns the index and the term of an entry. It skips the data without copying it, because the data is nearly all of
+// a log.
 func position(entry []byte) (index, term uint64, err error) {
 	for len(entry) > 0 {
 		number, kind, n := protowire.ConsumeTag(entry)
@@ -301,7 +303,7 @@ func position(entry []byte) (index, term uint64, err error) {
 	return index, term, nil
 }
 
-// isClientRequest reports whether an entry is a client's request, and not one of etcd about its own members.
+// isClientRequest reports whether an entry is a client request, as opposed to an entry of etcd about its members.
 func isClientRequest(entry *raftpb.Entry) bool {
 	if entry.GetType() != raftpb.EntryNormal || len(entry.Data) == 0 {
 		return false
@@ -313,8 +315,8 @@ func isClientRequest(entry *raftpb.Entry) bool {
 	return request.ClusterVersionSet == nil && request.ClusterMemberAttrSet == nil && request.DowngradeInfoSet == nil
 }
 
-// read opens the database for reading. It reads nothing beyond the end of a truncated file: access to memory mapped there
-// would end the process.
+// read opens the database for reading. It does not access memory beyond the end of a truncated file, which would end the
+// process.
 func (db *dbInspection) read() error {
 	info, err := os.Stat(db.file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -355,7 +357,7 @@ func (db *dbInspection) look(tx *bolt.Tx) (err error) {
 		return unusable(db.file, "the database is cut off: it has %d bytes of %d", db.size, tx.Size())
 	}
 	defer func() {
-		if r := recover(); r != nil { // bbolt asserts what its pages hold
+		if r := recover(); r != nil { // bbolt panics on unexpected page contents
 			err = unusable(db.file, "the database is damaged: %v", r)
 		}
 	}()

@@ -13,18 +13,18 @@ import (
 	"go.uber.org/zap"
 )
 
-// Replicas of two releases may read and write our own keys at the same time, and so may a release before after a rollback. A value that a
-// newer release wrote is therefore never read in part, and never ignored without a word: its form has a version, or cannot be taken for
-// another one, and each reader has a safe way to go on without it.
+// Replicas of two releases may read and write the internal keys concurrently, and so may an older release after a rollback.
+// Therefore a value written by a newer release is never read partially and never ignored silently. Its format has a version or
+// differs recognizably from other formats, and each reader has a safe fallback without it.
 //
-// Our own keys are outside the prefix of API objects, so that neither API clients nor prefix scans see them, and separate from
-// those of a front door with another object prefix in the same etcd.
+// Internal keys are outside the prefix of API objects, so that neither API clients nor prefix scans see them. They are separate
+// from the internal keys of a front door with another object prefix in the same etcd.
 const (
 	ownPrefix   = "/portico/"
 	otherPrefix = "/portico-of/"
 )
 
-// ownRoot returns the prefix of our own keys that belong to the objects below prefix.
+// ownRoot returns the prefix of the internal keys that belong to the objects below prefix.
 func ownRoot(prefix string) string {
 	if prefix == DefaultPrefix {
 		return ownPrefix
@@ -32,13 +32,13 @@ func ownRoot(prefix string) string {
 	return otherPrefix + url.PathEscape(prefix) + "/"
 }
 
-// OwnKey returns the full name of one of our own keys in etcd, for callers that need more than Get and Put.
+// OwnKey returns the full name of an internal key in etcd, for callers that need more than Get and Put.
 func (s *Store) OwnKey(key string) string { return s.own + key }
 
-// pageSize bounds what one List call asks of etcd at a time; a value may be as large as a discovery document.
+// pageSize bounds the number of keys in each request of a List call. A value may be as large as a discovery document.
 const pageSize = 100
 
-// Get reads one of our own keys. ok is false if it does not exist.
+// Get reads an internal key. ok is false if it does not exist.
 func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err error) {
 	client := s.Client()
 	if client == nil {
@@ -56,7 +56,7 @@ func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err
 	return resp.Kvs[0].Value, true, nil
 }
 
-// Put writes one of our own keys. After an error it may have been stored.
+// Put writes an internal key. If it returns an error, the value may still have been stored.
 func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	client := s.Client()
 	if client == nil {
@@ -70,7 +70,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
-// PutFor writes one of our own keys that is deleted when its time has passed. After an error it may have been stored.
+// PutFor writes an internal key that expires after ttl. If it returns an error, the value may still have been stored.
 func (s *Store) PutFor(ctx context.Context, key string, value []byte, ttl time.Duration) error {
 	if s.Client() == nil {
 		return ErrNotReady
@@ -92,7 +92,7 @@ func (s *Store) putFor(ctx context.Context, key string, value []byte, ttl time.D
 	return nil
 }
 
-// Delete removes one of our own keys. A missing key is no error.
+// Delete removes an internal key. It returns nil if the key does not exist.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	client := s.Client()
 	if client == nil {
@@ -106,7 +106,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// List reads all of our own keys that begin with prefix, as they were at one moment.
+// List returns all internal keys with a prefix, as of one revision.
 func (s *Store) List(ctx context.Context, prefix string) (map[string][]byte, error) {
 	client := s.Client()
 	if client == nil {
@@ -125,11 +125,11 @@ func (s *Store) List(ctx context.Context, prefix string) (map[string][]byte, err
 	return found, nil
 }
 
-// listRange reads all keys that begin with start, as they were at one moment, in pages.
+// listRange reads all keys that begin with start in pages, as of one revision.
 func listRange(ctx context.Context, kv clientv3.KV, start string, page int64) (map[string][]byte, error) {
 	found := map[string][]byte{}
 	end := clientv3.GetPrefixRangeEnd(start)
-	var revision int64 // that of the first page, asked of the later ones
+	var revision int64 // revision of the first page, used for the later ones
 	for next := start; ; {
 		resp, err := kv.Get(ctx, next, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))
 		if err != nil {
@@ -152,9 +152,9 @@ func (s *Store) LiveKey(name string) string { return s.OwnKey(liveKeys + name) }
 // followRetry is the pause before keys are read again after a watch was lost.
 const followRetry = time.Second
 
-// Follow calls changed with every one of our own keys that begins with prefix, and then with each that is written, until
-// ctx ends. For one key the calls are in the order of the writes; some may be skipped when others follow, and some
-// may be repeated. Deletions are not reported. changed must not block.
+// Follow calls changed with every internal key that begins with prefix, and then with each such key that is written, until ctx
+// ends. For each key the calls are in the order of the writes. Writes may be skipped if later ones follow, and may be repeated.
+// Deletions are not reported. changed must not block.
 func (s *Store) Follow(ctx context.Context, prefix string, changed func(key string, value []byte)) {
 	s.follow(ctx, prefix, func(kept map[string][]byte) {
 		for key, value := range kept {
@@ -167,8 +167,8 @@ func (s *Store) Follow(ctx context.Context, prefix string, changed func(key stri
 	})
 }
 
-// Mirror calls replaced with all of our own keys that begin with prefix, and again after each that is written or deleted,
-// until ctx ends. replaced must not block, and must not change the map or keep it.
+// Mirror calls replaced with all internal keys that begin with prefix, and again after each write or deletion, until ctx ends.
+// replaced must not block, and must not modify or retain the map.
 func (s *Store) Mirror(ctx context.Context, prefix string, replaced func(map[string][]byte)) {
 	var now map[string][]byte
 	s.follow(ctx, prefix, func(kept map[string][]byte) {
@@ -184,7 +184,7 @@ func (s *Store) Mirror(ctx context.Context, prefix string, replaced func(map[str
 	})
 }
 
-// nameOf is the own key of an event, as callers know it.
+// nameOf returns the name of the internal key of an event, without the root.
 func (s *Store) nameOf(e *clientv3.Event) string { return strings.TrimPrefix(string(e.Kv.Key), s.own) }
 
 // follow calls began with all keys and then next with every event. It starts again when the watch ends.
@@ -209,7 +209,7 @@ func (s *Store) followOnce(ctx context.Context, prefix string, began func(map[st
 	if client == nil {
 		return ErrNotReady
 	}
-	// The watch starts after a revision that is read before the list, so that no change is missed between the two.
+	// The watch starts after a revision read before the list, so that no change in between is missed.
 	revision, err := s.revision(ctx, client.KV, prefix)
 	if err != nil {
 		return err

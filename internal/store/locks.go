@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileID is the same for all descriptors of a file, on every system. The name of a descriptor's file can be read on Linux only.
+// fileID identifies a file on every system. The name of a descriptor's file can be read on Linux only.
 type fileID struct{ device, inode uint64 }
 
-// unlockFiles removes the locks that this process holds on files below dir. The goroutines that hold them are blocked forever. A file that
-// has been removed is nobody's obstacle, and keeps its locks.
+// unlockFiles removes the locks of this process on files below dir. The goroutines that hold them are blocked forever. A
+// removed file does not block another member, and keeps its locks.
 func unlockFiles(dir string) error {
 	files, err := filesBelow(dir)
 	if err != nil {
@@ -30,8 +30,8 @@ func unlockFiles(dir string) error {
 		if err != nil || !files[idOf(fd)] {
 			continue
 		}
-		// Another goroutine may close the descriptor and open something else under its number at any moment: what is unlocked
-		// is a duplicate, which was looked at after it was made.
+		// Another goroutine may close the descriptor and reuse its number at any moment. Therefore a duplicate is unlocked,
+		// after its file has been checked.
 		duplicate, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			continue // it has been closed
@@ -47,7 +47,7 @@ func unlockFiles(dir string) error {
 	return nil
 }
 
-// filesBelow are the files of a directory and of those in it.
+// filesBelow returns the files in a directory and its subdirectories.
 func filesBelow(dir string) (map[fileID]bool, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -56,7 +56,7 @@ func filesBelow(dir string) (map[fileID]bool, error) {
 	files := map[fileID]bool{}
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
+			return nil // removed concurrently
 		}
 		if err != nil || !entry.Type().IsRegular() {
 			return err
@@ -74,7 +74,7 @@ func filesBelow(dir string) (map[fileID]bool, error) {
 	return files, err
 }
 
-// idOf is the file of a descriptor, and nothing if that is closed.
+// idOf returns the file of a descriptor, or a zero fileID if the descriptor is closed.
 func idOf(fd int) fileID {
 	var status unix.Stat_t
 	if err := unix.Fstat(fd, &status); err != nil {

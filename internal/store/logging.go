@@ -9,17 +9,18 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// harmless are messages that etcd logs as warnings or errors although nothing is wrong. Each begins with message; cause, if
-// set, is part of its error.
+// harmless contains messages that etcd logs as warnings or errors in normal operation. Each begins with message. If cause is
+// set, it is part of the error.
 var harmless = []struct{ message, cause string }{
-	// At the first start on an empty directory, before the first entry of its log.
+	// At the first start in an empty directory, before the first entry of the log.
 	{"failed to update storage version", "missing term information"},
 	{"Failed to detect schema version", "missing term information"},
-	{"simple token is not cryptographically signed", ""}, // etcd's own users are not used
+	{"simple token is not cryptographically signed", ""}, // etcd's users are not used
 }
 
-// etcdLogger returns the logger of etcd: warnings and errors, information only if l is at debug level, without harmless
-// messages and endless repetitions. etcd's debug messages have every request that it applies, and so every stored Secret.
+// etcdLogger returns the logger of etcd. It logs warnings and errors, and information only if l is at debug level. It drops
+// harmless messages and limits repetitions. etcd's debug messages are never logged, because they contain every applied request,
+// and therefore every stored Secret.
 func etcdLogger(l *zap.Logger) *zap.Logger {
 	least := zapcore.WarnLevel
 	if l.Core().Enabled(zapcore.DebugLevel) {
@@ -30,12 +31,12 @@ func etcdLogger(l *zap.Logger) *zap.Logger {
 	}))
 }
 
-// Of each message, repeats are written in a second, and one in manyRepeats of the rest: etcd retries without a pause, and a
-// start with many entries to apply logged the same warning a thousand times in milliseconds.
+// repeats is the number of equal messages logged per second. Of further ones, one in manyRepeats is logged. etcd retries
+// without a pause, and a start with many entries to apply logged the same warning a thousand times in milliseconds.
 const repeats, manyRepeats = 10, 1000
 
-// stoppingCore drops warnings while its member is stopped: goroutines of etcd report that their work was canceled, each in words
-// of its own. Errors are still written.
+// stoppingCore drops warnings while its member is stopped, because goroutines of etcd report in different words that their work
+// was canceled. Errors are still logged.
 type stoppingCore struct {
 	zapcore.Core
 	stopping *atomic.Bool
@@ -56,7 +57,7 @@ func (c stoppingCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zap
 	return c.Core.Check(e, checked)
 }
 
-// filterCore drops harmless messages and those below least.
+// filterCore drops harmless messages and messages below least.
 type filterCore struct {
 	zapcore.Core
 	least zapcore.Level

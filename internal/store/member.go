@@ -24,29 +24,29 @@ import (
 
 const (
 	memberName = "portico"
-	// peerURL is the member's address in its cluster of one. Nothing listens there and nothing dials it.
+	// peerURL is the member's address in its cluster of one. There is neither a listener nor a client for it.
 	peerURL = "http://127.0.0.1:2380"
-	// clusterToken is part of what the identity of the cluster is made of at the first start: etcd's own default.
+	// clusterToken is one of the inputs of the cluster ID at the first start. It is etcd's default.
 	clusterToken = "etcd-cluster"
 
-	// A single member that is not told to start its election waits for up to nine ticks. Each tick costs idle CPU.
+	// Without the message of awaitElected, a single member waits for up to nine ticks. Each tick costs idle CPU.
 	tickMilliseconds = 100
 	electionTicks    = 5
-	// electionPollInterval is how often awaitElected checks whether the member has read its log.
+	// electionPollInterval is the interval at which awaitElected checks whether the member has read its log.
 	electionPollInterval = 2 * time.Millisecond
 
-	// progressInterval bounds how old the bookmark of an idle watch can be. It stays well under the five minutes of
-	// history that compaction leaves, so that a quiet watch can always be resumed.
+	// progressInterval bounds the age of the bookmark of an idle watch. It is well below the five minutes of history that
+	// compaction keeps, so that an idle watch can always be resumed.
 	progressInterval = time.Minute
 )
 
-// catchUpEntries is how many of the last writes are kept in memory for members that fall behind. One that falls behind further
-// gets the whole database, which is small. etcd's default is 5,000; a write may have 1.5 MiB, and a thousand APIServices with
-// their documents would take 17 MiB.
+// catchUpEntries is the number of recent writes kept in memory for members that lag. A member that lags further receives the
+// whole database, which is small. etcd's default is 5,000. A write may have 1.5 MiB, and a thousand APIServices with their
+// documents would take 17 MiB.
 const catchUpEntries = 500
 
-// embeddedConfig returns the configuration of a single member. etcd's package embed, which makes it from flags, also links a
-// JSON gateway, cluster discovery and trace pages; a test compares our values with its defaults.
+// embeddedConfig returns the configuration of a single member. etcd's package embed, which derives it from flags, also links a
+// JSON gateway, cluster discovery and trace pages. A test compares these values with its defaults.
 func embeddedConfig(cfg Config) config.ServerConfig {
 	log, name, peers := etcdLogger(cfg.Logger), cfg.memberName(), cfg.peerURLs()
 	c := config.ServerConfig{
@@ -54,11 +54,11 @@ func embeddedConfig(cfg Config) config.ServerConfig {
 		PeerURLs: peers, NewCluster: true, StrictReconfigCheck: true, MaxLearners: membership.DefaultMaxLearners,
 
 		TickMs: tickMilliseconds, ElectionTicks: electionTicks, InitialElectionTickAdvance: true,
-		PreVote: false, // there is nobody to ask
+		PreVote: false, // a single member has no other voters
 
 		SnapshotCount: etcdserver.DefaultSnapshotCount, SnapshotCatchUpEntries: catchUpEntries,
 		MaxSnapFiles: 5, MaxWALFiles: 5, BackendFreelistType: "hashmap", QuotaBackendBytes: cfg.QuotaBytes,
-		// Compaction is asked for by the API's storage, at a revision that its watches have passed.
+		// Compaction is requested by the API's storage, at a revision that its watches have passed.
 		AutoCompactionMode: "periodic", AutoCompactionRetention: 0,
 		CompactHashCheckTime: time.Minute, DowngradeCheckTime: 5 * time.Second, V2Deprecation: config.V2DeprDefault,
 
@@ -66,7 +66,7 @@ func embeddedConfig(cfg Config) config.ServerConfig {
 		WatchProgressNotifyInterval: progressInterval,
 		WarningApplyDuration:        100 * time.Millisecond, WarningUnaryRequestDuration: 300 * time.Millisecond,
 
-		// etcd's own users are not used, but it makes what they would need.
+		// etcd's users are not used, but etcd initializes their token provider.
 		AuthToken: "simple", BcryptCost: 10, TokenTTL: 300,
 
 		Metrics: "basic", ServerFeatureGate: features.NewDefaultServerFeatureGate(name, nil),
@@ -84,23 +84,24 @@ func embeddedConfig(cfg Config) config.ServerConfig {
 	return c
 }
 
-// Limits of a transaction in a volatile etcd, in which ReplaceObjects writes all objects at once.
+// Limits of a transaction in a volatile etcd, where ReplaceContents writes all objects in one transaction.
 const (
 	volatileTxnOps       = 1 << 18
-	volatileRequestBytes = 10 << 20 // etcd warns about more
+	volatileRequestBytes = 10 << 20 // etcd warns about larger values
 )
 
 const (
-	// memberDir is where etcd keeps the files of its member, below the data directory.
+	// memberDir is the directory of etcd's member, below the data directory.
 	memberDir = "member"
-	// newMemberDir is where a member is made before it gets that name. Its content was never used.
+	// newMemberDir is the directory in which a member is created before it is renamed. Its content was never used.
 	newMemberDir = "member.new"
-	// unusedMemberDir is where an incomplete member of an earlier start is moved. Its content was never used either.
+	// unusedMemberDir is the directory to which an incomplete member of an earlier start is moved. Its content was never used
+	// either.
 	unusedMemberDir = "member.unused"
 )
 
-// prepareMember ensures that the data directory has a member from which etcd can start, or returns why it cannot. It makes a
-// missing member, and replaces an incomplete one of an earlier start in which nothing could have been stored.
+// prepareMember ensures that the data directory contains a member from which etcd can start. It creates a missing member, and
+// replaces an incomplete member of an earlier start in which nothing could have been stored.
 func prepareMember(cfg Config, space *disk) error {
 	for _, leftover := range []string{newMemberDir, unusedMemberDir} {
 		if err := os.RemoveAll(filepath.Join(cfg.DataDir, leftover)); err != nil {
@@ -135,9 +136,9 @@ func prepareMember(cfg Config, space *disk) error {
 	return nil
 }
 
-// makeMember makes the log of a single member, with one committed entry that adds it to its cluster: what etcd itself has
-// written at that point of a first start. It is made under another name and renamed, so that a member is complete or
-// missing.
+// makeMember creates the log of a single member, with one committed entry that adds it to its cluster. This equals the log that
+// etcd has written at that point of a first start. It is created under another name and then renamed, so that a member is
+// either complete or missing.
 func makeMember(cfg Config, space *disk) (err error) {
 	if free, _ := space.measure(); free < diskFirstStart {
 		return fmt.Errorf("etcd cannot start in %s: a first start needs %d MiB on that disk, and %d MiB are free; make room, or choose another directory",
@@ -191,7 +192,7 @@ func makeMember(cfg Config, space *disk) (err error) {
 	return syncDir(cfg.DataDir)
 }
 
-// firstEntry adds the member to its cluster.
+// firstEntry returns the entry that adds the member to its cluster.
 func firstEntry(self *membership.Member) (*raftpb.Entry, error) {
 	description, err := json.Marshal(self)
 	if err != nil {
@@ -204,7 +205,7 @@ func firstEntry(self *membership.Member) (*raftpb.Entry, error) {
 	return &raftpb.Entry{Type: raftpb.EntryConfChange.Enum(), Term: new(uint64(1)), Index: new(uint64(1)), Data: change}, nil
 }
 
-// syncDir makes the names in a directory survive a loss of power.
+// syncDir makes the directory entries survive a power loss.
 func syncDir(dir string) error {
 	file, err := os.Open(dir)
 	if err != nil {

@@ -18,18 +18,18 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Member is a member of an embedded etcd of several.
+// Member is a member of an embedded etcd cluster.
 type Member struct {
-	// ID is etcd's, in hex.
+	// ID is etcd's member ID in hexadecimal.
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	// Address is where other members and clients of etcd reach it.
 	Address string `json:"address"`
-	// Learner is that it does not vote yet, Started that it was ever there, Leader that it leads now.
+	// Learner reports that it does not vote yet, Started that it has ever started, Leader that it leads now.
 	Learner bool `json:"learner"`
 	Started bool `json:"started"`
 	Leader  bool `json:"leader"`
-	// Healthy is that it answers, and Error why not. Version and the sizes are of those that answer.
+	// Healthy reports that it responds. Error is why it does not. Version and the sizes are set for members that respond.
 	Healthy bool   `json:"healthy"`
 	Error   string `json:"error,omitempty"`
 	Version string `json:"version,omitempty"`
@@ -38,7 +38,7 @@ type Member struct {
 	Index uint64 `json:"appliedIndex,omitempty"`
 }
 
-// Role is the word for what it does.
+// Role returns the name of the member's role.
 func (m Member) Role() string {
 	switch {
 	case m.Leader:
@@ -49,26 +49,27 @@ func (m Member) Role() string {
 	return "follower"
 }
 
-// Errors about members. Those that ask for patience are ErrBusy.
+// Errors about members. Temporary ones match ErrBusy.
 var (
-	// ErrSingle is when etcd is none of several embedded members.
+	// ErrSingle is returned if etcd is not an embedded cluster.
 	ErrSingle = errors.New("this front door has no etcd of several members: start it with --cluster-init to make it the first of them, or use etcdctl for an external etcd")
-	// ErrNoMember is when no member has that ID or name.
+	// ErrNoMember is returned if no member has the given ID or name.
 	ErrNoMember = errors.New("there is no such member")
-	// ErrBusy is when a change must wait until another one is over, or until members have been well for some seconds.
+	// ErrBusy is returned if a change must wait until another one is complete, or until members have been healthy for some
+	// seconds.
 	ErrBusy = errors.New("the members of etcd cannot be changed at the moment")
-	// ErrVoter is when a member that votes has the address of one that is to be added.
+	// ErrVoter is returned if a voting member already has the address of the new member.
 	ErrVoter = errors.New("a voting member has this address already")
 )
 
-// joiningKeys are below the own keys: one for each member that was added and has not started, under a lease. Without it, the member is
-// given up when another one is to be added.
+// joiningKeys is the prefix of internal keys with a lease: one for each member that was added and has not started. A learner
+// without its key is removed when another member is added.
 const joiningKeys = "cluster/joining/"
 
 const (
-	// joiningTime is how long a member that was added may take to start.
+	// joiningTime is how long an added member may take to start.
 	joiningTime = time.Minute
-	// memberStatusTimeout bounds the question to one member how it is.
+	// memberStatusTimeout bounds the status request to one member.
 	memberStatusTimeout = 2 * time.Second
 )
 
@@ -83,7 +84,7 @@ func (s *Store) cluster() (clientv3.Cluster, error) {
 	return client.Cluster, nil
 }
 
-// Members returns all members with how each of them is.
+// Members returns all members with their status.
 func (s *Store) Members(ctx context.Context) ([]Member, error) {
 	cluster, err := s.cluster()
 	if err != nil {
@@ -98,7 +99,7 @@ func (s *Store) Members(ctx context.Context) ([]Member, error) {
 	})
 }
 
-// dial makes a client of members of etcd by their certificates.
+// dial returns a client of members of etcd that authenticates with this member's certificate.
 func (c *Cluster) dial(log *zap.Logger, addresses ...string) (*clientv3.Client, error) {
 	certificate, err := pki.LoadKeyPair(c.CertFile, c.KeyFile)
 	if err != nil {
@@ -122,11 +123,11 @@ func (c *Cluster) dial(log *zap.Logger, addresses ...string) (*clientv3.Client, 
 	})
 }
 
-// listMembers asks for all members, and each of them how it is.
+// listMembers lists all members and requests the status of each.
 func listMembers(ctx context.Context, cluster clientv3.Cluster, status func(context.Context, string) (*clientv3.StatusResponse, error)) ([]Member, error) {
 	bounded, cancel := context.WithTimeout(ctx, memberStatusTimeout)
 	defer cancel()
-	answer, err := cluster.MemberList(bounded, clientv3.WithSerializable()) // also without a quorum
+	answer, err := cluster.MemberList(bounded, clientv3.WithSerializable()) // also works without a quorum
 	if err != nil {
 		return nil, fmt.Errorf("list the members of etcd: %w", err)
 	}
@@ -159,7 +160,7 @@ func listMembers(ctx context.Context, cluster clientv3.Cluster, status func(cont
 	}
 	asking.Wait()
 	for i, m := range answer.Members {
-		members[i].Leader = leader[i] == m.ID // what it says of itself
+		members[i].Leader = leader[i] == m.ID // according to the member itself
 	}
 	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
 	return members, nil
@@ -172,7 +173,7 @@ func describeError(err error) string {
 	return err.Error()
 }
 
-// findMember returns the ID of the member with an ID in hex, or a name.
+// findMember returns the ID of the member with a hexadecimal ID or a name.
 func findMember(ctx context.Context, cluster clientv3.Cluster, which string) (uint64, error) {
 	answer, err := cluster.MemberList(ctx)
 	if err != nil {
@@ -186,7 +187,7 @@ func findMember(ctx context.Context, cluster clientv3.Cluster, which string) (ui
 	return 0, ErrNoMember
 }
 
-// RemoveMember removes the member with an ID in hex, or a name. etcd refuses that where it would cost the quorum.
+// RemoveMember removes the member with a hexadecimal ID or a name. etcd refuses this if it would cost the quorum.
 func (s *Store) RemoveMember(ctx context.Context, which string) error {
 	cluster, err := s.cluster()
 	if err != nil {
@@ -209,7 +210,7 @@ func removeMember(ctx context.Context, cluster clientv3.Cluster, which string) e
 	return memberError(err)
 }
 
-// PromoteMember makes a learner a voting member if it has caught up. Members that join do so by themselves.
+// PromoteMember makes a learner a voting member if it has caught up. Joining members promote themselves.
 func (s *Store) PromoteMember(ctx context.Context, which string) error {
 	cluster, err := s.cluster()
 	if err != nil {
@@ -229,8 +230,9 @@ func promoteMember(ctx context.Context, cluster clientv3.Cluster, which string) 
 	return memberError(err)
 }
 
-// AddLearner adds a member that is about to start at an address, and returns the URLs of all members, by their names. One that has begun to join
-// at that address before, and does not vote, is replaced. So is one elsewhere that has not started in time: etcd has one learner at most.
+// AddLearner adds a member that is about to start at an address, and returns the URLs of all members by name. It replaces a
+// learner that began to join at that address before. It also replaces a learner at another address that has not started in
+// time, because etcd allows only one learner.
 func (s *Store) AddLearner(ctx context.Context, name, address string) (map[string][]string, error) {
 	cluster, err := s.cluster()
 	if err != nil {
@@ -266,7 +268,7 @@ func (s *Store) AddLearner(ctx context.Context, name, address string) (map[strin
 			return nil, memberError(err)
 		}
 	}
-	// From now on this member needs the others to start, whatever happens to this process.
+	// From now on this member needs the other members to start, even if this process ends.
 	if err := s.changeMembership(func(m *Membership) {
 		if !slices.Contains(m.Others, address) {
 			m.Others = append(m.Others, address)
@@ -275,13 +277,13 @@ func (s *Store) AddLearner(ctx context.Context, name, address string) (map[strin
 		return nil, err
 	}
 	answer, err := cluster.MemberAddAsLearner(ctx, []string{url})
-	if errors.Is(err, rpctypes.ErrMemberNotFound) { // its ID is made of its address and the second, and one of this second was removed
+	if errors.Is(err, rpctypes.ErrMemberNotFound) { // the ID depends on the address and the second, and this ID was removed in the same second
 		return nil, fmt.Errorf("%w: a member with this address was just removed", ErrBusy)
 	}
 	if err != nil {
 		return nil, memberError(err)
 	}
-	// If that fails, another one that wants to join may replace it at once.
+	// If this fails, another joining member may replace this one immediately.
 	if err := s.putFor(ctx, joiningKeys+strconv.FormatUint(answer.Member.ID, 16), nil, joiningTime); err != nil {
 		s.log.Warn("a member that joins may be taken for one that does not", zap.Error(err))
 	}
@@ -298,7 +300,7 @@ func (s *Store) AddLearner(ctx context.Context, name, address string) (map[strin
 	return urls, nil
 }
 
-// joins is an error while a learner may still start, or has done so.
+// joins returns an error if a learner may still start, or has started.
 func (s *Store) joins(ctx context.Context, m *pb.Member) error {
 	id := strconv.FormatUint(m.ID, 16)
 	if m.Name != "" {
@@ -314,7 +316,7 @@ func (s *Store) joins(ctx context.Context, m *pb.Member) error {
 	return nil
 }
 
-// memberError says which errors of etcd pass by themselves.
+// memberError marks the temporary errors of etcd as ErrBusy.
 func memberError(err error) error {
 	for _, passing := range []error{
 		rpctypes.ErrTooManyLearners, rpctypes.ErrUnhealthy, rpctypes.ErrMemberNotEnoughStarted, rpctypes.ErrMemberLearnerNotReady,
@@ -330,7 +332,7 @@ func memberError(err error) error {
 	return err
 }
 
-// EtcdVersion is the version of etcd that all members have, major and minor. It is empty while they do not know yet.
+// EtcdVersion returns the major and minor version of etcd that all members support, or "" if it is not known yet.
 func (s *Store) EtcdVersion() string {
 	server := s.member.Load()
 	if server == nil {
@@ -343,14 +345,14 @@ func (s *Store) EtcdVersion() string {
 	return fmt.Sprintf("%d.%d", v.Major, v.Minor)
 }
 
-// RemoteMembers are the members of an embedded etcd of several, asked by a process that is none of them.
+// RemoteMembers accesses the members of an embedded etcd cluster from a process that is not a member.
 type RemoteMembers struct {
 	client  *clientv3.Client
 	cluster *Cluster
 	log     *zap.Logger
 }
 
-// DialMembers reaches the members at some addresses by the certificates of c. The caller must close it.
+// DialMembers connects to the members at some addresses with the certificates of c. The caller must close it.
 func DialMembers(c *Cluster, log *zap.Logger, addresses ...string) (*RemoteMembers, error) {
 	client, err := c.dial(log, addresses...)
 	if err != nil {
@@ -360,31 +362,31 @@ func DialMembers(c *Cluster, log *zap.Logger, addresses ...string) (*RemoteMembe
 }
 
 // Close closes the connections.
-func (r *RemoteMembers) Close() { _ = r.client.Close() } // answers the cancellation of its own context
+func (r *RemoteMembers) Close() { _ = r.client.Close() } // returns the error of its canceled context
 
-// Members is Store.Members.
+// Members is like Store.Members.
 func (r *RemoteMembers) Members(ctx context.Context) ([]Member, error) {
 	return listMembers(ctx, r.client, r.cluster.statusAt(r.log))
 }
 
-// RemoveMember is Store.RemoveMember.
+// RemoveMember is like Store.RemoveMember.
 func (r *RemoteMembers) RemoveMember(ctx context.Context, which string) error {
 	return removeMember(ctx, r.client, which)
 }
 
-// PromoteMember is Store.PromoteMember.
+// PromoteMember is like Store.PromoteMember.
 func (r *RemoteMembers) PromoteMember(ctx context.Context, which string) error {
 	return promoteMember(ctx, r.client, which)
 }
 
-// statusAt asks the member at an address how it is.
+// statusAt returns a function that requests the status of the member at an address.
 func (c *Cluster) statusAt(log *zap.Logger) func(context.Context, string) (*clientv3.StatusResponse, error) {
 	return func(ctx context.Context, address string) (*clientv3.StatusResponse, error) {
 		client, err := c.dial(log, address)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = client.Close() }() // it has answered or not
+		defer func() { _ = client.Close() }() // the request is complete
 		return client.Status(ctx, memberURL(address))
 	}
 }

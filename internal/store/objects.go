@@ -11,17 +11,17 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Contents are all keys and values that make up the state of the API at one moment: API objects, and our own keys but those that
-// live only as long as a process.
+// Contents contains all keys and values of the state of the API at one revision: API objects, and internal keys except the keys
+// that live only as long as a process.
 type Contents map[string][]byte
 
-// errNotVolatile is the answer to calls that are for volatile stores only.
+// errNotVolatile is returned by methods that require a volatile store.
 var errNotVolatile = errors.New("only a volatile store can do this")
 
 // contentsTimeout bounds ReadContents and ReplaceContents.
 const contentsTimeout = time.Minute
 
-// ReadContents reads all keys, as they are at one moment.
+// ReadContents returns all keys as of one revision.
 func (s *Store) ReadContents(ctx context.Context) (Contents, error) {
 	contents, _, err := s.readContents(ctx)
 	return contents, err
@@ -50,14 +50,14 @@ func (s *Store) readContents(ctx context.Context) (_ Contents, revision int64, e
 	return contents, revision, nil
 }
 
-// ReplaceContents makes the contents of a volatile store those that ReadContents returned, in one transaction of up to 10 MiB: what is not among them
-// is deleted, and keys that differ are written. Watches see these changes, with new revisions. A key that had a lease and is
-// written has none.
+// ReplaceContents replaces the contents of a volatile store with the result of an earlier ReadContents, in one transaction of
+// up to 10 MiB. It deletes keys that are not in wanted and writes keys that differ. Watches receive these changes with new
+// revisions. A key that is written loses its lease.
 func (s *Store) ReplaceContents(ctx context.Context, wanted Contents) error {
 	if !s.cfg.Volatile {
 		return errNotVolatile
 	}
-	const attempts = 50 // each fails only if somebody wrote in between
+	const attempts = 50 // each fails only because of a concurrent write
 	for range attempts {
 		now, revision, err := s.readContents(ctx)
 		if err != nil {
@@ -74,8 +74,9 @@ func (s *Store) ReplaceContents(ctx context.Context, wanted Contents) error {
 	return errors.New("restore the contents of etcd: others write all the time; stop them first")
 }
 
-// advanceRevision writes and deletes a key of our own. The changes of one transaction have one revision, and a watch cache has reached it
-// with the first of them: a list at that revision may lack the others. A list at a later revision has all of them.
+// advanceRevision writes and deletes an internal key. All changes of one transaction have the same revision, and a watch cache
+// reaches it with the first of them, so that a list at that revision may lack the other changes. A list at a later revision has
+// all of them.
 func (s *Store) advanceRevision(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
@@ -89,7 +90,7 @@ func (s *Store) advanceRevision(ctx context.Context) error {
 	return nil
 }
 
-// replace is false if somebody wrote after the revision.
+// replace returns false if there was a write after the revision.
 func (s *Store) replace(ctx context.Context, now, wanted Contents, revision int64) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, contentsTimeout)
 	defer cancel()
@@ -117,7 +118,7 @@ func (s *Store) replace(ctx context.Context, now, wanted Contents, revision int6
 	return resp.Succeeded, nil
 }
 
-// ExpireKeys deletes the API objects whose lease ends within d, as etcd would do by then. It is for volatile stores.
+// ExpireKeys deletes the API objects with a lease that ends within d, as etcd would by then. It requires a volatile store.
 func (s *Store) ExpireKeys(ctx context.Context, d time.Duration) error {
 	if !s.cfg.Volatile {
 		return errNotVolatile

@@ -24,29 +24,30 @@ import (
 )
 
 const (
-	// peerConnections bounds the connections of other members and of clients together. Connections whose certificate has not been
-	// verified yet are closed first.
+	// peerConnections bounds the connections of members and clients together. Connections without a verified certificate are
+	// closed first.
 	peerConnections = 512
-	// peerReadTimeout is that of etcd's own server for other members: a snapshot of gigabytes comes in one request.
+	// peerReadTimeout equals the timeout of etcd's peer listener, because a snapshot of several gigabytes arrives in one
+	// request.
 	peerReadTimeout = 5 * time.Minute
 )
 
-// peerHandshakeTimeout bounds what comes before a request. Tests raise it.
+// peerHandshakeTimeout bounds the TLS handshake and the request header. Tests raise it.
 var peerHandshakeTimeout = 10 * time.Second
 
-// peerServer serves other members, which speak HTTP/1.1, and clients of etcd, which speak gRPC, on one port. Both must have a certificate of
-// the members' authority.
+// peerServer serves other members, which use HTTP/1.1, and clients of etcd, which use gRPC, on one port. Both must have a
+// certificate from the members' CA.
 type peerServer struct {
 	peers   *http.Server
 	clients *grpc.Server
 	handed  *handedConns
 	work    sync.WaitGroup
-	failed  chan error // has the first error that serving ended with, if it was not told to end
-	// stopCertificate ends the reloading of the certificate.
+	failed  chan error // receives the first error that ended serving unexpectedly
+	// stopCertificate stops the reloading of the certificate.
 	stopCertificate context.CancelFunc
 }
 
-// servePeers listens for the other members of a member.
+// servePeers starts the listener for the other members.
 func servePeers(server *etcdserver.EtcdServer, c *Cluster, log *zap.Logger) (*peerServer, error) {
 	certificate, err := pki.LoadKeyPair(c.CertFile, c.KeyFile)
 	if err != nil {
@@ -94,16 +95,17 @@ func (s *peerServer) end(err error) {
 	}
 }
 
-// close ends all connections. Members call again elsewhere, and so do clients.
+// close closes all connections. Members and clients then reconnect to other members.
 func (s *peerServer) close() {
 	s.stopCertificate()
 	s.clients.Stop()
-	_ = s.handed.Close() // it has no other error than that it was closed before
-	_ = s.peers.Close()  // what it could not close is gone
+	_ = s.handed.Close() // returns an error only if it was closed before
+	_ = s.peers.Close()  // the remaining connections are already closed
 	s.work.Wait()
 }
 
-// handedConns is a listener of connections that another server has accepted. They count as connections of that server until they end.
+// handedConns is a listener for connections accepted by another server. They count as connections of that server until they
+// end.
 type handedConns struct {
 	addr   net.Addr
 	conns  chan net.Conn
@@ -115,9 +117,9 @@ func newHandedConns(addr net.Addr) *handedConns {
 	return &handedConns{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// hand gives a connection to who accepts, and returns when it is closed.
+// hand passes a connection to Accept, and returns when the connection is closed.
 func (h *handedConns) hand(conn net.Conn) {
-	_ = conn.SetDeadline(time.Time{}) // what the other server bounded was its own request
+	_ = conn.SetDeadline(time.Time{}) // the deadline of the other server applied to its request only
 	c := &handedConn{Conn: conn, done: make(chan struct{})}
 	select {
 	case h.conns <- c:

@@ -12,23 +12,24 @@ import (
 	"go.uber.org/zap"
 )
 
-// Without a quorum, etcd answers nothing that goes through consensus, and each call would wait until its own deadline, with the
-// seats and the memory of its request. So no call begins while etcd is lost, which is when no member has answered for lostAfter,
-// and those under way end then. Watches wait: they miss nothing, because etcd keeps what they have not seen.
+// Without a quorum, etcd does not respond to any call that requires consensus. Each such call would wait until its deadline,
+// and hold the seats and the memory of its request. Therefore etcd counts as lost if no member has responded for lostAfter.
+// While it is lost, no call begins, and running calls fail. Watches wait: they do not miss events, because etcd keeps the
+// events that they have not received.
 const (
 	lostAfter = 3 * time.Second
-	// judgeInterval is how often members are judged. Time is counted in its ticks, so that time in which this process did not
-	// run counts little.
+	// judgeInterval is the interval between checks of the members. Time is counted in these ticks, so that a suspension of this
+	// process counts for at most one tick.
 	judgeInterval = 250 * time.Millisecond
-	// resumeInterval is the least time between two attempts to resume a watch.
+	// resumeInterval is the minimum time between two attempts to resume a watch.
 	resumeInterval = 500 * time.Millisecond
 )
 
-// QuorumError is when no member of etcd answers.
+// QuorumError reports that no member of etcd responds.
 type QuorumError struct {
-	// Since is when a member answered last.
+	// Since is when a member last responded.
 	Since time.Time
-	// Begun says that the call was under way and may have been carried out; else it was not made.
+	// Begun reports that the call was running and may have been executed. Otherwise it was not sent.
 	Begun bool
 }
 
@@ -36,16 +37,16 @@ func (e *QuorumError) Error() string {
 	return fmt.Sprintf("no member of etcd has answered since %s: they have no quorum, or are not reached from here", e.Since.UTC().Format(time.RFC3339))
 }
 
-// quorum is whether etcd answers.
+// quorum tracks whether etcd responds.
 type quorum struct {
 	log *zap.Logger
 
-	mu      sync.Mutex // guards what follows
-	ticks   int        // since the last answer
-	since   time.Time  // of the last answer
+	mu      sync.Mutex // guards the fields below
+	ticks   int        // since the last response
+	since   time.Time  // time of the last response
 	having  context.Context
 	lose    context.CancelFunc
-	changed chan struct{} // closed and replaced when it is lost or back
+	changed chan struct{} // closed and replaced when etcd is lost or recovers
 }
 
 func newQuorum(log *zap.Logger) *quorum {
@@ -54,7 +55,7 @@ func newQuorum(log *zap.Logger) *quorum {
 	return q
 }
 
-// loseAtStart is for a start without etcd: no member has answered since this process started.
+// loseAtStart marks etcd as lost at a start without etcd, when no member has responded since this process started.
 func (q *quorum) loseAtStart() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,14 +63,14 @@ func (q *quorum) loseAtStart() {
 	q.wake()
 }
 
-// lastAnswer is when a member answered last.
+// lastAnswer returns when a member last responded.
 func (q *quorum) lastAnswer() time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.since
 }
 
-// answered is called when a member has answered a read through consensus, or any call.
+// answered records that a member has responded to a read through consensus, or to any other call.
 func (q *quorum) answered() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -81,7 +82,7 @@ func (q *quorum) answered() {
 	q.ticks, q.since = 0, time.Now()
 }
 
-// tick is called every judgeInterval.
+// tick must be called every judgeInterval.
 func (q *quorum) tick() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,7 +101,7 @@ func (q *quorum) wake() {
 	q.changed = make(chan struct{})
 }
 
-// held returns a context that ends when etcd is lost, and an error if it is.
+// held returns a context that ends when etcd is lost, and an error if it is lost now.
 func (q *quorum) held() (context.Context, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -110,7 +111,7 @@ func (q *quorum) held() (context.Context, error) {
 	return q.having, nil
 }
 
-// await returns when etcd is not lost, and an error if ctx ended first.
+// await waits until etcd is not lost. It returns an error if ctx ended first.
 func (q *quorum) await(ctx context.Context) error {
 	for {
 		q.mu.Lock()
@@ -127,7 +128,8 @@ func (q *quorum) await(ctx context.Context) error {
 	}
 }
 
-// begin bounds a call by the quorum. end must be called with the call's error, and returns the error to report.
+// begin returns a context for a call that ends when etcd is lost. end must be called with the call's error, and returns the
+// error to report.
 func (q *quorum) begin(ctx context.Context) (_ context.Context, end func(error) error, err error) {
 	having, err := q.held()
 	if err != nil {
@@ -150,7 +152,7 @@ func (q *quorum) begin(ctx context.Context) (_ context.Context, end func(error) 
 	}, nil
 }
 
-// reset counts anew: a call was answered.
+// reset restarts the count of ticks after a successful call.
 func (q *quorum) reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -183,7 +185,7 @@ func (k *quorumKV) Get(ctx context.Context, key string, opts ...clientv3.OpOptio
 	return ask(ctx, k.quorum, func(ctx context.Context) (*clientv3.GetResponse, error) { return k.KV.Get(ctx, key, opts...) })
 }
 
-// GetStream is not ended when etcd is lost: whoever reads it has a deadline.
+// GetStream does not end when etcd is lost, because its reader has a deadline.
 func (k *quorumKV) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
 	if _, err := k.quorum.held(); err != nil {
 		return nil, err
@@ -237,7 +239,7 @@ func (t *quorumTxn) Commit() (*clientv3.TxnResponse, error) {
 	return answer, t.end(err)
 }
 
-// lostTxn is a transaction that was begun while etcd was lost.
+// lostTxn is a transaction that was started while etcd was lost.
 type lostTxn struct{ err error }
 
 func (t lostTxn) If(...clientv3.Cmp) clientv3.Txn        { return t }
@@ -245,8 +247,8 @@ func (t lostTxn) Then(...clientv3.Op) clientv3.Txn       { return t }
 func (t lostTxn) Else(...clientv3.Op) clientv3.Txn       { return t }
 func (t lostTxn) Commit() (*clientv3.TxnResponse, error) { return nil, t.err }
 
-// resumingWatcher resumes watches that end because a member has no leader, where they were. Without that, every watch cache
-// would list again, in turns, for as long as there is no quorum, and end the watches of its clients.
+// resumingWatcher resumes watches that end because a member has no leader. Otherwise every watch cache would list repeatedly
+// while the quorum is lost, and end the watches of its clients.
 type resumingWatcher struct {
 	clientv3.Watcher
 	quorum *quorum
@@ -256,7 +258,7 @@ func (w *resumingWatcher) Watch(ctx context.Context, key string, opts ...clientv
 	next := clientv3.OpGet(key, opts...).Rev()
 	events := w.Watcher.Watch(ctx, key, opts...)
 	if next == 0 {
-		return events // it does not say where it begins
+		return events // it does not specify a start revision
 	}
 	out := make(chan clientv3.WatchResponse)
 	go func() {
@@ -279,8 +281,8 @@ func (w *resumingWatcher) Watch(ctx context.Context, key string, opts ...clientv
 	return out
 }
 
-// forward passes responses on until one has an error, which it returns; nil: the watch or ctx has ended. next is the revision
-// that the watch has not seen.
+// forward forwards responses until one has an error, and returns that response. It returns nil if the watch or ctx has ended.
+// next is the next revision that the watch has not received.
 func forward(ctx context.Context, events clientv3.WatchChan, out chan<- clientv3.WatchResponse, next *int64) *clientv3.WatchResponse {
 	for response := range events {
 		if response.Err() != nil {

@@ -14,13 +14,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// brokenSuffix is the suffix of the copy that a repair makes of a segment, as etcd's repair does.
+// brokenSuffix is the suffix of the copy of a repaired segment, as in etcd's repair.
 const brokenSuffix = ".broken"
 
-// repairLog removes an incomplete record from the end of the write-ahead log in dir. The record was never acknowledged. etcd's
-// own repair copies the segment before it truncates it, which fails on a full disk, and a full disk is the usual cause of
-// an incomplete record. repairLog makes the same copy, and continues without it if the disk has no room. All other damage is left to
-// etcd, which reports it.
+// repairLog removes an incomplete record, which was never acknowledged, from the end of the write-ahead log in dir. etcd's
+// repair copies the segment before it truncates it. This fails on a full disk, which is the usual cause of an incomplete
+// record. repairLog makes the same copy, but continues without it if the disk is full. It leaves all other damage to etcd,
+// which reports it.
 func repairLog(dir string, log *zap.Logger) error {
 	segments, err := filepath.Glob(filepath.Join(dir, "*.wal"))
 	if err != nil || len(segments) == 0 {

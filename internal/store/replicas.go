@@ -19,24 +19,24 @@ import (
 )
 
 const (
-	// liveKeys are the own keys that are removed with the process that wrote them.
+	// liveKeys is the prefix of internal keys that are removed when the process that wrote them ends.
 	liveKeys = "live/"
-	// leaseTime is how long a process that died counts as alive. One that stops normally leaves at once.
+	// leaseTime is how long a process that died counts as alive. A process that stops normally is removed immediately.
 	leaseTime = 6 * time.Second
-	// A replica leads only for leadTime after it began to renew its lease the last time, which it does every renewInterval. So
-	// another one may follow it before its lease has ended (dead.go).
+	// renewInterval is the interval between lease renewals. leadTime is how long a replica may lead after the start of its last
+	// successful renewal. Another replica may therefore lead before the lease has expired (dead.go).
 	renewInterval = 500 * time.Millisecond
 	leadTime      = 1500 * time.Millisecond
 	// rejoinInterval is the time between two attempts to become a replica again.
 	rejoinInterval = time.Second
 )
 
-// Replicas are the processes that share one etcd, including this one. Each has a key under a lease, which exists as long as
-// the process and holds what the process last published, in sections (Section). The replica with the oldest key leads: this is
-// etcd's recipe for an election, without further keys.
+// Replicas are the processes that share one etcd, including this one. Each replica has a key with a lease. The key exists as
+// long as the process, and contains the values that the process last published, in sections (Section). The replica with the
+// oldest key leads. This is etcd's recipe for an election, without additional keys.
 //
-// Leading is no lock. A process may learn late that another one leads, so what a leader writes needs a precondition of its
-// own, such as a resourceVersion.
+// Leadership is not a lock. A process may learn late that another one leads, so every write of a leader needs a precondition,
+// such as a resource version.
 type Replicas struct {
 	store *Store
 	name  string
@@ -45,23 +45,23 @@ type Replicas struct {
 	ready chan struct{}
 	// published wakes Run when value has changed.
 	published chan struct{}
-	// presence asks another replica whether it lives; nil: none is asked. It is set before Run.
+	// presence probes another replica. If nil, replicas are not probed. It is set before Run.
 	presence func(ctx context.Context, name string) Presence
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	sections map[string]json.RawMessage
-	value    []byte            // the sections as they are written
-	others   map[string][]byte // the value of each other replica; replaced, never changed
-	// decoded are the sections of each other replica; replaced, never changed.
+	value    []byte            // the encoded sections
+	others   map[string][]byte // the value of each other replica; replaced, never modified
+	// decoded contains the sections of each other replica; replaced, never modified.
 	decoded map[string]map[string]json.RawMessage
 	leads   bool
-	until   time.Time             // from then on this process does not lead, unless it has renewed its lease
-	members map[string]replicaKey // all live replicas; replaced, never changed
+	until   time.Time             // this process does not lead after this time unless it has renewed its lease
+	members map[string]replicaKey // all live replicas; replaced, never modified
 	// changed is closed and replaced when others or leads change.
 	changed chan struct{}
 }
 
-// Replicas returns this process as a replica with a unique name. It does nothing until Run.
+// Replicas returns this process as a replica with a unique name. It is idle until Run.
 func (s *Store) Replicas(name string) *Replicas {
 	return &Replicas{
 		store:     s,
@@ -75,20 +75,20 @@ func (s *Store) Replicas(name string) *Replicas {
 	}
 }
 
-// Name is the name of this process.
+// Name returns the name of this process.
 func (r *Replicas) Name() string { return r.name }
 
 // Ready is closed when this process has become a replica, or when etcd was too full for that.
 func (r *Replicas) Ready() <-chan struct{} { return r.ready }
 
-// Received returns which other replicas live, and whether this process leads. Callers must not change the map.
+// Received returns the other live replicas with their values, and whether this process leads. Callers must not modify the map.
 func (r *Replicas) Received() (others map[string][]byte, leads bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.others, r.leads && time.Now().Before(r.until)
 }
 
-// Oldest returns the names of all live replicas, the oldest first. This one is not among them while it has no key.
+// Oldest returns the names of all live replicas, oldest first. It omits this replica while it has no key.
 func (r *Replicas) Oldest() []string {
 	r.mu.Lock()
 	members := r.members
@@ -96,19 +96,19 @@ func (r *Replicas) Oldest() []string {
 	return slices.SortedFunc(maps.Keys(members), func(a, b string) int { return cmp.Compare(members[a].created, members[b].created) })
 }
 
-// Section is one part of what replicas publish: each part of the program has its own. Its values are JSON. Fields may be added to them, which
-// releases before ignore. A release that changes a value so that those before would misread it gives the section another name, and
-// publishes both until no release before is left.
+// Section is one part of the data that replicas publish. Each component has a separate section. Its values are JSON. New fields
+// may be added, because older releases ignore them. A release with an incompatible change must use a new section name, and
+// publish both sections until all older releases are gone.
 type Section struct {
 	replicas *Replicas
 	name     string
 }
 
-// Section returns the section of a name.
+// Section returns the section with a name.
 func (r *Replicas) Section(name string) *Section { return &Section{r, name} }
 
-// Publish publishes the value of this process. It does not block, and does nothing when value is the last one. Of values
-// that follow each other quickly, some are never written; the last one is.
+// Publish publishes the value of this process. It does not block, and ignores an unchanged value. If values change quickly,
+// intermediate ones may never be written. The last one always is.
 func (s *Section) Publish(value []byte) {
 	r := s.replicas
 	r.mu.Lock()
@@ -130,7 +130,7 @@ func (s *Section) Publish(value []byte) {
 	}
 }
 
-// Received returns the last value of each other live replica, empty when it has none yet, and whether this process leads.
+// Received returns the last value of each other live replica, empty if it has none yet, and whether this process leads.
 func (s *Section) Received() (others map[string][]byte, leads bool) {
 	r := s.replicas
 	r.mu.Lock()
@@ -142,7 +142,7 @@ func (s *Section) Received() (others map[string][]byte, leads bool) {
 	return others, r.leads && time.Now().Before(r.until)
 }
 
-// Changed is Replicas.Changed.
+// Changed is like Replicas.Changed.
 func (s *Section) Changed() <-chan struct{} { return s.replicas.Changed() }
 
 // replicaValue is the value of a replica's key.
@@ -150,10 +150,10 @@ type replicaValue struct {
 	Sections map[string]json.RawMessage `json:"sections"`
 }
 
-// VerdictSection is the section that was the whole value of releases before there were sections.
+// VerdictSection is the section that made up the whole value in releases without sections.
 const VerdictSection = "verdicts"
 
-// decodeSections is empty for a replica that has published nothing yet, and an error for a value that is not understood.
+// decodeSections decodes a replica's value. It returns nil for a replica that has not published yet.
 func decodeSections(value []byte) (map[string]json.RawMessage, error) {
 	if len(value) == 0 {
 		return nil, nil
@@ -168,8 +168,8 @@ func decodeSections(value []byte) (map[string]json.RawMessage, error) {
 	return v.Sections, nil
 }
 
-// Changed returns a channel that is closed when Received will return something else. Take it before calling Received. A lease
-// that expired while etcd was unavailable is reported when etcd is back.
+// Changed returns a channel that is closed when the result of Received changes. Callers must obtain it before they call
+// Received. A lease that expired while etcd was unavailable is reported when etcd is back.
 func (r *Replicas) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,12 +185,12 @@ func (r *Replicas) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err.Error() != last { // once per reason: what an etcd that is full lacks, it may lack for hours
+		if err.Error() != last { // once per reason: a full etcd may refuse writes for hours
 			last = err.Error()
 			r.log.Warn("this replica lost its lease and joins again", zap.String("replica", r.name), zap.Error(err))
 		}
 		if errors.Is(err, rpctypes.ErrNoSpace) {
-			r.markReady() // without a key, and so without leading: who starts on a full etcd can still read and delete
+			r.markReady() // without a key, and therefore without leadership: a process that starts with a full etcd can still read and delete
 		}
 		select {
 		case <-ctx.Done():
@@ -200,7 +200,7 @@ func (r *Replicas) Run(ctx context.Context) error {
 	}
 }
 
-// markReady closes ready. Only Run and what it calls may call it.
+// markReady closes ready. It may be called only by Run and its callees.
 func (r *Replicas) markReady() {
 	select {
 	case <-r.ready:
@@ -209,7 +209,7 @@ func (r *Replicas) markReady() {
 	}
 }
 
-// resign stops leading. The values of the others stay, because they may be alive.
+// resign gives up leadership. It keeps the values of the other replicas, because they may be alive.
 func (r *Replicas) resign() {
 	r.mu.Lock()
 	others := r.others
@@ -217,7 +217,7 @@ func (r *Replicas) resign() {
 	r.update(others, false)
 }
 
-// update sets what Received returns.
+// update sets the results of Received.
 func (r *Replicas) update(others map[string][]byte, leads bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -247,32 +247,32 @@ func (r *Replicas) update(others map[string][]byte, leads bool) {
 func (r *Replicas) renewed(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.leads && time.Now().After(r.until) { // Received said otherwise meanwhile
+	if r.leads && time.Now().After(r.until) { // Received has reported the loss of leadership in the meantime
 		r.wake()
 	}
 	r.until = at.Add(leadTime)
 }
 
-// wake reports that Received may return something else. It is called with mu held.
+// wake reports that the result of Received may have changed. It is called with mu held.
 func (r *Replicas) wake() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// current is the value to write.
+// current returns the value to write.
 func (r *Replicas) current() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.value
 }
 
-// putInterval is the least time between two writes of a replica's key, so that many changes cause few writes.
+// putInterval is the minimum time between two writes of a replica's key, so that frequent changes cause few writes.
 const putInterval = 50 * time.Millisecond
 
-// errKeyGone: the key is gone, because the lease expired while this process or etcd was suspended.
+// errKeyGone means that the key was removed because the lease expired while this process or etcd was suspended.
 var errKeyGone = errors.New("the replica's key is gone")
 
-// session is the life of one lease.
+// session is the lifetime of one lease.
 type session struct {
 	*Replicas
 	client *kubernetes.Client
@@ -283,7 +283,7 @@ type session struct {
 // replicaKey is one replica's key.
 type replicaKey struct {
 	value []byte
-	// created is the revision that made the key: the smaller, the older.
+	// created is the create revision of the key: the lower, the older.
 	created int64
 	lease   clientv3.LeaseID
 }
@@ -326,14 +326,14 @@ func (a *session) grant(ctx context.Context) error {
 	return nil
 }
 
-// revoke ends the lease, so that other replicas need not wait until it expires.
+// revoke revokes the lease, so that other replicas do not wait until it expires.
 func (a *session) revoke(ctx context.Context) {
 	ctx, cancel := a.withTimeout(context.WithoutCancel(ctx))
 	defer cancel()
-	_, _ = a.client.Revoke(ctx, a.id) // it runs out by itself
+	_, _ = a.client.Revoke(ctx, a.id) // otherwise it expires
 }
 
-// withTimeout bounds one call, so that there is time for another before the lease expires.
+// withTimeout bounds one call, so that another call can follow before the lease expires.
 func (a *session) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, a.lease/3)
 }
@@ -387,7 +387,7 @@ func (a *session) run(ctx context.Context, revision int64) error {
 		asking.Go(func() { a.watchDead(bounded) })
 	}
 	a.markReady()
-	published := a.published // nil while the gap lasts
+	published := a.published // nil during the gap
 	var gap <-chan time.Time
 	for {
 		var err error
@@ -427,7 +427,7 @@ func (a *session) follow(events []*clientv3.Event) error {
 	return a.notify()
 }
 
-// notify passes the values of the other replicas on, and whether this one leads.
+// notify updates the values of the other replicas and whether this one leads.
 func (a *session) notify() error {
 	own, alive := a.keys[a.name]
 	if !alive {

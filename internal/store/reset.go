@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// resetDir is where a reset makes the new member.
+	// resetDir is the directory in which a reset creates the new member.
 	resetDir = "reset.new"
-	// replacedMemberDir is where it leaves the old one, with the time added.
+	// replacedMemberDir is the prefix of the directory to which a reset moves the old member. The time is appended.
 	replacedMemberDir = "member.before-reset-"
-	// resetTimeout bounds the start in which a reset applies what is in the log.
+	// resetTimeout bounds the start in which a reset applies the log.
 	resetTimeout = 2 * time.Minute
 )
 
-// Reset makes the member in cfg.DataDir the only one of a new cluster, with all that it has stored, for when so many of the others are lost that
-// there is no quorum. Nothing may run there. What other members have stored and this one has not is lost; revisions go on far above those that
-// any member can have had, so that no client takes old data for new. It returns where the files of before are.
+// Reset makes the member in cfg.DataDir the only member of a new cluster, with all its data. It recovers from a permanent loss
+// of the quorum. No process may use the directory. Data that only other members have is lost. Revisions continue far above the
+// revisions of any member, so that no client mistakes old data for new. Reset returns the new location of the old files.
 func Reset(ctx context.Context, cfg Config) (before string, err error) {
 	s, err := New(cfg)
 	if err != nil {
@@ -39,14 +39,14 @@ func Reset(ctx context.Context, cfg Config) (before string, err error) {
 	}
 	before, err = s.reset(ctx)
 	if errors.Is(err, errStillWrites) {
-		return before, err // the lock stays with this process until it ends
+		return before, err // the lock remains until this process ends
 	}
 	return before, errors.Join(err, lock.release())
 }
 
 func (s *Store) reset(ctx context.Context) (before string, err error) {
 	member, made := filepath.Join(s.cfg.DataDir, memberDir), filepath.Join(s.cfg.DataDir, resetDir)
-	if HoldsEtcd(s.cfg.DataDir) { // else an earlier reset was cut short between its last two steps
+	if HoldsEtcd(s.cfg.DataDir) { // otherwise an earlier reset was interrupted between its last two steps
 		if err := os.RemoveAll(made); err != nil {
 			return "", fmt.Errorf("remove what an earlier reset left: %w", err)
 		}
@@ -82,7 +82,8 @@ func (s *Store) reset(ctx context.Context) (before string, err error) {
 	return before, errors.Join(os.RemoveAll(made), syncDir(s.cfg.DataDir))
 }
 
-// applyAlone starts the member without the others, which applies all that is known to be committed to its database, and stops it.
+// applyAlone starts the member without the other members, so that it applies all entries that are known to be committed to its
+// database, and stops it.
 func (s *Store) applyAlone(ctx context.Context) (err error) {
 	m := &runningMember{failure: newFailure()}
 	config := embeddedConfig(s.cfg)
@@ -104,7 +105,7 @@ func (s *Store) applyAlone(ctx context.Context) (err error) {
 	return errors.Join(err, m.close())
 }
 
-// errMissingMember is when a member of a cluster has lost its files.
+// errMissingMember returns the error for a member of a cluster that has lost its files.
 func errMissingMember(dir string) error {
 	remedy := "remove the directory, remove the member at another one (aggregator member remove), and start with --join and a token"
 	if _, err := os.Lstat(filepath.Join(dir, resetDir, memberDir)); !errors.Is(err, fs.ErrNotExist) {

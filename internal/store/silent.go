@@ -15,33 +15,33 @@ import (
 	"go.uber.org/zap"
 )
 
-// A member of etcd that is frozen, or that the network has cut off, keeps its connections: gRPC pings it every ten seconds at the
-// most, and until it gives up every call and watch on such a connection waits. So each member is asked to read through consensus
-// once a second. One that has not answered for silentAfter while another one did has its connections closed, which sends calls
-// and watches to the others, and gets no new ones until it answers again.
+// A member of etcd that is frozen or partitioned keeps its connections. gRPC pings it every ten seconds at most, and every call
+// and watch on such a connection waits until gRPC gives up. Therefore each member is probed with a read through consensus once
+// a second. If a member has not responded for silentAfter while another one did, its connections are closed, so that calls and
+// watches move to other members. It receives no new connections until it responds again.
 //
-// When none answers there is nothing to choose: all keep their connections, and etcd is lost (quorum.go).
+// If no member responds, all of them keep their connections, and etcd is lost (quorum.go).
 const (
 	memberProbeInterval = time.Second
 	memberProbeTimeout  = lostAfter
 	silentAfter         = 2 * time.Second
-	// lostProbeTimeout is that of probes while etcd is lost: an etcd that is only slow is to be found again.
+	// lostProbeTimeout is the timeout of probes while etcd is lost. It is longer, so that a slow etcd is detected.
 	lostProbeTimeout = 2 * lostAfter
 )
 
 var errSilentMember = errors.New("the member of etcd does not answer")
 
-// memberWatch knows which members answer, and has the connections to them.
+// memberWatch tracks which members respond, and the connections to them.
 type memberWatch struct {
-	members []string // addresses as they are dialled: host:port
+	members []string // addresses to dial, as host:port
 	connect func(ctx context.Context, address string) (net.Conn, error)
 	quorum  *quorum
 	log     *zap.Logger
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	conns  map[string]map[*memberConn]struct{}
 	silent map[string]bool
-	// answered is when each member answered last.
+	// answered contains when each member last responded.
 	answered map[string]time.Time
 }
 
@@ -72,7 +72,7 @@ func dialDirectly(ctx context.Context, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
 
-// hasChoice reports whether there are several members, on the network: then calls go through dial.
+// hasChoice reports whether there are several members, reached over the network. Only then do calls use dial.
 func hasChoice(servers []string) bool {
 	return len(servers) > 1 && !usesSockets(servers)
 }
@@ -106,10 +106,10 @@ func (w *memberWatch) isSilent(address string) bool {
 	return w.silent[address]
 }
 
-// deadAfter is how long a member has not answered when it counts as dead.
+// deadAfter is how long after its last response a member counts as dead.
 const deadAfter = 10 * time.Second
 
-// answers reports which members answer.
+// answers reports which members respond.
 func (w *memberWatch) answers(now time.Time) map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +120,8 @@ func (w *memberWatch) answers(now time.Time) map[string]bool {
 	return answers
 }
 
-// run asks every member until ctx ends. config is that of the client; each member gets one of its own.
+// run probes every member until ctx ends. config is the configuration of the client. Each member is probed by a separate
+// client.
 func (w *memberWatch) run(ctx context.Context, config clientv3.Config, key string) {
 	var probes sync.WaitGroup
 	defer probes.Wait()
@@ -140,14 +141,14 @@ func (w *memberWatch) run(ctx context.Context, config clientv3.Config, key strin
 	})
 }
 
-// probe asks one member.
+// probe probes one member until ctx ends.
 func (w *memberWatch) probe(ctx context.Context, config clientv3.Config, key, address string) {
 	client, err := clientv3.New(config)
 	if err != nil {
 		w.log.Warn("a member of etcd is not watched", zap.String("member", address), zap.Error(err))
 		return
 	}
-	defer func() { _ = client.Close() }() // answers the cancellation of its own context
+	defer func() { _ = client.Close() }() // returns the error of its canceled context
 	every(ctx, memberProbeInterval, func() {
 		timeout := memberProbeTimeout
 		if _, err := w.quorum.held(); err != nil {
@@ -179,7 +180,7 @@ func every(ctx context.Context, interval time.Duration, f func()) {
 	}
 }
 
-// judge finds the members that are silent now.
+// judge determines the silent members.
 func (w *memberWatch) judge(now time.Time) {
 	w.mu.Lock()
 	var closing []*memberConn
@@ -193,7 +194,7 @@ func (w *memberWatch) judge(now time.Time) {
 		at := w.answered[address]
 		silent := last.Sub(at) > silentAfter
 		if now.Sub(last) > silentAfter+memberProbeInterval {
-			silent = false // none answers
+			silent = false // no member responds
 		}
 		if silent == w.silent[address] {
 			continue
@@ -208,6 +209,6 @@ func (w *memberWatch) judge(now time.Time) {
 	}
 	w.mu.Unlock()
 	for _, c := range closing {
-		_ = c.Close() // whoever uses it sees the end of it
+		_ = c.Close() // the users of the connection receive its end
 	}
 }

@@ -18,25 +18,25 @@ import (
 )
 
 // Snapshot is a consistent snapshot of etcd in the format of `etcdctl snapshot save`: the database and its SHA-256. The caller
-// must close it; until then etcd keeps its pages.
+// must close it. Until then etcd keeps its pages.
 type Snapshot struct {
 	io.Reader
-	// Revision is etcd's revision just before: everything written until then is in the snapshot.
+	// Revision is etcd's revision immediately before the snapshot. The snapshot contains all writes up to this revision.
 	Revision int64
-	// ClusterID is etcd's own name of its cluster.
+	// ClusterID is etcd's cluster ID.
 	ClusterID uint64
-	// ServerVersion is that of the etcd, StorageVersion that of the form of its database.
+	// ServerVersion is the version of etcd, StorageVersion the version of its database format.
 	ServerVersion, StorageVersion string
-	// EstimatedSize is about how many bytes there are to read.
+	// EstimatedSize is the approximate number of bytes.
 	EstimatedSize int64
 
 	close func() error
 }
 
-// Close lets etcd reuse the pages of the snapshot.
+// Close allows etcd to reuse the pages of the snapshot.
 func (s *Snapshot) Close() error { return s.close() }
 
-// Snapshot starts to read all of etcd. It does not block writes. It ends with ctx.
+// Snapshot starts to read all of etcd. It does not block writes. The snapshot ends with ctx.
 func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 	client := s.Client()
 	if client == nil {
@@ -45,8 +45,8 @@ func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if len(s.cfg.Servers) == 0 {
 		return snapshotOf(ctx, client.Client, "", func() error { return nil })
 	}
-	// A client of one member: through the shared one, the revision could be of one member and the snapshot of another that
-	// lags behind.
+	// Use a client of one member. With the shared client, the revision could come from one member and the snapshot from a
+	// lagging one.
 	var errs []error
 	for _, server := range s.cfg.Servers {
 		snapshot, err := s.snapshotFrom(ctx, server)
@@ -79,7 +79,7 @@ func (s *Store) snapshotFrom(ctx context.Context, server string) (*Snapshot, err
 	}
 	snapshot, err := snapshotOf(ctx, client, server, client.Close)
 	if err != nil {
-		_ = client.Close() // it has served no purpose
+		_ = client.Close() // the client was not used
 		return nil, err
 	}
 	return snapshot, nil
@@ -92,7 +92,7 @@ func snapshotOf(ctx context.Context, client *clientv3.Client, server string, end
 	if err != nil {
 		return nil, fmt.Errorf("ask etcd for its version: %w", err)
 	}
-	// A read through consensus is answered by a member that has applied all that was written before it.
+	// A member responds to a read through consensus only after it has applied all earlier writes.
 	read, err := client.Get(bounded, "\x00", clientv3.WithCountOnly())
 	if err != nil {
 		return nil, fmt.Errorf("read the revision: %w", err)
@@ -114,7 +114,7 @@ func snapshotOf(ctx context.Context, client *clientv3.Client, server string, end
 	}, nil
 }
 
-// HoldsEtcd reports whether a data directory has an etcd, running or not.
+// HoldsEtcd reports whether a data directory contains an etcd, running or not.
 func HoldsEtcd(dir string) bool { return wal.Exist(filepath.Join(dir, "member", "wal")) }
 
 // InUse reports whether a process has locked a data directory.
@@ -123,7 +123,7 @@ func InUse(dir string) bool {
 	if err != nil {
 		return false
 	}
-	defer file.Close() // gives the lock up again, if it was to be had
+	defer file.Close() // also releases the lock if it was acquired
 	return errors.Is(unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
@@ -132,13 +132,14 @@ func NewSnapshot(content io.Reader, revision int64, end func() error) *Snapshot 
 	return &Snapshot{Reader: content, Revision: revision, close: end}
 }
 
-// RevisionBump is added to the revision of what is restored, and everything below is marked as compacted: a watch that has
-// seen revisions after the snapshot is then told that they are gone, and lists anew, instead of waiting until they come
-// again with other contents. It is etcd's own recommendation, and more writes than any backup can be late by.
+// RevisionBump is added to the revision of restored data, and all revisions below are marked as compacted. A watch that has
+// received revisions after the snapshot then receives a compaction error and lists again, instead of waiting until the same
+// revisions appear with other contents. The value is etcd's recommendation. It exceeds the number of writes that a backup can
+// lack.
 const RevisionBump = 1_000_000_000
 
-// RestoreSnapshot makes the data directory of an embedded etcd from a snapshot of `etcdctl snapshot save`, whose checksum it
-// verifies. dir must not exist. It exists afterwards only if all of it is on the disk.
+// RestoreSnapshot creates the data directory of an embedded etcd from a snapshot of `etcdctl snapshot save`. It verifies the
+// checksum of the snapshot. dir must not exist. It exists afterwards only if all of it is on the disk.
 func RestoreSnapshot(snapshotFile, dir string, log *zap.Logger) (err error) {
 	switch _, err := os.Lstat(dir); {
 	case err == nil:
@@ -154,7 +155,7 @@ func RestoreSnapshot(snapshotFile, dir string, log *zap.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(making)) }() // after the rename there is nothing left in it
+	defer func() { err = errors.Join(err, os.RemoveAll(making)) }() // empty after the rename
 	made := filepath.Join(making, "etcd")
 	single := identity{name: memberName, peerURL: peerURL, token: clusterToken}
 	if err := single.restore(snapshotFile, made, log); err != nil {
@@ -172,21 +173,21 @@ func RestoreSnapshot(snapshotFile, dir string, log *zap.Logger) (err error) {
 	return syncPath(parent)
 }
 
-// identity is what a restored member is.
+// identity is the identity of a restored member.
 type identity struct {
 	name, peerURL, token string
-	// file is that the snapshot is the database of a member that has stopped, which has no checksum.
+	// file reports that the snapshot is the database file of a stopped member, which has no checksum.
 	file bool
 }
 
-// restore turns the panics that etcd's storage has for what it cannot read, or write, into errors.
+// restore converts the panics of etcd's storage about unreadable data or failed writes into errors.
 func (i identity) restore(snapshotFile, dir string, log *zap.Logger) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("etcd cannot restore the snapshot: %v", r)
 		}
 	}()
-	// Where a server of etcd's would end its process, on a disk that is full for example, it is to panic.
+	// etcd's fatal errors, for example on a full disk, must panic instead of ending the process.
 	log = etcdLogger(log).WithOptions(zap.WithFatalHook(zapcore.WriteThenPanic))
 	err = snapshot.NewV3(log).Restore(snapshot.RestoreConfig{
 		SnapshotPath: snapshotFile, OutputDataDir: dir,
@@ -199,7 +200,7 @@ func (i identity) restore(snapshotFile, dir string, log *zap.Logger) (err error)
 	return nil
 }
 
-// syncTree writes a directory and its content to the disk.
+// syncTree flushes a directory and its content to the disk.
 func syncTree(dir string) error {
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {

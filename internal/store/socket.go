@@ -19,22 +19,23 @@ import (
 )
 
 const (
-	// socketTimeout is how long calls in progress may take after a stop.
+	// socketTimeout is how long running calls may take after a stop.
 	socketTimeout = 2 * time.Second
-	// socketConnections bounds the clients of the unix socket; further ones wait.
+	// socketConnections bounds the clients of the unix socket. Further clients wait.
 	socketConnections = 256
-	// socketPingInterval is the least interval of a client's pings, as at any etcd; clients that ping more are disconnected.
+	// socketPingInterval is the minimum interval of a client's pings, as in etcd. Clients that ping more often are
+	// disconnected.
 	socketPingInterval = 5 * time.Second
 )
 
 // socketServer serves gRPC to etcdctl on a unix socket.
 type socketServer struct {
-	server *grpc.Server  // nil: there is no socket
-	failed chan error    // has the one error that serving ended with, if it was not told to end
-	served chan struct{} // closed when it has ended
+	server *grpc.Server  // nil without a socket
+	failed chan error    // receives the error that ended serving unexpectedly
+	served chan struct{} // closed when serving has ended
 }
 
-// serveSocket serves etcd's API on a unix socket at path; with an empty path it does nothing.
+// serveSocket serves etcd's API on a unix socket at path. It does nothing if path is empty.
 func serveSocket(server *etcdserver.EtcdServer, path string) (*socketServer, error) {
 	d := &socketServer{failed: make(chan error, 1), served: make(chan struct{})}
 	if path == "" {
@@ -57,7 +58,7 @@ func serveSocket(server *etcdserver.EtcdServer, path string) (*socketServer, err
 	return d, nil
 }
 
-// close waits for calls in progress, within a limit: a watch does not end.
+// close waits a limited time for running calls, because watches do not end.
 func (d *socketServer) close() {
 	if d.server == nil {
 		return
@@ -78,8 +79,8 @@ func (d *socketServer) close() {
 	<-d.served
 }
 
-// abandon closes the connections to a member that has failed. It does not wait for calls in progress, which may wait for that
-// member forever.
+// abandon closes the connections to a failed member. It does not wait for running calls, which may wait for that member
+// forever.
 func (d *socketServer) abandon() {
 	if d.server == nil {
 		return
@@ -88,8 +89,8 @@ func (d *socketServer) abandon() {
 	<-d.served
 }
 
-// listenOwnerOnly makes a socket that only its owner can ever open: whoever can open it can read every Secret. It removes the
-// socket of an earlier process.
+// listenOwnerOnly creates a socket that only its owner can open, because a client of the socket can read every Secret. It
+// removes the socket of an earlier process.
 func listenOwnerOnly(path string) (net.Listener, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -104,7 +105,7 @@ func listenOwnerOnly(path string) (net.Listener, error) {
 	}
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		// On Linux the file takes the mode of the socket.
+		// On Linux the file inherits the mode of the socket.
 		controlErr := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
 		return errors.Join(controlErr, err)
 	}}

@@ -23,16 +23,16 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// The file of a state snapshot:
+// The file format of a state snapshot:
 //
-//	magic, format (2 bytes)     the same in all formats
-//	key ID (8)                  tells a file of another key from a damaged one
+//	magic, format (2 bytes)     identical in all formats
+//	key ID (8)                  distinguishes a file with another key from a damaged one
 //	salt (32), nonce (12)
-//	AES-256-GCM of gzip of      a line of JSON (stateHeader), then keys and values, each after its length
+//	AES-256-GCM of gzip of      a line of JSON (stateHeader), then keys and values, each preceded by its length
 //
-// All that is before the nonce is authenticated too, and so is the prefix of the objects. The key is derived from a secret of the
-// front door, so that whoever can write the file can make no other state of it; but may put back a file that was there before, which
-// its age bounds.
+// The fields before the nonce and the prefix of the objects are authenticated too. The key is derived from a secret of the
+// front door, so that an attacker with write access cannot forge a state. The attacker can only restore an earlier file, which
+// is limited by the maximum age.
 const (
 	stateMagic  = "portico state snapshot\n"
 	stateFormat = 1
@@ -40,7 +40,7 @@ const (
 	saltSize    = 32
 	// maxStateBytes bounds a state, and its file.
 	maxStateBytes = 1 << 30
-	// maxClockStep is how far ahead of the clock the time of a state may be.
+	// maxClockStep is how far the time of a state may be in the future.
 	maxClockStep = 5 * time.Minute
 )
 
@@ -50,15 +50,15 @@ var (
 	errStateDamaged = errors.New("it is damaged, or somebody has changed it")
 )
 
-// state is a part of the contents of etcd, as it was at a time.
+// state is a part of the contents of etcd at a time.
 type state struct {
 	at time.Time
-	// ranges are the beginnings of the keys of which it has all.
+	// ranges are the key prefixes that the state contains completely.
 	ranges []string
 	values map[string][]byte // by key in etcd
 }
 
-// stateHeader begins the plain text.
+// stateHeader is the first line of the plain text.
 type stateHeader struct {
 	Time   time.Time `json:"time"`
 	Ranges []string  `json:"ranges"`
@@ -82,10 +82,10 @@ func stateKeys(secret, salt []byte) (seal cipher.AEAD, id []byte, err error) {
 	return seal, id, err
 }
 
-// encodeState returns the contents of the file of a state.
+// encodeState returns the file contents for a state.
 func encodeState(s *state, secret []byte, prefix string) ([]byte, error) {
 	salt, nonce := make([]byte, saltSize), make([]byte, 12)
-	_, _ = rand.Read(salt) // never an error
+	_, _ = rand.Read(salt) // never returns an error
 	_, _ = rand.Read(nonce)
 	seal, id, err := stateKeys(secret, salt)
 	if err != nil {
@@ -111,7 +111,7 @@ func writeState(to io.Writer, s *state) error {
 		return err
 	}
 	w := bufio.NewWriter(packed)
-	_, _ = w.Write(append(header, '\n')) // an error stays in the writer
+	_, _ = w.Write(append(header, '\n')) // the writer keeps the error
 	var length []byte
 	for _, key := range slices.Sorted(maps.Keys(s.values)) {
 		for _, part := range [][]byte{[]byte(key), s.values[key]} {
@@ -123,7 +123,7 @@ func writeState(to io.Writer, s *state) error {
 	return errors.Join(w.Flush(), packed.Close())
 }
 
-// decodeState reads the contents of a file. Of one that is not whole it returns nothing.
+// decodeState decodes the contents of a file. It returns an error if the file is incomplete.
 func decodeState(file, secret []byte, prefix string) (*state, error) {
 	rest, ok := bytes.CutPrefix(file, []byte(stateMagic))
 	if !ok || len(rest) < 2 {
@@ -225,7 +225,7 @@ func readStateFile(c *StateSnapshotConfig, prefix string, now time.Time) (*state
 	case age < -maxClockStep:
 		return nil, fmt.Errorf("it is of %s, which is in the future: correct the clock of this machine", s.at.UTC().Format(time.RFC3339))
 	}
-	// What another release has left out must not be taken for empty.
+	// A range omitted by another release must not count as empty.
 	for _, start := range c.ranges(prefix) {
 		if !slices.Contains(s.ranges, start) {
 			return nil, fmt.Errorf("%w: it does not have %s", errStateFormat, start)
@@ -234,7 +234,7 @@ func readStateFile(c *StateSnapshotConfig, prefix string, now time.Time) (*state
 	return s, nil
 }
 
-// ranges are the beginnings of the keys that a state holds, all of them.
+// ranges returns the key prefixes of all keys in a state.
 func (c *StateSnapshotConfig) ranges(prefix string) (all []string) {
 	for _, directory := range slices.Concat(c.Objects, c.Frequent) {
 		all = append(all, strings.TrimSuffix(prefix, "/")+"/"+directory+"/")

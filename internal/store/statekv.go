@@ -15,23 +15,23 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// stateRevision is the revision of all that is read from a state. No object in etcd has it, so whatever was read from a state can
-// be told from what was read from etcd. Nothing can go on from it in etcd: neither watches nor pages of lists. They are
-// told that it is compacted, and list again.
+// stateRevision is the revision of all data read from a state. No object in etcd has this revision, so data from a state is
+// distinguishable from data from etcd. Watches and paginated lists cannot continue from it in etcd. They receive a compaction
+// error, and list again.
 const stateRevision = 1
 
-// IsStateRevision reports whether a resourceVersion is that of all that was read from a state snapshot.
+// IsStateRevision reports whether a resource version is the revision of data read from a state snapshot.
 func IsStateRevision(resourceVersion string) bool {
 	return resourceVersion == strconv.Itoa(stateRevision)
 }
 
-// stateSource answers reads from a state until etcd is used.
+// stateSource serves reads from a state until etcd is used.
 type stateSource struct {
 	at     time.Time
 	ranges []string
 	used   chan struct{} // closed when etcd is used
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	keys   []string   // sorted
 	values map[string][]byte
 }
@@ -57,7 +57,7 @@ func (s *stateSource) usesEtcd() bool {
 	}
 }
 
-// await returns when etcd is used, and an error if ctx ended first.
+// await waits until etcd is used. It returns an error if ctx ended first.
 func (s *stateSource) await(ctx context.Context) error {
 	select {
 	case <-s.used:
@@ -67,18 +67,18 @@ func (s *stateSource) await(ctx context.Context) error {
 	}
 }
 
-// has reports whether the state has all keys that an operation is about.
+// has reports whether the state contains all keys of an operation.
 func (s *stateSource) has(op clientv3.Op) bool {
 	key, end := string(op.KeyBytes()), string(op.RangeBytes())
 	return slices.ContainsFunc(s.ranges, func(start string) bool {
 		if end == "" {
-			return strings.HasPrefix(key, start) || key+"/" == start // the library asks for the latter to learn the revision
+			return strings.HasPrefix(key, start) || key+"/" == start // k8s.io/apiserver's storage reads the latter to get the revision
 		}
 		return strings.HasPrefix(key, start) && end != "\x00" && end <= clientv3.GetPrefixRangeEnd(start)
 	})
 }
 
-// read answers an operation that the state has. It is false when etcd is used.
+// read serves an operation from the state. It returns false if etcd is used.
 func (s *stateSource) read(op clientv3.Op) (*clientv3.GetResponse, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,15 +112,16 @@ func (s *stateSource) read(op clientv3.Op) (*clientv3.GetResponse, bool) {
 	return answer, true
 }
 
-// stateKV reads from a state until etcd is used. It writes nothing before.
+// stateKV reads from a state until etcd is used. Before that, writes fail.
 type stateKV struct {
 	clientv3.KV // of etcd
 	source      *stateSource
 }
 
-// prepare answers a read from the state, or returns nil when etcd is to be asked. A read of a range that the state does not have waits
-// until then: were it empty, whoever reads it would take all that is in it for deleted. So does a read of the key by which the library
-// compacts, which has no slash: no request waits for that, and it would be tried again every second.
+// prepare serves a read from the state, or returns nil if etcd must serve it. A read of a range outside of the state waits
+// until etcd is used, because an empty result would count as a deletion of all its objects. Reads of the compaction key of
+// k8s.io/apiserver's storage, which does not begin with a slash, also wait: no request depends on them, and they would be
+// retried every second.
 func (k *stateKV) prepare(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
 	switch {
 	case k.source.usesEtcd():
@@ -160,7 +161,7 @@ func (k *stateKV) GetStream(ctx context.Context, key string, opts ...clientv3.Op
 	return one, nil
 }
 
-// stateWatcher keeps watches open until etcd is used, and ends then those that began at the state.
+// stateWatcher keeps watches open until etcd is used. It then ends the watches that began at the state.
 type stateWatcher struct {
 	clientv3.Watcher // of etcd
 	source           *stateSource
@@ -192,7 +193,7 @@ func (w *stateWatcher) Watch(ctx context.Context, key string, opts ...clientv3.O
 	return out
 }
 
-// RequestProgress has nothing to ask for while the state is used.
+// RequestProgress does nothing while the state is used.
 func (w *stateWatcher) RequestProgress(ctx context.Context) error {
 	if !w.source.usesEtcd() {
 		return nil

@@ -18,31 +18,32 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// StateSnapshotConfig is a copy of a part of an external etcd in a file, from which a process starts when no member answers.
+// StateSnapshotConfig configures a copy of a part of an external etcd in a file, from which a process starts if no member
+// responds.
 type StateSnapshotConfig struct {
-	// File is where it is. Its directory is made with mode 0700.
+	// File is the path of the file. Its directory is created with mode 0700.
 	File string
-	// Secret is what the key of the file is derived from: who has it can make any state.
+	// Secret is the secret from which the key of the file is derived. It permits creating any state.
 	Secret []byte
-	// MaxAge is how old a state may be.
+	// MaxAge is the maximum age of a state.
 	MaxAge time.Duration
 	// Wait is how long a start waits for etcd. Default 10 s.
 	Wait time.Duration
-	// Interval is the least time between two writes of the file. Default 10 s.
+	// Interval is the minimum time between two writes of the file. Default 10 s.
 	Interval time.Duration
-	// Objects are the directories below Config.Prefix that are in it. Frequent are more of them, in which much changes: what
-	// changes in these alone is written once in FrequentInterval. Own are beginnings of own keys.
+	// Objects are the directories below Config.Prefix that the file contains. Frequent are additional directories with frequent
+	// changes. Changes in these alone are written once per FrequentInterval. Own are prefixes of internal keys.
 	Objects, Frequent, Own []string
-	// FrequentInterval is by default a minute.
+	// FrequentInterval defaults to one minute.
 	FrequentInterval time.Duration
 }
 
 const (
-	// settleTime is how long a change waits for others.
+	// settleTime is how long a change waits for further changes.
 	settleTime = 250 * time.Millisecond
-	// A file is written anew without a change after a part of the age that it may have, and this at the most.
+	// maxRefresh bounds the time after which a file is rewritten without a change. The time is a quarter of MaxAge.
 	maxRefresh = 5 * time.Minute
-	// statePage is how many keys are read at a time.
+	// statePage is the number of keys per read.
 	statePage = 500
 )
 
@@ -54,8 +55,8 @@ func (c *StateSnapshotConfig) withDefaults() *StateSnapshotConfig {
 	return &d
 }
 
-// StartedFrom returns the time of the state that this process has started from; false: it started from etcd. It is known once the
-// store is ready.
+// StartedFrom returns the time of the state from which this process started, or false if it started from etcd. The result is
+// valid after the store is ready.
 func (s *Store) StartedFrom() (at time.Time, ok bool) {
 	if source := s.source.Load(); source != nil {
 		return source.at, true
@@ -63,7 +64,8 @@ func (s *Store) StartedFrom() (at time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// UsesEtcd returns a channel that is closed when reads are answered by etcd, and not from a state snapshot. Take it when the store is ready.
+// UsesEtcd returns a channel that is closed when reads are served by etcd, and not from a state snapshot. It must be called
+// after the store is ready.
 func (s *Store) UsesEtcd() <-chan struct{} {
 	if source := s.source.Load(); source != nil {
 		return source.used
@@ -71,13 +73,14 @@ func (s *Store) UsesEtcd() <-chan struct{} {
 	return s.ready
 }
 
-// HasInState reports whether the objects below a directory of Config.Prefix are in the state snapshot that this process started from.
+// HasInState reports whether the objects below a directory of Config.Prefix are in the state snapshot from which this process
+// started.
 func (s *Store) HasInState(directory string) bool {
 	source := s.source.Load()
 	return source != nil && source.has(clientv3.OpGet(s.objects()+directory+"/"))
 }
 
-// StateSaved is the time of the last state that this process has written; zero: none.
+// StateSaved returns the time of the last state written by this process, or zero if it has not written one.
 func (s *Store) StateSaved() time.Time {
 	if at := s.saved.Load(); at != nil {
 		return *at
@@ -85,7 +88,7 @@ func (s *Store) StateSaved() time.Time {
 	return time.Time{}
 }
 
-// openState reads the state to start from. Nil: there is none that can be used, and the log says why.
+// openState reads the state to start from. If it is not usable, openState logs the reason and returns nil.
 func (s *Store) openState() *stateSource {
 	read, err := readStateFile(s.cfg.StateSnapshot, s.cfg.Prefix, time.Now())
 	switch {
@@ -135,11 +138,12 @@ func (s *Store) SaveState(ctx context.Context) error {
 type stateWriter struct {
 	store  *Store
 	config *StateSnapshotConfig
-	wake   chan struct{} // has an element when something has changed
+	wake   chan struct{} // contains an element when a range has changed
 
-	mu     sync.Mutex                   // guards what follows
-	ranges map[string]map[string][]byte // by the beginning of their keys; those that have been read
-	// changed is since when something waits to be written, frequently since when something of Frequent does; zero: nothing does.
+	mu     sync.Mutex                   // guards the fields below
+	ranges map[string]map[string][]byte // by key prefix; only ranges that have been read
+	// changed is when the oldest unwritten change occurred, frequently when the oldest unwritten change of Frequent occurred.
+	// They are zero if all changes are written.
 	changed, frequently time.Time
 }
 
@@ -158,7 +162,7 @@ func (w *stateWriter) note(frequent bool) {
 	}
 }
 
-// follow keeps one range until ctx ends.
+// follow mirrors one range until ctx ends.
 func (w *stateWriter) follow(ctx context.Context, start string, frequent bool) {
 	for ctx.Err() == nil {
 		if err := w.followOnce(ctx, start, frequent); err != nil && ctx.Err() == nil {
@@ -211,7 +215,7 @@ func (w *stateWriter) followOnce(ctx context.Context, start string, frequent boo
 	return errWatchEnded
 }
 
-// run writes until ctx ends. n is how many ranges there are.
+// run writes until ctx ends. n is the number of ranges.
 func (w *stateWriter) run(ctx context.Context, n int) {
 	refresh := min(w.config.MaxAge/4, maxRefresh)
 	var attempted time.Time
@@ -224,7 +228,7 @@ func (w *stateWriter) run(ctx context.Context, n int) {
 		select {
 		case <-ctx.Done():
 			if w.waits(n) {
-				_ = w.write() // the file that is there stays
+				_ = w.write() // if it fails, the existing file remains
 			}
 			return
 		case <-w.wake:
@@ -243,14 +247,14 @@ func (w *stateWriter) run(ctx context.Context, n int) {
 	}
 }
 
-// waits reports whether something waits to be written, and can be.
+// waits reports whether there are unwritten changes and all ranges have been read.
 func (w *stateWriter) waits(n int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.ranges) == n && !(w.changed.IsZero() && w.frequently.IsZero())
 }
 
-// due is when to write next. It is false until all ranges have been read.
+// due returns the time of the next write. It returns false until all ranges have been read.
 func (w *stateWriter) due(n int, attempted time.Time, refresh time.Duration) (at time.Time, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -275,7 +279,7 @@ func (w *stateWriter) due(n int, attempted time.Time, refresh time.Duration) (at
 	return at, true
 }
 
-// write writes what is known, which is as of the last answer of etcd. It does nothing while etcd is lost.
+// write writes the mirrored ranges with the time of the last response of etcd. It does nothing while etcd is lost.
 func (w *stateWriter) write() error {
 	if w.store.Lost() != nil {
 		return nil
@@ -294,7 +298,7 @@ func (w *stateWriter) write() error {
 	w.changed, w.frequently = time.Time{}, time.Time{}
 	w.mu.Unlock()
 	err := w.writeFile(now, size)
-	if err != nil { // what was not written still waits
+	if err != nil { // the changes remain unwritten
 		w.mu.Lock()
 		w.changed, w.frequently = earlier(w.changed, changed), earlier(w.frequently, frequently)
 		w.mu.Unlock()
@@ -315,7 +319,7 @@ func (w *stateWriter) writeFile(s *state, size int) error {
 	return pki.WriteFile(w.config.File, data, 0o600)
 }
 
-// earlier is the earlier of two times, of which zero is none.
+// earlier returns the earlier of two times. Zero means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -323,7 +327,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// removeLeftovers removes what a process left that was killed while it wrote.
+// removeLeftovers removes temporary files of a process that was killed while it wrote.
 func (w *stateWriter) removeLeftovers() {
 	dir, name := filepath.Split(w.config.File)
 	left, err := filepath.Glob(filepath.Join(dir, "."+name+".*"))

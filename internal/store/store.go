@@ -1,16 +1,16 @@
-// Package store is etcd: embedded or external, our own keys, leases, election.
+// Package store provides etcd, embedded or external, with internal keys, leases and an election.
 //
-// The embedded server is reached by function calls (as by etcd's v3client): no listener, no gRPC, a third of the CPU of a
-// socket for each read, and no port that a neighbour on the machine could talk to. A unix socket for etcdctl is opened
-// only when it is asked for. External servers are reached over TLS.
+// The embedded server is accessed by function calls, as in etcd's v3client. Without a listener and gRPC, a read takes a third
+// of the CPU of a socket, and other processes on the machine cannot connect. A unix socket for etcdctl is opened only if it is
+// configured. External servers are accessed over TLS.
 //
-// The objects of the API live under Config.Prefix and belong to internal/coreapi, which reads and writes them through
-// Client. What other packages store (last-known documents) lives under /portico/, or for another Prefix where
-// OwnKey says, and is reached through Get, Put, Delete and List. What is true only while a process lives (its verdicts, who
-// leads) lives there under leases in live/ and is reached through Replicas.
+// API objects are stored below Config.Prefix and belong to internal/coreapi, which reads and writes them through Client. Other
+// packages store internal keys, such as last-known documents, below /portico/, or below the root that OwnKey uses for another
+// Prefix. They access them through Get, Put, Delete and List. Data that is valid only while a process lives, such as its
+// verdicts and leadership, is stored there under leases in live/, and accessed through Replicas.
 //
-// A process that starts while no member of an external etcd answers may read a state snapshot in its place: statesnapshot.go
-// keeps the file, statefile.go has its form, and statekv.go answers from it.
+// A process that starts while no member of an external etcd responds may read a state snapshot instead: statesnapshot.go
+// maintains the file, statefile.go defines its format, and statekv.go serves reads from it.
 package store
 
 import (
@@ -31,78 +31,79 @@ import (
 	"go.uber.org/zap"
 )
 
-// DefaultQuotaBytes is the most that etcd recommends.
+// DefaultQuotaBytes is the maximum that etcd recommends.
 const DefaultQuotaBytes = 8 << 30
 
 // DefaultPrefix is kube-apiserver's prefix of objects, which tools expect.
 const DefaultPrefix = "/registry"
 
-// etcd is local or a few milliseconds away: a call that takes longer than these fails.
+// etcd is local or a few milliseconds away. Calls that exceed these timeouts fail.
 const (
 	checkTimeout = 2 * time.Second
 	keyTimeout   = 10 * time.Second
 	closeTimeout = 10 * time.Second
-	// finishTimeout bounds the wait for calls and watches before that.
+	// finishTimeout bounds the preceding wait for calls and watches.
 	finishTimeout = 2 * time.Second
 )
 
-// ErrNotReady is the answer to every call made before Ready, or after Run has returned.
+// ErrNotReady is returned by every call before Ready or after Run has returned.
 var ErrNotReady = errors.New("the store is not ready")
 
-// Config says which etcd. The zero value of every field but DataDir (or Servers) is usable.
+// Config configures the etcd to use. The zero value of every field except DataDir or Servers is usable.
 type Config struct {
-	// Servers are the URLs of an external etcd. Empty: an etcd of our own in DataDir.
-	// Plain http is refused except to this machine: etcd behind it would be open to whoever can reach it.
+	// Servers are the URLs of an external etcd. If empty, an embedded etcd runs in DataDir. Plain http is refused except for
+	// loopback addresses, because such an etcd would be open to every client that can reach it.
 	Servers []string
-	// CAFile is the PEM bundle that the external servers' certificates must chain to. Empty: the system's roots.
+	// CAFile is the PEM bundle that verifies the external servers' certificates. If empty, the system's roots are used.
 	CAFile string
-	// CertFile and KeyFile are our client certificate for the external servers; replaced on disk, they are reloaded.
+	// CertFile and KeyFile are the client certificate for the external servers. They are reloaded when they are replaced on
+	// disk.
 	CertFile, KeyFile string
-	// Dial makes the connections to the external servers that are no sockets. Nil: they are direct.
+	// Dial opens the connections to external servers that are not unix sockets. If nil, they are dialed directly.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Prefix holds the objects of the API. Empty: DefaultPrefix. Changing it hides every object stored before.
+	// Prefix is the prefix of the API objects. Default DefaultPrefix. A change of the prefix hides all stored objects.
 	Prefix string
-	// DataDir holds the embedded etcd. It is created with mode 0700 and belongs to one process at a time.
+	// DataDir is the directory of the embedded etcd. It is created with mode 0700 and belongs to one process at a time.
 	DataDir string
-	// QuotaBytes is how large the embedded etcd may grow. Beyond it writes are refused (NOSPACE) while reads and deletions
-	// go on. Zero: DefaultQuotaBytes.
+	// QuotaBytes bounds the size of the embedded etcd. Beyond it, writes are refused (NOSPACE) while reads and deletions still
+	// work. Default DefaultQuotaBytes.
 	QuotaBytes int64
-	// Volatile is for an embedded etcd whose data nobody needs after Run has returned: nothing is forced to disk, and a
-	// transaction may be as large as ReplaceObjects needs. Default false.
+	// Volatile marks an embedded etcd with data that is not needed after Run has returned. Writes are not flushed to disk, and
+	// a transaction may be as large as ReplaceContents needs. Default false.
 	Volatile bool
-	// UnixSocket is a path where the embedded etcd listens for etcdctl. Empty: no listener at all.
-	// Whoever can open it can read every secret; it is created with mode 0600.
+	// UnixSocket is the path at which the embedded etcd listens for etcdctl. If empty, it does not listen for etcdctl. A client
+	// of the socket can read every Secret. The socket is created with mode 0600.
 	UnixSocket string
-	// Cluster makes the embedded etcd one of several members. Nil: it is the only one, and nothing listens.
+	// Cluster makes the embedded etcd a member of a cluster. If nil, it is the only member, and has no listener.
 	Cluster *Cluster
-	// StateSnapshot, of an external etcd, lets a process start while no member answers. Nil: the start waits for etcd.
+	// StateSnapshot lets a process start while no member of an external etcd responds. If nil, the start waits for etcd.
 	StateSnapshot *StateSnapshotConfig
-	// Logger receives etcd's own log too. Nil: nothing is logged.
+	// Logger also receives etcd's log. If nil, nothing is logged.
 	Logger *zap.Logger
 }
 
-// Store is one etcd, embedded or external. It does nothing until Run.
+// Store is one etcd, embedded or external. It is idle until Run.
 type Store struct {
 	cfg     Config
 	log     *zap.Logger
-	own     string                            // the root of our own keys
-	client  atomic.Pointer[kubernetes.Client] // nil outside the time between Ready and the end of Run
+	own     string                            // the root of the internal keys
+	client  atomic.Pointer[kubernetes.Client] // nil before Ready and after the end of Run
 	ready   chan struct{}                     // closed once, when client is first set
-	quorum  *quorum                           // nil: etcd is embedded, and has a single member
-	source  atomic.Pointer[stateSource]       // what this process has started from; nil: etcd
-	saved   atomic.Pointer[time.Time]         // of the last state that was written
+	quorum  *quorum                           // nil for a single embedded member
+	source  atomic.Pointer[stateSource]       // the state from which this process started; nil for etcd
+	saved   atomic.Pointer[time.Time]         // time of the last state that was written
 	servers atomic.Pointer[memberWatch]       // the servers of an external etcd; nil before Run
-	// What follows is of the embedded etcd.
-	disk         *disk         // nil: etcd is external
+	// The following fields belong to the embedded etcd.
+	disk         *disk         // nil for an external etcd
 	startTimeout time.Duration // bounds a start
-	membership   sync.Mutex    // held while the file about it is changed
-	// joined are the members of the cluster that is joined at this start; nil: none is.
+	membership   sync.Mutex    // held while the membership file is changed
+	// joined contains the members of the cluster joined at this start; nil if it does not join one.
 	joined map[string][]string
-	// member is the one that runs now; nil: none.
+	// member is the running member; nil if none is running.
 	member atomic.Pointer[etcdserver.EtcdServer]
 }
 
-// New checks cfg. It touches neither disk nor network.
+// New checks cfg and returns a Store. It does not access the disk or the network.
 func New(cfg Config) (*Store, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	cfg.Prefix = cmp.Or(cfg.Prefix, DefaultPrefix)
@@ -132,7 +133,7 @@ func New(cfg Config) (*Store, error) {
 		if err != nil {
 			return nil, fmt.Errorf("etcd unix socket: %w", err)
 		}
-		// sun_path holds 108 bytes on Linux; the kernel's own message for more is "invalid argument".
+		// sun_path holds 108 bytes on Linux. The kernel's error for longer paths is "invalid argument".
 		if len(path) > 107 {
 			return nil, fmt.Errorf("etcd unix socket %s: the path is longer than the 107 bytes that a socket may have; choose a shorter one", path)
 		}
@@ -177,7 +178,7 @@ func checkServer(server string) error {
 	return fmt.Errorf("etcd server %q: want a URL that begins with https://, http:// or unix://", server)
 }
 
-// Lost returns a *QuorumError while no member of an etcd of several answers, be they external or embedded.
+// Lost returns a *QuorumError while no member of an etcd cluster responds, external or embedded.
 func (s *Store) Lost() error {
 	if s.quorum == nil {
 		return nil
@@ -186,7 +187,7 @@ func (s *Store) Lost() error {
 	return err
 }
 
-// Silence is how long no member of an etcd of several has answered. It is some time before etcd counts as lost.
+// Silence returns the time since a member of an etcd cluster last responded. It grows for some time before etcd counts as lost.
 func (s *Store) Silence() time.Duration {
 	if s.quorum == nil {
 		return 0
@@ -194,8 +195,8 @@ func (s *Store) Silence() time.Duration {
 	return time.Since(s.quorum.lastAnswer())
 }
 
-// ServersAnswer reports which servers of an external etcd, by their addresses, have answered within the last ten seconds. It is empty for
-// an embedded one.
+// ServersAnswer reports for each server of an external etcd, by address, whether it has responded within the last ten seconds.
+// It returns nil for an embedded etcd.
 func (s *Store) ServersAnswer() map[string]bool {
 	if w := s.servers.Load(); w != nil {
 		return w.answers(time.Now())
@@ -203,8 +204,8 @@ func (s *Store) ServersAnswer() map[string]bool {
 	return nil
 }
 
-// LostChanged returns a channel that is closed when Lost will return something else. Take it before calling Lost. It is nil for
-// the single member of an embedded etcd.
+// LostChanged returns a channel that is closed when the result of Lost changes. Callers must obtain it before they call Lost.
+// It is nil for a single embedded member.
 func (s *Store) LostChanged() <-chan struct{} {
 	if s.quorum == nil {
 		return nil
@@ -214,8 +215,8 @@ func (s *Store) LostChanged() <-chan struct{} {
 	return s.quorum.changed
 }
 
-// Run starts or dials etcd, closes Ready once it answers, and blocks until ctx ends or etcd fails.
-// It returns after etcd has stopped and its lock on the data directory is released, within a bounded time.
+// Run starts or dials etcd, closes Ready when it responds, and blocks until ctx ends or etcd fails. It returns after etcd has
+// stopped and its lock on the data directory is released, within a bounded time.
 func (s *Store) Run(ctx context.Context) error {
 	defer s.client.Store(nil)
 	if len(s.cfg.Servers) > 0 {
@@ -230,20 +231,20 @@ func (s *Store) publish(client *kubernetes.Client) {
 	close(s.ready)
 }
 
-// Ready is closed when etcd first answered.
+// Ready is closed when etcd first responds.
 func (s *Store) Ready() <-chan struct{} { return s.ready }
 
 // Prefix returns the prefix of the API objects.
 func (s *Store) Prefix() string { return s.cfg.Prefix }
 
-// objects begins the keys of API objects.
+// objects returns the prefix of the keys of API objects.
 func (s *Store) objects() string { return strings.TrimSuffix(s.cfg.Prefix, "/") + "/" }
 
 // Client returns the shared client. It is nil before Ready and after Run has returned. Callers must not close it.
 func (s *Store) Client() *kubernetes.Client { return s.client.Load() }
 
-// Check reads through consensus, so that its success means that etcd has a leader and would accept a write. Where there are several members,
-// they are asked so all the time: it fails when Lost does.
+// Check reads through consensus. Its success means that etcd has a leader and would accept a write. A cluster is probed
+// continuously, so that Check only returns the error of Lost.
 func (s *Store) Check(ctx context.Context) error {
 	if s.quorum != nil && s.Client() != nil {
 		return s.Lost()

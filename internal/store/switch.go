@@ -20,10 +20,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// compactRevisionKey is written by the API's storage each time that it compacts, which makes room.
+// compactRevisionKey is written by the API's storage at each compaction, which frees space.
 const compactRevisionKey = "compact_rev_key"
 
-// memberAPI is what one member of etcd, running in this process, answers.
+// memberAPI serves the API of one member of etcd.
 type memberAPI struct {
 	failure     *failure
 	kv          pb.KVServer
@@ -32,12 +32,12 @@ type memberAPI struct {
 	maintenance pb.MaintenanceServer
 	cluster     pb.ClusterServer
 
-	mu      sync.Mutex // guards what follows
-	running int        // calls
+	mu      sync.Mutex // guards the fields below
+	running int        // running calls
 	idle    chan struct{}
 }
 
-// begin and end count the calls under way. begin returns false once the member is to be stopped.
+// begin and end count the running calls. begin returns false after finish has been called.
 func (m *memberAPI) begin() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,8 +56,8 @@ func (m *memberAPI) end() {
 	}
 }
 
-// finish lets no further call begin, and waits until those under way have ended, or for limit. etcd does not wait for them
-// when it closes its database: a watch that reads the value before an event in that moment ends the process.
+// finish prevents further calls, and waits up to limit until the running calls have ended. etcd does not wait for them when it
+// closes its database: a watch that reads the previous value of an event at that moment ends the process.
 func (m *memberAPI) finish(limit time.Duration) {
 	m.mu.Lock()
 	m.idle = make(chan struct{})
@@ -81,17 +81,16 @@ func newMemberAPI(server *etcdserver.EtcdServer, f *failure) *memberAPI {
 	}
 }
 
-// memberSwitch connects the one client of this process with the member that runs at the moment, so that etcd can be
-// restarted under the client: calls fail meanwhile, watches and leases go on where they were. It refuses writes for which
-// the disk has no room.
+// memberSwitch connects the client of this process with the running member, so that etcd can be restarted while the client
+// stays in use. During a restart calls fail, and watches and leases continue afterwards. It refuses writes if the disk is full.
 type memberSwitch struct {
 	disk *disk
-	live string // keys below this say that a process lives; they are written as long as anything is
+	live string // prefix of the keys of live processes, which are written as long as possible
 
-	mu      sync.Mutex // guards what follows
-	member  *memberAPI // nil: none runs
-	cause   error      // why none runs
-	others  *memberAPI // that answer instead; nil: none do
+	mu      sync.Mutex // guards the fields below
+	member  *memberAPI // nil if none is running
+	cause   error      // why none is running
+	others  *memberAPI // members used instead; nil if the local member is used
 	changed chan struct{}
 	left    chan struct{} // closed and replaced when others has changed
 }
@@ -100,7 +99,7 @@ func newMemberSwitch(d *disk, live string) *memberSwitch {
 	return &memberSwitch{disk: d, live: live, changed: make(chan struct{}), left: make(chan struct{})}
 }
 
-// set makes a member the one that answers. With nil nobody does, for the cause.
+// set sets the running member. It is nil if none is running because of cause.
 func (s *memberSwitch) set(member *memberAPI, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +117,7 @@ func (s *memberSwitch) now() (member *memberAPI, changed <-chan struct{}, cause 
 	return s.member, s.changed, s.cause
 }
 
-// await returns the member that runs as soon as there is one.
+// await waits for a running member and returns it.
 func (s *memberSwitch) await(ctx context.Context) (*memberAPI, error) {
 	for {
 		member, changed, _ := s.now()
@@ -133,7 +132,7 @@ func (s *memberSwitch) await(ctx context.Context) (*memberAPI, error) {
 	}
 }
 
-// client is a client of whichever member runs, as etcd's v3client makes it for one.
+// client returns a client of the current member, similar to etcd's v3client.
 func (s *memberSwitch) client(l *zap.Logger) *kubernetes.Client {
 	c := clientv3.NewCtxClient(context.Background(), clientv3.WithZapLogger(etcdLogger(l)))
 	c.KV = clientv3.NewKVFromKVClient(adapter.KvServerToKvClient(&kvSwitch{s: s}), c)
@@ -141,13 +140,14 @@ func (s *memberSwitch) client(l *zap.Logger) *kubernetes.Client {
 	c.Watcher = &plainWatcher{clientv3.NewWatchFromWatchClient(&watchClient{server: &watchSwitch{s: s}}, c)}
 	c.Maintenance = clientv3.NewMaintenanceFromMaintenanceClient(adapter.MaintenanceServerToMaintenanceClient(&maintenanceSwitch{s: s}), c)
 	c.Cluster = clientv3.NewClusterFromClusterClient(adapter.ClusterServerToClusterClient(&clusterSwitch{s: s}), c)
-	c.Auth = clientv3.NewAuthFromAuthClient(adapter.AuthServerToAuthClient(pb.UnimplementedAuthServer{}), c) // etcd's own users are not used
+	c.Auth = clientv3.NewAuthFromAuthClient(adapter.AuthServerToAuthClient(pb.UnimplementedAuthServer{}), c) // etcd's users are not used
 	client := &kubernetes.Client{Client: c}
 	client.Kubernetes = client
 	return client
 }
 
-// plainWatcher hides what contexts say of themselves: the watcher makes a key of it, while others may change it.
+// plainWatcher hides the string form of contexts. The watcher uses it as a key and reads it while other goroutines may modify
+// the context.
 type plainWatcher struct{ clientv3.Watcher }
 
 type plainContext struct{ context.Context }
@@ -158,25 +158,26 @@ func (w *plainWatcher) Watch(ctx context.Context, key string, opts ...clientv3.O
 	return w.Watcher.Watch(&plainContext{ctx}, key, opts...)
 }
 
-// failedError is the answer to a call that was under way when the member failed: it may have been carried out.
+// failedError is returned for a call that was running when the member failed. It may have been executed.
 func failedError(f *failure) error {
 	return status.Error(codes.Unavailable, fmt.Sprintf("the embedded etcd failed and is restarted: %v", f.err))
 }
 
-// absent is the answer to a call that was not begun because no member runs. Reads are told of a full disk too: a write begins with one.
+// absent is returned for a call that was not started because no member is running. Reads also fail with a full disk error,
+// because a write begins with a read.
 func (s *memberSwitch) absent(cause error) error {
 	if isDiskFull(cause) {
 		free, _ := s.disk.measure()
 		return s.disk.fullError(free, cause)
 	}
-	return rpctypes.ErrGRPCNoLeader // nothing was done, and may be done in a moment
+	return rpctypes.ErrGRPCNoLeader // the call was not executed, and may succeed in a moment
 }
 
-// call asks the member that runs, and stops waiting for it when it fails or the request ends: what holds the locks of a
-// member that has failed never lets go of them.
+// call calls the current member, and stops waiting when the member fails or the request ends. A goroutine that holds locks of a
+// failed member never releases them.
 func call[A any](ctx context.Context, s *memberSwitch, ask func(*memberAPI) (A, error)) (A, error) {
 	var none A
-	left := s.leaves() // before it is asked who answers
+	left := s.leaves() // obtained before the member is chosen
 	member, _, cause := s.now()
 	if member == nil {
 		return none, s.absent(cause)
@@ -206,7 +207,7 @@ func call[A any](ctx context.Context, s *memberSwitch, ask func(*memberAPI) (A, 
 	}
 }
 
-// stream hands a stream to the member that runs, once there is one, until one of the two ends.
+// stream passes a stream to the current member, as soon as there is one, until either of them ends.
 func stream(ctx context.Context, s *memberSwitch, serve func(*memberAPI) error) error {
 	left := s.leaves()
 	member, err := s.await(ctx)
@@ -224,7 +225,7 @@ func stream(ctx context.Context, s *memberSwitch, serve func(*memberAPI) error) 
 	select {
 	case err := <-done:
 		if now, _, _ := s.now(); now != member && ctx.Err() == nil {
-			return failedError(&failure{err: context.Canceled}) // it was stopped: the client is to come back
+			return failedError(&failure{err: context.Canceled}) // the member was stopped: the client should retry
 		}
 		return err
 	case <-member.failure.failed:
@@ -278,13 +279,13 @@ func (k *kvSwitch) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Co
 	return call(ctx, k.s, func(m *memberAPI) (*pb.CompactionResponse, error) { return m.kv.Compact(ctx, r) })
 }
 
-// essential reports whether a write makes room or keeps the lease of this process.
+// essential reports whether a write frees space or keeps the lease of this process.
 func (s *memberSwitch) essential(r *pb.PutRequest) bool {
 	key := string(r.Key)
 	return key == compactRevisionKey || strings.HasPrefix(key, s.live)
 }
 
-// inspectTxn reports whether a transaction writes, and whether all that it may put is essential. What it deletes makes room.
+// inspectTxn reports whether a transaction writes, and whether all its puts are essential. Deletions free space.
 func (s *memberSwitch) inspectTxn(r *pb.TxnRequest) (writes, essential bool) {
 	essential = true
 	for _, ops := range [][]*pb.RequestOp{r.Success, r.Failure} {

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownDescriptors is a directory with the numbers of all descriptors of this process. Not every container has /dev/fd.
+// ownDescriptors is a directory with the numbers of this process's descriptors. Not every container has /dev/fd.
 const ownDescriptors = "/proc/self/fd"
 
-// unlock removes both kinds of lock that etcd takes: bbolt's on the database, and that on the segments of the log.
+// unlock removes both kinds of lock that etcd uses: bbolt's lock on the database, and the lock on the segments of the log.
 func unlock(fd int) error {
 	if err := unix.Flock(fd, unix.LOCK_UN); err != nil {
 		return err

@@ -13,12 +13,12 @@ import (
 
 var errNotByMessage = errors.New("a watch stream in this process has typed messages only")
 
-// watchClient is etcd's watch service for a client in the same process.
+// watchClient provides etcd's watch service to a client in the same process.
 //
-// etcd's own adapter for that, which its v3client uses, hands over one message at a time in both directions. The client sends
-// from the goroutine that also takes the answers. When many watches end at once, the client waits until the server takes
-// its next request, the server waits until the client takes its answers, and every watch of the process stands still for good.
-// Here, as on a connection, a request waits in a queue. The client bounds it: a watch is created once and cancelled once.
+// The adapter used by etcd's v3client passes one message at a time in each direction, and the client sends from the goroutine
+// that also receives responses. If many watches end at once, the client waits until the server receives its next request, the
+// server waits until the client receives its response, and all watches of the process are deadlocked. Here requests wait in a
+// queue, as they do on a connection. The client bounds the queue, because each watch is created once and canceled once.
 type watchClient struct{ server pb.WatchServer }
 
 func (c *watchClient) Watch(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStreamingClient[pb.WatchRequest, pb.WatchResponse], error) {
@@ -41,24 +41,24 @@ func (c *watchClient) Watch(ctx context.Context, _ ...grpc.CallOption) (grpc.Bid
 	return &watchClientEnd{s}, nil
 }
 
-// watchStream is what the two ends share.
+// watchStream is the state shared by the two ends.
 type watchStream struct {
 	ctx       context.Context
 	responses chan *pb.WatchResponse
 	ended     chan struct{} // closed when the server has returned
-	err       error         // why it returned; set before ended is closed
+	err       error         // error of the server; set before ended is closed
 
 	mu       sync.Mutex // guards requests
 	requests []*pb.WatchRequest
-	queued   chan struct{} // has an element while requests are in the queue
+	queued   chan struct{} // contains an element while requests are in the queue
 }
 
-// watchClientEnd is used by one goroutine that sends and one that receives.
+// watchClientEnd is used by one sending and one receiving goroutine.
 type watchClientEnd struct{ *watchStream }
 
 func (c *watchClientEnd) Send(r *pb.WatchRequest) error {
 	if c.ctx.Err() != nil {
-		return io.EOF // Recv says why
+		return io.EOF // Recv returns the reason
 	}
 	c.mu.Lock()
 	c.requests = append(c.requests, r)
@@ -89,12 +89,12 @@ func (c *watchClientEnd) Recv() (*pb.WatchResponse, error) {
 func (c *watchClientEnd) Context() context.Context     { return c.ctx }
 func (c *watchClientEnd) Header() (metadata.MD, error) { return nil, nil }
 func (c *watchClientEnd) Trailer() metadata.MD         { return nil }
-func (c *watchClientEnd) CloseSend() error             { return nil } // the client ends a stream by its context
+func (c *watchClientEnd) CloseSend() error             { return nil } // the client ends a stream by canceling its context
 func (c *watchClientEnd) SendMsg(any) error            { return errNotByMessage }
 func (c *watchClientEnd) RecvMsg(any) error            { return errNotByMessage }
 
-// watchServerEnd is used by one goroutine that sends and one that receives. A member that failed may go on to use it after the
-// stream has ended.
+// watchServerEnd is used by one sending and one receiving goroutine. A failed member may still use it after the stream has
+// ended.
 type watchServerEnd struct{ *watchStream }
 
 func (s *watchServerEnd) Recv() (*pb.WatchRequest, error) {

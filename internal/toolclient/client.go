@@ -1,6 +1,6 @@
-// Package toolclient has the clients of the few kinds that tools without an API server need. client-go's typed clients and its discovery
-// client import kubernetes/scheme, which registers every kind of every group, so that each of them adds 10 MB to a program
-// (see ARCHITECTURE.md). The kinds here are in a scheme of their own.
+// Package toolclient contains clients for the few kinds needed by tools without an API server. client-go's typed clients and
+// its discovery client import kubernetes/scheme, which registers every kind of every group, so that each of them adds 10 MB to
+// a program (see ARCHITECTURE.md). This package uses a scheme with only its own kinds.
 package toolclient
 
 import (
@@ -23,7 +23,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// The clients of the kinds.
+// Clients of the kinds.
 type (
 	ConfigMaps          = gentype.ClientWithList[*corev1.ConfigMap, *corev1.ConfigMapList]
 	Services            = gentype.ClientWithList[*corev1.Service, *corev1.ServiceList]
@@ -35,7 +35,7 @@ type (
 	APIServices         = gentype.ClientWithList[*apiregistrationv1.APIService, *apiregistrationv1.APIServiceList]
 )
 
-// Client is a client of one API server. It speaks JSON.
+// Client is a client of one API server. It uses JSON.
 type Client struct {
 	core, discovery, rbac, authorization, apiregistration *rest.RESTClient
 	parameters                                            runtime.ParameterCodec
@@ -115,7 +115,7 @@ type object[T any] interface {
 	metav1.Object
 }
 
-// list is a pointer to a kind of lists.
+// list is a pointer to a list kind.
 type list[L any] interface {
 	*L
 	runtime.Object
@@ -125,50 +125,50 @@ func of[T, L any, P object[T], Q list[L]](c *Client, group *rest.RESTClient, res
 	return gentype.NewClientWithList(resource, group, c.parameters, namespace, func() P { return P(new(T)) }, func() Q { return Q(new(L)) })
 }
 
-// REST is a client for paths below the address of the server.
+// REST returns a client for paths relative to the server's URL.
 func (c *Client) REST() rest.Interface { return c.core }
 
-// ConfigMaps are those of a namespace.
+// ConfigMaps returns the client of the ConfigMaps in a namespace.
 func (c *Client) ConfigMaps(namespace string) *ConfigMaps {
 	return of[corev1.ConfigMap, corev1.ConfigMapList](c, c.core, "configmaps", namespace)
 }
 
-// Services are those of a namespace.
+// Services returns the client of the Services in a namespace.
 func (c *Client) Services(namespace string) *Services {
 	return of[corev1.Service, corev1.ServiceList](c, c.core, "services", namespace)
 }
 
-// EndpointSlices are those of a namespace.
+// EndpointSlices returns the client of the EndpointSlices in a namespace.
 func (c *Client) EndpointSlices(namespace string) *EndpointSlices {
 	return of[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](c, c.discovery, "endpointslices", namespace)
 }
 
-// Roles are those of a namespace, of all for the empty one.
+// Roles returns the client of the Roles in a namespace, or in all namespaces if it is empty.
 func (c *Client) Roles(namespace string) *Roles {
 	return of[rbacv1.Role, rbacv1.RoleList](c, c.rbac, "roles", namespace)
 }
 
-// RoleBindings are those of a namespace, of all for the empty one.
+// RoleBindings returns the client of the RoleBindings in a namespace, or in all namespaces if it is empty.
 func (c *Client) RoleBindings(namespace string) *RoleBindings {
 	return of[rbacv1.RoleBinding, rbacv1.RoleBindingList](c, c.rbac, "rolebindings", namespace)
 }
 
-// ClusterRoles are those of the cluster.
+// ClusterRoles returns the client of the ClusterRoles.
 func (c *Client) ClusterRoles() *ClusterRoles {
 	return of[rbacv1.ClusterRole, rbacv1.ClusterRoleList](c, c.rbac, "clusterroles", "")
 }
 
-// ClusterRoleBindings are those of the cluster.
+// ClusterRoleBindings returns the client of the ClusterRoleBindings.
 func (c *Client) ClusterRoleBindings() *ClusterRoleBindings {
 	return of[rbacv1.ClusterRoleBinding, rbacv1.ClusterRoleBindingList](c, c.rbac, "clusterrolebindings", "")
 }
 
-// APIServices are those of the cluster.
+// APIServices returns the client of the APIServices.
 func (c *Client) APIServices() *APIServices {
 	return of[apiregistrationv1.APIService, apiregistrationv1.APIServiceList](c, c.apiregistration, "apiservices", "")
 }
 
-// Review asks whether a user may do something.
+// Review creates a SubjectAccessReview and returns the result.
 func (c *Client) Review(ctx context.Context, review *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
 	return gentype.NewClient("subjectaccessreviews", c.authorization, c.parameters, "", func() *authorizationv1.SubjectAccessReview { return new(authorizationv1.SubjectAccessReview) }).
 		Create(ctx, review, metav1.CreateOptions{})
@@ -179,12 +179,12 @@ type Namespaces struct {
 	*gentype.ClientWithList[*corev1.Namespace, *corev1.NamespaceList]
 }
 
-// Namespaces are those of the cluster.
+// Namespaces returns the client of the Namespaces.
 func (c *Client) Namespaces() Namespaces {
 	return Namespaces{of[corev1.Namespace, corev1.NamespaceList](c, c.core, "namespaces", "")}
 }
 
-// Finalize writes the finalizers of a namespace's spec.
+// Finalize writes the finalizers in a namespace's spec.
 func (n Namespaces) Finalize(ctx context.Context, namespace *corev1.Namespace) error {
 	return n.GetClient().Put().Resource("namespaces").Name(namespace.Name).SubResource("finalize").Body(namespace).Do(ctx).Error()
 }

@@ -14,19 +14,19 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// aggregated asks for the one document of all groups and for the older ones of a server that has none.
+// aggregated is the Accept header for the aggregated discovery document, with a fallback to the older documents.
 const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
-// GroupVersion is a group-version that a server has.
+// GroupVersion is a group-version of a server.
 type GroupVersion struct {
 	schema.GroupVersion
-	// Resources and their subresources, as in an APIResourceList.
+	// Resources contains the resources and subresources, as in an APIResourceList.
 	Resources []metav1.APIResource
-	// Err is why the resources are not known.
+	// Err is why the resources are unknown.
 	Err error
 }
 
-// Version is the version of the server.
+// Version returns the version of the server.
 func (c *Client) Version(ctx context.Context) (*version.Info, error) {
 	var info version.Info
 	if err := c.get(ctx, "/version", &info); err != nil {
@@ -35,7 +35,7 @@ func (c *Client) Version(ctx context.Context) (*version.Info, error) {
 	return &info, nil
 }
 
-// Resources are the resources of a group-version, from its own document.
+// Resources returns the resources of a group-version from its discovery document.
 func (c *Client) Resources(ctx context.Context, gv schema.GroupVersion) ([]metav1.APIResource, error) {
 	path := "/apis/" + gv.String()
 	if gv.Group == "" {
@@ -48,8 +48,9 @@ func (c *Client) Resources(ctx context.Context, gv schema.GroupVersion) ([]metav
 	return list.APIResources, nil
 }
 
-// Discover returns all group-versions: groups in the server's order, and of each group the preferred version first. A group-version whose
-// resources are not known has an error; the error of Discover is one of the lists of groups.
+// Discover returns all group-versions: groups in the server's order, and within each group the preferred version first. If the
+// resources of a group-version cannot be read, its Err is set. Discover returns an error only if a list of groups cannot be
+// read.
 func (c *Client) Discover(ctx context.Context) ([]GroupVersion, error) {
 	core, err := c.discoverAt(ctx, "/api")
 	if err != nil {
@@ -59,7 +60,8 @@ func (c *Client) Discover(ctx context.Context) ([]GroupVersion, error) {
 	return append(core, others...), err
 }
 
-// discoverAt reads one of the two lists of groups. A server that has none, or refuses it, has no groups there: as clients of both do.
+// discoverAt reads one of the two lists of groups. If the server does not have it or refuses access, the list counts as empty,
+// as in client-go and kubectl.
 func (c *Client) discoverAt(ctx context.Context, path string) ([]GroupVersion, error) {
 	var mediaType string
 	body, err := c.core.Get().AbsPath(path).SetHeader("Accept", aggregated).Do(ctx).ContentType(&mediaType).Raw()
@@ -77,7 +79,7 @@ func (c *Client) discoverAt(ctx context.Context, path string) ([]GroupVersion, e
 		return fromAggregated(document.Items), nil
 	}
 	var groups struct {
-		// Versions are those of the core group.
+		// Versions are the versions of the core group.
 		Versions []string          `json:"versions"`
 		Groups   []metav1.APIGroup `json:"groups"`
 	}
@@ -132,8 +134,8 @@ func fromAggregated(groups []apidiscoveryv2.APIGroupDiscovery) []GroupVersion {
 	return all
 }
 
-// FromAggregated are the resources and subresources of a group-version in aggregated discovery as they are in an APIResourceList. One
-// without a kind is left out; it may be the parent of one that has a kind.
+// FromAggregated converts the resources and subresources of a group-version from aggregated discovery to the form of an
+// APIResourceList. It omits resources without a kind, which may be parents of subresources with a kind.
 func FromAggregated(resources []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 	var all []metav1.APIResource
 	add := func(r metav1.APIResource, kind *metav1.GroupVersionKind) {
@@ -157,8 +159,8 @@ func FromAggregated(resources []apidiscoveryv2.APIResourceDiscovery) []metav1.AP
 	return all
 }
 
-// FindResource returns the resource that a word means as kubectl understands it: the plural name, the singular one or a short name; group is
-// empty for that of the first group which has one, and otherwise the group or the beginning of its name.
+// FindResource returns the resource that matches a word as in kubectl: its plural name, singular name, short name or kind.
+// group is the group or a prefix of its name. If it is empty, the first group with a match is used.
 func FindResource(all []GroupVersion, word, group string) (schema.GroupVersionResource, bool) {
 	matches := []func(r *metav1.APIResource) bool{
 		func(r *metav1.APIResource) bool { return r.Name == word },

@@ -1,4 +1,4 @@
-// Package version is what this build is.
+// Package version provides the version of this build.
 package version
 
 import (
@@ -13,24 +13,24 @@ import (
 // Portico is this project's version. Releases set it with -ldflags "-X portico.dev/internal/version.Portico=v1.2.3".
 var Portico = "v0.1.0-dev"
 
-// Commit and Date are set by releases as Portico is. Empty, what the go command has recorded counts.
+// Commit and Date are set by releases, like Portico. If empty, the values recorded by the go command are used.
 var Commit, Date string
 
-// Program is how people call the program whose commands they are told of: "aggregator", or "kubectl portico".
+// Program is the command name used in messages: "aggregator" or "kubectl portico".
 var Program = "aggregator"
 
-// The Kubernetes version whose API is served. It moves together with the k8s.io modules in go.mod: v0.37.2 there is
-// v1.37.2 here. Clients compare it with their own to warn of skew.
+// The Kubernetes version of the served API. It changes together with the k8s.io modules in go.mod: v0.37.2 there is v1.37.2
+// here. Clients compare it with their version to warn of skew.
 const (
 	kubernetesMajor   = "1"
 	kubernetesMinor   = "37"
 	kubernetesVersion = "v1.37.2"
 )
 
-// Unknown is the commit of a build for which the go command has recorded none.
+// Unknown is the commit of a build for which the go command has not recorded one.
 const Unknown = "unknown"
 
-// Text is what the version commands print of program, in one line.
+// Text returns the output of the version commands of a program, in one line.
 func Text(program string) string {
 	info := Get()
 	commit := info.GitCommit
@@ -43,7 +43,7 @@ func Text(program string) string {
 	return fmt.Sprintf("%s %s (Kubernetes %s, %s, %s, commit %s)", program, Portico, kubernetesVersion, info.GoVersion, info.Platform, commit)
 }
 
-// Get is the answer of /version and of the version commands.
+// Get returns the response of /version and the data of the version commands.
 func Get() apiversion.Info {
 	info := apiversion.Info{
 		Major:      kubernetesMajor,

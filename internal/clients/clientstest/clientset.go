@@ -1,4 +1,4 @@
-// Package clientstest has the client of tests that run informers.
+// Package clientstest provides the client for tests that run informers.
 package clientstest
 
 import (
@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/testing"
 )
 
-// NewClientset returns client-go's fake with these objects, and makes a copy of each object for each watch, as a real server
-// does. The fake by itself gives the object of its store to every watch that begins after it was written, and informers
-// change what they receive: their transforms drop fields.
+// NewClientset returns client-go's fake with these objects. It copies each object for each watch, as a real server does.
+// client-go's fake passes the stored object to every watch, and informers modify the objects they receive: their transforms
+// drop fields.
 func NewClientset(objects ...runtime.Object) *fake.Clientset {
 	client := fake.NewClientset(objects...)
 	client.PrependWatchReactor("*", func(action testing.Action) (bool, watch.Interface, error) {
@@ -30,7 +30,7 @@ func NewClientset(objects ...runtime.Object) *fake.Clientset {
 	return client
 }
 
-// copies is a watch whose objects are copies. Watch.Filter of the library would do, but its goroutine stays for good if the watch is stopped
+// copies is a watch that copies objects. The goroutine of k8s.io/apimachinery's watch.Filter would leak if the watch is stopped
 // while an event waits to be received.
 type copies struct {
 	of      watch.Interface

@@ -1,5 +1,5 @@
-// Package bootstrap has the controllers of bootstrap tokens, which kube-controller-manager has too: the one that signs the ConfigMap
-// cluster-info for each token, and the one that deletes tokens that have expired.
+// Package bootstrap contains kube-controller-manager's controllers for bootstrap tokens: one signs the ConfigMap cluster-info
+// for each token, the other deletes expired tokens.
 package bootstrap
 
 import (
@@ -23,7 +23,7 @@ import (
 	"portico.dev/internal/lifecycle/reconcile"
 )
 
-// Config is what both controllers need. Every field is required.
+// Config configures both controllers. Every field is required.
 type Config struct {
 	Client clients.Interface
 	// Secrets is shared with the rest of the server, which runs it.
@@ -38,8 +38,9 @@ func isToken(obj any) bool {
 	return ok && s.Namespace == metav1.NamespaceSystem && s.Type == bootstrapapi.SecretTypeBootstrapToken
 }
 
-// RunSigner keeps a signature for each token in the ConfigMap kube-public/cluster-info, if there is one, until ctx ends. Who has a
-// token, and nothing by which to verify the server, verifies that kubeconfig by the signature: it is an HMAC with the token as its key.
+// RunSigner maintains a signature for each token in the ConfigMap kube-public/cluster-info, if it exists, until ctx ends. The
+// signature is an HMAC keyed with the token. A client that has a token but no other way to verify the server uses it to verify
+// the kubeconfig in the ConfigMap.
 func RunSigner(ctx context.Context, c Config) error {
 	configMaps := c.Client.CoreV1().ConfigMaps(metav1.NamespacePublic)
 	informer := reconcile.NewInformer(c.Client, configMaps, &corev1.ConfigMap{}, bootstrapapi.ConfigMapClusterInfo)
@@ -72,7 +73,8 @@ func RunSigner(ctx context.Context, c Config) error {
 		}})
 }
 
-// sign returns the ConfigMap with the signatures that it should have, nil if it has them, and when the next token expires.
+// sign returns the ConfigMap with the required signatures, or nil if it already has them, and the time until the next token
+// expires.
 func sign(info *corev1.ConfigMap, all []*corev1.Secret, now time.Time) (signed *corev1.ConfigMap, again time.Duration, err error) {
 	kubeconfig, ok := info.Data[bootstrapapi.KubeConfigKey]
 	if !ok {
@@ -100,8 +102,8 @@ func sign(info *corev1.ConfigMap, all []*corev1.Secret, now time.Time) (signed *
 	return signed, again, nil
 }
 
-// signingToken returns the parts of a token if it is valid and meant for signing. Its Secret has the name of its id, so no two are
-// of one.
+// signingToken returns the parts of a token if it is valid and enabled for signing. The name of a Secret contains the token ID,
+// so an ID belongs to at most one Secret.
 func signingToken(s *corev1.Secret, now time.Time) (id, secret string, ok bool) {
 	named, isNamed := secrets.ParseName(s.Name)
 	id, secret = secrets.GetData(s, bootstrapapi.BootstrapTokenIDKey), secrets.GetData(s, bootstrapapi.BootstrapTokenSecretKey)
@@ -110,7 +112,7 @@ func signingToken(s *corev1.Secret, now time.Time) (id, secret string, ok bool) 
 	return id, secret, ok
 }
 
-// RunCleaner deletes tokens that have expired, until ctx ends. One whose expiration is no time counts as expired, as in
+// RunCleaner deletes expired tokens until ctx ends. A token with an invalid expiration counts as expired, as in
 // kube-controller-manager.
 func RunCleaner(ctx context.Context, c Config) error {
 	l := &reconcile.Loop{

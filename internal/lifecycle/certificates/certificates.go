@@ -1,12 +1,12 @@
-// Package certificates has the controllers of CertificateSigningRequests that kube-controller-manager has too: they approve what
-// kubelets request for themselves, sign what is approved, and delete what is old.
+// Package certificates contains kube-controller-manager's controllers for CertificateSigningRequests. They approve requests
+// that kubelets make for themselves, sign approved requests, and delete old ones.
 //
-// # What is trusted
+// # Trust
 //
-// Approval. The signers check that a request has the form of its signer, and not whether its author may have the name: that is the
-// approver's decision. The approver of this package decides for the client certificates of nodes only, by the rights that the author of the request
-// has (RBAC: create certificatesigningrequests/nodeclient and /selfnodeclient). Serving certificates of kubelets are for somebody else
-// to approve, who knows which addresses a node has (attack row B17).
+// The signers check that a request has the form required by its signer. They do not check whether its author may use the
+// requested name: the approver decides that. The approver of this package decides about client certificates of nodes only,
+// based on the RBAC permissions of the author (create certificatesigningrequests/nodeclient and /selfnodeclient). Serving
+// certificates of kubelets require an approver that knows the addresses of the nodes (attack row B17).
 package certificates
 
 //lint:file-ignore ST1005 the errors are kube-controller-manager's, which a failed request shows
@@ -40,21 +40,21 @@ type Requests interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
-// Config is what the controllers need. Every field is required.
+// Config configures the controllers. Every field is required.
 type Config struct {
 	// Client creates SubjectAccessReviews.
 	Client   clients.Interface
 	Requests Requests
-	// Informer is of CertificateSigningRequests. It is shared with the rest of the server, which runs it.
+	// Informer caches CertificateSigningRequests. It is shared with the rest of the server, which runs it.
 	Informer cache.SharedIndexInformer
 	Election reconcile.Election
 	Logger   *zap.Logger
 }
 
-// workers is how many requests are decided or signed at once, as in kube-controller-manager.
+// workers is the number of requests decided or signed concurrently, as in kube-controller-manager.
 const workers = 5
 
-// follow calls do for each request that changes and has no certificate, with a copy, until ctx ends.
+// follow calls do with a copy of each changed request that has no certificate, until ctx ends.
 func (c *Config) follow(ctx context.Context, name string, do func(context.Context, *certificatesv1.CertificateSigningRequest) (again time.Duration, err error)) error {
 	l := &reconcile.Loop{
 		Name: name, Workers: workers, Election: c.Election, Log: c.Logger,
@@ -80,11 +80,12 @@ func has(r *certificatesv1.CertificateSigningRequest, kinds ...certificatesv1.Re
 	})
 }
 
-// askAgain is when a request is looked at again whose author lacks the right: it may be given later, and nothing tells.
+// askAgain is the delay before a request whose author lacks the permission is checked again. The permission may be granted
+// later, without a notification.
 const askAgain = 30 * time.Second
 
-// RunApprover approves client certificates that kubelets request, until ctx ends. A request whose author lacks the right stays
-// as it is: somebody else may approve it.
+// RunApprover approves client certificates that kubelets request, until ctx ends. It leaves a request unchanged if the author
+// lacks the permission, because another approver may approve it.
 func RunApprover(ctx context.Context, c Config) error {
 	return c.follow(ctx, "certificatesigningrequest-approving", func(ctx context.Context, r *certificatesv1.CertificateSigningRequest) (time.Duration, error) {
 		if has(r, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied) {
@@ -116,10 +117,11 @@ func RunApprover(ctx context.Context, c Config) error {
 	})
 }
 
-// right is what the author of a request needs for it to be approved.
+// right is a permission of the author that allows the approval of a request.
 type right struct{ subresource, message string }
 
-// rightsFor are the rights of which one is enough: none for what is no client certificate of a kubelet.
+// rightsFor returns the permissions of which the author needs one. It returns none if the request is not for a client
+// certificate of a kubelet.
 func rightsFor(r *certificatesv1.CertificateSigningRequest, requested *x509.CertificateRequest) []right {
 	if r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || checkKubeletClient(requested, r.Spec.Usages) != nil {
 		return nil
@@ -131,7 +133,7 @@ func rightsFor(r *certificatesv1.CertificateSigningRequest, requested *x509.Cert
 	return []right{everybody}
 }
 
-// may asks whether the author of a request may have it approved.
+// may reports whether the author of a request is allowed to have it approved.
 func (c *Config) may(ctx context.Context, r *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range r.Spec.Extra {
@@ -163,7 +165,8 @@ func parse(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateReques
 	return requested, nil
 }
 
-// What the signers accept. Their errors are those of kube-controller-manager, which a failed request shows.
+// The following functions check requests for each signer. Their errors equal kube-controller-manager's, because a failed
+// request shows them.
 
 func checkKubeletServing(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
 	switch {
@@ -203,7 +206,8 @@ func checkKubeletClient(r *x509.CertificateRequest, usages []certificatesv1.KeyU
 	return nil
 }
 
-// kubeletUsages reports whether usages are a signature and auth, and the encipherment that keys of RSA need.
+// kubeletUsages reports whether usages consist of a digital signature and auth, and optionally key encipherment, which RSA keys
+// need.
 func kubeletUsages(usages []certificatesv1.KeyUsage, auth certificatesv1.KeyUsage) bool {
 	required := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, auth}
 	for _, usage := range usages {

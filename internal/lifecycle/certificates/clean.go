@@ -15,15 +15,15 @@ import (
 	"portico.dev/internal/run"
 )
 
-// How long requests are kept, and how often they are looked at, as in kube-controller-manager.
+// Retention times of requests and the interval between cleanups, as in kube-controller-manager.
 const (
 	cleanInterval = time.Hour
 	keptDecided   = time.Hour
 	keptPending   = 24 * time.Hour
 )
 
-// RunCleaner deletes old requests until ctx ends: an hour after they were signed, denied or failed, a day after nobody has decided or
-// signed, and those whose certificate has expired.
+// RunCleaner deletes old requests until ctx ends: an hour after they were signed, denied or failed, a day after their creation
+// if no decision was made, a day after their approval if they were not signed, and when their certificate has expired.
 func RunCleaner(ctx context.Context, c Config) error {
 	for c.Election.Wait(ctx) {
 		now := time.Now()
@@ -50,7 +50,7 @@ func RunCleaner(ctx context.Context, c Config) error {
 	return nil
 }
 
-// outdated says why a request is not needed any more, "" if it is.
+// outdated returns the reason why a request is no longer needed, or "" if it is.
 func outdated(r *certificatesv1.CertificateSigningRequest, now time.Time) string {
 	older := func(t metav1.Time, age time.Duration) bool { return !t.IsZero() && now.Sub(t.Time) > age }
 	said := func(kind certificatesv1.RequestConditionType, age time.Duration) bool {

@@ -27,14 +27,14 @@ type Signer struct {
 	Authority *pki.KeyPair
 }
 
-// forms are what each signer accepts.
+// forms maps each signer name to the check of its requests.
 var forms = map[string]func(*x509.CertificateRequest, []certificatesv1.KeyUsage) error{
 	certificatesv1.KubeletServingSignerName:             checkKubeletServing,
 	certificatesv1.KubeAPIServerClientKubeletSignerName: checkKubeletClient,
 	certificatesv1.KubeAPIServerClientSignerName:        checkClient,
 }
 
-// CheckAuthority returns why a certificate and its key cannot sign: they must be of one CA.
+// CheckAuthority returns an error if the certificate and key cannot sign. They must belong to the same CA.
 func CheckAuthority(pair *pki.KeyPair) error {
 	_, _, err := authority(pair)
 	return err
@@ -57,8 +57,8 @@ func authority(pair *pki.KeyPair) (*x509.Certificate, crypto.Signer, error) {
 	return current.Leaf, key, nil
 }
 
-// RunSigners signs approved requests until ctx ends. A request that its signer does not accept gets the condition Failed. longest is
-// how long certificates are valid that do not say; who asks for less gets less.
+// RunSigners signs approved requests until ctx ends. A request that its signer rejects gets the condition Failed. Certificates
+// are valid for longest, or for a shorter time if the request specifies one.
 func RunSigners(ctx context.Context, c Config, signers []Signer, longest time.Duration) error {
 	return c.follow(ctx, "certificatesigningrequest-signing", func(ctx context.Context, r *certificatesv1.CertificateSigningRequest) (time.Duration, error) {
 		if !has(r, certificatesv1.CertificateApproved) || has(r, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) {
@@ -86,15 +86,15 @@ func RunSigners(ctx context.Context, c Config, signers []Signer, longest time.Du
 }
 
 const (
-	// backdate is how far certificates begin in the past: clocks differ.
+	// backdate is how far NotBefore lies in the past, to tolerate clock skew.
 	backdate = 5 * time.Minute
-	// shortLived certificates do not end earlier for it.
+	// shortLived is the lifetime up to which backdating does not shorten the validity.
 	shortLived = 8 * time.Hour
-	// leastValidity is what who asks for less gets.
+	// leastValidity is the minimum lifetime of a certificate, even if the request specifies less.
 	leastValidity = 2 * backdate
 )
 
-// validity is what is asked for, within bounds.
+// validity returns the requested lifetime, limited to the range from leastValidity to longest.
 func validity(seconds *int32, longest time.Duration) time.Duration {
 	if seconds == nil {
 		return longest
@@ -102,11 +102,11 @@ func validity(seconds *int32, longest time.Duration) time.Duration {
 	return min(longest, max(leastValidity, time.Duration(*seconds)*time.Second))
 }
 
-// serialNumbers is one more than the greatest serial number.
+// serialNumbers is the exclusive upper bound of serial numbers.
 var serialNumbers = new(big.Int).Lsh(big.NewInt(1), 128)
 
-// sign returns a certificate with the subject, names and key of the request, and the usages that were approved. Extensions that the
-// request has, such as being a CA, are left out. It ends no later than its authority.
+// sign returns a certificate with the subject, names and key of the request and the approved usages. It ignores extensions in
+// the request, such as basic constraints that make a CA. The certificate expires no later than its CA.
 func sign(by *pki.KeyPair, r *x509.CertificateRequest, usages []certificatesv1.KeyUsage, lifetime time.Duration, now time.Time) ([]byte, error) {
 	ca, key, err := authority(by)
 	if err != nil {
@@ -142,7 +142,7 @@ func sign(by *pki.KeyPair, r *x509.CertificateRequest, usages []certificatesv1.K
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// usagesOf are usages in the words of x509. The signers accept no others than these.
+// usagesOf converts usages to those of crypto/x509. The signers accept no other usages.
 func usagesOf(usages []certificatesv1.KeyUsage) (key x509.KeyUsage, extended []x509.ExtKeyUsage, err error) {
 	for _, usage := range usages {
 		switch usage {

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// inProcessHost is the host of URLs whose host is not used.
+	// inProcessHost is a placeholder host for URLs.
 	inProcessHost = "https://portico.invalid"
 	// maxDocument bounds a backend's discovery document.
 	maxDocument = 4 << 20
-	// dateTolerance is how far the Date of a response may be ahead of our clock without being taken for a difference.
+	// dateTolerance is how far the Date of a response may be ahead of the local clock without counting as clock skew.
 	dateTolerance = 2 * time.Second
 )
 
-// fetchResources asks the backend itself for its namespaced resources that can be deleted. The merged discovery document
-// may be a minute old, and lacks a backend that was never reached before its debt was recorded. lag is how far the clock
-// of the backend is behind ours.
+// fetchResources fetches the namespaced, deletable resources directly from the backend. The merged discovery document may be a
+// minute old, and lacks a backend that was never reachable before its debt was recorded. lag is how far the backend's clock is
+// behind the local clock.
 func fetchResources(ctx context.Context, backend http.RoundTripper, gv schema.GroupVersion) (names []string, lag time.Duration, err error) {
 	var list metav1.APIResourceList
 	err = CallBackend(ctx, func(ctx context.Context) error {
@@ -41,7 +41,7 @@ func fetchResources(ctx context.Context, backend http.RoundTripper, gv schema.Gr
 		if err != nil {
 			return err
 		}
-		defer func() { _ = resp.Body.Close() }() // it was read, or its error was met
+		defer func() { _ = resp.Body.Close() }() // the body was read, or reading it failed
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("the backend answered %d", resp.StatusCode)
 		}
@@ -59,9 +59,9 @@ func fetchResources(ctx context.Context, backend http.RoundTripper, gv schema.Gr
 	return names, lag, nil
 }
 
-// clockLag returns how far the clock of a response is behind now; zero without a Date. The Date is truncated to the second
-// and took a while to arrive, so that the clock looks a little further behind than it is. That keeps an object rather than
-// deleting it, and costs nothing, since the backend was down for longer than that when the debt was recorded.
+// clockLag returns how far the clock that set the Date of a response is behind now, or zero without a Date. The Date is
+// truncated to the second and took time to arrive, so the computed lag is slightly too large. An object close to the limit is
+// therefore kept. This is harmless, because the backend was down for longer than this error when the debt was recorded.
 func clockLag(resp *http.Response, now time.Time) time.Duration {
 	date, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
@@ -74,30 +74,31 @@ func clockLag(resp *http.Response, now time.Time) time.Duration {
 	return behind
 }
 
-// NamespaceUIDAnnotation names the namespace that an object belongs to, for backends that set it. It alone decides,
-// whatever the age of the object.
+// NamespaceUIDAnnotation contains the UID of the namespace that an object belongs to, on backends that set it. It takes
+// precedence over the age of the object.
 //
 //reference:annotations Annotations of objects at extension servers
 const NamespaceUIDAnnotation = "portico.dev/namespace-uid"
 
-// decision is what happens to an object.
+// decision is the treatment of an object.
 type decision int
 
 const (
-	// keepObject: it belongs to another namespace, or is being deleted already.
+	// keepObject applies to an object that belongs to another namespace or is already being deleted.
 	keepObject decision = iota
-	// deleteObject: it belonged to the finalized namespace.
+	// deleteObject applies to an object of the finalized namespace.
 	deleteObject
-	// uncertain: it cannot be told from an object of a new namespace of the same name, or it has no UID, so that another
-	// object of its name could be deleted instead.
+	// uncertain applies to an object that may belong to a new namespace of the same name, or that has no UID, so that deleting
+	// by name could hit another object.
 	uncertain
 )
 
-// decide decides about one object in a namespace of that name. The namespace existed for FinalizeDelay after the debt was
-// recorded: what is older, by the clock of the backend, belonged to it, and what is younger belongs to a new namespace.
+// decide decides about one object in a namespace with the debt's name. The namespace existed for FinalizeDelay after the debt
+// was recorded. Objects that are older than the debt, by the backend's clock, belonged to it. Younger objects belong to a new
+// namespace.
 //
-// An object that is being deleted is kept: other controllers remove its finalizers, and need the group-version to be
-// available for that.
+// An object that is being deleted is kept. Other controllers remove its finalizers, and need an available group-version to do
+// so.
 func (d Debt) decide(o *metav1.PartialObjectMetadata) decision {
 	uid, annotated := o.Annotations[NamespaceUIDAnnotation]
 	switch {
@@ -115,15 +116,15 @@ func (d Debt) decide(o *metav1.PartialObjectMetadata) decision {
 	return deleteObject
 }
 
-// Resource may hold objects of a namespace. Served is false for one that the backend does not list any more.
+// Resource may hold objects of a namespace. Served is false if the backend no longer lists the resource.
 type Resource struct {
 	schema.GroupVersionResource
 	Served bool
 }
 
 // deleteObjects deletes the objects of a debt from one resource, and verifies that they are gone. It does not delete a
-// collection, which would ignore the age of objects, and deletes each object by its UID, so that one created meanwhile
-// under the same name stays.
+// collection, which would ignore the age of the objects. It deletes each object by its UID, so that an object created in the
+// meantime under the same name survives.
 func deleteObjects(ctx context.Context, client metadata.Interface, d Debt, r Resource) error {
 	objects := client.Resource(r.GroupVersionResource).Namespace(d.Namespace)
 	var failures []error
@@ -141,10 +142,10 @@ func deleteObjects(ctx context.Context, client metadata.Interface, d Debt, r Res
 		return nil
 	})
 	if !r.Served && apierrors.IsNotFound(err) {
-		return nil // neither listed nor served: it is really gone
+		return nil // neither listed nor served: the resource does not exist
 	}
 	if apierrors.IsMethodNotSupported(err) {
-		return nil // it cannot be listed, and the deletion of a namespace does not wait for such a resource either
+		return nil // the resource cannot be listed, and the deletion of a namespace does not wait for such resources either
 	}
 	if err == nil {
 		err = errors.Join(failures...)
@@ -158,7 +159,7 @@ func deleteObjects(ctx context.Context, client metadata.Interface, d Debt, r Res
 	return nil
 }
 
-// verify lists the objects again: a backend can report a deletion that it did not do.
+// verify lists the objects again, because a backend can report a deletion that it did not perform.
 func verify(ctx context.Context, objects metadata.ResourceInterface, d Debt) error {
 	left, unsure := 0, 0
 	err := EachObject(ctx, objects, func(o *metav1.PartialObjectMetadata) error {

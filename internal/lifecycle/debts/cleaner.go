@@ -26,23 +26,23 @@ const (
 	firstRetry   = 500 * time.Millisecond
 	lastRetry    = 5 * time.Second
 	attemptLimit = 2 * time.Minute
-	// followerDelay is how long replicas that do not lead leave a cleanup to the one that does. Cleaning up twice is harmless.
+	// followerDelay is how long a follower waits for the leader to do a cleanup. A duplicate cleanup is harmless.
 	followerDelay = 5 * time.Second
-	// resyncInterval is how often all debts are looked at, beside whenever something changes.
+	// resyncInterval is the interval between checks of all debts. Changes trigger additional checks.
 	resyncInterval = 30 * time.Second
 )
 
-// Config is what a Cleaner needs. Every field is required.
+// Config configures a Cleaner. Every field is required.
 type Config struct {
 	Store *Store
 	// State returns the state of an APIService and its backend.
 	State func(apiService string) APIServiceState
-	// Transport reaches the backend itself, although its route is unavailable while there are debts. It fails when this
-	// replica cannot reach it.
+	// Transport connects to the backend directly, although its route is unavailable while debts are open. It returns an error
+	// if this replica cannot reach the backend.
 	Transport func(apiService string) (http.RoundTripper, error)
-	// KnownResources returns the last-known namespaced resources of a group-version that can be deleted.
+	// KnownResources returns the last known namespaced, deletable resources of a group-version.
 	KnownResources func(gv schema.GroupVersion) []string
-	// Changed returns a channel that is closed when State may return something else.
+	// Changed returns a channel that is closed when the result of State may have changed.
 	Changed func() <-chan struct{}
 	// Leads reports whether this replica leads.
 	Leads  func() bool
@@ -51,21 +51,21 @@ type Config struct {
 
 // APIServiceState is the state of an APIService.
 type APIServiceState struct {
-	// Registered is false when there is no such APIService.
+	// Registered reports whether the APIService exists.
 	Registered bool
-	// Ready: nothing but its debts keeps the group-version from being available.
+	// Ready reports whether the group-version would be available without its debts.
 	Ready bool
-	// Reason is why the backend is not available.
+	// Reason is why the backend is unavailable.
 	Reason string
 }
 
-// Cleaner deletes the objects that debts stand for.
+// Cleaner deletes the objects covered by cleanup debts.
 type Cleaner struct {
 	cfg Config
 	log *zap.Logger
 }
 
-// NewCleaner makes a Cleaner that does nothing until Run.
+// NewCleaner returns a Cleaner that is idle until Run.
 func NewCleaner(cfg Config) *Cleaner { return &Cleaner{cfg: cfg, log: cfg.Logger.Named("debts")} }
 
 // Run cleans up until ctx ends.
@@ -94,13 +94,13 @@ func (c *Cleaner) Run(ctx context.Context) error {
 		case <-debtsChanged:
 		case <-stateChanged:
 		case <-tick.C:
-			seen = map[string]string{} // retries those that wait for a backoff too
+			seen = map[string]string{} // also retries debts that are in backoff
 		}
 	}
 }
 
-// enqueue queues every APIService that has become ready, or has other debts than before. One whose cleanup failed is not
-// queued by the change that reports the failure: it is retried with a backoff.
+// enqueue queues every APIService that has become ready or has changed debts. A failed cleanup does not requeue its APIService
+// here: it is retried with a backoff.
 func (c *Cleaner) enqueue(queue workqueue.TypedRateLimitingInterface[string], seen map[string]string) map[string]string {
 	ready := map[string]string{}
 	for _, d := range c.cfg.Store.All() {
@@ -144,7 +144,7 @@ func (c *Cleaner) processNext(ctx context.Context, queue workqueue.TypedRateLimi
 	return true
 }
 
-// maxFailureText bounds what a backend's response can put into a condition.
+// maxFailureText bounds the text from a backend's response that a condition contains.
 const maxFailureText = 300
 
 func shorten(err error) string {
@@ -155,7 +155,7 @@ func shorten(err error) string {
 	return text
 }
 
-// clean cleans up the debts at one backend, the oldest first. One that fails does not stop the others.
+// clean cleans up the debts at one backend, oldest first. A failed debt does not prevent the cleanup of the remaining ones.
 func (c *Cleaner) clean(ctx context.Context, apiService string) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
 	defer cancel()
@@ -207,15 +207,16 @@ func (c *Cleaner) cleanDebt(ctx context.Context, client metadata.Interface, d De
 	return nil
 }
 
-// backendResources is the resources of a backend that may hold objects of a namespace.
+// backendResources contains the resources of a backend that may hold objects of a namespace.
 type backendResources struct {
 	resources []Resource
-	// clockLag is how far the backend's clock is behind ours: debts have our times, and objects its.
+	// clockLag is how far the backend's clock is behind the local clock. Debts have local timestamps, objects have the
+	// backend's.
 	clockLag time.Duration
 }
 
-// findResources returns the resources that the backend serves and those that it was known to serve before. A backend that
-// returns with half of its resources may still store objects of the other half.
+// findResources returns the resources that the backend serves now or served before. A backend that returns with only some of
+// its resources may still store objects of the missing ones.
 func (c *Cleaner) findResources(ctx context.Context, backend http.RoundTripper, text string) (*backendResources, error) {
 	gv, err := schema.ParseGroupVersion(text)
 	if err != nil {
@@ -260,7 +261,7 @@ func (c *Cleaner) ServeList(w http.ResponseWriter, _ *http.Request) {
 
 var debtResource = schema.GroupResource{Resource: "debts"}
 
-// ServeForget drops one debt. Its objects stay at the backend.
+// ServeForget drops one debt. Its objects remain at the backend.
 func (c *Cleaner) ServeForget(w http.ResponseWriter, r *http.Request, id string) {
 	d, ok := c.cfg.Store.Lookup(id)
 	if !ok {

@@ -12,20 +12,20 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// Here the objects of a namespace are listed and deleted at any API server, within bounds for what a backend can do to its
-// caller: the duration of a response, its size, and the number of pages.
+// The functions in this file list and delete the objects of a namespace at any API server. They bound the duration and size of
+// each response and the number of pages, to limit the effect of a faulty backend.
 
 const (
-	// CallTimeout bounds each request. A backend that does not answer in time is retried later, so that one that hangs costs
-	// one timeout and delays no other.
+	// CallTimeout bounds each request. A backend that does not respond in time is retried later, so that it costs one timeout
+	// and does not delay other backends.
 	CallTimeout = 5 * time.Second
-	// PageSize bounds what one answer of a list holds in memory.
+	// PageSize bounds the number of objects of a list that are in memory.
 	PageSize = 500
-	// maxPages bounds a list.
+	// maxPages bounds the number of pages of a list.
 	maxPages = 10_000
 )
 
-// unreachableError: there was no response of the API server, or one that says that it is unavailable.
+// unreachableError wraps the error of a call without a response, or with a response that reports unavailability.
 type unreachableError struct{ err error }
 
 func (e *unreachableError) Error() string { return e.err.Error() }
@@ -59,7 +59,7 @@ func CallBackend(ctx context.Context, call func(context.Context) error) error {
 	return err
 }
 
-// EachObject lists all objects page by page, calls visit for each, and stops at the first error.
+// EachObject lists all objects page by page and calls visit for each. It stops at the first error.
 func EachObject(ctx context.Context, client metadata.ResourceInterface, visit func(*metav1.PartialObjectMetadata) error) error {
 	options := metav1.ListOptions{Limit: PageSize}
 	for range maxPages {
@@ -87,8 +87,8 @@ func EachObject(ctx context.Context, client metadata.ResourceInterface, visit fu
 	return fmt.Errorf("list: the backend has not come to an end after %d pages", maxPages)
 }
 
-// DeleteObject deletes one object with background propagation. An object that is gone is no error, nor one that does not match
-// the preconditions, if given.
+// DeleteObject deletes one object with background propagation. It returns nil if the object does not exist or does not match
+// the preconditions.
 func DeleteObject(ctx context.Context, client metadata.ResourceInterface, o *metav1.PartialObjectMetadata, preconditions *metav1.Preconditions) error {
 	background := metav1.DeletePropagationBackground
 	err := CallBackend(ctx, func(ctx context.Context) error {

@@ -20,40 +20,39 @@ import (
 
 const (
 	prefix = "debts/"
-	// maxDebts bounds the number of open debts. Beyond it namespaces wait for their backends.
+	// maxDebts bounds the number of open debts. Above it, namespaces wait for their backends.
 	maxDebts = 10_000
-	// recordTimeout bounds how long a debt may take to etcd and back to this replica.
+	// recordTimeout bounds the time until a written debt is in etcd and back at this replica.
 	recordTimeout = 10 * time.Second
-	// namedNamespaces is how many namespaces a condition names.
+	// namedNamespaces is the maximum number of namespaces named in a condition.
 	namedNamespaces = 3
 )
 
-// ErrFull: too many debts are open.
+// ErrFull is returned by Record if too many debts are open.
 var ErrFull = fmt.Errorf("%d cleanup debts are open already: see them with `aggregator debts`", maxDebts)
 
-// Storage keeps debts across restarts. Mirror calls replaced with everything under a prefix, and again after each change,
-// until ctx ends.
+// Storage persists debts. Mirror calls replaced with all entries under a prefix, and again after each change, until ctx ends.
 type Storage interface {
 	Put(ctx context.Context, key string, value []byte) error
 	Delete(ctx context.Context, key string) error
 	Mirror(ctx context.Context, prefix string, replaced func(map[string][]byte))
 }
 
-// Store is the open debts of all replicas.
+// Store contains the open debts of all replicas.
 type Store struct {
 	storage Storage
 	log     *zap.Logger
 	ready   chan struct{}
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	debts map[string]Debt
-	// failures is why the last cleanup of an APIService's backend failed.
+	// failures maps an APIService to the error of the last cleanup of its backend.
 	failures map[string]string
-	// changed is closed and replaced when any of it changes.
+	// changed is closed and replaced when debts or failures change.
 	changed chan struct{}
 }
 
-// NewStore makes a Store that is empty until Run.
+// NewStore returns a Store that is empty until Run.
 func NewStore(fakeEtcd Storage, log *zap.Logger) *Store {
 	return &Store{
 		storage: fakeEtcd, log: log.Named("debts"), ready: make(chan struct{}), changed: make(chan struct{}),
@@ -61,10 +60,10 @@ func NewStore(fakeEtcd Storage, log *zap.Logger) *Store {
 	}
 }
 
-// Ready is closed when every open debt is known. Before that, no backend may be taken for one without debts.
+// Ready is closed when the Store contains every open debt. Before that, the absence of debts at a backend is unknown.
 func (s *Store) Ready() <-chan struct{} { return s.ready }
 
-// Run follows the storage until ctx ends.
+// Run mirrors the storage until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	s.storage.Mirror(ctx, prefix, func(stored map[string][]byte) { s.replace(s.decode(stored)) })
 	return nil
@@ -82,10 +81,11 @@ func (s *Store) decode(stored map[string][]byte) map[string]Debt {
 	return debts
 }
 
-// decodeDebt keeps what cannot be read as a debt that cannot be cleaned up: ignored, it would show the objects of one namespace in another.
+// decodeDebt returns an unreadable record as a debt that cannot be cleaned up. Ignoring the record would expose the objects of
+// one namespace in another.
 func decodeDebt(id string, value []byte) Debt {
 	var d Debt
-	err := json.Unmarshal(value, &d) // fills in what can be read all the same
+	err := json.Unmarshal(value, &d) // decodes the readable fields even if it returns an error
 	switch {
 	case err != nil:
 		d.unreadable = "it is damaged: " + err.Error()
@@ -133,14 +133,14 @@ func (s *Store) notify() {
 	s.changed = make(chan struct{})
 }
 
-// Changed returns a channel that is closed at the next change. Take it before reading what may change.
+// Changed returns a channel that is closed at the next change. Callers must obtain it before they read the state.
 func (s *Store) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
-// Record writes a debt, and returns nil when it is in etcd and known to this replica.
+// Record writes a debt. It returns nil when the debt is in etcd and in this replica's Store.
 func (s *Store) Record(ctx context.Context, d Debt) error {
 	s.mu.Lock()
 	full := len(s.debts) >= maxDebts
@@ -170,7 +170,7 @@ func (s *Store) Record(ctx context.Context, d Debt) error {
 	}
 }
 
-// Lookup returns a debt that is open.
+// Lookup returns an open debt.
 func (s *Store) Lookup(id string) (Debt, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *Store) Lookup(id string) (Debt, bool) {
 	return d, ok
 }
 
-// Forget removes a debt. One that does not exist is no error.
+// Forget removes a debt. It returns nil if the debt does not exist.
 func (s *Store) Forget(ctx context.Context, id string) error {
 	if err := s.storage.Delete(ctx, prefix+id); err != nil {
 		return fmt.Errorf("drop cleanup debt: %w", err)
@@ -194,7 +194,8 @@ func (s *Store) Of(apiService string) []Debt {
 	return s.filter(func(d Debt) bool { return d.concerns(apiService) })
 }
 
-// concerns reports whether a debt may be at the backend of an APIService. One that does not even say where may be at any.
+// concerns reports whether a debt may be at the backend of an APIService. An unreadable debt without an APIService may be at
+// any backend.
 func (d Debt) concerns(apiService string) bool {
 	return d.APIService == apiService || d.unreadable != "" && d.APIService == ""
 }
@@ -217,7 +218,7 @@ func (s *Store) filter(which func(Debt) bool) []Debt {
 	return out
 }
 
-// Message is the message of an APIService's condition about its debts; empty without any.
+// Message returns the condition message about the debts of an APIService, or "" if it has none.
 func (s *Store) Message(apiService string) string {
 	open := s.Of(apiService)
 	if len(open) == 0 {
@@ -248,7 +249,7 @@ func (s *Store) failureOf(apiService string) string {
 	return s.failures[apiService]
 }
 
-// setFailure records why a cleanup failed; empty when it succeeded.
+// setFailure records the error of a cleanup, or its success if failure is empty.
 func (s *Store) setFailure(apiService, failure string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,32 +262,32 @@ func (s *Store) setFailure(apiService, failure string) {
 	s.notify()
 }
 
-// Debt is one namespace that was finalized without one group-version.
+// A Debt records that a namespace was finalized without one of its group-versions.
 type Debt struct {
-	// Version is that of this form, 0 before there were any. All have id and apiService as here.
+	// Version is the version of this format, 0 in records from before versioning. All versions have id and apiService.
 	Version int `json:"version,omitempty"`
-	// ID is a function of the namespace's UID and the group-version, so that replicas that record the same debt at the
-	// same time record one.
+	// ID is derived from the UID of the namespace and the group-version, so that replicas that record the same debt
+	// concurrently write the same key.
 	ID           string    `json:"id"`
 	Namespace    string    `json:"namespace"`
 	NamespaceUID types.UID `json:"namespaceUID"`
 	GroupVersion string    `json:"groupVersion"`
-	// APIService is the name of an APIService, or "<APIService>/<backend>" for one of several backends of its APIRoute.
+	// APIService is the name of an APIService, or "<APIService>/<backend>" if its APIRoute has several backends.
 	APIService string `json:"apiService"`
-	// Reason is why the namespace did not wait.
+	// Reason is why the namespace was finalized without waiting.
 	Reason string `json:"reason"`
 	// Since is when the debt was recorded, in whole seconds, like creation timestamps.
 	Since time.Time `json:"since"`
 
-	// unreadable is why this replica cannot read it, and so cannot clean it up.
+	// unreadable is why this replica cannot read the record and clean it up; empty if it can.
 	unreadable string
 }
 
-// debtVersion is the newest version of a debt that this release knows, and what it writes.
+// debtVersion is the version that this release writes, and the newest that it can read.
 const debtVersion = 1
 
-// FinalizeDelay is how long a namespace exists after its debts were recorded. Creation timestamps are truncated to the
-// second: without a whole second in between, an object of a new namespace of the same name could look as old as the debt.
+// FinalizeDelay is how long a namespace exists after its debts were recorded. Creation timestamps are truncated to the second.
+// Without a whole second in between, an object of a new namespace of the same name could appear as old as the debt.
 const FinalizeDelay = 2 * time.Second
 
 // NewDebt returns a debt recorded now.
@@ -297,7 +298,8 @@ func NewDebt(namespace string, uid types.UID, gv schema.GroupVersion, apiService
 	}
 }
 
-// IDOf returns the ID of a namespace's debt in a group-version, at the backend of its APIService or at one of several of its APIRoute.
+// IDOf returns the ID of a namespace's debt in a group-version, at the backend of its APIService or at one of several backends
+// of its APIRoute.
 func IDOf(uid types.UID, gv schema.GroupVersion, apiService string) string {
 	of := string(uid) + "/" + gv.String()
 	if _, backend, several := strings.Cut(apiService, "/"); several {
@@ -310,7 +312,7 @@ func IDOf(uid types.UID, gv schema.GroupVersion, apiService string) string {
 // Entry is a debt with its state, as /debug/debts shows it.
 type Entry struct {
 	Debt
-	// State is Waiting, Paying, Orphaned or Unreadable, and Message says what for.
+	// State is Waiting, Paying, Orphaned or Unreadable. Message contains the reason.
 	State   State  `json:"state"`
 	Message string `json:"message,omitempty"`
 }
@@ -323,13 +325,13 @@ const (
 	Waiting State = "Waiting"
 	// Paying debts are being cleaned up.
 	Paying State = "Paying"
-	// Orphaned debts have no APIService any more. They stay, because it may be registered again.
+	// Orphaned debts have no APIService. They are kept, because it may be registered again.
 	Orphaned State = "Orphaned"
 	// Unreadable debts are damaged, or were written by a newer release. Their backend stays unavailable.
 	Unreadable State = "Unreadable"
 )
 
-// List is what /debug/debts answers.
+// List is the response of /debug/debts.
 type List struct {
 	Debts []Entry `json:"debts"`
 }

@@ -18,18 +18,18 @@ import (
 	"portico.dev/internal/run"
 )
 
-// Config is what the collector needs. Every field is required.
+// Config configures the collector. Every field is required.
 type Config struct {
-	// Client reaches every group-version, local or not, as the front door routes it. Its rate limits are the caller's.
+	// Client reaches every group-version, local or not, as the front door routes it. The caller sets its rate limits.
 	Client metadata.Interface
-	// Hidden reaches what this server stores of group-versions that extension servers serve.
+	// Hidden reaches the objects that this server stores in group-versions served by extension servers.
 	Hidden metadata.Interface
-	// Discovery is what is served now, nil when that is not known yet. It must not block, and must return the same pointer
-	// as long as nothing has changed.
+	// Discovery returns the group-versions served now, or nil if they are not known yet. It must not block, and must return the
+	// same pointer until something changes.
 	Discovery func() *Discovery
-	// Leads reports whether this replica leads; changed is closed when that may have changed.
+	// Leads reports whether this replica leads. changed is closed when that may have changed.
 	Leads func() (leads bool, changed <-chan struct{})
-	// Events is where Events about objects are written.
+	// Events writes Events about objects.
 	Events  corev1client.EventsGetter
 	Metrics *metrics.Garbage
 	Logger  *zap.Logger
@@ -42,17 +42,17 @@ type Collector struct {
 	log   *zap.Logger
 }
 
-// New prepares a collector.
+// New returns a Collector that is idle until Run.
 func New(cfg Config) *Collector {
 	return &Collector{cfg: cfg, rules: defaultRules(), log: cfg.Logger.Named("garbage")}
 }
 
-// pollInterval is how often discovery is compared, and leadership is checked: a lease that expires while etcd is away is
-// not announced.
+// pollInterval is the interval at which discovery and leadership are checked. The expiration of a lease while etcd is
+// unavailable sends no notification.
 const pollInterval = time.Second
 
-// Run collects garbage until ctx ends. Replicas that do not lead watch nothing: the graph is built in seconds, and would
-// cost each of them as much memory as the leader.
+// Run collects garbage until ctx ends. Followers watch nothing: the graph is built in seconds, and would cost each of them as
+// much memory as the leader.
 func (c *Collector) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		leads, changed := c.cfg.Leads()
@@ -69,7 +69,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	return nil
 }
 
-// serve is one term as leader. It returns when everything that it started has returned.
+// serve runs one term as leader. It returns after all its goroutines have returned.
 func (c *Collector) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -99,14 +99,14 @@ func (c *Collector) serve(ctx context.Context) {
 }
 
 const (
-	// workers is how many objects are processed concurrently.
+	// workers is the number of objects processed concurrently.
 	workers = 20
-	// An object that failed is tried again after 5 ms, then twice as long each time up to 15 s.
+	// A failed object is retried after 5 ms, then after a delay that doubles each time, up to 15 s.
 	firstAttempt, lastAttempt = 5 * time.Millisecond, 15 * time.Second
 )
 
-// term is the collector while its replica leads. Each term has a new graph, new monitors and a new queue, so that it does
-// not rely on old state.
+// term is the collector during one period of leadership. Each term has a new graph, new monitors and a new queue, so that it
+// does not rely on old state.
 type term struct {
 	cfg        Config
 	rules      rules
@@ -207,7 +207,7 @@ func (t *term) requeue(k key, again time.Duration, err error) {
 	case errors.As(err, &later):
 		t.queue.AddAfter(k, later.after)
 	case err != nil:
-		if t.queue.NumRequeues(k) == 3 { // conflicts are normal; what persists is logged once
+		if t.queue.NumRequeues(k) == 3 { // conflicts are normal; a persistent error is logged once
 			t.log.Warn("an object cannot be judged, trying again", zap.Stringer("resource", k.resource), zap.String("uid", string(k.uid)), zap.Error(err))
 		}
 		t.queue.AddRateLimited(k)
@@ -219,7 +219,7 @@ func (t *term) requeue(k key, again time.Duration, err error) {
 	}
 }
 
-// processRecovered turns a panic about one object into an error.
+// processRecovered converts a panic during the processing of an object into an error.
 func (t *term) processRecovered(ctx context.Context, k key) (again time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -230,7 +230,8 @@ func (t *term) processRecovered(ctx context.Context, k key) (again time.Duration
 	return t.process(ctx, k)
 }
 
-// kindOf returns the kind of an object, for Events: its metadata came as a PartialObjectMetadata.
+// kindOf returns the kind of an object, for Events. The metadata of the object arrived as a PartialObjectMetadata, which lacks
+// it.
 func (t *term) kindOf(at coordinates) schema.GroupVersionKind {
 	kind := at.GroupVersion().WithKind("")
 	if d := t.cfg.Discovery(); d != nil {

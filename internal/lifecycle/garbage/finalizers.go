@@ -23,15 +23,16 @@ import (
 const (
 	// reasonInvalidOwnerNamespace is an ownerReference that is invalid because the owner would be in another namespace.
 	reasonInvalidOwnerNamespace = "OwnerRefInvalidNamespace"
-	// reasonOrphanWaits is a deletion with propagationPolicy Orphan that waits because dependents may be where nothing can be listed.
+	// reasonOrphanWaits is a deletion with propagationPolicy Orphan that waits because dependents may exist in resources that
+	// cannot be listed.
 	reasonOrphanWaits = "OrphanWaits"
 )
 
-// foregroundTimeout is how long a foreground deletion waits for resources that have not been listed completely. After it,
-// the owner may be deleted before dependents of such resources, which are collected when they are listed.
+// foregroundTimeout is how long a foreground deletion waits for resources that have not been listed completely. Afterwards the
+// owner may be deleted before dependents in such resources. They are collected when they are listed.
 const foregroundTimeout = 30 * time.Second
 
-// foreground removes an owner's finalizer when no dependent blocks it any more.
+// foreground removes an owner's finalizer when no dependent blocks it.
 func (t *term) foreground(ctx context.Context, task task) (again time.Duration, err error) {
 	live, gv, err := t.getLive(ctx, task.coordinates)
 	if err != nil || live == nil || live.DeletionTimestamp == nil || !slices.Contains(live.Finalizers, metav1.FinalizerDeleteDependents) {
@@ -48,7 +49,7 @@ func (t *term) foreground(ctx context.Context, task task) (again time.Duration, 
 		}
 	}
 	if blocked {
-		return recheckInterval, nil // their deletion queues the owner; this is for deletions that no watch reported
+		return recheckInterval, nil // the deletion of a dependent queues the owner; this interval covers deletions that no watch reported
 	}
 	unseen := t.unseenResource(live.Namespace, func(id resourceID) bool {
 		_, since := t.graph.synced(id)
@@ -60,9 +61,9 @@ func (t *term) foreground(ctx context.Context, task task) (again time.Duration, 
 	return 0, t.removeFinalizer(ctx, gv, task.coordinates, live, metav1.FinalizerDeleteDependents)
 }
 
-// orphan removes an owner from all its dependents, then removes the owner's finalizer. A dependent that still names the
-// owner afterwards would be deleted, so it waits for every resource that could have dependents, including those of dead
-// backends, and reports that in an Event.
+// orphan removes an owner from all its dependents, then removes the owner's finalizer. A dependent that still names the owner
+// afterwards would be deleted. Therefore orphan waits for every resource that could have dependents, including resources of
+// unavailable backends, and reports the wait in an Event.
 func (t *term) orphan(ctx context.Context, task task) error {
 	live, gv, err := t.getLive(ctx, task.coordinates)
 	if err != nil || live == nil || live.DeletionTimestamp == nil || !slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents) {
@@ -70,8 +71,8 @@ func (t *term) orphan(ctx context.Context, task task) error {
 	}
 	var failures []error
 	all := func(resourceID) bool { return true }
-	// Checked before the dependents are read, because a list may end right after, and again afterwards, because a backend may have
-	// been listed anew, and empty, right before.
+	// Check before reading the dependents, because a list may end right after, and again afterwards, because a backend may have
+	// been listed again, and found empty, right before.
 	unseen := t.unseenResource(live.Namespace, all)
 	dependents := t.graph.dependentsOf(live.UID, live.Namespace)
 	for _, d := range dependents {
@@ -83,7 +84,7 @@ func (t *term) orphan(ctx context.Context, task task) error {
 		return errors.Join(failures...)
 	}
 	if len(dependents) > 0 {
-		// The watches show them without the owner in a moment, and any that were created meanwhile.
+		// The watches will soon deliver them without the owner, together with dependents that were created in the meantime.
 		return &retryLaterError{orphanDelay, "the dependents have just been told"}
 	}
 	if unseen == "" {
@@ -108,8 +109,8 @@ func (t *term) removeOwner(ctx context.Context, at coordinates, owner types.UID)
 	return t.setOwnerReferences(ctx, gv, at, live, keep)
 }
 
-// unseenResource names a resource that could hold dependents of an owner and has not been listed completely since this
-// replica leads; empty when there is none. namespace is the owner's.
+// unseenResource returns a resource that could hold dependents of an owner and has not been listed completely since this
+// replica leads, or "" if all have been listed. namespace is the owner's.
 func (t *term) unseenResource(namespace string, matters func(resourceID) bool) string {
 	d := t.cfg.Discovery()
 	if d == nil || !d.Synced {
@@ -133,13 +134,13 @@ func (t *term) unseenResource(namespace string, matters func(resourceID) bool) s
 }
 
 const (
-	// eventSource is what kube-controller-manager's garbage collector calls itself.
+	// eventSource is the component name of kube-controller-manager's garbage collector.
 	eventSource = "garbage-collector-controller"
-	// eventInterval is the least time between two equal Events.
+	// eventInterval is the minimum time between two equal Events.
 	eventInterval = time.Hour
 )
 
-// events writes Events about problems with objects. An Event that cannot be written is lost.
+// events writes Events about problems with objects. Events that cannot be written are lost.
 type events struct {
 	client corev1client.EventsGetter
 	sent   *lru.Cache[string, time.Time]
@@ -150,7 +151,7 @@ func newEvents(client corev1client.EventsGetter, log *zap.Logger) *events {
 	return &events{client: client, sent: newCache[string, time.Time](), log: log}
 }
 
-// misplaced reports an owner in another namespace, or in a namespace while the object is in none.
+// misplaced reports an owner in another namespace, or a namespaced owner of a cluster-scoped object.
 func (e *events) misplaced(ctx context.Context, kind schema.GroupVersionKind, o *metav1.PartialObjectMetadata, ref metav1.OwnerReference) {
 	owner := fmt.Sprintf("[%s/%s, namespace: %s, name: %s, uid: %s]", ref.APIVersion, ref.Kind, o.Namespace, ref.Name, ref.UID)
 	e.warn(ctx, kind, o, reasonInvalidOwnerNamespace, fmt.Sprintf("ownerRef %s does not exist in namespace %q", owner, o.Namespace))

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// missingOwnerDelay is how long an object waits whose owner is not in the graph: owners and dependents come by different
-	// watches, and at a start all come at once.
+	// missingOwnerDelay is how long an object waits if its owner is not in the graph. Owners and dependents arrive through
+	// different watches, and at the start all objects arrive at once.
 	missingOwnerDelay = 2 * time.Second
-	// orphanDelay gives the watches time to bring what was created just before its owner was deleted.
+	// orphanDelay gives the watches time to deliver objects created just before their owner was deleted.
 	orphanDelay = time.Second
 )
 
-// key names an object in the graph.
+// key identifies an object in the graph.
 type key struct {
 	resource *resource
 	uid      types.UID
 }
 
-// resourceID names a resource. What this server stores of a group-version that an extension server serves is hidden, and
-// has other objects than the resource of the same name at the extension server.
+// resourceID identifies a resource. hidden marks the objects that this server stores in a group-version served by an extension
+// server. They differ from the objects of the same resource at the extension server.
 type resourceID struct {
 	schema.GroupResource
 	hidden bool
@@ -35,13 +35,13 @@ type resourceID struct {
 type resource struct {
 	resourceID
 	namespaced bool
-	// since is when it was first known.
+	// since is when the resource was added.
 	since time.Time
 
-	// The graph's mutex guards what follows.
-	version string // through which it is watched
+	// guarded by the graph's mutex
+	version string // version used by the watch
 	local   bool
-	synced  bool // a complete list has been seen and confirmed
+	synced  bool // a complete list has been received and confirmed
 	round   uint32
 	nodes   map[types.UID]*node
 }
@@ -55,7 +55,7 @@ type node struct {
 	namespace, name string
 	owners          []owner
 	round           uint32
-	// The object is being deleted and has the finalizer.
+	// The object is being deleted and has the respective finalizer.
 	foreground, orphan bool
 }
 
@@ -68,12 +68,12 @@ func (n *node) key() key { return key{n.resource, n.uid} }
 
 // graph is the ownership graph. Monitors and workers call its methods.
 type graph struct {
-	// enqueue queues an object after a delay. It must not block nor call the graph.
+	// enqueue queues an object after a delay. It must not block or call the graph.
 	enqueue func(k key, after time.Duration)
-	// objectDeleted is called with objects of local resources that a watch reported deleted.
+	// objectDeleted is called for objects of local resources that a watch reported as deleted.
 	objectDeleted func(types.UID)
 
-	mu         sync.Mutex // guards what follows, nodes included
+	mu         sync.Mutex // guards the fields below, nodes included
 	resources  map[resourceID]*resource
 	dependents map[types.UID]map[*node]struct{}
 	names      map[string]string
@@ -112,10 +112,10 @@ func (g *graph) markSynced(r *resource) {
 	r.synced = true
 }
 
-// observe takes in an object from a list or a watch.
+// observe adds an object from a list or a watch.
 func (g *graph) observe(r *resource, o *metav1.PartialObjectMetadata) {
 	if o.UID == "" {
-		return // an object without a UID is not stored, and can neither own nor be owned
+		return // an object without a UID cannot own or be owned
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,7 +130,7 @@ func (g *graph) observe(r *resource, o *metav1.PartialObjectMetadata) {
 }
 
 func (g *graph) node(r *resource, o *metav1.PartialObjectMetadata) *node {
-	both := string(o.UID) + o.Name // one string in memory
+	both := string(o.UID) + o.Name // one allocation
 	n := &node{resource: r, uid: types.UID(both[:len(o.UID)]), namespace: g.intern(o.Namespace), name: both[len(o.UID):], round: r.round}
 	if len(o.OwnerReferences) > 0 {
 		n.owners = make([]owner, len(o.OwnerReferences))
@@ -145,7 +145,7 @@ func (g *graph) node(r *resource, o *metav1.PartialObjectMetadata) *node {
 	return n
 }
 
-// intern keeps one copy of a namespace's name. The copies are dropped now and then, because namespaces are deleted.
+// intern returns a shared copy of a namespace's name. The copies are dropped from time to time, because namespaces are deleted.
 func (g *graph) intern(s string) string {
 	if w, ok := g.names[s]; ok {
 		return w
@@ -179,7 +179,7 @@ func (g *graph) index(before, now *node) {
 	}
 }
 
-// enqueueAffected queues the objects that a change may concern.
+// enqueueAffected queues the objects that a change may affect.
 func (g *graph) enqueueAffected(before, now *node) {
 	if now.orphan && (before == nil || !before.orphan) {
 		g.enqueue(now.key(), orphanDelay)
@@ -197,7 +197,7 @@ func (g *graph) enqueueAffected(before, now *node) {
 	}
 }
 
-// forget takes in that a watch reported an object deleted.
+// forget removes an object that a watch reported as deleted.
 func (g *graph) forget(r *resource, uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -260,9 +260,9 @@ func (g *graph) mustCheck(n *node) bool {
 	})
 }
 
-// The queries of workers. Results are copies, because the graph changes meanwhile.
+// The following queries serve the workers. They return copies, because the graph changes concurrently.
 
-// coordinates are where an object is and how to reach it.
+// coordinates locate an object and the resource that serves it.
 type coordinates struct {
 	schema.GroupVersionResource
 	namespace, name string
@@ -275,7 +275,7 @@ type task struct {
 	key
 	coordinates
 	foreground, orphan bool
-	// mustCheck is false when the graph alone shows that every owner exists.
+	// mustCheck is false if the graph alone shows that every owner exists.
 	mustCheck bool
 }
 
@@ -293,7 +293,7 @@ func (g *graph) task(k key) (task, bool) {
 	return task{k, n.coordinates(), n.foreground, n.orphan, g.mustCheck(n)}, true
 }
 
-// locate returns where watches know objects with a UID.
+// locate returns the locations of objects with a UID, according to the watches.
 func (g *graph) locate(uid types.UID) []coordinates {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -311,7 +311,7 @@ type dependent struct {
 	blocks, foreground bool
 }
 
-// dependentsOf returns the objects that name an owner. One in another namespace does not block it.
+// dependentsOf returns the objects that name an owner. A dependent in another namespace does not block the owner.
 func (g *graph) dependentsOf(uid types.UID, namespace string) []dependent {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -324,7 +324,7 @@ func (g *graph) dependentsOf(uid types.UID, namespace string) []dependent {
 	return out
 }
 
-// synced reports whether a resource has been listed completely, and since when the resource is known.
+// synced reports whether a resource has been listed completely, and when it was added.
 func (g *graph) synced(r resourceID) (synced bool, since time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -349,8 +349,8 @@ func (g *graph) size() (objects, synced, unsynced int) {
 	return objects, synced, unsynced
 }
 
-// adopt adds a resource to the graph, or sets the version through which it is watched. Its objects stay, and it is not
-// synced until the new version has been listed.
+// adopt adds a resource to the graph, or sets the version used by its watch. It keeps the objects. The resource is unsynced
+// until the new version has been listed.
 func (g *graph) adopt(id resourceID, namespaced, local bool, version string, now time.Time) *resource {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -363,8 +363,8 @@ func (g *graph) adopt(id resourceID, namespaced, local bool, version string, now
 	return r
 }
 
-// drop removes a resource that is not served any more. That does not mean that its objects are gone: their dependents
-// stay undecided, because discovery does not know the kind.
+// drop removes a resource that is no longer served. Its objects may still exist: their dependents stay undecided, because
+// discovery does not contain the kind.
 func (g *graph) drop(r *resource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -9,49 +9,49 @@ import (
 )
 
 const (
-	// localLimit and backendLimit bound the concurrent requests to one group-version. Backends get few, so that some that
-	// hang leave workers for the rest of the cluster.
+	// localLimit and backendLimit bound the concurrent requests to one group-version. The limit for backends is low, so that a
+	// few hanging backends leave workers for the rest of the cluster.
 	localLimit, backendLimit = workers / 2, 3
-	// A group-version that did not answer gets no requests for minPause, then twice as long each time up to maxPause.
+	// A group-version that did not respond gets no requests for minPause. The pause doubles with each failure, up to maxPause.
 	minPause, maxPause = time.Second, 5 * time.Second
 )
 
-// limiter limits the requests to each group-version, and keeps the objects that wait for one.
+// limiter limits the requests to each group-version, and holds the objects that wait for one.
 type limiter struct {
 	enqueue func(key)
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	queues map[queueID]*versionQueue
 }
 
-// queueID names a group-version at one place: what is hidden does not wait for the extension server that hides it.
+// queueID identifies a group-version at one location. Hidden objects do not wait for the extension server that hides them.
 type queueID struct {
 	schema.GroupVersion
 	hidden bool
 }
 
-// versionQueue is the objects that wait for one group-version. The graph bounds their number.
+// versionQueue contains the objects that wait for one group-version. The graph bounds their number.
 type versionQueue struct {
 	inFlight       int
 	failures       int
-	retryAfter     time.Time // nothing is asked before
+	retryAfter     time.Time // no requests before this time
 	waiting        map[key]struct{}
 	awaitingChange map[key]struct{}
-	seen           GroupVersion // the group-version when the first of awaitingChange was added
+	seen           GroupVersion // the group-version when the first object of awaitingChange was added
 }
 
 func newLimiter(enqueue func(key)) *limiter {
 	return &limiter{enqueue: enqueue, queues: map[queueID]*versionQueue{}}
 }
 
-// busyError: the group-version is at its limit.
+// busyError reports that the group-version is at its limit.
 type busyError struct{ gv GroupVersion }
 
 func (e *busyError) Error() string {
 	return fmt.Sprintf("%s is asked enough at the moment", e.gv.GroupVersion)
 }
 
-// undecidedError: discovery does not show enough about the group-version.
+// undecidedError reports that discovery does not show enough about the group-version.
 type undecidedError struct {
 	gv  GroupVersion
 	why string
@@ -75,14 +75,14 @@ func (b *versionQueue) free(gv GroupVersion, now time.Time) int {
 	case now.Before(b.retryAfter):
 		return 0
 	case b.failures > 0:
-		limit = 1 // whether it is back, one question tells
+		limit = 1 // a single request checks whether the group-version is back
 	case gv.Local:
 		limit = localLimit
 	}
 	return max(0, limit-b.inFlight)
 }
 
-// acquire counts a request. done ends it and tells whether there was a response of any kind.
+// acquire counts a request. The caller ends it with done, and reports whether there was a response of any kind.
 func (t *limiter) acquire(gv GroupVersion) (done func(answered bool), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +102,7 @@ func (t *limiter) done(gv GroupVersion, answered bool) {
 	switch {
 	case answered:
 		b.failures, b.retryAfter = 0, time.Time{}
-	case !now.Before(b.retryAfter): // of several that fail together, one counts
+	case !now.Before(b.retryAfter): // concurrent failures count as one
 		b.retryAfter = now.Add(min(minPause<<min(b.failures, 10), maxPause))
 		b.failures++
 	}
@@ -122,20 +122,20 @@ func (t *limiter) enqueueWaiting(b *versionQueue, gv GroupVersion, now time.Time
 	}
 }
 
-// wait puts an object aside until the group-version is below its limit.
+// wait holds an object until the group-version is below its limit.
 func (t *limiter) wait(gv GroupVersion, k key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.queue(gv).waiting[k] = struct{}{}
 }
 
-// waitForChange puts an object aside until the group-version changes in discovery.
+// waitForChange holds an object until the group-version changes in discovery.
 func (t *limiter) waitForChange(gv GroupVersion, k key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := t.queue(gv)
 	if len(b.awaitingChange) == 0 || !b.seen.same(gv) {
-		b.seen = gv // objects from before are queued once more
+		b.seen = gv // objects added before are queued again
 		t.enqueueChanged(b)
 	}
 	b.awaitingChange[k] = struct{}{}
@@ -148,7 +148,7 @@ func (t *limiter) enqueueChanged(b *versionQueue) {
 	clear(b.awaitingChange)
 }
 
-// enqueueReady queues the objects whose group-version has changed or is below its limit.
+// enqueueReady queues the objects of each group-version that has changed or is below its limit.
 func (t *limiter) enqueueReady(d *Discovery) {
 	if d == nil {
 		return

@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// pageSize bounds what a list holds in memory at a time. Reflectors hold the whole list, which at 50,000 objects is
-	// more than the graph itself. Our own watch caches walk over all that is left for each page, so local pages are
-	// larger.
+	// pageSize bounds the number of objects of a list that are in memory. Reflectors hold the whole list, which at 50,000
+	// objects is larger than the graph itself. Local pages are larger, because the local watch cache walks over all remaining
+	// objects for each page.
 	pageSize, localPageSize = 500, 2500
-	// listTimeout is for one page.
+	// listTimeout bounds the request for one page.
 	listTimeout = 30 * time.Second
-	// watchTime is the timeoutSeconds of a watch, watchGrace how much longer a server may take to end it.
+	// watchTime is the timeoutSeconds of a watch. watchGrace is the additional time that a server may take to end it.
 	watchTime, watchGrace = 8 * time.Minute, time.Minute
-	// A monitor that fails tries again after a second, then twice as long each time up to five, less a jitter.
+	// A monitor that fails retries after one second. The delay doubles with each failure, up to five seconds, less a jitter.
 	firstRetry, lastRetry = time.Second, 5 * time.Second
-	// localLists is how many local resources are listed at once.
+	// localLists is the number of local resources listed concurrently.
 	localLists = 4
-	// A backend's list counts as complete when the watch that follows it has lasted this long. A backend that is starting
-	// may list nothing and hold thousands of objects.
+	// backendSyncDelay is how long the watch after a backend's list must last before the list counts as complete. A starting
+	// backend may return an empty list although it has thousands of objects.
 	backendSyncDelay = confirmDelay
 )
 
@@ -43,17 +43,17 @@ type monitor struct {
 	gvr      schema.GroupVersionResource
 	client   metadata.Getter
 	graph    *graph
-	lists    chan struct{} // semaphore of local lists; nil: it is a backend's
+	lists    chan struct{} // semaphore of local lists; nil for a backend's resource
 	failed   func()
 	log      *zap.Logger
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
 
-// local reports whether the objects are in our own etcd.
+// local reports whether the objects are in the local etcd.
 func (m *monitor) local() bool { return m.lists != nil }
 
-// run lists and watches until ctx ends, however often that fails.
+// run lists and watches until ctx ends, and retries after failures.
 func (m *monitor) run(ctx context.Context) {
 	defer close(m.done)
 	wait, complained := firstRetry, false
@@ -67,7 +67,7 @@ func (m *monitor) run(ctx context.Context) {
 		if time.Since(began) > time.Minute {
 			wait, complained = firstRetry, false
 		}
-		if !complained { // log a dead backend once, not every five seconds
+		if !complained { // log an unavailable backend once, not every five seconds
 			complained = true
 			m.log.Info("a resource cannot be watched now; its objects are judged by what was known", zap.Stringer("resource", m.gvr), zap.Error(err))
 		}
@@ -78,12 +78,12 @@ func (m *monitor) run(ctx context.Context) {
 	}
 }
 
-// listAndWatch lists once and watches from there until an error.
+// listAndWatch lists once and then watches until an error.
 func (m *monitor) listAndWatch(ctx context.Context) error {
 	version, err := m.list(ctx)
 	if apierrors.IsMethodNotSupported(err) {
-		// Discovery lists the verb and the server does not have it. No dependent can be found there, so that deletions do
-		// not wait for a complete list.
+		// Discovery lists the verb, but the server does not support it. No dependent can be found in this resource, so
+		// deletions must not wait for a complete list.
 		m.graph.markSynced(m.resource)
 	}
 	if err != nil {
@@ -94,7 +94,7 @@ func (m *monitor) listAndWatch(ctx context.Context) error {
 		if version, err = m.watch(ctx, version); err != nil {
 			return fmt.Errorf("watch: %w", err)
 		}
-		// A pause, in case the server ends every watch at once.
+		// Pause in case the server ends every watch immediately.
 		if time.Since(began) < time.Second && !run.Pause(ctx, time.Second) {
 			return ctx.Err()
 		}
@@ -111,13 +111,13 @@ func (m *monitor) list(ctx context.Context) (version string, err error) {
 		}
 	}
 	version, err = m.pages(ctx, m.pageSize())
-	if apierrors.IsResourceExpired(err) { // between two pages; all at once cannot
+	if apierrors.IsResourceExpired(err) { // expired between two pages; a list without pages cannot expire
 		version, err = m.pages(ctx, 0)
 	}
 	return version, err
 }
 
-// pageSize is how many objects a list asks for at once.
+// pageSize returns the limit of a list request.
 func (m *monitor) pageSize() int64 {
 	if m.lists != nil {
 		return localPageSize
@@ -153,7 +153,7 @@ func (m *monitor) page(ctx context.Context, options metav1.ListOptions) (*metav1
 	return m.client.List(ctx, options)
 }
 
-// watch returns the resourceVersion to continue from when the server ended the watch normally.
+// watch returns the resource version to continue from if the server ended the watch normally.
 func (m *monitor) watch(ctx context.Context, version string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchTime+watchGrace)
 	defer cancel()
@@ -182,7 +182,7 @@ func (m *monitor) watch(ctx context.Context, version string) (string, error) {
 	}
 }
 
-// syncDelay is zero for what is in our own etcd.
+// syncDelay returns zero for resources in the local etcd.
 func (m *monitor) syncDelay() time.Duration {
 	if m.lists != nil {
 		return 0
@@ -210,12 +210,12 @@ func (m *monitor) handle(e watch.Event) (version string, err error) {
 	return o.ResourceVersion, nil
 }
 
-// ignored resources neither own nor are owned, are many, and expire by themselves.
+// ignored contains resources that neither own nor are owned, are numerous, and expire.
 var ignored = map[schema.GroupResource]bool{
 	{Resource: "events"}: true, {Group: "events.k8s.io", Resource: "events"}: true,
 }
 
-// monitors has one monitor for each resource that discovery shows. Only one goroutine uses it.
+// monitors runs one monitor for each resource in discovery. It is used by one goroutine only.
 type monitors struct {
 	client  metadata.Interface
 	hidden  metadata.Interface
@@ -234,14 +234,14 @@ func newMonitors(client, hidden metadata.Interface, g *graph, failed func(), log
 	}
 }
 
-// watchedVersion is the version through which a resource is watched.
+// watchedVersion is the version used to watch a resource.
 type watchedVersion struct {
 	gv       GroupVersion
 	resource Resource
 }
 
-// update starts and stops monitors so that they match d. Those of dead backends stay: their objects are owners that must
-// not be taken for gone.
+// update starts and stops monitors so that they match d. Monitors of unavailable backends continue, because their objects are
+// owners that must not count as deleted.
 func (m *monitors) update(ctx context.Context, d *Discovery) {
 	if d == nil || !d.Synced {
 		return
@@ -259,8 +259,8 @@ func (m *monitors) update(ctx context.Context, d *Discovery) {
 		case running == nil:
 			m.start(ctx, id, c)
 		case running.resource.namespaced != c.resource.Namespaced, running.local() != c.gv.Local:
-			// The CRD was deleted and created again, or an extension server took over or gave back the group-version: the
-			// known objects were others.
+			// The CRD was deleted and created again, or the group-version moved to or from an extension server. The known
+			// objects belong to the previous resource.
 			m.stop(id, running)
 			m.graph.drop(running.resource)
 			m.start(ctx, id, c)
@@ -271,7 +271,7 @@ func (m *monitors) update(ctx context.Context, d *Discovery) {
 	}
 }
 
-// choose takes the version that is watched now if it is still served, and otherwise the preferred one that answers.
+// choose selects the version that is watched now if it is still served, and otherwise the preferred version that is Current.
 func (m *monitors) choose(d *Discovery) map[resourceID]watchedVersion {
 	wanted := map[resourceID]watchedVersion{}
 	for _, gv := range d.GroupVersions {
@@ -311,7 +311,7 @@ func (m *monitors) start(ctx context.Context, id resourceID, c watchedVersion) {
 	m.joined.Go(func() { started.run(ctx) })
 }
 
-// stop waits until the monitor has returned.
+// stop stops a monitor and waits until it has returned.
 func (m *monitors) stop(id resourceID, running *monitor) {
 	running.cancel()
 	<-running.done
@@ -320,29 +320,30 @@ func (m *monitors) stop(id resourceID, running *monitor) {
 
 func (m *monitors) wait() { m.joined.Wait() }
 
-// Discovery is what is served at one moment. It is immutable.
+// Discovery contains the group-versions served at one moment. It is immutable.
 type Discovery struct {
-	// Synced is false until every APIService has been seen: what is absent may exist.
+	// Synced is false until every APIService has been seen. Until then, a missing group-version may exist.
 	Synced bool
 	// GroupVersions are in order of preference within a group.
 	GroupVersions []GroupVersion
 }
 
-// GroupVersion is what is known of one group-version, alive or dead.
+// GroupVersion describes one group-version, available or not.
 type GroupVersion struct {
 	schema.GroupVersion
-	// Local group-versions are stored in our own etcd.
+	// Local group-versions are stored in the local etcd.
 	Local bool
-	// Hidden is what is stored in our own etcd of a group-version that an extension server serves, which is another entry.
-	// Clients cannot reach it; Config.Hidden does. It is Local and Current.
+	// Hidden marks the objects that the local etcd contains in a group-version served by an extension server. The group-version
+	// of the extension server is a separate entry. Clients cannot reach hidden objects, Config.Hidden can. A hidden
+	// group-version is Local and Current.
 	Hidden bool
-	// Current: its server answers now, and Resources is up to date.
+	// Current reports that the server responds now and Resources is up to date.
 	Current bool
-	// Known is false when its list of resources has never been seen: anything may be stored there.
+	// Known is false if the list of resources has never been seen. The backend may then store any objects.
 	Known bool
-	// APIService is the name of its registration, Reason what is wrong with the backend when not Current.
+	// APIService is the name of the APIService. Reason is the problem of the backend if not Current.
 	APIService, Reason string
-	// Resources are the last-known ones when not Current.
+	// Resources are the last known ones if not Current.
 	Resources []Resource
 }
 
@@ -359,15 +360,15 @@ func (g GroupVersion) same(o GroupVersion) bool {
 		g.APIService == o.APIService && slices.Equal(g.Resources, o.Resources)
 }
 
-// resourceID names one of its resources.
+// resourceID returns the ID of one of its resources.
 func (g GroupVersion) resourceID(name string) resourceID {
 	return resourceID{schema.GroupResource{Group: g.Group, Resource: name}, g.Hidden}
 }
 
-// lookup returns a group-version as clients see it, or an unknown one when it is not served.
+// lookup returns a group-version as clients see it, or an unknown one if it is not served.
 func (d *Discovery) lookup(gv schema.GroupVersion) GroupVersion { return d.find(gv, false) }
 
-// find is lookup, also for what is hidden.
+// find is like lookup, and also finds hidden group-versions.
 func (d *Discovery) find(gv schema.GroupVersion, hidden bool) GroupVersion {
 	for _, g := range d.GroupVersions {
 		if g.GroupVersion == gv && g.Hidden == hidden {
@@ -377,15 +378,15 @@ func (d *Discovery) find(gv schema.GroupVersion, hidden bool) GroupVersion {
 	return GroupVersion{GroupVersion: gv, Hidden: hidden}
 }
 
-// hiddenKind finds the hidden resource of a kind.
+// hiddenKind returns the hidden resource of a kind.
 func (d *Discovery) hiddenKind(gvk schema.GroupVersionKind) (GroupVersion, Resource, bool) {
 	g := d.find(gvk.GroupVersion(), true)
 	r, ok := g.kind(gvk.Kind)
 	return g, r, ok
 }
 
-// kind finds the resource of a kind. When its version is not served, another that is Current will do if it is local: all
-// versions of a local kind share their storage. For a backend that is not known.
+// kind returns the resource of a kind. If its version is not served, kind returns another version that is local and Current,
+// because all versions of a local kind share their storage. For backends this is unknown.
 func (d *Discovery) kind(gvk schema.GroupVersionKind) (GroupVersion, Resource, bool) {
 	named := d.lookup(gvk.GroupVersion())
 	if r, ok := named.kind(gvk.Kind); ok {

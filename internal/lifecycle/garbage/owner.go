@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ownerState is the state of the owner that a reference names.
+// ownerState is the state of a referenced owner.
 type ownerState int
 
 const (
@@ -27,22 +27,22 @@ const (
 	ownerWaiting
 	// ownerGone: the owner does not exist, see the package documentation.
 	ownerGone
-	// ownerMisplaced: the owner is in a namespace from which it cannot own this dependent. An Event reports it, and nothing
-	// is deleted.
+	// ownerMisplaced: the owner is in a namespace from which it cannot own this dependent. An Event reports it, and nothing is
+	// deleted.
 	ownerMisplaced
 )
 
-// rules are the checks before an owner counts as gone. Tests remove them one by one, to show that each is needed.
+// rules contains the checks before an owner counts as deleted. Tests remove them one at a time, to show that each is needed.
 type rules struct {
-	// serves: the group-version answers now.
+	// serves reports whether the group-version responds now.
 	serves func(GroupVersion) bool
-	// isNotFound: the response says that the object itself does not exist.
+	// isNotFound reports whether the response states that the object itself does not exist.
 	isNotFound func(err error, r Resource, name string) bool
-	// confirmTwice: one report that an owner is gone is not enough.
+	// confirmTwice reports whether a second response is needed that the owner does not exist.
 	confirmTwice func(GroupVersion) bool
-	// knownObjects: where watches know objects with the UID.
+	// knownObjects returns the locations of objects with the UID, according to the watches.
 	knownObjects func(*graph, ownerRef) []coordinates
-	// watchComplete: the owner's resource has been listed completely, or cannot be watched.
+	// watchComplete reports whether the owner's resource has been listed completely or cannot be watched.
 	watchComplete func(*graph, schema.GroupResource, Resource) bool
 }
 
@@ -59,7 +59,7 @@ func defaultRules() rules {
 	}
 }
 
-// retryLaterError: the check has to be repeated later.
+// retryLaterError reports that the check has to be repeated later.
 type retryLaterError struct {
 	after time.Duration
 	why   string
@@ -67,7 +67,7 @@ type retryLaterError struct {
 
 func (e *retryLaterError) Error() string { return e.why }
 
-// checkOwner returns the state of the owner that a reference names, if necessary by a request to the server of the owner.
+// checkOwner returns the state of a referenced owner, if necessary after a request to the owner's server.
 func (t *term) checkOwner(ctx context.Context, namespace string, ref metav1.OwnerReference) (ownerState, error) {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	c := ownerRef{ref.APIVersion, ref.Kind, namespace, ref.Name, ref.UID}
@@ -108,9 +108,9 @@ func (t *term) checkOwner(ctx context.Context, namespace string, ref metav1.Owne
 	return t.confirmGone(c, gv, resource, place)
 }
 
-// checkHiddenOwner looks for an owner among the objects that an extension server hides: its references were written while
-// clients could reach it. The server may have another object of the name, so that an owner counts as gone only when it is
-// not among the hidden ones and the server says so too. found is false when it is not among them.
+// checkHiddenOwner looks up an owner among the objects hidden by an extension server, because the reference was written while
+// clients could reach it. The extension server may have another object of the same name. Therefore an owner counts as deleted
+// only if neither the hidden objects nor the extension server have it. found is false if it is not among the hidden objects.
 func (t *term) checkHiddenOwner(ctx context.Context, d *Discovery, gvk schema.GroupVersionKind, c ownerRef) (state ownerState, found bool, err error) {
 	gv, resource, ok := d.hiddenKind(gvk)
 	if !ok || resource.Namespaced && c.namespace == "" {
@@ -143,11 +143,11 @@ func stateOf(owner *metav1.PartialObjectMetadata) ownerState {
 	return ownerPresent
 }
 
-// confirmGone is called when a request has just reported an owner gone, and applies the remaining rules.
+// confirmGone applies the remaining rules after a response that an owner does not exist.
 func (t *term) confirmGone(c ownerRef, gv GroupVersion, resource Resource, place coordinates) (ownerState, error) {
 	gr := place.GroupResource()
 	if known := t.rules.knownObjects(t.graph, c); len(known) > 0 {
-		there := func(at coordinates) bool { // in whichever version it is watched
+		there := func(at coordinates) bool { // in any watched version
 			return !at.hidden && at.GroupResource() == gr && at.namespace == place.namespace && at.name == place.name
 		}
 		if slices.ContainsFunc(known, there) {
@@ -158,7 +158,7 @@ func (t *term) confirmGone(c ownerRef, gv GroupVersion, resource Resource, place
 	if !t.rules.watchComplete(t.graph, gr, resource) {
 		return ownerPresent, &retryLaterError{2 * time.Second, "not all " + gr.String() + " have been seen yet"}
 	}
-	// The backend may have died, or its registration been replaced, during the request.
+	// The backend may have failed, or its APIService may have been replaced, during the request.
 	if d := t.cfg.Discovery(); d == nil || !d.Synced || !d.lookup(gv.GroupVersion).same(gv) {
 		return ownerPresent, &retryLaterError{time.Second, gv.String() + " changed while it answered"}
 	}
@@ -171,8 +171,8 @@ func (t *term) confirmGone(c ownerRef, gv GroupVersion, resource Resource, place
 	return ownerGone, nil
 }
 
-// isNotFound reports whether an error is a response of the resource's server that the object does not exist. A 404 may also
-// come from a proxy or a server that does not know the path (kubernetes/kubernetes#104342), or be about the namespace.
+// isNotFound reports whether an error is a response by the resource's server that the object does not exist. A 404 may also
+// come from a proxy or a server that does not serve the path (kubernetes/kubernetes#104342), or refer to the namespace.
 func isNotFound(err error, r Resource, name string) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsNotFound(err) || status.Status().Code != http.StatusNotFound {
@@ -185,13 +185,13 @@ func isNotFound(err error, r Resource, name string) bool {
 	return details.Kind == "" || strings.EqualFold(details.Kind, r.Name) || strings.EqualFold(details.Kind, r.Kind)
 }
 
-// isGone is isNotFound for an object that is known.
+// isGone is isNotFound for a known object.
 func isGone(err error, gv GroupVersion, at coordinates) bool {
 	r, _ := gv.resource(at.Resource)
 	return isNotFound(err, r, at.name)
 }
 
-// get requests the metadata of the object of a name, whatever its UID.
+// get fetches the metadata of the object with this name. The UID may differ.
 func (t *term) get(ctx context.Context, gv GroupVersion, at coordinates) (*metav1.PartialObjectMetadata, error) {
 	var object *metav1.PartialObjectMetadata
 	err := t.request(ctx, gv, func(ctx context.Context) (err error) {
@@ -208,15 +208,15 @@ func (t *term) get(ctx context.Context, gv GroupVersion, at coordinates) (*metav
 }
 
 const (
-	// cacheSize bounds the caches of owners that are gone. What was evicted is looked up again.
+	// cacheSize bounds the caches of deleted owners. Evicted owners are looked up again.
 	cacheSize = 4096
-	// confirmedTTL is how long a confirmed absence is not looked up again. UIDs are never reused, but a backend may have
-	// been wrong.
+	// confirmedTTL is how long a confirmed deletion is cached. UIDs are never reused, but the backend's response may have been
+	// wrong.
 	confirmedTTL = 30 * time.Second
-	// confirmDelay is how long after a backend first reported that an owner is gone it is asked again. A server that starts
-	// with an empty cache fills it in that time.
+	// confirmDelay is the pause between a backend's first report that an owner does not exist and the second request. A server
+	// that starts with an empty cache fills it in that time.
 	confirmDelay = 5 * time.Second
-	// reportTTL is how long a first report counts.
+	// reportTTL is how long a first report is valid.
 	reportTTL = 5 * time.Minute
 )
 
@@ -226,15 +226,15 @@ type ownerRef struct {
 	uid                               types.UID
 }
 
-// goneOwners caches which owners are gone.
+// goneOwners caches owners that do not exist.
 type goneOwners struct {
-	mu sync.Mutex // makes read and write of one entry one step
-	// confirmed: since when an owner is known to be gone.
+	mu sync.Mutex // makes the read and write of an entry atomic
+	// confirmed contains when the deletion of an owner was confirmed.
 	confirmed *lru.Cache[ownerRef, time.Time]
-	// reported: when a backend first reported it.
+	// reported contains when a backend first reported it.
 	reported *lru.Cache[ownerRef, time.Time]
-	// deletedUIDs were deleted according to a watch of our own etcd, which is proof even when their kind is no longer
-	// served: a CRD is gone a moment after its objects.
+	// deletedUIDs contains UIDs that a watch of the local etcd reported as deleted. This is proof even if their kind is no
+	// longer served: a CRD disappears a moment after its objects.
 	deletedUIDs *lru.Cache[types.UID, struct{}]
 }
 
@@ -257,7 +257,7 @@ func (a *goneOwners) isConfirmed(c ownerRef) bool {
 
 func (a *goneOwners) confirm(c ownerRef) { a.confirmed.Add(c, time.Now()) }
 
-// report records that a backend reported an owner gone, and returns how long until that counts; zero is now.
+// report records a report that an owner does not exist, and returns the time until the report counts, zero if it counts now.
 func (a *goneOwners) report(c ownerRef) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// recheckInterval is when an object is checked again whose owner exists, but is in no watch that would report its deletion.
+// recheckInterval is the interval between checks of an object with an owner that exists but is not watched.
 const recheckInterval = time.Minute
 
-// process checks one object and does what follows. again > 0: check it again after that time.
+// process checks one object and acts on the result. If again is positive, the object is checked again after that time.
 func (t *term) process(ctx context.Context, k key) (again time.Duration, err error) {
 	task, ok := t.graph.task(k)
 	switch {
@@ -51,7 +51,7 @@ func (t *term) process(ctx context.Context, k key) (again time.Duration, err err
 	return 0, t.delete(ctx, gv, task.coordinates, live, policyOf(live))
 }
 
-// getLive returns the object as it is now; nil when it is gone, which its watch will report.
+// getLive returns the current object, or nil if it no longer exists, which its watch will report.
 func (t *term) getLive(ctx context.Context, at coordinates) (*metav1.PartialObjectMetadata, GroupVersion, error) {
 	gv, err := t.servingVersion(at)
 	if err != nil {
@@ -69,13 +69,13 @@ func (t *term) getLive(ctx context.Context, at coordinates) (*metav1.PartialObje
 	return object, gv, nil
 }
 
-// ownerStates is the owner references of an object by the state of their owners.
+// ownerStates contains the owner references of an object by the state of the owner.
 type ownerStates struct {
 	present, waiting, gone []metav1.OwnerReference
 	again                  time.Duration
 }
 
-// classifyOwners checks every reference, or fails: one that is undecided could change what follows from the others.
+// classifyOwners checks every reference. It returns an error if one is undecided, because that one could change the outcome.
 func (t *term) classifyOwners(ctx context.Context, at coordinates, o *metav1.PartialObjectMetadata) (ownerStates, error) {
 	var states ownerStates
 	for _, ref := range o.OwnerReferences {
@@ -101,8 +101,8 @@ func (t *term) classifyOwners(ctx context.Context, at coordinates, o *metav1.Par
 	return states, nil
 }
 
-// deleteForWaiting deletes an object whose owner waits for it, in the foreground if it has dependents itself. Two objects
-// that own each other would wait forever, so the references of an object with waiting dependents are unblocked first.
+// deleteForWaiting deletes an object that its owner waits for. It uses foreground deletion if the object has dependents. Two
+// objects that own each other would wait forever, so the references of an object with waiting dependents are unblocked first.
 func (t *term) deleteForWaiting(ctx context.Context, gv GroupVersion, task task, live *metav1.PartialObjectMetadata) error {
 	dependents := t.graph.dependentsOf(live.UID, live.Namespace)
 	if len(dependents) == 0 {
@@ -116,7 +116,7 @@ func (t *term) deleteForWaiting(ctx context.Context, gv GroupVersion, task task,
 		if !slices.EqualFunc(unblocked, live.OwnerReferences, func(a, b metav1.OwnerReference) bool {
 			return (a.BlockOwnerDeletion == nil) == (b.BlockOwnerDeletion == nil)
 		}) {
-			// The deletion needs the resourceVersion that this creates, so it happens on the next try.
+			// The deletion needs the resource version that this update creates, so it happens on the next attempt.
 			if err := t.setOwnerReferences(ctx, gv, task.coordinates, live, unblocked); err != nil {
 				return err
 			}
@@ -126,7 +126,7 @@ func (t *term) deleteForWaiting(ctx context.Context, gv GroupVersion, task task,
 	return t.delete(ctx, gv, task.coordinates, live, metav1.DeletePropagationForeground)
 }
 
-// policyOf returns the propagation policy that an object's finalizers ask for.
+// policyOf returns the propagation policy that corresponds to an object's finalizers.
 func policyOf(o *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
 	switch {
 	case slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents):
@@ -137,7 +137,7 @@ func policyOf(o *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
 	return metav1.DeletePropagationBackground
 }
 
-// delete deletes exactly what was checked: this object, in this resourceVersion.
+// delete deletes exactly the checked object at the checked resource version.
 func (t *term) delete(ctx context.Context, gv GroupVersion, at coordinates, live *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
 	options := metav1.DeleteOptions{
 		PropagationPolicy: &policy,
@@ -158,7 +158,7 @@ func (t *term) delete(ctx context.Context, gv GroupVersion, at coordinates, live
 	return nil
 }
 
-// objects is the client of the objects of a resource in a namespace.
+// objects returns the client for the objects of a resource in a namespace.
 func (t *term) objects(at coordinates) metadata.ResourceInterface {
 	client := t.cfg.Client
 	if at.hidden {
@@ -170,7 +170,7 @@ func (t *term) objects(at coordinates) metadata.ResourceInterface {
 // requestTimeout bounds every request of a worker.
 const requestTimeout = 10 * time.Second
 
-// errNotLeading: another replica leads.
+// errNotLeading reports that another replica leads.
 var errNotLeading = errors.New("this replica does not lead any more")
 
 // request makes one request to a group-version that is available and below its limit.
@@ -197,8 +197,8 @@ func (t *term) write(ctx context.Context, gv GroupVersion, request func(context.
 	return t.request(ctx, gv, request)
 }
 
-// isAnswer reports whether the server answered about the object. Internal errors of the server count as answers: one broken
-// object must not pause its whole group-version.
+// isAnswer reports whether the server sent a response about the object. Internal server errors count, because one broken object
+// must not pause its whole group-version.
 func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	if err == nil {
@@ -214,7 +214,7 @@ func isAnswer(err error) bool {
 	return true
 }
 
-// servingVersion returns the group-version through which an object is reached.
+// servingVersion returns the group-version that serves an object.
 func (t *term) servingVersion(at coordinates) (GroupVersion, error) {
 	d := t.cfg.Discovery()
 	if d == nil || !d.Synced {
@@ -227,8 +227,8 @@ func (t *term) servingVersion(at coordinates) (GroupVersion, error) {
 	return gv, nil
 }
 
-// change is a merge patch of metadata. The UID and the resourceVersion make it one of the object that was read: the
-// lists that it replaces were made from that.
+// change is a merge patch of metadata. It carries the UID and the resource version of the object that was read, because it
+// replaces lists derived from that version.
 type change struct {
 	Metadata struct {
 		UID             types.UID               `json:"uid"`
@@ -244,21 +244,20 @@ func changeOf(live *metav1.PartialObjectMetadata) *change {
 	return c
 }
 
-// setOwnerReferences leaves an object the owner references to keep.
+// setOwnerReferences replaces an object's owner references with keep.
 func (t *term) setOwnerReferences(ctx context.Context, gv GroupVersion, at coordinates, live *metav1.PartialObjectMetadata, keep []metav1.OwnerReference) error {
 	c := changeOf(live)
 	c.Metadata.OwnerReferences = append([]metav1.OwnerReference{}, keep...)
 	return t.patch(ctx, gv, at, c)
 }
 
-// removeFinalizer removes a finalizer.
 func (t *term) removeFinalizer(ctx context.Context, gv GroupVersion, at coordinates, live *metav1.PartialObjectMetadata, finalizer string) error {
 	c := changeOf(live)
 	c.Metadata.Finalizers = slices.DeleteFunc(append([]string{}, live.Finalizers...), func(f string) bool { return f == finalizer })
 	return t.patch(ctx, gv, at, c)
 }
 
-// patch does nothing to an object that is gone.
+// patch ignores an object that no longer exists.
 func (t *term) patch(ctx context.Context, gv GroupVersion, at coordinates, c *change) error {
 	body, err := json.Marshal(c)
 	if err != nil {

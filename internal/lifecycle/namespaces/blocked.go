@@ -19,33 +19,33 @@ import (
 const finalizedWithoutBackend = "NamespaceFinalizedWithoutBackend"
 
 const (
-	// DefaultCycleGrace is how long a namespace waits for a backend whose Service was in it.
+	// DefaultCycleGrace is how long a namespace waits for a backend that had its Service in this namespace.
 	DefaultCycleGrace = 30 * time.Second
 	// eventTimeout bounds the writing of an Event.
 	eventTimeout = 10 * time.Second
 )
 
-// blockedVersion is a group-version that blocks a namespace, with the deadline after which the namespace is finalized
-// without it.
+// blockedVersion is a group-version that blocks a namespace, with the deadline after which the namespace is finalized without
+// it.
 type blockedVersion struct {
 	GroupVersion
-	// deadline is zero when never.
+	// zero if the namespace waits without limit
 	deadline time.Time
 	why      string
 }
 
 // blockedVersions returns the group-versions that block a namespace, with their deadlines.
 //
-// There are two reasons for a deadline. The APIService has an annotation that limits the wait. Or the backend's Service
-// was in this namespace and was deleted with it, so that the backend cannot return. Both count from the deletion or from
-// when the last replica lost the backend, whichever was later, and neither applies while a replica reaches the backend.
+// A group-version has a deadline in two cases: its APIService has an annotation that limits the wait, or the backend's Service
+// was deleted with this namespace, so that the backend cannot return. Both times count from the deletion or from the moment the
+// last replica lost the backend, whichever is later. No deadline applies while a replica reaches the backend.
 func (f *Finalizer) blockedVersions(ns *corev1.Namespace, blocked []GroupVersion) []blockedVersion {
 	out := make([]blockedVersion, 0, len(blocked))
 	for _, gv := range blocked {
 		w := blockedVersion{GroupVersion: gv}
 		if d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, gv.GroupVersion, gv.APIService)); ok {
-			// Decided before, perhaps by another replica. The return of the backend changes nothing: it is unavailable until
-			// the debt is cleaned up, which deletes the objects of this namespace.
+			// The decision was recorded before, perhaps by another replica. The return of the backend does not change it: the
+			// backend stays unavailable until the debt is cleaned up, which deletes the objects of this namespace.
 			w.deadline, w.why = d.Since, d.Reason
 			out = append(out, w)
 			continue
@@ -69,7 +69,7 @@ func (f *Finalizer) blockedVersions(ns *corev1.Namespace, blocked []GroupVersion
 	return out
 }
 
-// message is its part of the condition's message.
+// message returns this group-version's part of the condition message.
 func (w blockedVersion) message() string {
 	text := w.problem()
 	if !w.deadline.IsZero() {
@@ -78,7 +78,7 @@ func (w blockedVersion) message() string {
 	return text
 }
 
-// allExpired reports whether all deadlines have passed, and otherwise when that could change.
+// allExpired reports whether all deadlines have passed, and otherwise when that may change.
 func allExpired(blocking []blockedVersion, now time.Time) (all bool, next time.Duration) {
 	all, next = true, blockedRetry
 	for _, w := range blocking {
@@ -93,8 +93,8 @@ func allExpired(blocking []blockedVersion, now time.Time) (all bool, next time.D
 	return all, next
 }
 
-// finalizeWithout finalizes a namespace without backends that are unreachable. It records the debts first; because the
-// namespace then stays for a moment, its objects are older than those of the next namespace of that name.
+// finalizeWithout finalizes a namespace without its unreachable backends. It records the debts first and then delays the
+// finalization, so that objects of this namespace are older than objects of a new namespace of the same name.
 func (f *Finalizer) finalizeWithout(ctx context.Context, ns *corev1.Namespace, blocking []blockedVersion) (time.Duration, error) {
 	var wait time.Duration
 	for _, w := range blocking {

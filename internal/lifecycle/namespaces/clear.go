@@ -14,22 +14,23 @@ import (
 	"portico.dev/internal/lifecycle/debts"
 )
 
-// finalizerEstimate is how long an object's own finalizers are expected to take.
+// finalizerEstimate is the expected time until the finalizers of an object are removed.
 const finalizerEstimate = 15 * time.Second
 
-// leftoversError: every deletion succeeded, and yet objects without finalizers are left.
+// leftoversError reports that objects without finalizers remain although every deletion succeeded.
 type leftoversError struct{ namespace, gvr string }
 
 func (e *leftoversError) Error() string {
 	return fmt.Sprintf("unexpected items still remain in namespace: %s for gvr: %s", e.namespace, e.gvr)
 }
 
-// deleteResource deletes the objects of one resource and counts what is left. Errors name the resource and the APIService.
+// deleteResource deletes the objects of one resource and counts the remaining ones. Errors name the resource and the
+// APIService.
 func (w *contentDeleter) deleteResource(ctx context.Context, namespace string, t target) (*deletionResult, error) {
 	left, err := w.deleteAndCount(ctx, namespace, t)
 	if t.dropped && apierrors.IsNotFound(err) {
 		w.knownResources.forget(t)
-		return nil, nil // neither in discovery nor served: it is gone
+		return nil, nil // neither in discovery nor served: the resource does not exist
 	}
 	var leftovers *leftoversError
 	if err != nil && (t.apiService != "" || t.hiddenBy != "" || !errors.As(err, &leftovers)) {
@@ -61,7 +62,7 @@ func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t
 		}
 	}
 	if !t.List {
-		return nil, nil // it cannot be counted; upstream ignores such resources too
+		return nil, nil // it cannot be counted; kube-controller-manager ignores such resources too
 	}
 	if !collected {
 		if err := deleteEach(ctx, client); err != nil {
@@ -71,7 +72,7 @@ func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t
 	f, err := w.countLeft(ctx, client, namespace, t)
 	var leftovers *leftoversError
 	if collected && errors.As(err, &leftovers) {
-		// It answered 200 and deleted nothing. Deleting each object may work.
+		// The backend returned 200 without deleting anything. Deleting each object may work.
 		if err := deleteEach(ctx, client); err != nil {
 			return f, err
 		}
@@ -83,10 +84,10 @@ func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t
 	return f, err
 }
 
-// cannotList reports whether a backend answered that a resource in its discovery document cannot be listed. As in
-// kube-controller-manager's namespace controller, nothing can be counted there then, and the namespace does not wait for
-// it. A 404 has to be a Status: any other comes from a proxy, or from a server that has not installed its paths yet. The
-// local groups list every resource that they serve.
+// cannotList reports whether a backend responded that a resource in its discovery document cannot be listed. Objects of such a
+// resource cannot be counted, and the namespace does not wait for them, as in kube-controller-manager's namespace controller. A
+// 404 must be a Status: any other 404 comes from a proxy, or from a server that has not installed its paths yet. Local groups
+// can list every resource that they serve.
 func cannotList(err error, t target) bool {
 	return t.apiService != "" && (apierrors.IsMethodNotSupported(err) ||
 		apierrors.IsNotFound(err) && !t.dropped && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse))
@@ -104,7 +105,7 @@ func (w *contentDeleter) countObjects(ctx context.Context, client metadata.Resou
 	return n, err
 }
 
-// deleteCollection reports whether the backend reported success.
+// deleteCollection deletes all objects and reports whether the backend reported success.
 func deleteCollection(ctx context.Context, client metadata.ResourceInterface) (bool, error) {
 	background := metav1.DeletePropagationBackground
 	err := debts.CallBackend(ctx, func(ctx context.Context) error {
@@ -138,9 +139,9 @@ func deleteEach(ctx context.Context, client metadata.ResourceInterface) error {
 	return errors.Join(failures...)
 }
 
-// countLeft counts what is left. A 404 that is not the answer of the resource's server is an error, not an empty list, or
-// the objects of a misbehaving backend would be orphaned: see cannotList. When the resource is really gone, discovery drops
-// it a moment later.
+// countLeft counts the remaining objects. A 404 that does not come from the resource's server is an error and not an empty
+// list: otherwise the objects of a faulty backend would be orphaned, see cannotList. If the resource does not exist any more,
+// discovery drops it a moment later.
 func (w *contentDeleter) countLeft(ctx context.Context, client metadata.ResourceInterface, namespace string, t target) (*deletionResult, error) {
 	f := &deletionResult{finalizers: map[string]int{}}
 	held := 0
@@ -171,7 +172,7 @@ func (w *contentDeleter) countLeft(ctx context.Context, client metadata.Resource
 	return f, nil
 }
 
-// podGrace returns how long the remaining pods may take: the longest remaining grace period of running pods.
+// podGrace returns the longest remaining grace period of the running pods.
 func (w *contentDeleter) podGrace(ctx context.Context, namespace string) (time.Duration, error) {
 	var longest time.Duration
 	options := metav1.ListOptions{Limit: debts.PageSize}
@@ -200,7 +201,7 @@ func graceLeft(pod *corev1.Pod, now time.Time) time.Duration {
 	}
 	switch {
 	case pod.DeletionTimestamp != nil:
-		// The deletion time of a pod is in the future: when its grace ends.
+		// The deletionTimestamp of a pod is the end of its grace period.
 		return max(0, pod.DeletionTimestamp.Sub(now))
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		return time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second

@@ -11,13 +11,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Conditions of a namespace that is being deleted have one reason while nothing is wrong, and one while the deletion waits. Types, reasons and fixed messages are kube-controller-manager's.
+// Conditions of a namespace that is being deleted have one reason while nothing is wrong, and another while the deletion waits.
+// Types, reasons and fixed messages equal kube-controller-manager's.
 //
 //reference:conditions Reasons of the conditions of a namespace
 const (
-	// reasonResourcesDiscovered is NamespaceDeletionDiscoveryFailure False: every group-version that may hold objects is available.
+	// reasonResourcesDiscovered is NamespaceDeletionDiscoveryFailure False: every group-version that may hold objects is
+	// available.
 	reasonResourcesDiscovered = "ResourcesDiscovered"
-	// reasonDiscoveryFailed is NamespaceDeletionDiscoveryFailure True; the message names the APIServices that the namespace waits for.
+	// reasonDiscoveryFailed is NamespaceDeletionDiscoveryFailure True; the message names the APIServices that the namespace
+	// waits for.
 	reasonDiscoveryFailed = "DiscoveryFailed"
 	// reasonParsedGroupVersions is NamespaceDeletionGroupVersionParsingFailure False, always.
 	reasonParsedGroupVersions = "ParsedGroupVersions"
@@ -27,7 +30,7 @@ const (
 	reasonContentDeletionFailed = "ContentDeletionFailed"
 	// reasonContentRemoved is NamespaceContentRemaining False: nothing is left.
 	reasonContentRemoved = "ContentRemoved"
-	// reasonSomeResourcesRemain is NamespaceContentRemaining True; the message counts what is left.
+	// reasonSomeResourcesRemain is NamespaceContentRemaining True; the message counts the remaining objects.
 	reasonSomeResourcesRemain = "SomeResourcesRemain"
 	// reasonContentHasNoFinalizers is NamespaceFinalizersRemaining False: no object has a finalizer left.
 	reasonContentHasNoFinalizers = "ContentHasNoFinalizers"
@@ -35,8 +38,8 @@ const (
 	reasonSomeFinalizersRemain = "SomeFinalizersRemain"
 )
 
-// conditionState is the desired state of one condition. Types, reasons and fixed messages are upstream's, because people and
-// dashboards search for them.
+// conditionState is the desired state of one condition. Types, reasons and fixed messages equal kube-controller-manager's,
+// because operators and dashboards search for them.
 type conditionState struct {
 	conditionType  corev1.NamespaceConditionType
 	failing        bool
@@ -76,7 +79,7 @@ func contentCondition(f *deletionResult) conditionState {
 		"Failed to delete all resource types, %d remaining: %s", len(f.errors), f.err())}
 }
 
-// remainingCondition says what is left, with upstream's messages where there are any.
+// remainingCondition describes the remaining content, with kube-controller-manager's messages where they exist.
 func remainingCondition(f *deletionResult) conditionState {
 	const kind = corev1.NamespaceContentRemaining
 	var clauses []string
@@ -118,7 +121,8 @@ func finalizersCondition(f *deletionResult) conditionState {
 		"Some content in the namespace has finalizers remaining: " + strings.Join(parts, ", ")}
 }
 
-// conditions merges ours into current. A condition that did not change its status keeps its time.
+// conditions merges the conditions of this controller into current. A condition with an unchanged status keeps its transition
+// time.
 func conditions(current []corev1.NamespaceCondition, blocking []blockedVersion, f *deletionResult, now metav1.Time) []corev1.NamespaceCondition {
 	updated := slices.Clone(current)
 	for _, v := range conditionStates(blocking, f) {
@@ -141,8 +145,8 @@ func conditions(current []corev1.NamespaceCondition, blocking []blockedVersion, 
 	return updated
 }
 
-// alreadyEmptied reports whether the namespace's status shows that everything reachable is deleted and the same backends
-// were missing then. It reads the object, so that it holds after a restart too.
+// alreadyEmptied reports whether the status shows that everything reachable was deleted while the same backends were
+// unavailable. It reads the object, so that it works after a restart.
 func alreadyEmptied(ns *corev1.Namespace, blocking []blockedVersion) bool {
 	want := conditionStates(blocking, &deletionResult{})
 	for _, v := range want {

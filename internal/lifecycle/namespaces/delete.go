@@ -20,17 +20,18 @@ import (
 )
 
 const (
-	// parallelGroups is how many groups of one namespace are processed concurrently.
+	// parallelGroups is the number of groups of one namespace that are processed concurrently.
 	parallelGroups = 8
-	// groupTimeout bounds a group as a whole. debts.CallTimeout bounds each request, but a list could have endless pages.
+	// groupTimeout bounds the processing of one group. debts.CallTimeout bounds each request, but a list could have an
+	// unlimited number of pages.
 	groupTimeout = time.Minute
 )
 
-// errReplaced: the namespace is gone, or replaced by another one of its name, whose objects must not be deleted. Users do
-// remove finalizers by hand and create the namespace again.
+// errReplaced reports that the namespace does not exist, or was replaced by another namespace of the same name. The objects of
+// the new namespace must not be deleted. Users do remove finalizers manually and create the namespace again.
 var errReplaced = errors.New("the namespace was replaced")
 
-// contentDeleter deletes the contents of a namespace and counts what is left.
+// contentDeleter deletes the contents of a namespace and counts the remaining objects.
 type contentDeleter struct {
 	client         clients.Interface
 	metadata       metadata.Interface
@@ -40,16 +41,16 @@ type contentDeleter struct {
 	emptyVersions  *emptyVersions
 }
 
-// deletionResult is what one pass found and left.
+// deletionResult contains the objects that one pass found and left.
 type deletionResult struct {
 	aborted    error // the pass was aborted, and the other fields are incomplete
 	errors     []error
 	remaining  map[content]int
-	finalizers map[string]int // objects by the finalizer that keeps them
-	estimate   time.Duration  // how long what remains may take to go
-	// deleted counts what was deleted at backends. It is checked once more, because objects can reappear.
+	finalizers map[string]int // number of objects per finalizer
+	estimate   time.Duration  // expected time until the remaining objects are gone
+	// deleted counts the objects deleted at backends. They are checked again, because objects can reappear.
 	deleted map[content]int
-	// needed is what other namespaces still have to delete at a backend in this one.
+	// needed lists the resources that other namespaces still have to delete at a backend in this namespace.
 	needed []string
 }
 
@@ -58,9 +59,9 @@ func (f *deletionResult) clean() bool {
 	return f.aborted == nil && len(f.errors) == 0 && len(f.remaining) == 0 && len(f.deleted) == 0 && len(f.needed) == 0
 }
 
-// deleteAll deletes first what is urgent, then pods, because they use the rest (CVE-2024-7598), and when nothing of these
-// is left everything else, group by group in parallel. A failure in one resource does not stop the others of its stage.
-// others are the other namespaces that are being deleted.
+// deleteAll deletes the urgent resources first, then pods, because pods use the rest (CVE-2024-7598), and finally everything
+// else, group by group in parallel. A stage starts after the previous one has found nothing. A failure in one resource does not
+// stop the other resources of its stage. others are the other namespaces that are being deleted.
 func (w *contentDeleter) deleteAll(ctx context.Context, ns *corev1.Namespace, s *plan, others []*corev1.Namespace) *deletionResult {
 	total := w.deleteGroups(ctx, ns, s.urgent)
 	w.emptyVersions.record(ns, s.ending, total.clean())
@@ -96,12 +97,12 @@ func (w *contentDeleter) deleteGroups(ctx context.Context, ns *corev1.Namespace,
 			return nil
 		})
 	}
-	_ = workers.Wait() // what went wrong is in total
+	_ = workers.Wait() // the errors are in total
 	slices.SortFunc(total.errors, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return total
 }
 
-// deleteGroup processes the resources of one group, until one fails because its backend cannot be reached.
+// deleteGroup processes the resources of one group. It stops if the backend cannot be reached.
 func (w *contentDeleter) deleteGroup(ctx context.Context, ns *corev1.Namespace, targets []target) *deletionResult {
 	ctx, cancel := context.WithTimeout(ctx, groupTimeout)
 	defer cancel()
@@ -194,7 +195,7 @@ func (f *deletionResult) err() error {
 	return errors.New(strings.Join(texts, ", "))
 }
 
-// unreachableOnly reports whether the only errors are that backends did not answer, which is retried soon.
+// unreachableOnly reports whether all errors are from unreachable backends. These are retried soon.
 func (f *deletionResult) unreachableOnly() bool {
 	return len(f.errors) > 0 && !slices.ContainsFunc(f.errors, func(err error) bool { return !debts.IsUnreachable(err) })
 }

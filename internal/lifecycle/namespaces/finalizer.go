@@ -24,26 +24,27 @@ import (
 )
 
 const (
-	// firstDelay passes between the deletion and the first reconcile. Local objects cannot be created in the namespace by
-	// then in any case; extension servers learn of the deletion by a watch and refuse creates only then. And kubectl, deleting
-	// a manifest with a namespace and its objects, finds these still there: it reports NotFound as a failure. Namespaces
-	// deleted by one command are all marked by then, so that those with backends of others are finalized last. Upstream
-	// waits 5 s.
+	// firstDelay is the time between the deletion and the first reconcile. kube-controller-manager waits 5 s. Three reasons
+	// require a delay. Extension servers learn of the deletion through a watch and refuse creates only afterwards, whereas
+	// local creates are refused at once. A kubectl command that deletes a manifest with a namespace and its objects reports a
+	// missing object as a failure, so the objects must still exist. And all namespaces deleted by one command are marked by
+	// then, so that a namespace with backends of other namespaces is finalized last.
 	firstDelay = time.Second
-	// blockedRetry is how soon a namespace that waits only for a backend is reconciled again, beside whenever what is served
-	// changes.
+	// blockedRetry is the reconcile interval of a namespace that waits only for a backend. Changes of the served group-versions
+	// trigger additional reconciles.
 	blockedRetry = 2 * time.Second
 	// firstRecheck and lastRecheck bound the pause before a backend is checked again for the objects deleted there.
 	firstRecheck, lastRecheck = time.Second, time.Minute
-	// conflictTries is how often a status is written again after conflicts.
+	// conflictTries is the number of attempts to write a status despite conflicts.
 	conflictTries = 5
 )
 
 // Finalizer deletes the contents of namespaces that are being deleted and then removes their finalizer.
 //
-// It differs from upstream's: a dead backend that is known to hold nothing deletable does not block; one that hangs delays
-// no other cleanup; a deletion that a backend reports is verified; a backend in the namespace itself is cleaned first; and
-// the status names what remains also while pods remain (kubernetes/kubernetes#138208).
+// It differs from kube-controller-manager's namespace controller in five ways. An unavailable backend that is known to hold no
+// deletable objects does not block. A backend that hangs does not delay other cleanups. A deletion reported by a backend is
+// verified. A backend in the namespace itself is cleaned first. The status also names the remaining objects while pods remain
+// (kubernetes/kubernetes#138208).
 type Finalizer struct {
 	Config
 	deleter        *contentDeleter
@@ -52,41 +53,43 @@ type Finalizer struct {
 	waiting        waiting
 }
 
-// Config is what a Finalizer needs. Every field without a default is required.
+// Config configures a Finalizer. Every field without a default is required.
 type Config struct {
-	// Delay passes between the deletion of a namespace and the first reconcile. Default firstDelay.
+	// Delay is the time between the deletion of a namespace and the first reconcile. Default firstDelay.
 	Delay time.Duration
 	// Client writes namespaces. Deleting one namespace may take a hundred requests.
 	Client clients.Interface
-	// Metadata deletes and counts objects of kinds that this program does not know.
+	// Metadata deletes and counts objects of any kind.
 	Metadata metadata.Interface
-	// MetadataAt is the same for what one of several backends of a group-version has. Default nil: no group-version has several.
+	// MetadataAt is like Metadata, for one of several backends of a group-version. Default nil: every group-version has at most
+	// one backend.
 	MetadataAt func(backend string) metadata.Interface
-	// Hidden is the same for what this server stores of group-versions that extension servers serve. Default nil: there is
-	// nothing. Served must not return group-versions with HiddenBy then.
+	// Hidden is like Metadata, for objects that this server stores in group-versions of extension servers. Default nil: there
+	// are no such objects, and Served must not return group-versions with HiddenBy.
 	Hidden metadata.Interface
 	// Namespaces is shared with the rest of the server, which runs it.
 	Namespaces coreinformers.NamespaceInformer
-	// Served returns the group-versions that are served, alive or dead, in order of preference within a group.
+	// Served returns the served group-versions, available or not, in order of preference within a group.
 	Served func() []GroupVersion
-	// Defined returns the custom resources that are defined in etcd at this moment. Served may be behind them. Default nil:
-	// there are none.
+	// Defined returns the custom resources that are defined in etcd at this moment. Served may lag behind. Default nil: no
+	// custom resources exist.
 	Defined func(context.Context) ([]schema.GroupVersionResource, error)
-	// Changed each return a channel that is closed when Served may return something else. Take it before calling Served.
+	// Changed contains functions that each return a channel that is closed when the result of Served may have changed. Callers
+	// must obtain it before they call Served.
 	Changed []func() <-chan struct{}
-	// Probe tells that a namespace waits for an APIService's backend, so that its return is noticed soon. It must not
-	// block.
+	// Probe reports that a namespace waits for an APIService's backend, so that the backend's return is detected soon. It must
+	// not block.
 	Probe func(apiService string)
-	// Debts records what namespaces leave behind.
+	// Debts records the objects that namespaces leave at unavailable backends.
 	Debts *debts.Store
-	// CycleGrace is how long a namespace waits for a backend whose Service was in it. Default DefaultCycleGrace.
+	// CycleGrace is how long a namespace waits for a backend that had its Service in this namespace. Default DefaultCycleGrace.
 	CycleGrace time.Duration
-	// Election says whether this replica leads. Default nil: there is no other.
+	// Election reports whether this replica leads. Default nil: this is the only replica.
 	Election reconcile.Election
 	Logger   *zap.Logger
 }
 
-// New makes a Finalizer that does nothing until Run.
+// New returns a Finalizer that is idle until Run.
 func New(cfg Config) *Finalizer {
 	cfg.CycleGrace = cmp.Or(cfg.CycleGrace, DefaultCycleGrace)
 	f := &Finalizer{Config: cfg}
@@ -109,8 +112,8 @@ func (f *Finalizer) Run(ctx context.Context) error {
 	}})
 }
 
-// discover returns what is served, and an error unless that includes every custom resource that could have been created in
-// the namespace before it was marked. Discovery has new CRDs a moment late, and objects of unknown kinds would stay.
+// discover returns the served group-versions. It returns an error if they lack a custom resource that could have been created
+// in the namespace before it was marked. New CRDs appear in discovery with a delay, and objects of unknown kinds would remain.
 func (f *Finalizer) discover(ctx context.Context) ([]GroupVersion, error) {
 	if f.Defined == nil {
 		return f.Served(), nil
@@ -119,7 +122,7 @@ func (f *Finalizer) discover(ctx context.Context) ([]GroupVersion, error) {
 	if err != nil {
 		return nil, err
 	}
-	served := f.Served() // after the definitions: it may have them by now
+	served := f.Served() // read after the definitions, because it may include them by then
 	for _, gvr := range defined {
 		if !contains(served, gvr) {
 			return nil, fmt.Errorf("%s is defined and not in discovery yet", gvr.GroupResource())
@@ -128,8 +131,8 @@ func (f *Finalizer) discover(ctx context.Context) ([]GroupVersion, error) {
 	return served, nil
 }
 
-// contains reports whether custom resources are served here, in any version, or known to be hidden. A resource of the same
-// name at an extension server has other objects.
+// contains reports whether custom resources are served locally, in any version, or are known to be hidden. A resource of the
+// same name at an extension server has other objects.
 func contains(served []GroupVersion, gvr schema.GroupVersionResource) bool {
 	return slices.ContainsFunc(served, func(gv GroupVersion) bool {
 		return gv.Group == gvr.Group && gv.remoteAPIService() == "" &&
@@ -163,7 +166,7 @@ func (f *Finalizer) reconcileOnce(ctx context.Context, name string) (time.Durati
 		}
 	}
 	if len(ns.Spec.Finalizers) == 0 {
-		return 0, nil // only finalizers of others are left, or it is being removed
+		return 0, nil // only finalizers of other controllers remain, or the namespace is being removed
 	}
 	others := slices.DeleteFunc(terminatingNamespaces(f.Namespaces), func(o *corev1.Namespace) bool { return o.Name == name })
 	served, err := f.discover(ctx)
@@ -179,18 +182,18 @@ func (f *Finalizer) reconcileOnce(ctx context.Context, name string) (time.Durati
 	return f.deleteContents(ctx, ns, p, others)
 }
 
-// deleteContents deletes the contents once, writes the conditions, and finalizes the namespace if nothing was result.
+// deleteContents deletes the contents once, writes the conditions, and finalizes the namespace if nothing was found.
 func (f *Finalizer) deleteContents(ctx context.Context, ns *corev1.Namespace, p *plan, others []*corev1.Namespace) (time.Duration, error) {
 	f.emptyVersions.forgetVersions(ns, p.stable)
 	blocking := f.blockedVersions(ns, f.emptyVersions.without(ns, p.blocked))
 	for _, w := range blocking {
 		f.Probe(w.APIService)
 	}
-	// The contents are deleted once more right before the namespace is finalized.
+	// The contents are deleted again immediately before the namespace is finalized.
 	expired, next := allExpired(blocking, time.Now())
 	if !expired && alreadyEmptied(ns, blocking) && f.emptyVersions.covers(ns, p.ending) {
-		// Waiting for a backend may take days; deleting every few seconds meanwhile would find nothing. The exception are
-		// backends in namespaces that are being deleted, which wait for this namespace.
+		// The wait for a backend may take days, and repeated deletions would find nothing. Backends in namespaces that are
+		// being deleted are an exception, because they wait for this namespace.
 		return next, nil
 	}
 	result := f.deleter.deleteAll(ctx, ns, p, others)
@@ -222,8 +225,8 @@ func (f *Finalizer) deleteContents(ctx context.Context, ns *corev1.Namespace, p 
 	return 0, f.finalize(ctx, ns)
 }
 
-// recheck returns the pause before the backends are checked again: short at first, and longer the longer objects have
-// been reappearing.
+// recheck returns the pause before the backends are checked again. It grows with the time for which objects have been
+// reappearing.
 func recheck(ns *corev1.Namespace, now time.Time) time.Duration {
 	for _, c := range ns.Status.Conditions {
 		if c.Type == corev1.NamespaceContentRemaining {
@@ -233,7 +236,7 @@ func recheck(ns *corev1.Namespace, now time.Time) time.Duration {
 	return firstRecheck
 }
 
-// finalize removes the finalizer "kubernetes". The resourceVersion makes it fail when the namespace changed since it was
+// finalize removes the finalizer "kubernetes". The resource version makes it fail if the namespace has changed since it was
 // found empty.
 func (f *Finalizer) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	done := ns.DeepCopy()
@@ -251,8 +254,8 @@ func (f *Finalizer) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	return nil
 }
 
-// updateStatus changes the status of this namespace, retrying on conflicts. It returns nil when the namespace is gone, or
-// was replaced by another one of its name.
+// updateStatus changes the status of this namespace and retries after conflicts. It returns nil if the namespace does not exist
+// or was replaced by another namespace of the same name.
 func (f *Finalizer) updateStatus(ctx context.Context, ns *corev1.Namespace, change func(*corev1.NamespaceStatus)) (*corev1.Namespace, error) {
 	for attempt := 1; ; attempt++ {
 		wanted := ns.DeepCopy()
@@ -280,7 +283,8 @@ func (f *Finalizer) updateStatus(ctx context.Context, ns *corev1.Namespace, chan
 	}
 }
 
-// waiting is the namespaces that were reconciled and are not done. Those that were not yet are left to their delay.
+// waiting contains the namespaces that were reconciled and are not done. Namespaces before their first reconcile are not
+// included, and keep their delay.
 type waiting struct {
 	mu    sync.Mutex // guards names
 	names map[string]bool

@@ -11,8 +11,8 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 )
 
-// neededByOthers lists what other namespaces that are being deleted still have to delete at backends in this one. Each
-// deletes what is urgent first, so that two namespaces with each other's backends do not wait for each other forever.
+// neededByOthers lists the resources that other terminating namespaces still have to delete at backends in this one. Each
+// namespace deletes its urgent resources first, so that two namespaces with each other's backends do not deadlock.
 func (w *contentDeleter) neededByOthers(ns *corev1.Namespace, doomed []GroupVersion, others []*corev1.Namespace) *deletionResult {
 	f := &deletionResult{}
 	for _, gv := range doomed {
@@ -42,8 +42,8 @@ func terminatingNamespaces(namespaces coreinformers.NamespaceInformer) []*corev1
 	})
 }
 
-// emptyVersions records which group-versions of ending backends were found empty for a namespace that is being deleted.
-// When the backend is gone with its own namespace, nothing waits for them. After a restart they are waited for.
+// emptyVersions records the group-versions of ending backends that were found empty for a terminating namespace. The namespace
+// does not wait for them after the backend has disappeared with its own namespace. After a restart it waits for them.
 type emptyVersions struct {
 	mu sync.Mutex // guards of
 	of map[string]emptyRecord
@@ -54,7 +54,7 @@ type emptyRecord struct {
 	empty []registration
 }
 
-// registration is a group-version and the UID of its APIService, because another APIService may mean another backend.
+// registration is a group-version and the UID of its APIService, because another APIService may refer to another backend.
 type registration struct {
 	versionAt
 	registration types.UID
@@ -64,7 +64,7 @@ func registrationOf(gv GroupVersion) registration {
 	return registration{versionAt{gv.GroupVersion, gv.backend()}, gv.UID}
 }
 
-// record replaces what is known of the group-versions that are ending now.
+// record replaces the state of the group-versions that are ending now.
 func (c *emptyVersions) record(ns *corev1.Namespace, doomed []GroupVersion, empty bool) {
 	c.forgetVersions(ns, doomed)
 	if !empty || len(doomed) == 0 {
@@ -85,8 +85,8 @@ func (c *emptyVersions) record(ns *corev1.Namespace, doomed []GroupVersion, empt
 	c.of[ns.Name] = known
 }
 
-// forgetVersions forgets group-versions. Those whose backend is not ending any more may get new objects, and are waited for
-// when they die again.
+// forgetVersions forgets group-versions. A backend that is no longer ending may get new objects, and is waited for if it
+// becomes unavailable again.
 func (c *emptyVersions) forgetVersions(ns *corev1.Namespace, alive []GroupVersion) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *emptyVersions) forgetVersions(ns *corev1.Namespace, alive []GroupVersio
 	c.of[ns.Name] = known
 }
 
-// without returns blocked without what is known to be empty for a namespace.
+// without returns blocked without the group-versions that are known to be empty for a namespace.
 func (c *emptyVersions) without(ns *corev1.Namespace, blocked []GroupVersion) []GroupVersion {
 	return slices.DeleteFunc(slices.Clone(blocked), func(gv GroupVersion) bool { return c.covers(ns, []GroupVersion{gv}) })
 }

@@ -14,33 +14,32 @@ import (
 
 var errNotDiscovered = errors.New("the local groups are not in discovery yet")
 
-// plan is what is to be deleted in a namespace, and what cannot be.
+// plan contains the resources to delete in a namespace, and the unreachable group-versions.
 type plan struct {
 	pods *target
-	// urgent is deleted first: its backends run in a namespace that is being deleted, this one or another, and are deleted
-	// with it.
+	// urgent is deleted first. Its backends run in this or another namespace that is being deleted, and are deleted with it.
 	urgent [][]target
-	// ending are the group-versions of those backends, stable those of all other available backends.
+	// ending are the group-versions of those backends, stable the group-versions of all other available backends.
 	ending, stable []GroupVersion
-	groups         [][]target // the rest, by group and backend; never the pods
+	groups         [][]target // all other resources, by group and backend; never pods
 	blocked        []GroupVersion
 }
 
-// target is a resource whose objects are deleted, in a reachable version.
+// target is a resource to delete, in a reachable version.
 type target struct {
 	schema.GroupVersionResource
 	Resource
 	// apiService is named in errors; empty for local resources.
 	apiService string
-	// backend is the name of one of several backends of the group-version, empty for the only one.
+	// backend is the name of one of several backends of the group-version; empty if there is only one.
 	backend string
-	// host is the namespace of the backend's Service, empty as well.
+	// host is the namespace of the backend's Service; empty for local resources.
 	host string
-	// hiddenBy is the APIService that hides the objects, empty for objects that clients can reach.
+	// hiddenBy is the APIService that hides the objects; empty for objects that clients can reach.
 	hiddenBy string
 }
 
-// content is a resource in a condition of a namespace.
+// content identifies a resource in a condition of a namespace.
 type content struct {
 	schema.GroupResource
 	hiddenBy string
@@ -61,7 +60,7 @@ func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan,
 	s := &plan{}
 	type backendGroup struct{ group, service, backend string }
 	byGroup := map[backendGroup][]target{}
-	// What is stored here and what an extension server has under the same name are different objects.
+	// Local objects and an extension server's objects of the same resource are different objects.
 	type collection struct {
 		schema.GroupResource
 		remote bool
@@ -88,7 +87,7 @@ func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan,
 			place := collection{t.GroupResource(), t.apiService != ""}
 			in, before := seen[place]
 			switch {
-			case before && (in != gv.GroupVersion || t.backend == ""): // each of several backends has objects of its own
+			case before && (in != gv.GroupVersion || t.backend == ""): // each of several backends has different objects
 			case gv.Group == "" && r.Name == "pods":
 				s.pods = &t
 			default:
@@ -101,7 +100,8 @@ func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan,
 		}
 	}
 	if !core {
-		// An empty or half-built answer must never be taken for an empty namespace (an orphan in a backend comes back to life in the next namespace of that name).
+		// An empty or incomplete result must never count as an empty namespace: an object orphaned at a backend would reappear
+		// in the next namespace of the same name.
 		return nil, errNotDiscovered
 	}
 	for _, targets := range byGroup {
@@ -130,7 +130,7 @@ func (t target) blame(err error) error {
 	return fmt.Errorf("%s: %w", subject(t.apiService), err)
 }
 
-// subject is an APIService, or one of the backends of an APIRoute, in a sentence.
+// subject formats the name of an APIService or a backend of an APIRoute for a message.
 func subject(apiService string) string {
 	if name, backend, several := strings.Cut(apiService, "/"); several {
 		return "backend " + backend + " of APIRoute " + name
@@ -138,37 +138,37 @@ func subject(apiService string) string {
 	return "APIService " + apiService
 }
 
-// GroupVersion is one group-version in discovery, available or not, or what one of several backends has of it.
+// GroupVersion is one group-version in discovery, available or not, or the part of it at one of several backends.
 type GroupVersion struct {
 	schema.GroupVersion
-	// Resources are those that are namespaced and have the verb delete; the last-known ones when not Current.
+	// Resources are the namespaced resources with the verb delete; the last known ones if not Current.
 	Resources []Resource
-	// Known is false when its list of resources has never been seen: anything may be stored there.
+	// Known is false if the list of resources has never been seen. The backend may then store any objects.
 	Known bool
-	// Current is false when the backend cannot be reached or its list cannot be believed.
+	// Current is false if the backend cannot be reached or its list is not reliable.
 	Current bool
-	// APIService, Reason and Since say why it is not Current. Since may be zero. The name of one of several backends is
+	// APIService, Reason and Since describe why it is not Current. Since may be zero. One of several backends has the name
 	// "<APIService>/<backend>".
 	APIService, Reason string
 	Since              time.Time
 
-	// Service is the backend's; zero for what this server serves itself.
+	// Service is the backend's Service; zero for local group-versions.
 	Service types.NamespacedName
-	// UID is the APIService's.
+	// UID is the UID of the APIService.
 	UID types.UID
-	// NonPersistent ones store nothing, according to their annotation: they are neither deleted nor waited for. Deleting
-	// computed objects, such as metrics of terminating pods, would never end.
+	// NonPersistent group-versions store nothing, according to their annotation. They are neither deleted nor waited for.
+	// Deleting computed objects, such as metrics of terminating pods, would never end.
 	NonPersistent bool
-	// FinalizeAfter is how long a namespace waits for a dead backend. Zero: as long as it takes.
+	// FinalizeAfter is how long a namespace waits for an unavailable backend. Zero means without limit.
 	FinalizeAfter time.Duration
-	// HiddenBy is the APIService whose extension server serves the group-version, for what this server stores of it. Clients
-	// cannot reach these objects; Config.Hidden does. Empty for what is served.
+	// HiddenBy is the APIService of the extension server that serves the group-version, if this entry is for objects stored
+	// locally. Clients cannot reach these objects, Config.Hidden can. Empty for served group-versions.
 	HiddenBy string
-	// UnreachableSince is since when no replica has reached the backend; zero while one does, and while that is not known.
+	// UnreachableSince is when the last replica lost the backend; zero while a replica reaches it, and while this is unknown.
 	UnreachableSince time.Time
 }
 
-// remoteAPIService is the name of the APIService, empty for local group-versions.
+// remoteAPIService returns the name of the APIService, or "" for a local group-version.
 func (gv GroupVersion) remoteAPIService() string {
 	if gv.Service.Name == "" {
 		return ""
@@ -176,28 +176,29 @@ func (gv GroupVersion) remoteAPIService() string {
 	return gv.APIService
 }
 
-// backend is the name of one of several backends, empty for the only one.
+// backend returns the name of one of several backends, or "" if there is only one.
 func (gv GroupVersion) backend() string {
 	_, backend, _ := strings.Cut(gv.APIService, "/")
 	return backend
 }
 
-// Resource is a namespaced resource that can be deleted, with what else it can do.
+// Resource is a namespaced, deletable resource with its other verbs.
 type Resource struct {
 	Name                   string
 	List, DeleteCollection bool
-	// dropped: it is no longer in the backend's list, and was before; see knownResources.
+	// dropped reports that the backend used to list the resource, but no longer does; see knownResources.
 	dropped bool
 }
 
-// blocks reports whether objects of the namespace may be stored where they cannot be reached now. A dead group-version that
-// is known to hold nothing namespaced and deletable does not block: otherwise a dead metrics server would block every
+// blocks reports whether objects of the namespace may be stored at an unreachable backend. An unavailable group-version that is
+// known to have no namespaced, deletable resources does not block. Otherwise an unavailable metrics server would block every
 // namespace deletion in the cluster (kubernetes/kubernetes#75788).
 func (gv GroupVersion) blocks() bool {
 	return !gv.Current && !gv.NonPersistent && (!gv.Known || len(gv.Resources) > 0)
 }
 
-// problem is a group-version's part of the condition's message: which APIService, since when, and what it may hold.
+// problem returns a group-version's part of the condition message: the APIService, since when it is unavailable, and the
+// resources it may hold.
 func (gv GroupVersion) problem() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s is not available (%s", gv.GroupVersion, subject(gv.APIService), gv.Reason)
@@ -217,9 +218,9 @@ func (gv GroupVersion) problem() string {
 	return b.String()
 }
 
-// knownResources records what backends have served. Discovery drops a resource when its backend has left it out often
-// enough; a backend that lost its list but not its objects would then leave orphans. So a dropped resource is requested
-// once more, and is gone when the backend answers 404.
+// knownResources records the resources that backends have served. Discovery drops a resource after its backend has repeatedly
+// omitted it. A backend that lost its list but not its objects would then leave orphans. Therefore a dropped resource is
+// requested again, and counts as deleted when the backend returns 404.
 type knownResources struct {
 	mu    sync.Mutex // guards known
 	known map[versionAt]versionResources
@@ -236,7 +237,7 @@ type versionResources struct {
 	resources []Resource
 }
 
-// addDropped adds the resources that backends have dropped to those that they serve.
+// addDropped adds the resources that backends have dropped to the resources that they serve.
 func (m *knownResources) addDropped(served []GroupVersion) []GroupVersion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -248,7 +249,7 @@ func (m *knownResources) addDropped(served []GroupVersion) []GroupVersion {
 		}
 		before := m.known[versionAt{gv.GroupVersion, gv.backend()}]
 		if before.uid != gv.UID {
-			before = versionResources{} // another registration may mean another backend
+			before = versionResources{} // another APIService may refer to another backend
 		}
 		resources := slices.Clone(gv.Resources)
 		for _, r := range before.resources {
@@ -264,7 +265,7 @@ func (m *knownResources) addDropped(served []GroupVersion) []GroupVersion {
 	return out
 }
 
-// forget removes a resource that is gone.
+// forget removes a resource that does not exist.
 func (m *knownResources) forget(t target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,43 +26,45 @@ import (
 )
 
 const (
-	// DefaultSync is kube-controller-manager's --resource-quota-sync-period.
+	// DefaultSync equals kube-controller-manager's default of --resource-quota-sync-period.
 	DefaultSync = 5 * time.Minute
-	// inFlightTime is how long after its charge a write may not be in storage yet. Admission charges before the object is
-	// written: a count in between does not find the object, and must not lower the status.
+	// inFlightTime is the maximum time between the charge and the write of an object. Admission charges before the object is
+	// written. A count in between does not include the object, and must not lower the status.
 	inFlightTime = time.Second
-	// minInterval is the least time between two counts of one quota, restFactor the least pause as a multiple of the last
-	// count's duration: a count costs as much as there is in the namespace.
+	// minInterval is the minimum time between two counts of one quota. restFactor is the minimum pause as a multiple of the
+	// last count's duration, because the cost of a count grows with the number of objects in the namespace.
 	minInterval = 250 * time.Millisecond
 	restFactor  = 3
-	// maxConflicts is how often a count is written again after a conflict with a charge, catchUpTime how long each try waits
-	// for the informer to show that charge.
+	// maxConflicts is the number of attempts to write a count despite conflicts with charges. catchUpTime is how long each
+	// attempt waits until the informer shows the charge.
 	maxConflicts = 100
 	catchUpTime  = time.Second
 	workers      = 5
 )
 
-// Config is what a Controller needs. Every field without a default is required.
+// Config configures a Controller. Every field without a default is required.
 type Config struct {
 	Client clients.Interface
 	// Quotas is shared with the rest of the server, which runs it.
 	Quotas coreinformers.ResourceQuotaInformer
-	// Measure returns what a quota's namespace uses now. With an error it returns what could be measured.
+	// Measure returns the current usage of a quota's namespace. If it returns an error, the result contains the values that
+	// could be measured.
 	Measure func(ctx context.Context, q *corev1.ResourceQuota) (corev1.ResourceList, error)
-	// Kinds returns the resources that a quota limits, as far as they are served here.
+	// Kinds returns the resources limited by a quota that are served here.
 	Kinds func(q *corev1.ResourceQuota) []schema.GroupVersionResource
-	// Metadata watches those resources. It must not reach extension servers.
+	// Metadata watches these resources. It must not reach extension servers.
 	Metadata metadata.Interface
-	// Changed returns a channel that is closed when Kinds may return something else. Take it before calling Kinds.
+	// Changed returns a channel that is closed when the result of Kinds may have changed. Callers must obtain it before they
+	// call Kinds.
 	Changed func() <-chan struct{}
-	// Sync is how often every quota is counted again. Default DefaultSync.
+	// Sync is the interval at which every quota is counted again. Default DefaultSync.
 	Sync time.Duration
-	// Election says whether this replica leads. Default nil: there is no other.
+	// Election reports whether this replica leads. Default nil: this is the only replica.
 	Election reconcile.Election
 	Logger   *zap.Logger
 }
 
-// Controller keeps the limits, and what is used of them, in the status of every quota.
+// Controller maintains the limits and their usage in the status of every quota.
 type Controller struct {
 	Config
 	queue         workqueue.TypedRateLimitingInterface[types.NamespacedName]
@@ -72,7 +74,7 @@ type Controller struct {
 	observed map[types.NamespacedName]*observedQuota
 }
 
-// New makes a Controller that does nothing until Run.
+// New returns a Controller that is idle until Run.
 func New(cfg Config) *Controller {
 	if cfg.Sync <= 0 {
 		cfg.Sync = DefaultSync
@@ -80,7 +82,7 @@ func New(cfg Config) *Controller {
 	return &Controller{Config: cfg, limitsChanged: make(chan struct{}, 1), observed: map[types.NamespacedName]*observedQuota{}}
 }
 
-// Run blocks until ctx ends and what it has started has returned.
+// Run blocks until ctx ends and all its goroutines have returned.
 func (c *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
@@ -114,7 +116,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("quota-status: watch: %w", err)
 	}
-	defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only when the informer has ended too
+	defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only if the informer has ended too
 	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 		return nil
 	}
@@ -177,7 +179,7 @@ func (c *Controller) enqueueAll(namespace string) {
 	}
 }
 
-// follow watches the resources that quotas limit, until ctx ends.
+// follow watches the resources limited by quotas, until ctx ends.
 func (c *Controller) follow(ctx context.Context, w *usageWatch) {
 	defer w.stop()
 	for {
@@ -226,8 +228,8 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
-// reconcile counts what a quota limits, and writes it into the status. It never lowers the status below the count plus what
-// was charged since inFlightTime before the count: those writes may still reach storage.
+// reconcile counts the usage of a quota and writes it into the status. It never lowers the status below the count plus the
+// charges made since inFlightTime before the count, because these writes may still reach storage.
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
 	q, early := c.begin(key)
 	if q == nil || early > 0 {
@@ -240,7 +242,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (a
 	for range maxConflicts {
 		now, charged, changed := c.current(key, began.Add(-inFlightTime))
 		if now == nil || now.UID != q.UID {
-			return 0, failed // gone; a new quota of that name is counted by itself
+			return 0, failed // deleted; a new quota of the same name is counted separately
 		}
 		next := now.DeepCopy()
 		next.Status = corev1.ResourceQuotaStatus{Hard: now.Spec.Hard.DeepCopy(), Used: corev1.ResourceList{}}
@@ -257,7 +259,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (a
 			}
 		}
 		if len(charged) > 0 || now.Status.Used == nil {
-			again = inFlightTime // by then those writes have succeeded or failed
+			again = inFlightTime // by then these writes have succeeded or failed
 		}
 		if apiequality.Semantic.DeepEqual(next.Status, now.Status) {
 			return again, failed
@@ -278,8 +280,8 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (a
 	return minInterval, failed
 }
 
-// lowered returns the new status of one limit: what was measured plus what was charged lately, at most the current status
-// unless more was measured.
+// lowered returns the new usage of one limit: the measured usage plus recent charges, but no more than the current status
+// unless the measured usage is higher.
 func lowered(before, measured, charged resource.Quantity) resource.Quantity {
 	atMost := measured.DeepCopy()
 	atMost.Add(charged)
@@ -292,7 +294,7 @@ func lowered(before, measured, charged resource.Quantity) resource.Quantity {
 	return atMost
 }
 
-// waitFor reports whether c was closed within a time, and before ctx ended.
+// waitFor reports whether c was closed within a time and before ctx ended.
 func waitFor(ctx context.Context, c <-chan struct{}, within time.Duration) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// usageWatch reports the namespaces in which objects of limited resources were deleted. It watches only resources that a
-// quota limits.
+// usageWatch reports the namespaces in which objects of limited resources were deleted. It watches only resources limited by a
+// quota.
 type usageWatch struct {
 	metadata metadata.Interface
 	gone     func(namespace string)
@@ -55,9 +55,9 @@ func (w *usageWatch) stop() { w.follow(context.Background(), nil) }
 
 func (w *usageWatch) begin(ctx context.Context, kind schema.GroupVersionResource) *followed {
 	informer := metadatainformer.NewFilteredMetadataInformer(w.metadata, kind, metav1.NamespaceAll, 0, nil, nil).Informer()
-	// Names are enough to notice deletions, also those missed during a disconnect. An object that uses less than before, such
-	// as a pod that has ended, is noticed by its update.
-	_ = informer.SetTransform(func(obj any) (any, error) { // fails only once it runs
+	// Names suffice to detect deletions, including deletions missed during a disconnect. An object with reduced usage, such as
+	// a completed pod, is detected by its update.
+	_ = informer.SetTransform(func(obj any) (any, error) { // fails only if the informer is running
 		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
 			o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
 		}
@@ -77,7 +77,7 @@ func (w *usageWatch) begin(ctx context.Context, kind schema.GroupVersionResource
 	return f
 }
 
-// changes reports whether updates of objects of a kind can lower what they use.
+// changes reports whether updates of objects of a kind can lower their usage.
 func changes(kind schema.GroupVersionResource) bool {
 	switch kind.GroupResource() {
 	case corev1.Resource("pods"), corev1.Resource("services"), corev1.Resource("persistentvolumeclaims"):
@@ -86,33 +86,33 @@ func changes(kind schema.GroupVersionResource) bool {
 	return false
 }
 
-// chargeBucket is the resolution of the time of charges, maxBuckets how many buckets are kept for a quota. Beyond that,
-// charges are added to the newest bucket.
+// chargeBucket is the time resolution of charges. maxBuckets is the maximum number of buckets per quota. Beyond it, charges are
+// added to the newest bucket.
 const (
 	chargeBucket = 100 * time.Millisecond
 	maxBuckets   = 64
 )
 
-// observedQuota is a quota as the informer showed it last, with recent charges.
+// observedQuota is the last observed state of a quota, with recent charges.
 type observedQuota struct {
 	quota   *corev1.ResourceQuota
-	charges []charges     // by time; those that may not have been in storage when the current count began
+	charges []charges     // by time; only charges that may not have been in storage when the current count began
 	changed chan struct{} // closed when the quota is updated or deleted
-	began   time.Time     // start of the current count, zero between counts
+	began   time.Time     // start of the current count; zero between counts
 	ended   time.Time     // end of the last count
 	took    time.Duration // duration of the last count
 }
 
-// charges are the increases of a status that were seen within one chargeBucket.
+// charges contains the increases of a status observed within one chargeBucket.
 type charges struct {
 	first, last time.Time
 	used        corev1.ResourceList
 }
 
 // observe records the charges between two versions of a quota, and reports whether the status changed. It runs on every
-// replica, so that one that takes over has the charges.
+// replica, so that a new leader has the charges.
 //
-// A charge is observed after it was made, and so counts as in flight for longer than it is. The first observed status
+// A charge is observed after it was made, and therefore counts as in flight for longer than it is. The first observed status
 // counts as charged just before.
 func (c *Controller) observe(q *corev1.ResourceQuota) bool {
 	key, now := keyOf(q), time.Now()
@@ -144,7 +144,7 @@ func (c *Controller) observe(q *corev1.ResourceQuota) bool {
 	return !apiequality.Semantic.DeepEqual(before, q.Status)
 }
 
-// charge adds recent charges, and drops old ones.
+// charge adds recent charges and drops old ones.
 func (o *observedQuota) charge(now time.Time, used corev1.ResourceList) {
 	needed := now
 	if !o.began.IsZero() {
@@ -162,7 +162,7 @@ func (o *observedQuota) charge(now time.Time, used corev1.ResourceList) {
 	o.charges = append(o.charges, charges{now, now, used})
 }
 
-// begin returns a quota to count now, or how long the count has to wait. Nil: it is gone.
+// begin returns a quota to count now, or the time until the count may start. The quota is nil if it was deleted.
 func (c *Controller) begin(key types.NamespacedName) (q *corev1.ResourceQuota, early time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +178,7 @@ func (c *Controller) begin(key types.NamespacedName) (q *corev1.ResourceQuota, e
 	return o.quota, 0
 }
 
-// end is called when a count has been written, or could not be. took is the duration of the count.
+// end must be called after a count has been written or has failed. took is the duration of the count.
 func (c *Controller) end(key types.NamespacedName, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,8 +187,8 @@ func (c *Controller) end(key types.NamespacedName, took time.Duration) {
 	}
 }
 
-// current returns a quota as observed last, what was charged to it since a time, and a channel that is closed when the quota
-// changes. Nil: it is gone.
+// current returns the last observed state of a quota, the charges made since a time, and a channel that is closed when the
+// quota changes. The quota is nil if it was deleted.
 func (c *Controller) current(key types.NamespacedName, since time.Time) (q *corev1.ResourceQuota, charged corev1.ResourceList, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package reconcile is what the controllers have in common: the work queue loop, the election, and questions about
+// Package reconcile contains the common parts of the controllers: the work queue loop, leader election, and helpers for
 // objects.
 package reconcile
 
@@ -15,8 +15,8 @@ import (
 	"portico.dev/internal/run"
 )
 
-// A key that failed is tried again after MinRetry, then twice as long each time up to MaxRetry. Upstream's limit is 1000 s. This one is
-// lower, because after an outage of etcd or of a backend a key waits for the whole pause.
+// MinRetry is the pause before a failed key is retried. It doubles with each failure, up to MaxRetry. kube-controller-manager's
+// limit is 1000 s. This one is lower, because after an outage of etcd or of a backend a key waits for the full pause.
 const (
 	MinRetry = 5 * time.Millisecond
 	MaxRetry = 15 * time.Second
@@ -24,30 +24,31 @@ const (
 
 // Loop reconciles keys, such as names of namespaces. A key is never reconciled by two workers at once.
 type Loop struct {
-	// Name is the controller's in logs and metrics.
+	// Name is the controller's name in logs and metrics.
 	Name    string
 	Workers int
-	// Reconcile brings what a key stands for to its desired state. again > 0: it is called again after that time. An
-	// error: it is called again after a backoff.
+	// Reconcile brings the objects behind a key to their desired state. If again is positive, the key is reconciled again after
+	// that time. If it returns an error, the key is retried after a backoff.
 	Reconcile func(ctx context.Context, key string) (again time.Duration, err error)
-	// Delay is how long after an event its key is reconciled. Default 0.
+	// Delay is the time between an event and the reconciliation of its key. Default 0.
 	Delay time.Duration
-	// Resync, when positive, is how often all objects of the first source are reconciled.
+	// Resync, if positive, is the interval at which all objects of the first source are reconciled.
 	Resync time.Duration
-	// Changed each return a channel that is closed when the keys that Waiting returns are to be reconciled.
+	// Changed contains functions that each return a channel that is closed when the keys returned by Waiting must be
+	// reconciled.
 	Changed []func() <-chan struct{}
 	Waiting func() []string
-	// Election says when this replica reconciles. Until then keys wait in the queue. Default nil: always.
+	// Election decides when this replica reconciles. Until then keys wait in the queue. Default nil: always.
 	Election Election
 	Log      *zap.Logger
 }
 
-// Source is an informer whose events concern keys.
+// Source is an informer with a mapping from its objects to keys.
 type Source struct {
 	Informer cache.SharedIndexInformer
-	// Key returns the key that an object concerns; empty: none.
+	// Key returns the key of an object, or "" if the object is irrelevant.
 	Key func(obj any) string
-	// Owned informers are run by the loop; the others by their owner.
+	// Owned informers are run by the loop. Other informers must be run by the caller.
 	Owned bool
 }
 
@@ -68,12 +69,12 @@ func (l *Loop) Run(ctx context.Context, sources ...Source) error {
 		}
 		registration, err := s.Informer.AddEventHandler(l.handler(s, queue))
 		if ctx.Err() != nil {
-			return nil // an informer that has ended takes no handler
+			return nil // a stopped informer does not accept handlers
 		}
 		if err != nil {
 			return fmt.Errorf("%s: watch: %w", l.Name, err)
 		}
-		defer func() { _ = s.Informer.RemoveEventHandler(registration) }() // fails only when the informer has ended too
+		defer func() { _ = s.Informer.RemoveEventHandler(registration) }() // fails only if the informer has ended too
 		if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 			return nil // ctx ended first
 		}
@@ -114,7 +115,7 @@ func (l *Loop) next(ctx context.Context, queue workqueue.TypedRateLimitingInterf
 	}
 	defer queue.Done(key)
 	if !l.Election.Leads() {
-		queue.Add(key) // another replica leads; if it dies, this one knows what to reconcile
+		queue.Add(key) // another replica leads; if it fails, this one has the keys to reconcile
 		return true
 	}
 	again, err := l.reconcileRecovered(ctx, key)
@@ -133,7 +134,8 @@ func (l *Loop) next(ctx context.Context, queue workqueue.TypedRateLimitingInterf
 	return true
 }
 
-// reconcileRecovered turns a panic about one key into an error: the others must not wait for a restart.
+// reconcileRecovered converts a panic during the reconciliation of one key into an error, so that other keys do not wait for a
+// restart.
 func (l *Loop) reconcileRecovered(ctx context.Context, key string) (again time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -144,10 +146,10 @@ func (l *Loop) reconcileRecovered(ctx context.Context, key string) (again time.D
 	return l.Reconcile(ctx, key)
 }
 
-// RequeueGap is the least time between two requeues of the waiting keys.
+// RequeueGap is the minimum time between two requeues of the waiting keys.
 const RequeueGap = 200 * time.Millisecond
 
-// requeueWaiting reconciles the waiting keys whenever something changes, until ctx ends.
+// requeueWaiting reconciles the waiting keys after every change, until ctx ends.
 func (l *Loop) requeueWaiting(ctx context.Context, changed func() <-chan struct{}, queue workqueue.TypedRateLimitingInterface[string]) {
 	for next := changed(); ; {
 		select {
@@ -155,7 +157,7 @@ func (l *Loop) requeueWaiting(ctx context.Context, changed func() <-chan struct{
 			return
 		case <-next:
 		}
-		next = changed() // taken first: a change in between is seen again rather than missed
+		next = changed() // obtained first, so that a change in between is handled twice rather than missed
 		for _, key := range l.Waiting() {
 			queue.Add(key)
 		}
@@ -165,7 +167,7 @@ func (l *Loop) requeueWaiting(ctx context.Context, changed func() <-chan struct{
 	}
 }
 
-// resync blocks until ctx ends, and reconciles every object once in Resync.
+// resync reconciles every object at the interval Resync. It blocks until ctx ends.
 func (l *Loop) resync(ctx context.Context, s Source, queue workqueue.TypedRateLimitingInterface[string]) {
 	if l.Resync <= 0 {
 		<-ctx.Done()
@@ -180,15 +182,15 @@ func (l *Loop) resync(ctx context.Context, s Source, queue workqueue.TypedRateLi
 	}
 }
 
-// Election says whether this replica leads, and has a channel that is closed when that changes. Nil: there is no other
-// replica.
+// Election reports whether this replica leads, and returns a channel that is closed when that changes. Nil means that this is
+// the only replica.
 //
-// It is no lock: a replica may learn late that another one leads. What the controllers write therefore carries a
-// precondition, or is the same on every replica. All informers run in all replicas, so that one that takes over has
-// nothing to read first.
+// It is not a lock: a replica may learn late that another replica leads. Therefore every write of a controller has a
+// precondition, or is the same on every replica. All informers run in all replicas, so that a new leader does not have to read
+// anything first.
 type Election func() (leads bool, changed <-chan struct{})
 
-// pollInterval is how often a replica that does not lead asks again: that a lease has expired while etcd was away is
+// pollInterval is the interval at which a follower checks leadership. The expiration of a lease while etcd is unavailable is
 // announced late.
 const pollInterval = time.Second
 

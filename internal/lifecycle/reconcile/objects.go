@@ -16,9 +16,10 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// NewInformer returns an informer of what api lists: the typed client of one kind, of which object is an example. A name
-// restricts it to objects of this name. Client is the client that api is part of. It has no index, and its objects have no managed
-// fields: a write without these leaves the stored ones as they are. There may be an object in each of thousands of namespaces.
+// NewInformer returns an informer for the objects that api lists. api is the typed client of one kind, object an empty object
+// of that kind, and client the clientset that contains api. If name is set, the informer is restricted to objects of that name.
+// The informer has no index, and its objects have no managed fields, to save memory: there may be an object in each of
+// thousands of namespaces. A write without managed fields leaves the stored ones unchanged.
 func NewInformer[L runtime.Object](client clients.Interface, api interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -38,11 +39,11 @@ func NewInformer[L runtime.Object](client clients.Interface, api interface {
 		},
 	}
 	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(listWatch, client), object, 0, cache.Indexers{})
-	_ = informer.SetTransform(WithoutManagedFields) // fails only for an informer that runs already
+	_ = informer.SetTransform(WithoutManagedFields) // fails only if the informer is running
 	return informer
 }
 
-// WithoutManagedFields is a transform for informers.
+// WithoutManagedFields is a transform for informers that removes managed fields.
 func WithoutManagedFields(obj any) (any, error) {
 	if accessor, err := meta.Accessor(obj); err == nil {
 		accessor.SetManagedFields(nil)
@@ -56,16 +57,17 @@ func Active(namespaces coreinformers.NamespaceInformer, name string) bool {
 	return err == nil && ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceTerminating
 }
 
-// IsNamespaceGone reports whether a create was refused because the namespace is being deleted or does not exist: no
-// failure, the informer was only a moment behind.
+// IsNamespaceGone reports whether a create was refused because the namespace is being deleted or does not exist. This is not a
+// failure: the informer was only a moment behind.
 func IsNamespaceGone(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)
 }
 
-// IsOutdated reports whether a write was refused because the object has changed or is gone. Its informer tells the rest.
+// IsOutdated reports whether a write was refused because the object has changed or was deleted. Its informer will report the
+// change.
 func IsOutdated(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
-// Ignoring returns err, or nil if it is what is says.
+// Ignoring returns nil if is(err) is true, and err otherwise.
 func Ignoring(err error, is func(error) bool) error {
 	if is(err) {
 		return nil
@@ -73,7 +75,7 @@ func Ignoring(err error, is func(error) bool) error {
 	return err
 }
 
-// NameOf is a Source.Key: the object's name.
+// NameOf is a Source.Key that returns the object's name.
 func NameOf(obj any) string {
 	if o, err := meta.Accessor(obj); err == nil {
 		return o.GetName()
@@ -81,7 +83,7 @@ func NameOf(obj any) string {
 	return ""
 }
 
-// NamespaceOf is a Source.Key: the object's namespace.
+// NamespaceOf is a Source.Key that returns the object's namespace.
 func NamespaceOf(obj any) string {
 	if o, err := meta.Accessor(obj); err == nil {
 		return o.GetNamespace()

@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/lifecycle/reconcile"
 )
 
-// The ConfigMap that every extension server reads and watches: k8s.io/apiserver has these names compiled in.
+// Names of the ConfigMap that every extension server reads and watches. They are compiled into k8s.io/apiserver.
 const (
 	configMapName = "extension-apiserver-authentication"
 
@@ -34,27 +34,28 @@ const (
 	allowedNamesKey      = "requestheader-allowed-names"
 )
 
-// An object larger than this would be refused by storage, and with it every later rotation.
+// maxDataBytes bounds the size of the ConfigMap. Storage would refuse a larger object, and therefore every later rotation.
 const maxDataBytes = 1 << 20
 
-// Config is what extension servers are told to trust. The two bundles may change while in use.
+// Config contains the trust data for extension servers. The two bundles may change while in use.
 type Config struct {
-	// ClientCA is the PEM bundle that client certificates are verified with. Nil: none.
+	// ClientCA returns the PEM bundle that verifies client certificates. If nil, none is published.
 	ClientCA func() []byte
-	// RequestHeaderCA is the PEM bundle that the front door's own client certificate is verified with. Nil: none, and
-	// then nothing about headers is published either.
+	// RequestHeaderCA returns the PEM bundle that verifies the front door's client certificate. If nil, neither the bundle nor
+	// the header names are published.
 	RequestHeaderCA func() []byte
-	// Headers in which the front proxy passes the authenticated user.
+	// UsernameHeaders, UIDHeaders, GroupHeaders and ExtraHeaderPrefixes name the headers in which the front proxy passes the
+	// authenticated user.
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
-	// AllowedNames are the common names the front door's certificate may have. Danger: empty allows every name that
-	// RequestHeaderCA signed.
+	// AllowedNames are the permitted common names of the front door's certificate. Danger: an empty list permits every name
+	// signed by RequestHeaderCA.
 	AllowedNames []string
 }
 
 // Publisher writes the ConfigMap kube-system/extension-apiserver-authentication.
 //
-// It keeps what is there: in a rotation the old and the new CA overlap, and a replica with other settings must not remove
-// what this one has published. Only expired certificates are dropped.
+// It preserves published data: during a rotation the old and the new CA overlap, and a replica with other settings must not
+// remove the data published by this one. It drops only expired certificates.
 type Publisher struct {
 	client clients.Interface
 	config Config
@@ -62,7 +63,7 @@ type Publisher struct {
 	log    *zap.Logger
 }
 
-// NewPublisher makes a Publisher that does nothing until Run.
+// NewPublisher returns a Publisher that is idle until Run.
 func NewPublisher(client clients.Interface, cfg Config, log *zap.Logger) *Publisher {
 	return &Publisher{client: client, config: cfg, now: time.Now, log: log}
 }
@@ -72,14 +73,15 @@ func (p *Publisher) Run(ctx context.Context) error {
 	informer := reconcile.NewInformer(p.client, p.client.CoreV1().ConfigMaps(metav1.NamespaceSystem), &corev1.ConfigMap{}, configMapName)
 	l := &reconcile.Loop{
 		Name: "extension-authentication", Workers: 1, Log: p.log,
-		// The bundles are compared this often: extension servers follow the ConfigMap, so a rotation reaches them at once.
+		// The bundles are compared at this interval. Extension servers watch the ConfigMap, so a rotation reaches them
+		// immediately.
 		Resync:    10 * time.Second,
 		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, p.Publish(ctx) },
 	}
 	return l.Run(ctx, reconcile.Source{Informer: informer, Key: reconcile.NamespaceOf, Owned: true})
 }
 
-// Publish brings the ConfigMap up to date, if it is not.
+// Publish updates the ConfigMap if it is outdated.
 func (p *Publisher) Publish(ctx context.Context) error {
 	own, err := p.config.data()
 	if err != nil {
@@ -113,7 +115,7 @@ func (p *Publisher) Publish(ctx context.Context) error {
 	return nil
 }
 
-// data is what this replica would publish alone.
+// data returns the data of this replica alone.
 func (c Config) data() (map[string]string, error) {
 	data := map[string]string{}
 	if c.ClientCA != nil {
@@ -130,7 +132,8 @@ func (c Config) data() (map[string]string, error) {
 		allowedNamesKey:      c.AllowedNames,
 	}
 	if len(c.UIDHeaders) > 0 {
-		// Upstream writes this key only when the header is configured: servers before 1.33 do not know it.
+		// Write this key only if the header is configured, as kube-apiserver does: extension servers before 1.33 do not support
+		// it.
 		lists[uidHeadersKey] = c.UIDHeaders
 	}
 	for key, list := range lists {
@@ -143,10 +146,10 @@ func (c Config) data() (map[string]string, error) {
 	return data, nil
 }
 
-// expiredFor is how long after its end a certificate is still published: clocks differ.
+// expiredFor is how long an expired certificate is still published, to tolerate clock skew.
 const expiredFor = 5 * time.Minute
 
-// merge merges the published data with that of this replica. Unknown keys are not changed.
+// merge merges the published data with the data of this replica. Unknown keys are not changed.
 func (p *Publisher) merge(current, own map[string]string) map[string]string {
 	merged := maps.Clone(current)
 	if merged == nil {
@@ -185,14 +188,14 @@ func (p *Publisher) mergeCertificates(key, current, own string) string {
 	}
 	var out bytes.Buffer
 	for _, c := range kept {
-		// Writing to a buffer cannot fail.
+		// Writing to a buffer cannot fail
 		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 	}
 	return out.String()
 }
 
-// mergeList returns the union, as upstream does. For allowed names the empty list, which allows any name, loses against a
-// published list of names: the stricter value wins.
+// mergeList returns the union, as kube-apiserver does. An exception are allowed names: the empty list, which permits any name,
+// does not replace a published list of names, so that the stricter value wins.
 func (p *Publisher) mergeList(key, current, own string) string {
 	var before, ours []string
 	if current != "" {

@@ -21,14 +21,15 @@ import (
 const (
 	rootCAName = "kube-root-ca.crt"
 	rootCAKey  = "ca.crt"
-	// descriptionAnnotation is what upstream's publisher writes too. Both may run: neither may undo the other.
+	// descriptionAnnotation equals the annotation of kube-controller-manager's publisher. Both may run, and must not undo each
+	// other's writes.
 	descriptionAnnotation = "kubernetes.io/description"
 	rootCADescription     = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as " +
 		"the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
-// RootCAPublisher keeps a ConfigMap kube-root-ca.crt in every active namespace, and reverts changes to it.
-// Workloads mount it beside their token to know whom to send the token to.
+// RootCAPublisher maintains a ConfigMap kube-root-ca.crt in every active namespace, and reverts changes to it. Workloads mount
+// it next to their token to verify the server before they send the token.
 type RootCAPublisher struct {
 	client     clients.Interface
 	namespaces coreinformers.NamespaceInformer
@@ -38,7 +39,7 @@ type RootCAPublisher struct {
 	election   reconcile.Election
 }
 
-// NewRootCAPublisher makes a RootCAPublisher that does nothing until Run.
+// NewRootCAPublisher returns a RootCAPublisher that is idle until Run.
 func NewRootCAPublisher(client clients.Interface, namespaces coreinformers.NamespaceInformer, bundle func() []byte, election reconcile.Election, log *zap.Logger) *RootCAPublisher {
 	p := &RootCAPublisher{
 		client:     client,
@@ -48,17 +49,17 @@ func NewRootCAPublisher(client clients.Interface, namespaces coreinformers.Names
 		log:        log,
 		election:   election,
 	}
-	_ = p.published.SetTransform((&latestMaps{}).share) // fails only for an informer that runs already
+	_ = p.published.SetTransform((&latestMaps{}).share) // fails only if the informer is running
 	return p
 }
 
-// latestMaps lets the ConfigMaps of all namespaces share their content, which is the same but for those that somebody has changed.
+// latestMaps shares the content between the ConfigMaps of all namespaces. It is identical unless a ConfigMap was modified.
 type latestMaps struct {
-	mu                sync.Mutex // guards what follows
+	mu                sync.Mutex // guards the fields below
 	data, annotations map[string]string
 }
 
-// share is the transform of the informer. What it has returned is not changed any more.
+// share is the transform of the informer. Its results are not changed afterwards.
 func (l *latestMaps) share(obj any) (any, error) {
 	obj, err := reconcile.WithoutManagedFields(obj)
 	if c, ok := obj.(*corev1.ConfigMap); ok {
@@ -69,7 +70,7 @@ func (l *latestMaps) share(obj any) (any, error) {
 	return obj, err
 }
 
-// latest returns the latest map if m equals it, and makes m the latest otherwise.
+// latest returns the latest map if m equals it. Otherwise it makes m the latest and returns it.
 func latest(known *map[string]string, m map[string]string) map[string]string {
 	if !maps.Equal(*known, m) {
 		*known = m
@@ -79,7 +80,7 @@ func latest(known *map[string]string, m map[string]string) map[string]string {
 
 // Run publishes until ctx ends.
 func (p *RootCAPublisher) Run(ctx context.Context) error {
-	// The bundle may be replaced while we run; every minute finds that.
+	// The bundle may be replaced at run time. The resync detects it within a minute.
 	l := &reconcile.Loop{Name: "root-ca", Workers: 2, Election: p.election, Reconcile: p.reconcile, Resync: time.Minute, Log: p.log}
 	return l.Run(ctx,
 		reconcile.Source{Informer: p.namespaces.Informer(), Key: reconcile.NameOf},
@@ -91,7 +92,7 @@ func (p *RootCAPublisher) reconcile(ctx context.Context, namespace string) (time
 		return 0, nil
 	}
 	bundle := p.bundle()
-	if len(bundle) == 0 { // it is not known; what others have published stays
+	if len(bundle) == 0 { // the bundle is unknown; data published by other replicas is kept
 		return 0, nil
 	}
 	want := map[string]string{rootCAKey: string(bundle)}
@@ -112,7 +113,7 @@ func (p *RootCAPublisher) reconcile(ctx context.Context, namespace string) (time
 		}
 		return 0, nil
 	}
-	// The data is replaced as a whole, as upstream does: it is a statement of this server, nobody else may add to it.
+	// The data is replaced as a whole, as in kube-controller-manager, because only this server may publish it.
 	current := obj.(*corev1.ConfigMap)
 	described := current.Annotations[descriptionAnnotation] != ""
 	if maps.Equal(current.Data, want) && len(current.BinaryData) == 0 && described {

@@ -1,4 +1,4 @@
-// Package freeport finds ports for servers of tests that must know theirs before they listen, or that keep it over restarts.
+// Package freeport finds ports for test servers that must know their port before they listen, or keep it across restarts.
 package freeport
 
 import (
@@ -10,16 +10,16 @@ import (
 	"sync"
 )
 
-// Ports are taken from firstPort to lastPort. Kernels give out ephemeral ports above that range (Linux from 32768, IANA from
-// 49152), so that no other process gets one of these while its server is down.
+// Ports are allocated from firstPort to lastPort. The ephemeral ports of kernels are above that range (Linux from 32768, IANA
+// from 49152), so that no other process gets one of these ports while its server is down.
 const (
 	firstPort = 20_000
 	lastPort  = 32_000
 )
 
-// Ports returns each port once. The zero value is ready to use, by several goroutines at a time.
+// Ports returns each port once. The zero value is ready to use, and safe for concurrent use.
 type Ports struct {
-	// Host is the IP address to listen on; 127.0.0.1 by default.
+	// Host is the IP address to listen on. Default 127.0.0.1.
 	Host string
 
 	mu   sync.Mutex

@@ -9,39 +9,40 @@ import (
 	"strings"
 )
 
-// Cgroup is the control group with the least limit of memory: the one of this process, or one around that.
+// Cgroup is the control group with the lowest memory limit among the group of this process and its ancestors.
 type Cgroup struct {
 	// Limit is in bytes. At the limit the kernel kills a process of the group.
 	Limit uint64
 
 	usage, stat string   // files
-	pages       []string // lines of stat: pages of files, which the kernel can drop
+	pages       []string // keys in stat: file pages, which the kernel can drop
 }
 
-// cgroupVersion is one of the two that Linux has.
+// cgroupVersion describes one of the two versions of control groups in Linux.
 type cgroupVersion struct {
 	root, limit, usage string
 	pages              []string
 }
 
-// cgroupVersions are where service managers and container runtimes mount them.
+// cgroupVersions returns the versions at the usual mount points of service managers and container runtimes.
 func cgroupVersions(root string) (v1, v2 cgroupVersion) {
 	v2 = cgroupVersion{root, "memory.max", "memory.current", []string{"inactive_file", "active_file"}}
 	v1 = cgroupVersion{filepath.Join(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", []string{"total_inactive_file", "total_active_file"}}
 	return v1, v2
 }
 
-// FindCgroup returns the group with the least limit, or nil when no group has one.
+// FindCgroup returns the group with the lowest limit, or nil if no group has a limit.
 func FindCgroup() *Cgroup {
 	mine, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return nil // no Linux
+		return nil // not Linux
 	}
 	return FindCgroupIn("/sys/fs/cgroup", string(mine))
 }
 
-// FindCgroupIn is FindCgroup in a tree of files. It looks at the groups that mine, the content of /proc/self/cgroup, names, and at
-// those around them. A group that is hidden in a container is skipped: the ones around it have the limit that applies there.
+// FindCgroupIn is FindCgroup in a directory tree. It reads the groups named in mine, the content of /proc/self/cgroup, and
+// their ancestors. It skips groups that are hidden in a container, because the visible ancestors have the limit that applies
+// there.
 func FindCgroupIn(root, mine string) (least *Cgroup) {
 	v1, v2 := cgroupVersions(root)
 	for line := range strings.Lines(mine) {
@@ -66,7 +67,8 @@ func FindCgroupIn(root, mine string) (least *Cgroup) {
 	return least
 }
 
-// number reads a file with one number. What version 2 calls "max" and version 1 writes as nearly 2^63 is none.
+// number reads a file with one number. The values for "no limit", "max" in version 2 and nearly 2^63 in version 1, count as not
+// set.
 func number(name string) (uint64, bool) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -76,8 +78,8 @@ func number(name string) (uint64, bool) {
 	return n, err == nil && n < math.MaxInt64>>12<<12
 }
 
-// Used is how many bytes the group uses without the pages of files, which the kernel drops when it needs room. It counts what the
-// kernel keeps for the group, such as the buffers of sockets.
+// Used returns the number of bytes that the group uses, except file pages, which the kernel drops under memory pressure. It
+// includes kernel memory of the group, such as socket buffers.
 func (c *Cgroup) Used() (uint64, bool) {
 	usage, ok := number(c.usage)
 	if !ok {

@@ -1,3 +1,3 @@
-// Package memory bounds how much memory a process keeps: it returns start-up memory to the operating system, and gives
-// the heap more room while there is load. It also reads how much memory the control groups of the process allow and use.
+// Package memory bounds the memory of a process: it returns start-up memory to the operating system, and lets the heap grow
+// under load. It also reads the memory limit and usage of the process's control groups.
 package memory

@@ -8,43 +8,47 @@ import (
 	"time"
 )
 
-// A collection marks everything that is alive, about a MiB in a millisecond of CPU. If there is room for as much garbage as
-// GOGC percent of what is alive, and rate MiB are allocated a second, it costs rate / GOGC * 100 ms a second, however much is
-// alive. The tuner chooses GOGC so that this is a fiftieth of one core, within bounds.
+// A garbage collection marks all live objects, about one MiB per millisecond of CPU. If the heap may grow by GOGC percent of
+// the live heap and rate MiB are allocated per second, collections cost rate / GOGC * 100 ms per second, independent of the
+// size of the live heap. The tuner chooses GOGC so that this is a fiftieth of one core, within bounds. The growth between two
+// collections is called room below.
 const (
-	// percentPerMiB is GOGC for a rate of a MiB a second.
+	// percentPerMiB is GOGC for an allocation rate of one MiB per second.
 	percentPerMiB = 5
-	// minInterval is how many seconds apart collections are at least, within the bounds. It is what counts while little is alive, as in a
-	// gateway: there the room of a fiftieth of a core is used up in a second, and such a process uses a fifth of a core in all.
+	// minInterval is the minimum number of seconds between collections, within the bounds. It determines GOGC if the live heap
+	// is small, as in a gateway: there the room for a fiftieth of a core is used up within a second, while the whole process
+	// uses a fifth of a core.
 	minInterval = 3
-	// defaultGOGC is Go's own GOGC: the room is what is alive.
+	// defaultGOGC is Go's default GOGC: the room equals the live heap.
 	defaultGOGC = 100
-	// minGOGC and minRoom bound the room of a process that allocates little: whichever is more. With 100 MiB alive and a MiB
-	// allocated each second there is a collection in 25 seconds, and a quarter of the memory that defaultGOGC would take.
+	// minGOGC and minRoom are lower bounds of the room of a process that allocates little. The larger one applies. With a live
+	// heap of 100 MiB and one MiB allocated per second, there is a collection every 25 seconds, and the room is a quarter of
+	// the room with defaultGOGC.
 	minGOGC, minRoom = 25, 16 << 20
-	// maxGOGC bounds the room under load up to mediumRoom, and largeGOGC up to maxRoom. With as little room as mediumRoom for 200 MiB
-	// of small objects, collections were a third of what a request costs. kube-apiserver has defaultGOGC, and with the same objects
-	// more than twice as much is alive there: with largeGOGC we need less memory all the same.
+	// maxGOGC bounds the room under load up to mediumRoom, and largeGOGC up to maxRoom. With only mediumRoom for 200 MiB of
+	// small objects, collections were a third of the cost of a request. kube-apiserver uses defaultGOGC, but has more than
+	// twice the live heap for the same objects, so that this program needs less memory even with largeGOGC.
 	maxGOGC, mediumRoom = 400, 256 << 20
 	largeGOGC, maxRoom  = 300, 512 << 20
-	// headroomFraction is the part of the available memory that the room is at most, as far as that is more than what is alive.
+	// headroomFraction limits the room to a fraction of the available memory, but not to less than the live heap.
 	headroomFraction = 4
-	// startGOGC is GOGC until the first look. A start allocates as much in that second as a load does.
+	// startGOGC is GOGC until the first check. A start allocates as much in that second as a load does.
 	startGOGC = maxGOGC
-	// step is by how much of itself GOGC must change to be set: each time all goroutines stop for a moment.
+	// step is the inverse of the minimum relative change of GOGC. Smaller changes are not applied, because each change stops
+	// all goroutines for a moment.
 	step = 8
 
-	// interval is how often allocations are checked.
+	// interval is the interval between checks of the allocation rate.
 	interval = time.Second
-	// keepRate is the part of the rate of allocations that is kept after an interval with fewer: a load that pauses for a few
-	// seconds is one.
+	// keepRate is the fraction of the allocation rate that is kept after an interval with fewer allocations. A load that pauses
+	// for a few seconds then counts as one load.
 	keepRate = 0.75
-	// loadRate in bytes a second is a load, less than idleRate is none any more.
+	// A rate of at least loadRate bytes per second is a load. It ends when the rate is below idleRate.
 	loadRate, idleRate = 20 << 20, 2 << 20
 )
 
-// TuneGC gives the heap room in proportion to what is allocated, and calls release when a load has ended. It returns when ctx
-// ends. It does nothing where the environment configures the collector (GOGC, GOMEMLIMIT).
+// TuneGC lets the heap grow in proportion to the allocation rate, and calls release when a load has ended. It returns when ctx
+// ends. It does nothing if the environment configures the garbage collector (GOGC, GOMEMLIMIT).
 func TuneGC(ctx context.Context, release func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -71,8 +75,8 @@ func TuneGC(ctx context.Context, release func()) {
 	}
 }
 
-// heap is how much was allocated since the start, what the heap has of the operating system, and what the last collection
-// found alive.
+// heap returns the bytes allocated since the start, the heap memory obtained from the operating system, and the live heap after
+// the last collection.
 func heap() (allocated, held, live uint64) {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
@@ -85,17 +89,17 @@ func heap() (allocated, held, live uint64) {
 	return samples[0].Value.Uint64(), held, samples[1].Value.Uint64()
 }
 
-// tuner decides what GOGC is to be.
+// tuner computes GOGC.
 type tuner struct {
-	most      uint64  // bytes of room that there is memory for
+	most      uint64  // maximum room in bytes, from the available memory
 	allocated uint64  // at the last check
-	rate      float64 // bytes a second, smoothed
+	rate      float64 // bytes per second, smoothed
 	loaded    bool
-	last      int // GOGC that was decided, 0 at first
+	last      int // the last GOGC, 0 at first
 }
 
-// next is the new GOGC, 0 for no change, and whether a load has just ended that left more memory in use than there
-// would be without it. What leaves less, an occasional large list, is not worth a collection each time.
+// next returns the new GOGC, 0 for no change. over reports that a load has just ended and left more memory in use than there
+// would be without it. A smaller excess, for example after an occasional large list, is not worth a collection.
 func (g *tuner) next(allocated, held, live uint64) (percent int, over bool) {
 	g.rate = max(float64(allocated-g.allocated)/interval.Seconds(), g.rate*keepRate)
 	g.allocated = allocated
@@ -114,7 +118,7 @@ func (g *tuner) next(allocated, held, live uint64) (percent int, over bool) {
 	return percent, over
 }
 
-// gogcFor is GOGC for what is alive and a rate of allocations.
+// gogcFor returns GOGC for a live heap, an allocation rate and the maximum room.
 func gogcFor(live uint64, rate float64, most uint64) int {
 	if live == 0 {
 		return defaultGOGC

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReleaseStartPages returns pages of the program itself to the operating system. Two thirds of those that are resident
-// were needed to start, and the kernel maps sixteen around each; those that are needed to serve come back from the page
-// cache when they are touched. Pages that have been written to since they were mapped (Anonymous), as a
-// position-independent program's relocations, would be lost, so such a mapping is left alone.
+// ReleaseStartPages returns pages of the program text to the operating system. Two thirds of the resident pages were needed
+// only at the start, and the kernel maps sixteen pages around each. Pages that are needed later return from the page cache when
+// they are accessed. Pages that were modified after they were mapped (Anonymous), such as the relocations of a
+// position-independent program, would be lost. A mapping with such pages is not released.
 func ReleaseStartPages() error {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -43,7 +43,7 @@ func ReleaseStartPages() error {
 	return nil
 }
 
-// available is how much memory this process may use: the machine's, or the least limit of its control groups.
+// available returns the memory that this process may use: the machine's memory, or the lowest limit of its control groups.
 func available() uint64 {
 	var info unix.Sysinfo_t
 	machine := uint64(math.MaxInt64)

@@ -4,8 +4,8 @@ package memory
 
 import "math"
 
-// ReleaseStartPages is for Linux.
+// ReleaseStartPages does nothing. It is implemented on Linux only.
 func ReleaseStartPages() error { return nil }
 
-// available is how much memory this process may use, where that is known.
+// available returns the memory that this process may use. It is unknown on this system.
 func available() uint64 { return math.MaxInt64 }

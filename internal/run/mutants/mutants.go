@@ -1,4 +1,4 @@
-// Package mutants runs the tests of a package against defects that are put into it one at a time. Only tests import it.
+// Package mutants runs the tests of a package against defects that are inserted one at a time. Only tests import it.
 package mutants
 
 import (
@@ -16,7 +16,7 @@ import (
 
 var run = flag.Bool("mutants", false, "run the tests against mutants of the package")
 
-// Mutant is a defect: Old, which stands once in File, becomes New.
+// Mutant is a defect that replaces the only occurrence of Old in File with New.
 type Mutant struct{ Name, File, Old, New string }
 
 // Of returns a Mutant.
@@ -24,8 +24,8 @@ func Of(name, file, before, after string) Mutant {
 	return Mutant{Name: name, File: file, Old: before, New: after}
 }
 
-// Test looks whether the mutants can be made, and with -mutants whether the tests of the package in the working directory find each. The
-// test that calls it must be named TestMutants.
+// Test checks that the mutants apply. With -mutants it also checks that the tests of the package in the working directory
+// detect each of them. The test that calls it must be named TestMutants.
 func Test(t *testing.T, all []Mutant) {
 	for _, m := range all {
 		t.Run(m.Name, func(t *testing.T) {

@@ -1,9 +1,9 @@
-// Package processors lets a process use one processor while one is enough for what it does.
+// Package processors limits a process to one processor while one is sufficient.
 //
-// Go wakes another thread whenever a goroutine becomes runnable while a processor is idle. For a proxy that is most of the time at less than full
-// load: each request is a chain of short steps in several goroutines (read, forward, read, answer), each step wakes a thread on another processor,
-// and that thread looks for more work before it sleeps again. These wake-ups cost more than the steps. With one processor there are none, and
-// with as many as the load needs there are few.
+// Go wakes another thread whenever a goroutine becomes runnable while a processor is idle. In a proxy below full load this
+// happens most of the time: each request is a chain of short steps in several goroutines (read, forward, read, respond), each
+// step wakes a thread on another processor, and that thread searches for more work before it sleeps again. These wakeups cost
+// more than the steps. With one processor they do not occur, and with only as many processors as the load needs they are rare.
 package processors
 
 import (
@@ -15,24 +15,25 @@ import (
 )
 
 const (
-	// interval is how often the use is looked at. A burst waits for another processor that long at most.
+	// interval is the interval between checks of the processor usage. A burst waits at most this long for another processor.
 	interval = 50 * time.Millisecond
-	// restInterval is the same while nothing is asked (Asked) and less than restBelow of one processor is used. A process that
-	// does nothing would be woken by these looks more often than by all else.
+	// restInterval is the interval while Asked is not called and less than restBelow of one processor is used. In an idle
+	// process, more frequent checks would be the main cause of wakeups.
 	restInterval = time.Second
 	restBelow    = 0.2
-	// growAt is the part of its processors that a process uses before it gets more, and shrinkAt the part of fewer processors
-	// that it may use to be left with these. With fewer it uses less, since wake-ups are saved, so that it does not go to and fro.
+	// growAt is the fraction of its processors that a process uses before it gets more. shrinkAt is the maximum fraction of
+	// fewer processors that it may use to be reduced to them. With fewer processors it has fewer wakeups and uses less CPU, so
+	// that it does not oscillate.
 	growAt, shrinkAt = 0.85, 0.7
-	// calm is for how many intervals in a row fewer must have been enough: half a second.
+	// calm is the number of consecutive intervals in which fewer processors must have sufficed: half a second.
 	calm = 10
 )
 
-// Adapt sets how many processors Go's scheduler uses (GOMAXPROCS) to what the process needs, from one to as many as there are, until ctx ends. It
-// does nothing where the environment sets GOMAXPROCS, or where the use of processors cannot be read.
+// Adapt adjusts the number of processors of Go's scheduler (GOMAXPROCS) to the load, from one to all available ones, until ctx
+// ends. It does nothing if the environment sets GOMAXPROCS, or if the CPU time cannot be read.
 func Adapt(ctx context.Context) { adapt(ctx, used) }
 
-// adapt is Adapt with what returns the CPU time of the process.
+// adapt is Adapt with a function that returns the CPU time of the process.
 func adapt(ctx context.Context, used func() (time.Duration, bool)) {
 	if os.Getenv("GOMAXPROCS") != "" {
 		return
@@ -47,8 +48,8 @@ func adapt(ctx context.Context, used func() (time.Duration, bool)) {
 	a.run(ctx, runtime.GOMAXPROCS(0))
 }
 
-// setProcessors sets GOMAXPROCS, and returns it. With all it is what the machine and the control group allow: the limit of the group may
-// be another one by now.
+// setProcessors sets GOMAXPROCS and returns it. If all is true, it uses the current limit of the machine and the control group,
+// which may have changed.
 func setProcessors(n int, all bool) int {
 	if all {
 		runtime.SetDefaultGOMAXPROCS()
@@ -58,25 +59,25 @@ func setProcessors(n int, all bool) int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// current is the Adapt that runs, nil when none does: GOMAXPROCS is of the process.
+// current is the running Adapt, or nil, because GOMAXPROCS applies to the process.
 var current atomic.Pointer[adapter]
 
-// Asked is called whenever something is asked of the process, or told by it: for each request and each part of a response. Adapt does not
-// rest then. Nearly always it costs two reads of memory that is rarely written.
+// Asked must be called for each event that causes work: each request and each part of a response. Adapt then does not rest. In
+// most cases it costs two reads of memory that is rarely written.
 func Asked() {
 	if a := current.Load(); a != nil {
 		a.noteAsked()
 	}
 }
 
-// adapter is a run of Adapt.
+// adapter is the state of one Adapt call.
 type adapter struct {
 	used func() (time.Duration, bool)
 	set  func(n int, all bool) int
 
-	asked   atomic.Bool   // since the last look
-	resting atomic.Bool   // the next look is far away
-	wake    chan struct{} // has an entry when the rest is over
+	asked   atomic.Bool   // since the last check
+	resting atomic.Bool   // the next check is restInterval away
+	wake    chan struct{} // contains an element when the rest is over
 }
 
 func newAdapter(used func() (time.Duration, bool), set func(n int, all bool) int) *adapter {
@@ -96,8 +97,8 @@ func (a *adapter) noteAsked() {
 	}
 }
 
-// mayRest begins a rest unless something is asked just now. noteAsked writes asked before it reads resting, and mayRest the other
-// way round: one of them sees the other.
+// mayRest starts a rest unless noteAsked is called concurrently. noteAsked writes asked before it reads resting, and mayRest
+// writes resting before it reads asked, so that at least one of them observes the other.
 func (a *adapter) mayRest() bool {
 	a.resting.Store(true)
 	if a.asked.Load() {
@@ -107,7 +108,7 @@ func (a *adapter) mayRest() bool {
 	return true
 }
 
-// run adapts, beginning with most processors, until ctx ends.
+// run adapts the number of processors, starting with most, until ctx ends.
 func (a *adapter) run(ctx context.Context, most int) {
 	d := decider{most: most, now: most}
 	last, _ := a.used()
@@ -144,13 +145,13 @@ func (a *adapter) run(ctx context.Context, most int) {
 	}
 }
 
-// decider decides how many processors are used.
+// decider decides the number of processors.
 type decider struct {
 	most, now int
-	calm      int // intervals in a row in which fewer would have been enough
+	calm      int // consecutive intervals in which fewer processors would have sufficed
 }
 
-// next is how many processors to use after an interval in which so many were busy on average.
+// next returns the number of processors after an interval with an average of busy processors.
 func (d *decider) next(busy float64) int {
 	fewer := d.now / 2
 	switch {

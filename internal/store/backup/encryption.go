@@ -12,7 +12,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Recipients are who can read a backup: public keys of age, files of them, or whoever has the first line of a file.
+// Recipients returns the recipients of an encrypted backup: public keys of age, files with such keys, or a passphrase, which is
+// the first line of a file.
 func Recipients(keys, files []string, passphraseFile string) ([]age.Recipient, error) {
 	if passphraseFile != "" {
 		if len(keys)+len(files) > 0 {
@@ -42,7 +43,7 @@ func Recipients(keys, files []string, passphraseFile string) ([]age.Recipient, e
 			return nil, fmt.Errorf("--recipients-file: %w", err)
 		}
 		found, err := age.ParseRecipients(f)
-		_ = f.Close() // it was only read
+		_ = f.Close() // the file was only read
 		if err != nil {
 			return nil, fmt.Errorf("--recipients-file %s: %w", file, err)
 		}
@@ -51,7 +52,7 @@ func Recipients(keys, files []string, passphraseFile string) ([]age.Recipient, e
 	return all, nil
 }
 
-// Identities are what an encrypted backup is opened with.
+// Identities returns the identities that decrypt a backup.
 func Identities(identityFiles []string, passphraseFile string) ([]age.Identity, error) {
 	var all []age.Identity
 	if passphraseFile != "" {
@@ -74,7 +75,7 @@ func Identities(identityFiles []string, passphraseFile string) ([]age.Identity, 
 			return nil, fmt.Errorf("--identity-file: %w", err)
 		}
 		found, err := age.ParseIdentities(f)
-		_ = f.Close() // it was only read
+		_ = f.Close() // the file was only read
 		if err != nil {
 			return nil, fmt.Errorf("--identity-file %s: %w", file, err)
 		}
@@ -83,10 +84,10 @@ func Identities(identityFiles []string, passphraseFile string) ([]age.Identity, 
 	return all, nil
 }
 
-// maxPassphrase is more than anybody types.
+// maxPassphrase bounds the size of a passphrase file.
 const maxPassphrase = 4 << 10
 
-// readPassphrase is the first line of a file that nobody else can read.
+// readPassphrase returns the first line of a file. The file must not be readable by other users.
 func readPassphrase(file string) (string, error) {
 	if err := pki.CheckPrivate(file); err != nil {
 		return "", fmt.Errorf("--passphrase-file: %w", err)

@@ -15,8 +15,8 @@ import (
 	"portico.dev/internal/version"
 )
 
-// WriteFile writes the backup that produce writes to a file, encrypted for recipients if there are any, with mode 0600. An
-// existing file is replaced when the new one is complete.
+// WriteFile writes the backup from produce to a file with mode 0600, encrypted if there are recipients. It replaces an existing
+// file after the new one is complete.
 func WriteFile(name string, recipients []age.Recipient, produce func(io.Writer) error) (m Manifest, size int64, err error) {
 	dir := filepath.Dir(name)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(name)+".*") // with mode 0600
@@ -68,11 +68,11 @@ func syncDirectory(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// tailSize is enough for the manifest and for the table of contents, which are last.
+// tailSize is enough for the manifest and the zip central directory, which are at the end.
 const tailSize = 2 * maxManifest
 
-// tail keeps the end of what is written to it. It shows whether a backup is complete, and its manifest, even if the backup is
-// encrypted for others.
+// tail keeps the end of the written data. It shows whether a backup is complete, and contains its manifest, even if this
+// process cannot decrypt the backup.
 type tail struct {
 	kept []byte
 	size int64
@@ -120,7 +120,7 @@ const (
 	pkiPrefix    = "keys/pki/"
 	flagsPrefix  = "keys/flags/"
 
-	// maxManifest and maxKeyFile bound what is read into memory, maxFiles how many entries there may be.
+	// maxManifest and maxKeyFile bound the data read into memory. maxFiles bounds the number of entries.
 	maxManifest = 1 << 20
 	maxKeyFile  = 1 << 20
 	maxFiles    = 1000
@@ -128,26 +128,26 @@ const (
 
 // Manifest describes a backup.
 type Manifest struct {
-	// FormatVersion is incremented when older programs cannot restore a backup any more.
+	// FormatVersion is incremented when older programs can no longer restore a backup.
 	FormatVersion int `json:"formatVersion"`
 	// Time is when the backup began.
 	Time time.Time `json:"time"`
-	// Portico and Kubernetes are the versions of the program that wrote it.
+	// Portico and Kubernetes are the versions of the program that wrote the backup.
 	Portico    string `json:"porticoVersion"`
 	Kubernetes string `json:"kubernetesVersion"`
 	Etcd       Etcd   `json:"etcd"`
-	// EncryptedAtRest: objects were stored with an EncryptionConfiguration, without which they cannot be read.
+	// EncryptedAtRest reports that objects were stored with an EncryptionConfiguration, and cannot be read without it.
 	EncryptedAtRest bool `json:"encryptedAtRest"`
-	// IncludesKeys: there are files below keys/.
+	// IncludesKeys reports that there are files below keys/.
 	IncludesKeys bool   `json:"includesKeys"`
 	Files        []File `json:"files"`
 }
 
 // Etcd describes the etcd of the snapshot.
 type Etcd struct {
-	// ClusterID is in hexadecimal digits, as in etcd's log.
+	// ClusterID is in hexadecimal, as in etcd's log.
 	ClusterID string `json:"clusterID"`
-	// Revision is etcd's revision just before: everything written until then is in the backup.
+	// Revision is etcd's revision immediately before the snapshot. The backup contains all writes up to this revision.
 	Revision       int64  `json:"revision"`
 	Prefix         string `json:"prefix"`
 	ServerVersion  string `json:"serverVersion"`
@@ -161,7 +161,7 @@ type File struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Snapshot returns the entry from which etcd is restored.
+// Snapshot returns the entry that contains the snapshot of etcd.
 func (m *Manifest) Snapshot() File {
 	for _, f := range m.Files {
 		if f.Name == etcdName {
@@ -171,7 +171,7 @@ func (m *Manifest) Snapshot() File {
 	return File{}
 }
 
-// check refuses backups that this program cannot restore.
+// check rejects backups that this program cannot restore.
 func (m *Manifest) check() error {
 	if m.FormatVersion < 1 || m.FormatVersion > formatVersion {
 		return fmt.Errorf("it has format version %d, and this program knows versions up to %d: restore it with Portico %s or later", m.FormatVersion, formatVersion, m.Portico)

@@ -18,7 +18,7 @@ import (
 	"filippo.io/age"
 )
 
-// Archive is a backup that is read.
+// Archive is an open backup.
 type Archive struct {
 	Manifest Manifest
 	files    map[string]*zip.File
@@ -27,8 +27,8 @@ type Archive struct {
 
 const encryptedPrefix = "age-encryption.org/"
 
-// Open reads the manifest of a backup file, decrypted with identities if necessary. It refuses files that are no backup, are
-// incomplete, or have an unknown version. Entries are verified when they are read.
+// Open reads the manifest of a backup file, and decrypts it with identities if necessary. It returns an error if the file is
+// not a backup, is incomplete, or has an unknown version. Entries are verified when they are read.
 func Open(file string, identities []age.Identity) (*Archive, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -36,7 +36,7 @@ func Open(file string, identities []age.Identity) (*Archive, error) {
 	}
 	a, err := open(f, identities)
 	if err != nil {
-		_ = f.Close() // it was only read
+		_ = f.Close() // the file was only read
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	a.close = f.Close
@@ -100,7 +100,7 @@ func openArchive(content io.ReaderAt, size int64) (*Archive, error) {
 	return a, a.checkNames()
 }
 
-// checkNames compares the manifest with the table of contents, and refuses names outside of the directory.
+// checkNames compares the manifest with the zip central directory, and rejects names outside of the directory.
 func (a *Archive) checkNames() error {
 	if len(a.Manifest.Files)+1 != len(a.files) {
 		return fmt.Errorf("its manifest lists %d entries, and it has %d", len(a.Manifest.Files)+1, len(a.files))
@@ -131,7 +131,6 @@ func (a *Archive) checkNames() error {
 	return nil
 }
 
-// Close closes the file.
 func (a *Archive) Close() error { return a.close() }
 
 // copy writes one entry to w, and verifies it against the manifest.
@@ -142,7 +141,7 @@ func (a *Archive) copy(w io.Writer, f File) error {
 	}
 	defer r.Close()
 	sum := sha256.New()
-	// One byte more than expected, so that a longer entry is noticed.
+	// One byte more than expected, to detect a longer entry.
 	n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(bufio.NewReader(r), f.Size+1))
 	if err != nil {
 		return fmt.Errorf("%s in the backup: %w", f.Name, err)
@@ -153,7 +152,7 @@ func (a *Archive) copy(w io.Writer, f File) error {
 	return nil
 }
 
-// Verify reads a whole backup and reports what differs from its manifest.
+// Verify reads the whole backup and returns an error if it differs from its manifest.
 func (a *Archive) Verify() error {
 	for _, f := range a.Manifest.Files {
 		if err := a.copy(io.Discard, f); err != nil {

@@ -13,29 +13,30 @@ import (
 	"portico.dev/internal/store"
 )
 
-// Target says where a backup is restored.
+// Target specifies where a backup is restored.
 type Target struct {
-	// DataDir is the data directory of a front door that does not run. What is restored into must not be there yet.
+	// DataDir is the data directory of a front door that is not running. The restored directories must not exist in it, or must
+	// be empty.
 	DataDir string
-	// SkipKeys leaves the keys of the backup out.
+	// SkipKeys excludes the keys of the backup.
 	SkipKeys bool
 	Log      *zap.Logger
 }
 
-// Restored is what was made.
+// Restored lists the restored files.
 type Restored struct {
 	// Etcd is the directory of etcd.
 	Etcd string `json:"etcd"`
-	// Keys is the directory of the keys; empty: none were restored.
+	// Keys is the directory of the keys; empty if none were restored.
 	Keys string `json:"keys,omitempty"`
-	// Flags are where the files are that flags named, by flag.
+	// Flags maps each flag to the restored files that it named.
 	Flags map[string][]string `json:"flags,omitempty"`
 }
 
-// flagFiles is where, in a data directory, files are restored that were elsewhere.
+// flagFiles is the directory, below the data directory, for restored files that were outside of it.
 const flagFiles = "restored-keys"
 
-// Restore makes a data directory of a backup. etcd comes last and in one step: when it is there, all is.
+// Restore creates a data directory from a backup. etcd is restored last and atomically: if it exists, the restore is complete.
 func (a *Archive) Restore(t Target) (r Restored, err error) {
 	r.Etcd = filepath.Join(t.DataDir, "etcd")
 	if err := mustBeFree(r.Etcd); err != nil {
@@ -73,7 +74,7 @@ func (a *Archive) Restore(t Target) (r Restored, err error) {
 	return r, store.RestoreSnapshot(snapshot, r.Etcd, t.Log)
 }
 
-// mustBeFree refuses a directory that has something in it, with the command that mends it.
+// mustBeFree returns an error with a remedy if a directory is not empty.
 func mustBeFree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {

@@ -20,40 +20,40 @@ import (
 )
 
 const (
-	// scheduledPrefix, scheduledSuffix and the time between them are the names of scheduled backups. Whatever else is in the
-	// directory is left alone.
+	// scheduledPrefix, scheduledSuffix and the time between them form the names of scheduled backups. Other files in the
+	// directory are ignored.
 	scheduledPrefix, scheduledSuffix = "portico-", ".backup"
 	scheduledTime                    = "20060102T150405Z"
 
-	// MinInterval is between two scheduled backups: each reads all of etcd.
+	// MinInterval is the minimum time between two scheduled backups, because each reads all of etcd.
 	MinInterval = time.Minute
-	// retryInterval is between a scheduled backup that failed and the next attempt, unless the interval is shorter.
+	// retryInterval is the pause after a failed scheduled backup, unless the interval is shorter.
 	retryInterval = 5 * time.Minute
-	// askLeader is how often a replica asks whether it leads, and whether a backup is due.
+	// askLeader is the interval at which a replica checks whether it leads and whether a backup is due.
 	askLeader = 10 * time.Second
 	// scheduledTimeout bounds one backup.
 	scheduledTimeout = time.Hour
-	// spareBytes has to be left when a backup is written that is as large as etcd: etcd's own disk may be the same one.
+	// spareBytes must be free in addition to the size of etcd before a backup is written, because etcd may use the same disk.
 	spareBytes = 64 << 20
 )
 
-// Schedule makes a backup again and again, and removes those that are older than the last few. A failure is told and counted,
-// costs no older backup, and is tried again.
+// Schedule makes backups periodically, and removes all but the newest ones. A failure is logged and counted, does not remove an
+// older backup, and is retried.
 type Schedule struct {
-	// Dir is made with mode 0700 if it is not there.
+	// Dir is created with mode 0700 if it does not exist.
 	Dir       string
 	Interval  time.Duration
 	Retention int
-	// Recipients encrypt what is written. None: it is not encrypted.
+	// Recipients encrypt the backups. If empty, backups are not encrypted.
 	Recipients []age.Recipient
-	// Contents begins a backup; its snapshot is closed here.
+	// Contents begins a backup. The Schedule closes its snapshot.
 	Contents func(ctx context.Context) (Contents, error)
-	// Leads says whether this replica is the one that makes backups.
+	// Leads reports whether this replica makes the backups.
 	Leads   func() bool
 	Metrics *metrics.Backup
 	Log     *zap.Logger
 
-	free func(dir string) (uint64, error) // nil: asks the file system
+	free func(dir string) (uint64, error) // nil means the free space of the file system
 }
 
 // Run makes backups until ctx ends.
@@ -81,8 +81,8 @@ func (s *Schedule) Run(ctx context.Context) error {
 	}
 }
 
-// due is when the next backup is to be made: an interval after the newest that is there, whoever made it, so that a restart
-// neither makes one more nor leaves one out.
+// due returns when the next backup is due: one interval after the newest existing backup, even if another process made it. A
+// restart therefore neither adds nor skips a backup.
 func (s *Schedule) due() (time.Time, error) {
 	made, err := s.made()
 	if err != nil || len(made) == 0 {
@@ -96,7 +96,7 @@ func (s *Schedule) due() (time.Time, error) {
 	return newest.Add(s.Interval), nil
 }
 
-// made are the times of the scheduled backups that are there, the oldest first.
+// made returns the times of the existing scheduled backups, oldest first.
 func (s *Schedule) made() ([]time.Time, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -155,7 +155,7 @@ func (s *Schedule) once(ctx context.Context) error {
 	return s.removeOld()
 }
 
-// checkRoom is asked before anything is written: a backup that fills the disk would stop the etcd that it is of.
+// checkRoom checks the free space before a backup is written. A backup that fills the disk would stop etcd.
 func (s *Schedule) checkRoom(size int64) error {
 	free := s.free
 	if free == nil {
@@ -179,7 +179,7 @@ func freeBytes(dir string) (uint64, error) {
 	return stat.Bavail * uint64(stat.Bsize), nil
 }
 
-// removeUnfinished removes what a process that was killed had begun.
+// removeUnfinished removes incomplete files of a killed process.
 func (s *Schedule) removeUnfinished() error {
 	begun, err := filepath.Glob(filepath.Join(s.Dir, "."+scheduledPrefix+"*"+scheduledSuffix+".*"))
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/version"
 )
 
-// Contents are what a backup is made of.
+// Contents contains the parts of a backup.
 type Contents struct {
 	Snapshot        *store.Snapshot
 	EtcdPrefix      string
@@ -29,9 +29,9 @@ type Contents struct {
 	Keys            []KeyFile
 }
 
-// KeyFile is one of the files that only --include-keys includes.
+// KeyFile is one of the files that are included only with --include-keys.
 type KeyFile struct {
-	// Flag names the file on a command line; empty: it is in the data directory's pki.
+	// Flag is the flag that names the file; empty for a file in the data directory's pki.
 	Flag string
 	Name string
 	Data []byte
@@ -52,7 +52,7 @@ func DirectoryKeys(dir string) ([]KeyFile, error) {
 	}
 	var keys []KeyFile
 	for _, e := range entries {
-		if !e.Type().IsRegular() || e.Name()[0] == '.' { // one that is being replaced begins with a dot
+		if !e.Type().IsRegular() || e.Name()[0] == '.' { // temporary files begin with a dot
 			continue
 		}
 		key, err := ReadKey("", filepath.Join(dir, e.Name()))
@@ -81,7 +81,7 @@ func ReadKey(flag, file string) (KeyFile, error) {
 	return KeyFile{Flag: flag, Name: filepath.Base(file), Data: data}, nil
 }
 
-// Write writes a backup and returns its manifest. After an error, what was written is no backup.
+// Write writes a backup and returns its manifest. If it returns an error, the written data is not a valid backup.
 func Write(w io.Writer, c Contents) (Manifest, error) {
 	info := version.Get()
 	m := Manifest{
@@ -131,7 +131,7 @@ func Write(w io.Writer, c Contents) (Manifest, error) {
 	return m, archive.Close()
 }
 
-// checksum verifies etcd's own checksum, which is the end of what is written to it.
+// checksum verifies etcd's checksum, which is the last part of the written data.
 type checksum struct {
 	body hash.Hash
 	end  []byte
