@@ -23,8 +23,8 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Config contains what the programs configure differently. New completes the configurations of the parts with the fields that refer to other
-// parts, with the settings in Serving, and with loggers and metrics.
+// Config contains the settings that differ between the programs. New completes the configurations of the parts with
+// the fields that refer to other parts, with the settings in Serving, and with loggers and metrics.
 type Config struct {
 	*Base
 
@@ -37,13 +37,14 @@ type Config struct {
 
 	// View is the part of the routing table in the merged documents.
 	View remote.View
-	// Resources returns the known resources of a group-version, which are probed for watches with initial events. snapshot may be nil.
+	// Resources returns the known resources of a group-version, which are probed for watches with initial events.
+	// snapshot may be nil.
 	Resources func(snapshot *discovery.Snapshot, gv schema.GroupVersion) []apidiscoveryv2.APIResourceDiscovery
 	// WarnOfStaleDocuments adds the warning of the discovery document of a group-version to its OpenAPI document.
 	WarnOfStaleDocuments bool
 }
 
-// Aggregation is the common parts, built and not yet started.
+// Aggregation contains the common parts, built but not started.
 type Aggregation struct {
 	config Config
 
@@ -169,14 +170,16 @@ func (a *Aggregation) Server(c server.Config) *server.Server {
 	return server.New(c)
 }
 
-// CloseTransport waits for the end of ctx and closes the connections to backends. Everything that uses them stops before.
+// CloseTransport waits until ctx is done, and closes the connections to backends. All components that use them stop
+// earlier.
 func (a *Aggregation) CloseTransport(ctx context.Context) error {
 	<-ctx.Done()
 	a.Transport.Close()
 	return nil
 }
 
-// Members returns the parts in the order in which they start. further starts after the routing table and before everything that uses it.
+// Members returns the parts in the order in which they start. further starts after the routing table and before the
+// parts that use it.
 func (a *Aggregation) Members(further ...run.Member) []run.Member {
 	members := append([]run.Member{{Name: "apiservices", Ready: a.APIServices.Ready(), Run: a.APIServices.Run}}, further...)
 	return append(members,

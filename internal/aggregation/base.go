@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/server"
 )
 
-// Base contains the parts on which all others depend. They are built first.
+// Base contains the parts on which all other parts depend. They are built first.
 type Base struct {
 	Registry *prometheus.Registry
 	Metrics  *metrics.Metrics
@@ -22,7 +22,7 @@ type Base struct {
 	Overload *overload.Monitor // nil without a limit
 	Egress   *egress.Selector  // nil without tunnels
 	Drainer  *server.Drainer
-	// Bodies bounds the memory of request bodies and of lists that are read as a whole.
+	// Bodies limits the memory of request bodies, and of lists that are held as a whole.
 	Bodies *server.BodyMemory
 
 	serving Serving

@@ -20,10 +20,11 @@ type Serving struct {
 	// BindAddress and SecurePort are the address of the listener. An empty BindAddress is every address; port 0 picks a free one.
 	BindAddress string
 	SecurePort  int
-	// EnableAggregatorRouting sends requests to the endpoints of a Service instead of to its cluster IP. Default true: without it a dead
-	// endpoint is not noticed.
+	// EnableAggregatorRouting sends requests to the endpoints of a Service instead of to its cluster IP. Default
+	// true: without it a dead endpoint is not noticed.
 	EnableAggregatorRouting bool
-	// Zone is the topology zone of this process. Endpoints of the same zone are preferred while one of them is healthy. Default none.
+	// Zone is the topology zone of this process. Endpoints of the same zone are preferred while one of them is
+	// healthy. Default none.
 	Zone string
 	// EgressSelectorConfigFile configures the tunnels to other networks. Default none: all are reached directly.
 	EgressSelectorConfigFile string
@@ -31,19 +32,20 @@ type Serving struct {
 	RequestTimeout time.Duration
 	// GoawayChance is the fraction of HTTP/2 requests that are answered with GOAWAY. Default 0.
 	GoawayChance float64
-	// ShutdownDelay keeps serving after /readyz has begun to fail at shutdown. ShutdownGrace limits the requests in flight after that.
+	// ShutdownDelay is how long requests are served after /readyz has begun to fail at shutdown. ShutdownGrace limits
+	// the requests in flight after that.
 	ShutdownDelay, ShutdownGrace time.Duration
 	// AccessLog logs one line for each request.
 	AccessLog bool
-	// MemoryLimit is a quantity such as 2Gi. Near it requests are rejected. Default the limit of the control group, or GOMEMLIMIT if that is
-	// less; 0 disables it.
+	// MemoryLimit is a quantity such as 2Gi. Near it requests are rejected. Default the limit of the control group,
+	// or GOMEMLIMIT if that is less; 0 disables it.
 	MemoryLimit string
-	// MaxRequestsInFlight and MaxMutatingRequestsInFlight limit reads and writes that are not long-running; a negative value disables the
-	// limit. With API Priority and Fairness, their sum is the concurrency that priority levels share. Default 400 and 200. The programs bind
-	// their flags, which mean different things.
+	// MaxRequestsInFlight and MaxMutatingRequestsInFlight limit reads and writes that are not long-running; a
+	// negative value disables the limit. With API Priority and Fairness, their sum is the concurrency that priority
+	// levels share. Default 400 and 200. Each program binds these flags itself, because their meanings differ.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight int
-	// HTTPEngine serves clients, BackendEngine calls extension servers. Default Portico's own. docs/http-engines.md lists the limits of
-	// net/http.
+	// HTTPEngine serves clients, BackendEngine calls extension servers. Default Portico's own. docs/http-engines.md
+	// lists the limits of net/http.
 	HTTPEngine, BackendEngine engine.Name
 }
 
@@ -55,7 +57,8 @@ func DefaultServing() Serving {
 	}
 }
 
-// AddListenFlags binds the settings of the listener to flags. graceFlag is the flag of ShutdownGrace, which has another name in each program.
+// AddListenFlags binds the settings of the listener to flags. graceFlag is the flag of ShutdownGrace, which has
+// another name in each program.
 func (s *Serving) AddListenFlags(fs *pflag.FlagSet, graceFlag string) {
 	fs.StringVar(&s.BindAddress, "bind-address", s.BindAddress, "IP address to listen on")
 	fs.IntVar(&s.SecurePort, "secure-port", s.SecurePort, "port to listen on with TLS; 0 picks a free one")
@@ -73,7 +76,7 @@ func (s *Serving) AddRequestFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&s.AccessLog, "access-log", s.AccessLog, "log one line for each request")
 }
 
-// AddEngineFlags binds the choice between HTTP implementations to flags. `aggregator drill run` has these alone.
+// AddEngineFlags binds the choice between HTTP implementations to flags. `aggregator drill run` has only these flags.
 func (s *Serving) AddEngineFlags(fs *pflag.FlagSet) {
 	fs.Var(&s.HTTPEngine, "http-engine", "HTTP implementation that serves clients: portico, or library (Go's net/http). docs/http-engines.md says what the library does not guarantee")
 	fs.Var(&s.BackendEngine, "backend-engine", "HTTP implementation that calls extension servers: portico or library")

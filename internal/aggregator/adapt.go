@@ -24,7 +24,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// Packages of one layer do not import each other. The types of one are converted into those of another here.
+// Packages of one layer do not import each other. This file converts the types of one into the types of another.
 
 // remoteResources returns the known resources of a group-version of a backend.
 func remoteResources(snapshot *discovery.Snapshot, gv schema.GroupVersion) []apidiscoveryv2.APIResourceDiscovery {
@@ -38,11 +38,11 @@ func remoteResources(snapshot *discovery.Snapshot, gv schema.GroupVersion) []api
 	return known.Resources
 }
 
-// debugState is /debug/aggregation.
+// debugState is the content of /debug/aggregation.
 type debugState struct {
 	apiservice.DebugState
-	// InitialEvents is how the resources of extension servers treat watches that ask for initial events. Resources of
-	// APIServices whose annotation says what becomes of such watches are left out.
+	// InitialEvents reports how the resources of extension servers treat watches with initial events. It omits the
+	// resources of APIServices with an annotation about such watches.
 	InitialEvents []watchlist.State `json:"initialEvents"`
 }
 
@@ -55,7 +55,7 @@ func (h *parts) localDiscovery() discovery.Local {
 	return discovery.Local{Core: h.shown(d.Core), Groups: h.shown(d.Groups)}
 }
 
-// shown leaves out the group-versions that clients do not see.
+// shown omits the group-versions that clients do not see.
 func (h *parts) shown(all []apidiscoveryv2.APIGroupDiscovery) []apidiscoveryv2.APIGroupDiscovery {
 	if h.cfg.Embedded.Hidden == nil {
 		return all
@@ -72,10 +72,11 @@ func (h *parts) shown(all []apidiscoveryv2.APIGroupDiscovery) []apidiscoveryv2.A
 	return kept
 }
 
-// settleTimeout bounds settleDiscovery. Merging takes milliseconds.
+// settleTimeout limits settleDiscovery. Merging takes milliseconds.
 const settleTimeout = time.Second
 
-// settleDiscovery waits until the merged discovery documents have a custom group-version as the local groups serve it now.
+// settleDiscovery waits until the merged discovery documents contain a custom group-version as the local groups serve
+// it now.
 func (h *parts) settleDiscovery(ctx context.Context, gv schema.GroupVersion) {
 	if slices.Contains(h.core.BuiltIn(), gv) {
 		return
@@ -96,13 +97,13 @@ func (h *parts) settleDiscovery(ctx context.Context, gv schema.GroupVersion) {
 	}
 }
 
-// settled compares the names of the resources.
+// settled compares the names of the resources in the merged documents and in the local groups.
 func (h *parts) settled(snapshot *discovery.Snapshot, gv schema.GroupVersion) bool {
 	merged, has := snapshot.Lookup(gv)
 	united := false
 	if has && !merged.Local {
 		if route, ok := h.APIServices.Table().Lookup(gv); !ok || route.Routing == nil || route.Routing.CustomResources() < 0 {
-			return true // of a backend
+			return true // served by a backend
 		}
 		united = true
 	}
@@ -138,7 +139,7 @@ func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []namespaces.Res
 	return out
 }
 
-// documentStorage stores the documents that backends last served in etcd, for all replicas and the next start.
+// documentStorage stores the latest documents of backends in etcd, for all replicas and the next start.
 type documentStorage struct {
 	store  *store.Store
 	prefix string
@@ -164,7 +165,7 @@ func (l documentStorage) Delete(ctx context.Context, name string) error {
 	return l.store.Delete(ctx, l.prefix+name)
 }
 
-// Follow calls saved with what any replica stores, so that all replicas soon serve the same documents.
+// Follow calls saved with every document that a replica stores, so that all replicas soon serve the same documents.
 func (l documentStorage) Follow(ctx context.Context, saved func(name string, value []byte)) {
 	l.store.Follow(ctx, l.prefix, func(key string, value []byte) { saved(strings.TrimPrefix(key, l.prefix), value) })
 }
@@ -188,7 +189,8 @@ func (h *parts) localDocuments() []openapi.Document {
 	return out
 }
 
-// localSwagger returns the version 2 documents of the same. Those of custom resources are built when they are read.
+// localSwagger returns the OpenAPI v2 documents of the local groups. The documents of custom resources are built when
+// they are read.
 func (h *parts) localSwagger() []openapi.Source {
 	var sources []openapi.Source
 	if h.cfg.Embedded.Hidden == nil {

@@ -18,8 +18,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// readAdmin reads the administrator's certificate and key. While they are being replaced, they may not belong together: it tries again for a
-// second.
+// readAdmin reads the administrator's certificate and key. While the files are being replaced, they may not match, so
+// readAdmin retries for a second.
 func (a *Aggregator) readAdmin() (certPEM, keyPEM []byte, err error) {
 	for range 20 {
 		if certPEM, err = os.ReadFile(a.keys.Path("admin.crt")); err != nil {
@@ -36,7 +36,7 @@ func (a *Aggregator) readAdmin() (certPEM, keyPEM []byte, err error) {
 	return nil, nil, fmt.Errorf("admin.crt with admin.key in %s: %w", a.cfg.pkiDir(), err)
 }
 
-// refreshAdminKubeconfig writes the administrator's kubeconfig anew after its authorities have been replaced.
+// refreshAdminKubeconfig rewrites the administrator's kubeconfig after its authorities have been replaced.
 func (a *Aggregator) refreshAdminKubeconfig(h *parts) {
 	if a.cfg.Embedded.NoListener {
 		return
@@ -46,9 +46,9 @@ func (a *Aggregator) refreshAdminKubeconfig(h *parts) {
 	}
 }
 
-// writeAdminKubeconfig writes the file that an administrator's kubectl uses. It is written once the front door answers,
-// so that the file can be used as soon as it exists. If --client-ca-file does not accept the administrator's certificate, a
-// file of before is removed: it would get 401 for every request.
+// writeAdminKubeconfig writes the kubeconfig of the administrator. It is written once the front door serves requests,
+// so that the file is usable as soon as it exists. If --client-ca-file does not accept the administrator's
+// certificate, an existing file is removed: it would get a 401 for every request.
 func (a *Aggregator) writeAdminKubeconfig(h *parts) error {
 	a.writing.Lock()
 	defer a.writing.Unlock()
@@ -71,7 +71,8 @@ func (a *Aggregator) writeAdminKubeconfig(h *parts) error {
 	return pki.WriteFile(file, data, 0o600)
 }
 
-// checkAccepted returns an error if this front door does not accept a client certificate that the CA in the data directory has signed.
+// checkAccepted returns an error if this front door does not accept a client certificate that the CA in the data
+// directory has signed.
 func (h *parts) checkAccepted(certPEM []byte) error {
 	chain, err := pki.ParseBundle(certPEM)
 	if err != nil {
@@ -84,7 +85,7 @@ func (h *parts) checkAccepted(certPEM []byte) error {
 	return nil
 }
 
-// clusterFor returns how clients reach and verify this front door.
+// clusterFor returns the address of this front door, and the certificates with which clients verify it.
 func (h *parts) clusterFor(server string) *clientcmdapi.Cluster {
 	cluster := &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: h.keys.Cluster().BundlePEM()}
 	if h.cfg.TLSCertFile == "" {
@@ -98,8 +99,8 @@ func (h *parts) clusterFor(server string) *clientcmdapi.Cluster {
 	return cluster
 }
 
-// serverName returns a name by which clients verify a certificate that they reach at host. It is empty if the certificate has that host,
-// or no other name.
+// serverName returns a name with which clients verify a certificate that they reach at host. It is empty if the
+// certificate is valid for host, or contains no other name.
 func serverName(leaf *x509.Certificate, host string) string {
 	if leaf.VerifyHostname(host) == nil {
 		return ""
@@ -113,7 +114,7 @@ func serverName(leaf *x509.Certificate, host string) string {
 	return ""
 }
 
-// requireAdminKubeconfig returns an error if a front door that is ready has written no administrator's kubeconfig.
+// requireAdminKubeconfig returns an error if a ready front door has not written an administrator's kubeconfig.
 func requireAdminKubeconfig(c Config) error {
 	if _, err := os.Stat(c.AdminKubeconfig()); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -121,8 +122,8 @@ func requireAdminKubeconfig(c Config) error {
 	return errors.New("--client-ca-file does not accept the administrator's certificate, which `aggregator dev` needs: leave the flag out, or run `aggregator serve`")
 }
 
-// warnOfRefusedCredentials logs which credentials are refused because of the flags, or may be. kube-apiserver and kube-controller-manager
-// start with such flags too.
+// warnOfRefusedCredentials logs the credentials that are or may be refused because of the flags. kube-apiserver and
+// kube-controller-manager start with such flags too.
 func (h *parts) warnOfRefusedCredentials() {
 	log := h.log.Named("keys")
 	if h.cfg.ProxyClientCertFile == "" {

@@ -30,22 +30,26 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// AuthenticationConfig configures tokens of issuers and of a webhook, beside static tokens and those of service accounts.
+// AuthenticationConfig configures tokens of issuers and of a webhook, in addition to static and service account
+// tokens.
 type AuthenticationConfig struct {
-	// ConfigFile is an AuthenticationConfiguration: issuers, and who may be anonymous. It is reloaded when it changes. Default none.
+	// ConfigFile is an AuthenticationConfiguration: issuers, and where anonymous requests are allowed. It is reloaded
+	// when it changes. Default none.
 	ConfigFile string
-	// OIDC is one issuer by flags. It and ConfigFile exclude each other.
+	// OIDC is one issuer, configured by flags. It excludes ConfigFile.
 	OIDC oidc.Flags
-	// Webhook* configure a server that authenticates tokens that no other authenticator knows. Default none.
+	// Webhook* configure a server that authenticates tokens that no other authenticator accepts. Default none.
 	WebhookConfigFile string
 	WebhookVersion    string
 	WebhookCacheTTL   time.Duration
-	// BootstrapTokens makes the tokens of Secrets of type bootstrap.kubernetes.io/token in kube-system count. Default false.
+	// BootstrapTokens accepts the tokens in Secrets of type bootstrap.kubernetes.io/token in kube-system. Default
+	// false.
 	BootstrapTokens bool
-	// ExtendTokens makes tokens that kubelets ask for good for a year, and counts those in use past their time. Default true.
+	// ExtendTokens makes tokens that kubelets request valid for a year, and counts uses after the requested lifetime.
+	// Default true.
 	ExtendTokens bool
-	// MaxTokenExpiration is the longest life of tokens of service accounts, an hour at least. Default 0: 2^32 seconds, which is
-	// the most that can be asked for. Tokens that ExtendTokens is about live longer all the same.
+	// MaxTokenExpiration is the maximum lifetime of service account tokens, at least an hour. Default 0: 2^32
+	// seconds, the maximum that can be requested. Tokens that ExtendTokens applies to may live longer.
 	MaxTokenExpiration time.Duration
 }
 
@@ -96,7 +100,8 @@ func (a *AuthenticationConfig) validate() error {
 // longestToken is the longest lifetime that a TokenRequest may request.
 const longestToken = serviceaccount.MaxExpirationSeconds * time.Second
 
-// warnOfExtendedTokens says, in kube-apiserver's words, what does not go well with --service-account-max-token-expiration.
+// warnOfExtendedTokens logs kube-apiserver's warnings about settings that conflict with
+// --service-account-max-token-expiration.
 func (a *AuthenticationConfig) warnOfExtendedTokens(log *zap.Logger) {
 	if !a.ExtendTokens || a.MaxTokenExpiration == 0 {
 		return
@@ -111,7 +116,8 @@ func (a *AuthenticationConfig) warnOfExtendedTokens(log *zap.Logger) {
 	}
 }
 
-// checkPrivateKeys refuses key files of the operator that others can read. Keys in DataDir are checked elsewhere.
+// checkPrivateKeys refuses key files of the operator that other users can read. It does not check the keys in
+// DataDir.
 func (c *Config) checkPrivateKeys() error {
 	var errs []error
 	type keyFile struct{ flag, file string }
@@ -135,7 +141,7 @@ func (c *Config) checkPrivateKeys() error {
 	return errors.Join(errs...)
 }
 
-// wireAuthentication builds what identifies the user of a request.
+// wireAuthentication builds the authenticators of requests.
 func (h *parts) wireAuthentication() (err error) {
 	c := h.cfg
 	c.Authentication.warnOfExtendedTokens(h.log.Named("authentication"))
@@ -172,8 +178,8 @@ func (h *parts) wireAuthentication() (err error) {
 	return nil
 }
 
-// wireOtherTokens returns the authenticators of tokens that are not our own, in order. The webhook is last, because it
-// receives every token that the others do not know.
+// wireOtherTokens returns the authenticators of tokens that Portico does not issue, in order. The webhook is last,
+// because it receives every token that the other authenticators do not accept.
 func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 	a := h.cfg.Authentication
 	h.issuers, err = oidc.New(oidc.Config{
@@ -198,7 +204,7 @@ func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 	return append(others, h.webhook), err
 }
 
-// bootstrapTokens reads Secrets from memory: anybody can send tokens that are none.
+// bootstrapTokens reads Secrets from the informer cache, because any client can send invalid tokens.
 func (h *parts) bootstrapTokens() authenticator.Token {
 	return authenticator.WrapAudienceAgnosticToken(h.tokens.Audiences(), &bootstraptoken.Authenticator{
 		Secret: func(name string) (*corev1.Secret, error) {
@@ -208,7 +214,7 @@ func (h *parts) bootstrapTokens() authenticator.Token {
 	})
 }
 
-// registerTrustMetrics exports as metrics which files are stale. /readyz reports the same.
+// registerTrustMetrics exports which files are stale, as /readyz does.
 func (h *parts) registerTrustMetrics() {
 	for file, stale := range map[string]func() error{
 		"client-ca-file": h.clientCA.Stale, "requestheader-client-ca-file": h.frontProxy.Stale,
@@ -219,7 +225,7 @@ func (h *parts) registerTrustMetrics() {
 	}
 }
 
-// watchAuthentication reloads the files that identities depend on, and the keys of issuers.
+// watchAuthentication reloads the files that authentication depends on, and the keys of issuers.
 func (h *parts) watchAuthentication(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.authn.Run(ctx) })
@@ -247,7 +253,7 @@ func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.File, "authorization-config", a.File, "AuthorizationConfiguration of apiserver.config.k8s.io: authorizers, in order, instead of the flags --authorization-mode and --authorization-webhook-*; reloaded when it changes")
 }
 
-// wireAuthorization builds what decides whether the user may do what a request asks.
+// wireAuthorization builds the authorizers.
 func (h *parts) wireAuthorization() (err error) {
 	h.rbac = rbac.New(h.log.Named("rbac"))
 	c := h.cfg.Authorization
@@ -261,7 +267,7 @@ func (h *parts) wireAuthorization() (err error) {
 	return nil
 }
 
-// nodeKinds are the kinds whose objects belong to nodes.
+// nodeKinds are the kinds with objects that belong to nodes.
 var nodeKinds = []schema.GroupVersionResource{
 	corev1.SchemeGroupVersion.WithResource("pods"),
 	corev1.SchemeGroupVersion.WithResource("persistentvolumes"),
@@ -270,8 +276,9 @@ var nodeKinds = []schema.GroupVersionResource{
 	certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests"),
 }
 
-// runNodeAuthorizer follows what belongs to nodes, of the kinds that are served here: an informer of any other never has its first
-// list. What is served is known only now, so these informers start after the others.
+// runNodeAuthorizer follows the objects that belong to nodes. It starts informers only for the kinds that are served
+// here, because the informer of any other kind never completes its first list. The served kinds are known only now,
+// so these informers start after all others.
 func (h *parts) runNodeAuthorizer(ctx context.Context) error {
 	var follow []cache.SharedIndexInformer
 	for _, kind := range nodeKinds {

@@ -23,13 +23,14 @@ import (
 type BackupConfig struct {
 	// Dir is the directory of backups. Default none: no backups are made.
 	Dir string
-	// Interval is between two of them. Default 12 hours.
+	// Interval is the time between two backups. Default 12 hours.
 	Interval time.Duration
-	// Retention is how many are kept. Default 5.
+	// Retention is the number of backups to keep. Default 5.
 	Retention int
-	// IncludeKeys includes the keys. Backups are then encrypted for RecipientsFile.
+	// IncludeKeys includes the keys in backups, which are then encrypted for RecipientsFile.
 	IncludeKeys bool
-	// RecipientsFile has the public keys of age that backups are encrypted for. Default none: they are not encrypted.
+	// RecipientsFile contains the age public keys that backups are encrypted for. Default none: they are not
+	// encrypted.
 	RecipientsFile string
 }
 
@@ -65,7 +66,7 @@ func (c *Config) validateBackup(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// wireBackup builds the handler of backups, and the schedule if there is one.
+// wireBackup builds the handler of backups, and the schedule if one is configured.
 func (h *parts) wireBackup() error {
 	h.backups = &backups{parts: h}
 	c := h.cfg.Backup
@@ -94,17 +95,17 @@ func (h *parts) wireBackup() error {
 // backups serves backups of this front door.
 type backups struct {
 	parts *parts
-	mu    sync.Mutex // held while one is served: each pins pages of etcd, and reads all of it
+	mu    sync.Mutex // held while a backup is served: each pins pages of etcd, and reads all of it
 }
 
 const (
-	// backupTimeout bounds one response, backupStall how long its client may read nothing: meanwhile etcd keeps the pages of
-	// the snapshot.
+	// backupTimeout limits one response, and backupStall the time in which its client reads nothing, because etcd
+	// keeps the pages of the snapshot until the response ends.
 	backupTimeout = time.Hour
 	backupStall   = time.Minute
 )
 
-// contents begins a backup. The caller closes its snapshot.
+// contents begins a backup. The caller must close its snapshot.
 func (b *backups) contents(ctx context.Context, includeKeys bool) (backup.Contents, error) {
 	h := b.parts
 	c := backup.Contents{EtcdPrefix: h.store.Prefix(), EncryptedAtRest: h.encryption.Enabled()}
@@ -118,7 +119,7 @@ func (b *backups) contents(ctx context.Context, includeKeys bool) (backup.Conten
 	return c, err
 }
 
-// keyFiles reads all files with keys and CA bundles that this front door was started with.
+// keyFiles returns all files with keys and CA bundles that this front door was started with.
 func (h *parts) keyFiles() ([]backup.KeyFile, error) {
 	keys, err := backup.DirectoryKeys(h.cfg.pkiDir())
 	if err != nil {
@@ -153,7 +154,7 @@ func (h *parts) keyFiles() ([]backup.KeyFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %w", g.flag, err)
 		}
-		for base, n := key.Name, 2; names[g.flag+"/"+key.Name]; n++ { // two directories may have files of one name
+		for base, n := key.Name, 2; names[g.flag+"/"+key.Name]; n++ { // two directories may contain files of the same name
 			key.Name = strconv.Itoa(n) + "-" + base
 		}
 		names[g.flag+"/"+key.Name] = true
@@ -162,8 +163,8 @@ func (h *parts) keyFiles() ([]backup.KeyFile, error) {
 	return keys, nil
 }
 
-// ServeHTTP serves a backup, with keys if the path ends in /keys. It is authorized by its path, which no shipped role has but
-// cluster-admin.
+// ServeHTTP serves a backup, with keys if the path ends in /keys. It is authorized by its path. cluster-admin is the
+// only default role that includes the path.
 func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !b.mu.TryLock() {
 		respond.Error(w, r, apierrors.NewTooManyRequests("another backup of this front door is under way; try again when it is done", 10))
@@ -195,7 +196,7 @@ func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}), contents)
 	if err != nil {
 		log.Warn("a backup that was asked for ended early", zap.Error(err))
-		panic(http.ErrAbortHandler) // the client is to notice
+		panic(http.ErrAbortHandler) // so that the client notices
 	}
 	log.Info("a backup was taken by a client", zap.Int64("revision", manifest.Etcd.Revision),
 		zap.Bool("keys", manifest.IncludesKeys), zap.Duration("took", time.Since(began)))

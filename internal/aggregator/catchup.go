@@ -11,18 +11,19 @@ import (
 )
 
 const (
-	// catchUpTimeout bounds the wait of one request. It takes milliseconds where etcd and the machine are well.
+	// catchUpTimeout limits the wait of one request, which normally takes milliseconds.
 	catchUpTimeout = time.Second
-	// maxCatchUps bounds the requests that wait at a time; further ones are answered by what is known.
+	// maxCatchUps limits the requests that wait concurrently. Further requests are served from the current state.
 	maxCatchUps = 32
 )
 
-// catchUps are the requests that wait for this replica to know what another one has told a client already.
+// catchUps limits the requests that wait until this replica has caught up with another replica.
 type catchUps chan struct{}
 
-// catchUp is called for a request that this replica is about to refuse because it does not know its group-version or its resource,
-// or has not reached its backend yet. Another replica may: so it reads in etcd whether it should be served, and waits until it
-// is. It reports whether it is. A front door without other replicas knows everything first.
+// catchUp is called for a request that this replica is about to refuse because it does not know the group-version or
+// the resource, or does not reach the backend yet. Another replica may already serve it. catchUp reads from etcd
+// whether the request should be served, waits until this replica can serve it, and reports whether it can. Without
+// other replicas it does not wait, because no replica can be ahead.
 func (h *parts) catchUp(ctx context.Context, gv schema.GroupVersion, resource string) bool {
 	if others, _ := h.replicas.Received(); len(others) == 0 {
 		return false
@@ -45,8 +46,8 @@ func (h *parts) catchUp(ctx context.Context, gv schema.GroupVersion, resource st
 	return h.core.AwaitDefined(ctx, gv.WithResource(resource)) && h.awaitLocal(ctx, gv)
 }
 
-// awaitRoute waits until requests for an APIService are sent to its backend, or, if no replica reaches that, refused with the
-// reason.
+// awaitRoute waits until requests for an APIService are sent to its backend or, if no replica reaches the backend,
+// refused with the reason.
 func (h *parts) awaitRoute(ctx context.Context, o *apiregistrationv1.APIService) bool {
 	available := helper.IsAPIServiceConditionTrue(o, apiregistrationv1.Available)
 	gv := schema.GroupVersion{Group: o.Spec.Group, Version: o.Spec.Version}
@@ -60,7 +61,7 @@ func (h *parts) awaitLocal(ctx context.Context, gv schema.GroupVersion) bool {
 	return awaitChange(ctx, h.core.Changed, func() bool { return h.localGroupVersions().Has(gv) })
 }
 
-// awaitChange waits until something is true that may become so when changed says that something has changed.
+// awaitChange waits until is returns true, and calls it again after each change. It returns false when ctx is done.
 func awaitChange(ctx context.Context, changed func() <-chan struct{}, is func() bool) bool {
 	for {
 		next := changed()

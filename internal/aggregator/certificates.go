@@ -15,22 +15,22 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// SigningConfig has the CA by which certificates are signed that CertificateSigningRequests ask for. Without one, none are signed here.
-// The flags are kube-controller-manager's.
+// SigningConfig configures the CA that signs certificates for CertificateSigningRequests. Without a CA, Portico does
+// not sign them. The flags are kube-controller-manager's.
 type SigningConfig struct {
-	// All signs for every signer name. It and the others exclude each other.
+	// All signs for every signer name. It excludes the other CAs.
 	All                                          KeyFiles
 	KubeletServing, KubeletClient, APIServerUser KeyFiles
-	// Duration is how long certificates are valid that do not say. Default a year.
+	// Duration is how long certificates are valid, unless a request specifies less. Default a year.
 	Duration time.Duration
 }
 
-// KeyFiles are a certificate and its key.
+// KeyFiles are the files of a certificate and its key.
 type KeyFiles struct{ Cert, Key string }
 
 func defaultSigning() SigningConfig { return SigningConfig{Duration: 365 * 24 * time.Hour} }
 
-// signerFiles is a pair of flags, and for what they are.
+// signerFiles is a pair of flags with the signer that it configures.
 type signerFiles struct {
 	flag, signer string
 	files        *KeyFiles
@@ -44,7 +44,7 @@ func (c *SigningConfig) specific() []signerFiles {
 	}
 }
 
-// pairs are all pairs of flags.
+// pairs returns all pairs of flags.
 func (c *SigningConfig) pairs() []signerFiles {
 	return append([]signerFiles{{"cluster-signing", "every signer", &c.All}}, c.specific()...)
 }
@@ -76,7 +76,7 @@ func (c *SigningConfig) validate(controllers lifecycle.Choice, bad func(flag, fo
 	}
 }
 
-// loadSigners reads what the flags name.
+// loadSigners reads the files that the flags name.
 func (p *prepared) loadSigners(c SigningConfig) error {
 	files := c.specific()
 	if c.All != (KeyFiles{}) {
@@ -111,7 +111,7 @@ func loadAuthority(files KeyFiles) (*pki.KeyPair, error) {
 	return pair, certificates.CheckAuthority(pair)
 }
 
-// certificateControllers is what the controllers of CertificateSigningRequests need.
+// certificateControllers returns the dependencies of the controllers of CertificateSigningRequests.
 func (h *parts) certificateControllers() lifecycle.Certificates {
 	return lifecycle.Certificates{
 		Requests: clients.NewSigningRequests(h.clients), Signers: h.signers, Longest: h.cfg.Signing.Duration,
@@ -121,7 +121,7 @@ func (h *parts) certificateControllers() lifecycle.Certificates {
 				return nil
 			}
 			informer, err := h.informers.ForResource(kind)
-			if err != nil { // never: the kind is Kubernetes' own
+			if err != nil { // unreachable: the kind is built into Kubernetes
 				h.log.Error("no informer of certificatesigningrequests")
 				return nil
 			}

@@ -63,7 +63,8 @@ func (h *parts) wireClients() (err error) {
 	return h.followWebhooks()
 }
 
-// requestInformers requests every informer before the factories start, because these start only what was requested.
+// requestInformers requests every informer before the factories start, because a factory starts only requested
+// informers.
 func (h *parts) requestInformers() {
 	shared := h.informers
 	for _, informer := range []interface {
@@ -79,7 +80,7 @@ func (h *parts) requestInformers() {
 	}
 }
 
-// rbacInformers are the shared informers of roles and bindings.
+// rbacInformers returns the shared informers of roles and bindings.
 func (h *parts) rbacInformers() rbac.Informers {
 	return rbac.Informers{
 		ClusterRoles: h.informers.ClusterRoles(), ClusterRoleBindings: h.informers.ClusterRoleBindings(),
@@ -93,8 +94,8 @@ func unthrottled(c *rest.Config) *rest.Config {
 	return c
 }
 
-// trimInformerObjects drops fields that no user of the shared informers reads. A write without managed fields leaves the
-// stored ones as they are.
+// trimInformerObjects drops fields that no user of the shared informers reads. A write without managed fields leaves
+// the stored ones unchanged.
 func trimInformerObjects() cache.TransformFunc {
 	bundles := &bundleCache{}
 	return func(obj any) (any, error) {
@@ -119,7 +120,7 @@ type bundleCache struct {
 	next  int
 }
 
-// intern returns b, or an equal slice from before. Callers must not change it.
+// intern returns b, or an equal slice that it returned before. Callers must not change it.
 func (bs *bundleCache) intern(b []byte) []byte {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -133,9 +134,10 @@ func (bs *bundleCache) intern(b []byte) []byte {
 	return b
 }
 
-// jsonDeletions asks for JSON wherever something is deleted. The metadata client prefers protobuf in every request, and for
-// deletions, unlike lists, without asking for metadata only: a backend whose kinds have no protobuf deletes, cannot encode
-// what it deleted, and answers 406, for ever. k8s.io/sample-apiserver is one.
+// jsonDeletions requests JSON for deletions. The metadata client prefers protobuf in every request and, unlike for
+// lists, does not request only metadata for deletions. A backend with kinds that have no protobuf encoding therefore
+// deletes the object, cannot encode it, and returns a 406 at every attempt. k8s.io/sample-apiserver is such a
+// backend.
 func jsonDeletions(next http.RoundTripper) http.RoundTripper {
 	return deletions{next}
 }

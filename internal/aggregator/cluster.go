@@ -28,19 +28,20 @@ import (
 
 // ClusterConfig makes the embedded etcd one of several members.
 type ClusterConfig struct {
-	// Init makes this front door the first of several, or lets others join the one that it is already. Default false.
+	// Init makes this front door the first of several, or lets other front doors join an existing one. Default false.
 	Init bool
-	// Join is the URL of a front door whose cluster this one joins at its first start. Default none.
+	// Join is the URL of a front door in the cluster that this one joins at its first start. Default none.
 	Join string
-	// Token is the join token for that, TokenFile a file with it. One of them is needed at the first start.
+	// Token is the join token, and TokenFile a file with it. One of them is required at the first start.
 	Token, TokenFile string
-	// Reset makes a new cluster of this member alone, and ends. Danger: what only other members have stored is lost.
+	// Reset makes this member the only one of a new cluster, and ends. Danger: data that only other members have
+	// stored is lost.
 	Reset bool
-	// PeerPort is where members of etcd reach each other, and clients of etcd. Default 2380.
+	// PeerPort is the port for other members of etcd, and for clients of etcd. Default 2380.
 	PeerPort int
 }
 
-// defaultPeerPort is etcd's.
+// defaultPeerPort is etcd's default.
 const defaultPeerPort = 2380
 
 func (c *ClusterConfig) addFlags(fs *pflag.FlagSet) {
@@ -94,7 +95,7 @@ func (c *Config) validateCluster(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// token is the one that the flags give; nil: none.
+// token returns the token in the flags, or nil.
 func (c *ClusterConfig) token() (*cluster.Token, error) {
 	var t cluster.Token
 	var err error
@@ -113,7 +114,8 @@ func (c *ClusterConfig) token() (*cluster.Token, error) {
 	return &t, nil
 }
 
-// storageVersion is the form of what Portico itself stores in etcd. It is raised when older releases cannot read it.
+// storageVersion is the version of the data that Portico itself stores in etcd. It is raised when older releases
+// cannot read the data.
 const storageVersion = 1
 
 func joinVersions() cluster.Versions {
@@ -125,15 +127,15 @@ func joinVersions() cluster.Versions {
 
 func (c *Config) etcdDir() string { return filepath.Join(c.DataDir, "etcd") }
 
-// joinTokenFile is where the first front door of a cluster leaves a token.
+// joinTokenFile returns the file in which the first front door of a cluster stores a token.
 func (c *Config) joinTokenFile() string { return filepath.Join(c.DataDir, "join-token") }
 
-// handedEncryption is the file with the EncryptionConfiguration of a cluster that was joined.
+// handedEncryption returns the file with the EncryptionConfiguration of a joined cluster.
 func (c *Config) handedEncryption() string {
 	return filepath.Join(c.pkiDir(), "encryption-provider-config.yaml")
 }
 
-// peerHost is the IP address by which other replicas reach this one.
+// peerHost returns the IP address at which other replicas reach this one.
 func (c *Config) peerHost() string {
 	if c.Peers.AdvertiseIP != "" {
 		return c.Peers.AdvertiseIP
@@ -146,8 +148,9 @@ func (c *Config) peerHost() string {
 	return c.BindAddress
 }
 
-// findMember returns the member of several that the embedded etcd is; nil: it is none. What the data directory says counts as long as flags do
-// not say more, so that a member is one after a restart without them; the last one that is left is none any more.
+// findMember returns the embedded etcd as one of several members, or nil if it is the only one. Without flags, the
+// data directory decides, so that a member remains one after a restart without them. The last remaining member counts
+// as a single one.
 func (c *Config) findMember() (*store.Cluster, *store.Membership, error) {
 	if len(c.EtcdServers) > 0 {
 		return nil, nil, nil
@@ -171,8 +174,8 @@ func (c *Config) findMember() (*store.Cluster, *store.Membership, error) {
 	return member, known, cluster.CheckName(member.Name)
 }
 
-// prepareCluster finds out whether the embedded etcd is one of several members, and fetches the keys of the cluster that is joined. It returns
-// nil for a single member, and for an external etcd.
+// prepareCluster determines whether the embedded etcd is one of several members, and fetches the keys of the cluster
+// to join. It returns nil for a single member, and for an external etcd.
 func (c *Config) prepareCluster(ctx context.Context, log *zap.Logger) (*store.Cluster, error) {
 	member, known, err := c.findMember()
 	if err != nil || member == nil {
@@ -194,7 +197,7 @@ func (c *Config) prepareCluster(ctx context.Context, log *zap.Logger) (*store.Cl
 	return member, nil
 }
 
-// join fetches the keys of a cluster, and lets the member join it when etcd starts.
+// join fetches the keys of a cluster, and makes the member join it when etcd starts.
 func (c *Config) join(ctx context.Context, member *store.Cluster, log *zap.Logger) error {
 	token, err := c.Cluster.token()
 	if err != nil {
@@ -229,7 +232,8 @@ func (c *Config) join(ctx context.Context, member *store.Cluster, log *zap.Logge
 	return nil
 }
 
-// sharedSettings are the settings in which members must agree, by their flags. Of files with keys it counts whether they are given.
+// sharedSettings returns the settings that must be equal in all members, by flag. For files with keys, only their
+// presence counts.
 func (c *Config) sharedSettings() map[string]string {
 	given := func(files ...string) string {
 		if slices.ContainsFunc(files, func(file string) bool { return file != "" }) {
@@ -250,7 +254,8 @@ func (c *Config) sharedSettings() map[string]string {
 	}
 }
 
-// differingSettings is an error that names all flags that differ. A setting that one of both does not know is of another release.
+// differingSettings returns an error that names all flags that differ. It ignores a setting that only one side has,
+// because that setting belongs to another release.
 func differingSettings(there, here map[string]string) error {
 	var errs []error
 	for flag, value := range here {
@@ -263,7 +268,7 @@ func differingSettings(there, here map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// resetCluster makes a new cluster of this member.
+// resetCluster makes this member the only one of a new cluster.
 func (a *Aggregator) resetCluster(ctx context.Context) error {
 	c := a.cfg
 	if err := pki.PrepareDataDir(c.DataDir, privateFiles...); err != nil {
@@ -278,7 +283,7 @@ func (a *Aggregator) resetCluster(ctx context.Context) error {
 	case known.Joining:
 		return fmt.Errorf("--cluster-reset: the member in %s has never been a voting one, and may lack data; reset another member", c.DataDir)
 	}
-	// The address of before: what its certificate is for.
+	// Keep the previous address, because the certificate is for it.
 	member.Address = known.Address
 	keys, err := pki.ReadDirectory(c.pkiDir())
 	if err != nil {
@@ -305,10 +310,11 @@ func hostOf(address string) string {
 	return host
 }
 
-// sharesEtcd reports whether there can be other replicas with the same etcd.
+// sharesEtcd reports whether other replicas can use the same etcd.
 func (h *parts) sharesEtcd() bool { return len(h.cfg.EtcdServers) > 0 || h.member != nil }
 
-// wireCluster builds what others join by. It leaves h.joins nil if there is no etcd of several members.
+// wireCluster builds the server through which other front doors join. It leaves h.joins nil unless etcd is one of
+// several members.
 func (h *parts) wireCluster() {
 	if h.member == nil {
 		return
@@ -321,7 +327,8 @@ func (h *parts) wireCluster() {
 	h.clusterAdmin = cluster.NewAdmin(h.store, h.joinTokens, h.joinURL(), h.log.Named("cluster"))
 }
 
-// clusterVersions are those that a front door that joins must have. While members are upgraded, the cluster has the older version of etcd.
+// clusterVersions returns the versions that a joining front door must have. While members are upgraded, the cluster
+// has the older version of etcd.
 func (h *parts) clusterVersions() cluster.Versions {
 	v := joinVersions()
 	if etcd := h.store.EtcdVersion(); etcd != "" {
@@ -330,7 +337,7 @@ func (h *parts) clusterVersions() cluster.Versions {
 	return v
 }
 
-// handOver is what a front door that joins gets.
+// handOver returns the files and settings for a joining front door.
 func (h *parts) handOver() (cluster.HandOver, error) {
 	files, err := pki.ReadShared(h.cfg.pkiDir())
 	if err != nil {
@@ -345,10 +352,10 @@ func (h *parts) handOver() (cluster.HandOver, error) {
 	return handed, nil
 }
 
-// joinTokenTimeout bounds the attempts to make the first token.
+// joinTokenTimeout limits the attempts to create the first token.
 const joinTokenTimeout = time.Minute
 
-// firstToken leaves a token for those who join in the data directory, once.
+// firstToken writes a token for joining front doors into the data directory, once.
 func (h *parts) firstToken() run.Member {
 	return run.Member{Name: "join token", Run: func(ctx context.Context) error {
 		if err := h.makeFirstToken(ctx); err != nil && ctx.Err() == nil {
@@ -378,13 +385,13 @@ func (h *parts) makeFirstToken(ctx context.Context) error {
 	return nil
 }
 
-// joinURL is where other machines reach this front door.
+// joinURL returns the URL at which other machines reach this front door.
 func (h *parts) joinURL() string {
 	u := url.URL{Scheme: "https", Host: net.JoinHostPort(h.cfg.peerHost(), strconv.Itoa(int(h.port())))}
 	return u.String()
 }
 
-// clusterHandler is nil, without which nothing is served, where h.clusterAdmin is.
+// clusterHandler returns a nil interface if h.clusterAdmin is nil, so that its paths are not served.
 func (h *parts) clusterHandler() http.Handler {
 	if h.clusterAdmin == nil {
 		return nil

@@ -20,113 +20,119 @@ import (
 	"portico.dev/internal/server"
 )
 
-// Config is every setting of the front door. Flags carry kube-apiserver's names where they mean the same.
+// Config contains every setting of the front door. Flags have kube-apiserver's names if their meaning is the same.
 type Config struct {
 	aggregation.Serving
 
-	// DataDir holds what the front door makes for itself: keys, and the embedded etcd. Mode 0700.
+	// DataDir contains the keys that the front door generates, and the embedded etcd. Mode 0700.
 	DataDir string
 
-	// AdvertiseNames are more names and addresses that the serving certificate is made for.
+	// AdvertiseNames are additional names and addresses in the serving certificate.
 	AdvertiseNames []string
 
-	// TLSCertFile and TLSPrivateKeyFile are what it shows. Default: made in DataDir.
+	// TLSCertFile and TLSPrivateKeyFile are the serving certificate and its key. Default: generated in DataDir.
 	TLSCertFile, TLSPrivateKeyFile string
-	// RootCAFile is what workloads are told to verify it with (ConfigMap kube-root-ca.crt). Default: made in DataDir.
+	// RootCAFile contains the CA certificates with which workloads verify this server (ConfigMap kube-root-ca.crt).
+	// Default: generated in DataDir.
 	RootCAFile string
-	// ClientCAFile says who clients are by certificate. Default: made in DataDir.
+	// ClientCAFile contains the CA certificates of client certificates. Default: generated in DataDir.
 	ClientCAFile string
 	// TokenAuthFile is a CSV of static tokens: token,user,uid,"group1,group2". Default none.
 	TokenAuthFile string
-	// AnonymousAuth lets requests without any credential in as system:anonymous. Default true.
+	// AnonymousAuth accepts requests without a credential as system:anonymous. Default true.
 	AnonymousAuth bool
 
-	// EtcdServers is an external etcd; none means embedded.
+	// EtcdServers are the URLs of an external etcd. Default: an embedded etcd.
 	EtcdServers                           []string
 	EtcdCAFile, EtcdCertFile, EtcdKeyFile string
 	EtcdPrefix                            string
-	// EtcdUnixSocket opens the embedded etcd to etcdctl on a unix socket. Default closed.
+	// EtcdUnixSocket is a Unix socket on which the embedded etcd listens for etcdctl. Default none.
 	EtcdUnixSocket string
-	// Cluster makes the embedded etcd one of several members. Default: it is the only one.
+	// Cluster makes the embedded etcd one of several members. Default: it is the only member.
 	Cluster ClusterConfig
-	// Storage is how objects are kept in it.
+	// Storage configures how objects are stored in etcd.
 	Storage StorageConfig
-	// StateSnapshot is what a replica starts from while etcd is away. Default nothing: it waits.
+	// StateSnapshot configures the state from which a replica starts while etcd is unreachable. Default none: it
+	// waits for etcd.
 	StateSnapshot StateSnapshotConfig
-	// Backup is scheduled backups. Default none.
+	// Backup configures scheduled backups. Default none.
 	Backup BackupConfig
 
-	// RequestHeader* say which front proxies may speak for others, and are published to extension servers.
+	// RequestHeader* configure which front proxies may act for other users. They are published to extension servers.
 	RequestHeaderClientCAFile        string
 	RequestHeaderAllowedNames        []string
 	RequestHeaderUsernameHeaders     []string
 	RequestHeaderUIDHeaders          []string
 	RequestHeaderGroupHeaders        []string
 	RequestHeaderExtraHeaderPrefixes []string
-	// ProxyClientCertFile and ProxyClientKeyFile are what the front door presents to extension servers.
+	// ProxyClientCertFile and ProxyClientKeyFile are the client certificate for extension servers, and its key.
 	ProxyClientCertFile, ProxyClientKeyFile string
 
-	// ServiceAccount* sign and verify service account tokens.
+	// ServiceAccount* configure how service account tokens are signed and verified.
 	ServiceAccountIssuer         string
 	ServiceAccountSigningKeyFile string
 	ServiceAccountKeyFiles       []string
 	APIAudiences                 []string
-	// Authentication is whose tokens count beside our own.
+	// Authentication configures the tokens that are accepted in addition to Portico's own.
 	Authentication AuthenticationConfig
-	// Authorization is who decides what anybody may do. Default RBAC.
+	// Authorization configures the authorizers. Default RBAC.
 	Authorization authz.Config
 
-	// Signing is what signs certificates. Default nothing.
+	// Signing configures the CAs that sign certificates. Default none.
 	Signing SigningConfig
-	// Kubelet is how kubelets are reached.
+	// Kubelet configures the connections to kubelets.
 	Kubelet KubeletConfig
 
-	// Services is what Services get, and how the front door is one itself.
+	// Services configures Services, and the Service of the front door.
 	Services ServicesConfig
-	// Admission is what every write to the local groups passes. Default upstream's plugins.
+	// Admission configures the admission of writes to the local groups. Default upstream's plugins.
 	Admission admission.Config
-	// AllowPrivileged lets pods have privileged containers. Default true, as kubeadm and others start kube-apiserver, whose own
-	// default is false: network plugins and kube-proxy are privileged. Pod Security Admission tells namespaces apart.
+	// AllowPrivileged allows pods with privileged containers. Default true, as kubeadm and other installers configure
+	// kube-apiserver, although its own default is false: network plugins and kube-proxy are privileged. Pod Security
+	// Admission restricts single namespaces.
 	AllowPrivileged bool
 
-	// Controllers is which run of those that a kube-controller-manager has too. Default all. Danger: what neither runs
-	// nobody does, and what both run is done twice.
+	// Controllers selects the controllers that run here instead of in kube-controller-manager. Default all. Danger:
+	// the work of a controller that runs in neither is not done, and the work of a controller that runs in both is
+	// done twice.
 	Controllers []string
 
-	// RuntimeConfig turns built-in APIs off. Default all are on.
+	// RuntimeConfig disables built-in APIs. Default: all are enabled.
 	RuntimeConfig cliflag.ConfigurationMap
 
-	// EnablePriorityAndFairness lets requests take turns by the flowcontrol objects. Default true.
+	// EnablePriorityAndFairness schedules requests by the flowcontrol objects. Default true.
 	EnablePriorityAndFairness bool
 	CORSAllowedOrigins        []string
 	DeniedUserAgents          []string
-	// TLSMinVersion and TLSCipherSuites narrow what is offered to clients. Default TLS 1.2 and up, AEAD suites.
+	// TLSMinVersion and TLSCipherSuites restrict the TLS settings for clients. Default TLS 1.2 and later, AEAD
+	// suites.
 	TLSMinVersion   string
 	TLSCipherSuites []string
 	// StrictTransportSecurity are directives for browsers. Default none.
 	StrictTransportSecurity []string
-	// Readiness makes /readyz/backends, and /readyz if it says so, depend on extension servers. Default: neither does.
+	// Readiness makes /readyz/backends, and optionally /readyz, depend on extension servers. Default: neither does.
 	Readiness ReadinessConfig
-	// Peers is how replicas hand requests to each other.
+	// Peers configures how replicas forward requests to each other.
 	Peers PeersConfig
-	// AuthorizeUpgradesAsCreate asks for the right to create of whoever upgrades a GET, beside that to get.
+	// AuthorizeUpgradesAsCreate requires the right to create, in addition to the right to get, for a GET that
+	// upgrades its connection.
 	AuthorizeUpgradesAsCreate bool
-	// TracingEndpoint is host:port of an OTLP collector (gRPC, without TLS: on this machine). Default none.
+	// TracingEndpoint is host:port of an OTLP collector on this machine (gRPC, without TLS). Default none.
 	TracingEndpoint string
-	// TracingSamplingRatePerMillion is how many of a million requests are traced on our own account. Default 0.
+	// TracingSamplingRatePerMillion is how many of a million requests begin a new trace. Default 0.
 	TracingSamplingRatePerMillion int
-	// Profiling serves /debug/pprof/ to those who may get it. Default true.
+	// Profiling serves /debug/pprof/ to authorized clients. Default true.
 	Profiling bool
-	// ContentionProfiling records every wait of one goroutine for another, for /debug/pprof/block. Default false.
+	// ContentionProfiling records every wait of a goroutine for another one, for /debug/pprof/block. Default false.
 	ContentionProfiling bool
-	// Audit says what is written down of requests, and where. Default nothing.
+	// Audit configures which requests are audited, and where the events are written. Default none.
 	Audit audit.Config
 
-	// Embedded is what programs that embed the front door add. It has no flags. Default nothing.
+	// Embedded contains the additions of programs that embed the front door. It has no flags. Default none.
 	Embedded Embedded
 }
 
-// Default is the configuration of `aggregator serve` with no flags.
+// Default returns the configuration of `aggregator serve` without flags.
 func Default() Config {
 	c := Config{
 		Serving:                          aggregation.DefaultServing(),
@@ -170,7 +176,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// NamedFlags binds the settings to flags in groups, which help texts and configuration files have.
+// NamedFlags binds the settings to flags in groups, for help texts and configuration files.
 func (c *Config) NamedFlags() cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 	for _, group := range []struct {
@@ -339,7 +345,7 @@ func (c *Config) validateAudit(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// Validate reports every setting that cannot work, each with its flag.
+// Validate reports every invalid setting with its flag.
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(flag, format string, args ...any) {
@@ -356,7 +362,7 @@ func (c *Config) Validate() error {
 	return errors.Join(append(errs, c.Authentication.validate(), c.Authorization.Validate(), c.validateEmbedded())...)
 }
 
-// checkKeyPair requires both files of a certificate and its key, or none.
+// checkKeyPair requires both the file of a certificate and the file of its key, or neither.
 func checkKeyPair(bad func(flag, format string, args ...any), certFlag, certFile, keyFlag, keyFile string) {
 	if (certFile == "") != (keyFile == "") {
 		bad(certFlag, "is only of use together with --%s", keyFlag)
@@ -365,5 +371,5 @@ func checkKeyPair(bad func(flag, format string, args ...any), certFlag, certFile
 
 func (c *Config) pkiDir() string { return filepath.Join(c.DataDir, "pki") }
 
-// AdminKubeconfig is the file that an administrator's kubectl uses.
+// AdminKubeconfig returns the path of the administrator's kubeconfig.
 func (c *Config) AdminKubeconfig() string { return filepath.Join(c.DataDir, "admin.kubeconfig") }

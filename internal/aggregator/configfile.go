@@ -17,23 +17,24 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What a configuration file says of itself.
+// apiVersion and kind of configuration files.
 const (
 	configAPIVersion = "config.portico.dev/v1alpha1"
 	configKind       = "AggregatorConfiguration"
 )
 
-// maxConfigFile is many times what all settings need.
+// maxConfigFile is many times the size of all settings.
 const maxConfigFile = 1 << 20
 
-// ReadConfigFile sets the flags that a configuration file has. A flag that was set before, on the command line, stays as it is. Every flag
-// of the sets is a field, under its name without dashes (fieldName). The error has every mistake, with its line.
+// ReadConfigFile sets the flags from a configuration file. It does not change a flag that was set before, on the
+// command line. Every flag of the sets is a field, with a name from fieldName. The error contains every mistake, with
+// its line.
 func ReadConfigFile(path string, sets cliflag.NamedFlagSets) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it is only read
+	defer func() { _ = f.Close() }() // the file is only read
 	data, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
@@ -53,7 +54,7 @@ func ReadConfigFile(path string, sets cliflag.NamedFlagSets) error {
 	return errors.Join(c.errs...)
 }
 
-// configFile is a file while it is read.
+// configFile is a configuration file that is being read.
 type configFile struct {
 	path  string
 	flags map[string]*pflag.Flag // by field
@@ -64,7 +65,7 @@ func (c *configFile) wrong(at *yamlnode.Node, format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("%s:%d: %s", c.path, at.Line, fmt.Sprintf(format, args...)))
 }
 
-// parse returns the mapping that the file consists of.
+// parse returns the top-level mapping of the file.
 func (c *configFile) parse(data []byte) (*yamlnode.Node, error) {
 	documents := yamlnode.NewDecoder(bytes.NewReader(data))
 	var document, second yamlnode.Node
@@ -87,7 +88,7 @@ func (c *configFile) parse(data []byte) (*yamlnode.Node, error) {
 	return root, nil
 }
 
-// read sets the flags, unless the file is of another kind or version, of which nothing is read.
+// read sets the flags. For a file with another kind or version, it only records an error.
 func (c *configFile) read(root *yamlnode.Node) {
 	lines := map[string]int{}
 	is := map[string]string{}
@@ -116,7 +117,7 @@ func (c *configFile) read(root *yamlnode.Node) {
 			continue
 		}
 		values, err := flagValues(f, value)
-		if err == nil && !f.Changed { // what the command line says wins, but a mistake is one all the same
+		if err == nil && !f.Changed { // the command line takes precedence, but the value must still be valid
 			err = setFlag(f, values)
 		}
 		if err != nil {
@@ -125,7 +126,7 @@ func (c *configFile) read(root *yamlnode.Node) {
 	}
 }
 
-// suggestion names the field that is spelled like a flag, or with other capitals.
+// suggestion returns the field for a name that is spelled like a flag, or with other capitals.
 func (c *configFile) suggestion(wrong string) string {
 	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s)) }
 	for name := range c.flags {
@@ -136,7 +137,7 @@ func (c *configFile) suggestion(wrong string) string {
 	return ""
 }
 
-// flagValues are what a node of YAML says: one text, or any number of them if the flag holds a list or a map.
+// flagValues returns the values of a YAML node: one text, or any number if the flag is a list or a map.
 func flagValues(f *pflag.Flag, n *yamlnode.Node) ([]string, error) {
 	_, isList := f.Value.(pflag.SliceValue)
 	switch kind := f.Value.Type(); {
@@ -230,7 +231,8 @@ func setFlag(f *pflag.Flag, values []string) error {
 	return nil
 }
 
-// PrintConfig writes what flags are set to as a configuration file, in groups; without defaults only what differs from them.
+// PrintConfig writes the values of flags as a configuration file, in groups. Without defaults, it omits flags with
+// default values.
 func PrintConfig(out io.Writer, sets cliflag.NamedFlagSets, defaults bool) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\n", configAPIVersion, configKind)
@@ -258,7 +260,7 @@ func PrintConfig(out io.Writer, sets cliflag.NamedFlagSets, defaults bool) error
 	return err
 }
 
-// flagValue is what a flag is set to, as YAML has it.
+// flagValue returns the value of a flag for YAML.
 func flagValue(f *pflag.Flag) (any, error) {
 	text := f.Value.String()
 	if list, ok := f.Value.(pflag.SliceValue); ok {
@@ -289,7 +291,7 @@ func flagValue(f *pflag.Flag) (any, error) {
 	return text, nil
 }
 
-// fieldName is the name of a flag in a configuration file: secure-port is securePort.
+// fieldName returns the name of a flag in a configuration file, such as securePort for secure-port.
 func fieldName(flag string) string {
 	words := strings.Split(flag, "-")
 	for i := range words[1:] {

@@ -40,12 +40,12 @@ import (
 	"portico.dev/internal/server"
 )
 
-// wireControllers builds the controllers, with a client that reaches backends too.
+// wireControllers builds the controllers, with a client that also reaches backends.
 func (h *parts) wireControllers() error {
 	inside := server.NewInternalChain(self, h.Metrics.Requests, h.log.Named("server"), h.router)
 	allGroups, err := metadata.NewForConfig(&rest.Config{
 		Host: "https://portico.invalid", Transport: jsonDeletions(coreapi.InProcess(inside)), QPS: -1,
-		WarningHandler: rest.NoWarnings{}, // warnings about deprecated kinds are for clients outside
+		WarningHandler: rest.NoWarnings{}, // warnings about deprecated kinds are for external clients
 	})
 	if err != nil {
 		return fmt.Errorf("client of all groups: %w", err)
@@ -74,7 +74,7 @@ func (h *parts) wireControllers() error {
 		client, err := metadata.NewForConfig(&rest.Config{
 			Host: "https://portico.invalid", Transport: toBackend{jsonDeletions(coreapi.InProcess(inside)), backend}, QPS: -1, WarningHandler: rest.NoWarnings{},
 		})
-		if err != nil { // never: it is configured as the one above
+		if err != nil { // unreachable: the configuration is the same as above
 			h.log.Error("no client of a backend", zap.Error(err))
 			return allGroups
 		}
@@ -103,9 +103,9 @@ func (h *parts) wireControllers() error {
 	return nil
 }
 
-// publishedRootCA returns the CA certificates that kube-root-ca.crt is to have: those of --root-ca-file, or our own if they verify
-// the certificate that is served. Otherwise it returns nil: with --tls-cert-file alone nobody has said which CA certificates verify
-// it, and each replica has another CA of its own.
+// publishedRootCA returns the CA certificates for kube-root-ca.crt: the certificates in --root-ca-file, or Portico's
+// own if they verify the serving certificate. Otherwise it returns nil: with only --tls-cert-file, the CA
+// certificates that verify it are unknown, and each replica has a different CA.
 func (h *parts) publishedRootCA() []byte {
 	if h.cfg.RootCAFile != "" {
 		return h.rootCA.PEM()
@@ -117,7 +117,7 @@ func (h *parts) publishedRootCA() []byte {
 	return h.rootCA.PEM()
 }
 
-// warnOfRootCA says why kube-root-ca.crt is not published.
+// warnOfRootCA logs why kube-root-ca.crt is not published.
 func (h *parts) warnOfRootCA() {
 	if h.publishedRootCA() == nil {
 		h.log.Named("keys").Warn("the ConfigMaps kube-root-ca.crt are not published, because --tls-cert-file is given and not the CA certificates that verify it; give them as --root-ca-file, the same in every replica",
@@ -125,7 +125,7 @@ func (h *parts) warnOfRootCA() {
 	}
 }
 
-// newDebtCleaner builds the cleaner of debts.
+// newDebtCleaner builds the cleaner of cleanup debts.
 func (h *parts) newDebtCleaner() *debts.Cleaner {
 	return debts.NewCleaner(debts.Config{
 		Store: h.debts, State: h.apiServiceState, Transport: h.backendTransport, KnownResources: h.knownResources, Changed: h.APIServices.Changed,
@@ -153,8 +153,8 @@ func (h *parts) apiServiceState(apiService string) debts.APIServiceState {
 	}
 }
 
-// backendTransport reaches a backend whose route is unavailable because of its debts. Requests go through the proxy, with
-// our own identity, like those of the controllers.
+// backendTransport reaches a backend that is unavailable because of its debts. Its requests go through the proxy with
+// Portico's own identity, like the controllers' requests.
 func (h *parts) backendTransport(apiService string) (http.RoundTripper, error) {
 	route, ok := h.routeTo(apiService)
 	if !ok || route.Backend == nil {
@@ -184,7 +184,7 @@ func (h *parts) knownResources(gv schema.GroupVersion) []string {
 	return names
 }
 
-// newCollector builds the garbage collector. Its client reaches backends too.
+// newCollector builds the garbage collector. Its client also reaches backends.
 func (h *parts) newCollector(allGroups, stored metadata.Interface) *garbage.Collector {
 	return garbage.New(garbage.Config{
 		Client: allGroups, Hidden: stored,
@@ -192,7 +192,7 @@ func (h *parts) newCollector(allGroups, stored metadata.Interface) *garbage.Coll
 			snapshot: func() *discovery.Snapshot { return h.Discovery.Current() },
 			table:    func() *routetable.Table { return h.APIServices.Table() },
 			local: func() (coreapi.Discovery, <-chan struct{}) {
-				changed := h.core.Changed() // before reading
+				changed := h.core.Changed() // before Discovery, so that no change is missed
 				return h.core.Discovery(), changed
 			},
 		}).now,
@@ -201,15 +201,15 @@ func (h *parts) newCollector(allGroups, stored metadata.Interface) *garbage.Coll
 	})
 }
 
-// collectorView converts discovery for the garbage collector, only when something has changed: every worker reads it for
-// every object.
+// collectorView converts discovery for the garbage collector. It does so only after a change, because every worker
+// reads it for every object.
 type collectorView struct {
 	snapshot func() *discovery.Snapshot
 	table    func() *routetable.Table
-	// local is what this server stores, and a channel that is closed when that changes.
+	// local returns the resources that this server stores, and a channel that is closed when they change.
 	local func() (coreapi.Discovery, <-chan struct{})
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the fields below
 	fromSnapshot *discovery.Snapshot
 	fromTable    *routetable.Table
 	localChanged <-chan struct{}
@@ -231,8 +231,8 @@ func (v *collectorView) now() *garbage.Discovery {
 	return v.made
 }
 
-// garbageDiscovery marks a group-version as current only while discovery and routing agree: discovery also marks dead ones
-// without deletable namespaced resources as current, and either may be a moment behind.
+// garbageDiscovery marks a group-version as current only if discovery and routing agree: discovery also marks
+// unavailable ones without deletable namespaced resources as current, and either may be slightly outdated.
 func garbageDiscovery(snapshot *discovery.Snapshot, table *routetable.Table) *garbage.Discovery {
 	out := &garbage.Discovery{Synced: snapshot.Synced() && table.Synced()}
 	for _, gv := range snapshot.GroupVersions() {
@@ -260,12 +260,13 @@ func garbageDiscovery(snapshot *discovery.Snapshot, table *routetable.Table) *ga
 	return out
 }
 
-// garbageResources converts resources for the garbage collector. keeps is false if their server stores nothing.
+// garbageResources converts resources for the garbage collector. keeps is false if their server does not store
+// objects.
 func garbageResources(resources []apidiscoveryv2.APIResourceDiscovery, keeps bool) []garbage.Resource {
 	var out []garbage.Resource
 	for _, r := range resources {
 		if r.ResponseKind == nil || r.ResponseKind.Kind == "" {
-			continue // nothing but a place for subresources
+			continue // only a parent of subresources
 		}
 		out = append(out, garbage.Resource{
 			Name: r.Resource, Kind: r.ResponseKind.Kind, Namespaced: r.Scope == apidiscoveryv2.ScopeNamespace,
@@ -295,7 +296,8 @@ func (h *parts) served() []namespaces.GroupVersion {
 			continue
 		}
 		resources := deletable(gv.Resources)
-		// An annotation makes the last-known resources of a dead backend Current for clients. A namespace waits for it all the same.
+		// An annotation makes the last-known resources of an unavailable backend Current for clients. A namespace
+		// still waits for the backend.
 		current := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent && (gv.Reason == "" || len(resources) == 0)
 		served := namespaces.GroupVersion{
 			GroupVersion: gv.GroupVersion,
@@ -330,14 +332,14 @@ func (h *parts) served() []namespaces.GroupVersion {
 	return out
 }
 
-// servedByBackends is what each of several backends of a group-version has: one that is dead keeps nobody from deleting what the others have, and
-// a namespace waits for it as for the only one.
+// servedByBackends returns the resources of each of several backends of a group-version. An unavailable backend does
+// not prevent deletions at the other backends, and a namespace waits for it as for a single backend.
 func (h *parts) servedByBackends(gv discovery.GroupVersion, route *routetable.Route, table *routetable.Table) []namespaces.GroupVersion {
 	var out []namespaces.GroupVersion
 	for _, p := range gv.Parts {
 		part, ok := table.Named(p.APIService)
 		if !ok {
-			part = &routetable.Route{Name: p.APIService} // discovery is a moment behind
+			part = &routetable.Route{Name: p.APIService} // discovery is slightly outdated
 		}
 		resources := deletable(p.Resources)
 		current := p.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent && (p.Reason == "" || len(resources) == 0)
@@ -355,8 +357,9 @@ func (h *parts) servedByBackends(gv discovery.GroupVersion, route *routetable.Ro
 	return out
 }
 
-// addAPIService adds the options of the APIService, and since when its backend has been unavailable. The shared status, if
-// it says so too, takes precedence: it outlives a restart and is the same for all replicas.
+// addAPIService adds the options of the APIService, and the time since which its backend has been unavailable. If the
+// shared status also reports it as unavailable, the time of the status takes precedence: it survives a restart and is
+// the same for all replicas.
 func (h *parts) addAPIService(served *namespaces.GroupVersion, route *routetable.Route) {
 	served.UID, served.NonPersistent, served.FinalizeAfter = route.UID, route.Options.NonPersistent, route.Options.FinalizeAfter
 	served.Known = served.Known || route.HasReadOnlyDefinition()
@@ -375,7 +378,8 @@ func (h *parts) addAPIService(served *namespaces.GroupVersion, route *routetable
 	}
 }
 
-// unreachableSince returns since when no replica has reached an APIService's backend, zero when one has or it is not known.
+// unreachableSince returns the time since which no replica has reached the backend of an APIService. It is zero if a
+// replica has reached the backend, or the time is unknown.
 func (h *parts) unreachableSince(name string) time.Time {
 	if apiService, backend, several := strings.Cut(name, "/"); several {
 		return h.backendUnreachableSince(apiService, backend)
@@ -392,7 +396,7 @@ func (h *parts) unreachableSince(name string) time.Time {
 	return time.Time{}
 }
 
-// backendUnreachableSince is unreachableSince of one of the backends of an APIRoute.
+// backendUnreachableSince is unreachableSince for one backend of an APIRoute.
 func (h *parts) backendUnreachableSince(apiRoute, backend string) time.Time {
 	object, exists, err := h.apiRoutes.Informer.GetIndexer().GetByKey(apiRoute)
 	if err != nil || !exists {
@@ -407,7 +411,7 @@ func (h *parts) backendUnreachableSince(apiRoute, backend string) time.Time {
 	return time.Time{}
 }
 
-// toBackend names the backend of requests.
+// toBackend sends requests to the named backend.
 type toBackend struct {
 	next    http.RoundTripper
 	backend string
@@ -419,7 +423,8 @@ func (t toBackend) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// quotas configures how quotas are counted: with the client of the local groups, so that no extension server is called.
+// quotas returns the configuration of quota controllers. They count with the client of the local groups, so that no
+// extension server is called.
 func (h *parts) quotas() (quotas.Config, error) {
 	local, err := metadata.NewForConfig(unthrottled(h.core.ClientConfig(self)))
 	if err != nil {
@@ -432,7 +437,7 @@ func (h *parts) quotas() (quotas.Config, error) {
 	}, nil
 }
 
-// limitedKinds returns the resources that a quota limits, of those served here.
+// limitedKinds returns the resources served here that a quota limits.
 func (h *parts) limitedKinds(q *corev1.ResourceQuota) []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
 	for name := range q.Spec.Hard {
@@ -445,8 +450,8 @@ func (h *parts) limitedKinds(q *corev1.ResourceQuota) []schema.GroupVersionResou
 	return out
 }
 
-// servedHere finds a local version of a resource. Objects of a CRD whose group-version an APIService serves are still
-// counted here.
+// servedHere returns a local version of a resource. Objects of a CustomResourceDefinition are counted here even if an
+// APIService serves their group-version.
 func (h *parts) servedHere(r schema.GroupResource) (schema.GroupVersionResource, bool) {
 	all := h.core.Discovery()
 	for _, g := range slices.Concat(all.Core, all.Groups) {

@@ -30,9 +30,9 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// Dev runs a front door and, behind it, an extension server for the metrics of this machine, and prints how to use
-// them to out. The extension server has a port, a certificate and a service account of its own and is registered
-// through the public API: there is no shortcut inside the process. kwok simulates the Nodes besides.
+// Dev runs a front door with an extension server for the metrics of this machine, and prints instructions to out. The
+// extension server has a separate port, certificate and service account, and is registered through the public API,
+// without a shortcut inside the process. In addition, kwok simulates the Nodes.
 func Dev(ctx context.Context, c Config, nodes SimulatedNodes, out io.Writer, log *zap.Logger) error {
 	started := time.Now()
 	kwok, err := nodes.find()
@@ -47,7 +47,7 @@ func Dev(ctx context.Context, c Config, nodes SimulatedNodes, out io.Writer, log
 	}
 	d := &devExtserver{config: c, front: front, nodes: nodes, kwok: kwok, log: log.Named("dev"), ready: make(chan struct{})}
 	g := &run.Group{}
-	// First in the list is last to stop: a backend that went before the front door would be reported as an outage.
+	// The first member stops last: a backend that stopped before the front door would be reported as an outage.
 	g.Add(run.Member{Name: "demonstration", Run: d.run})
 	g.Add(run.Member{Name: "front door", Run: front.Run, Ready: front.Ready()})
 	g.Add(run.Member{Name: "banner", Run: func(ctx context.Context) error {
@@ -84,7 +84,7 @@ Try:
 	return err
 }
 
-// shellQuote leaves an ordinary path as it is, so that the line stays easy to read.
+// shellQuote leaves an ordinary path unchanged, so that the line stays easy to read.
 func shellQuote(path string) string {
 	if strings.IndexFunc(path, func(r rune) bool {
 		return !strings.ContainsRune("/._-+@:,", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
@@ -94,12 +94,12 @@ func shellQuote(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// devExtserver is the extension server of `aggregator dev`, and what an administrator would do for one.
+// devExtserver runs the extension server of `aggregator dev`, and does the work of its administrator.
 type devExtserver struct {
 	config Config
 	front  *Aggregator
 	nodes  SimulatedNodes
-	kwok   string // the program; empty without simulated Nodes
+	kwok   string // path of the program; empty without simulated Nodes
 	log    *zap.Logger
 	ready  chan struct{}
 }
@@ -161,8 +161,8 @@ func (d *devExtserver) run(ctx context.Context) error {
 	return g.Run(ctx)
 }
 
-// prepare does what an administrator does before an extension server is started: the Node it speaks of, an identity,
-// and the rights that `extserver manifests --create-registration` prints.
+// prepare does the work of an administrator before an extension server starts. It creates the Node that the server
+// reports on, an identity, and the rights that `extserver manifests --create-registration` prints.
 func (d *devExtserver) prepare(ctx context.Context, admin *rest.Config, node *devNode, token *tokenFile, simulated *kwok) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
@@ -199,8 +199,8 @@ func (d *devExtserver) writeKubeconfig(tokenFile string) (string, error) {
 	return file, pki.WriteFile(file, data, os.FileMode(0o600))
 }
 
-// devNode is the Node that stands for this machine in `aggregator dev`. Nothing runs on it; it is what
-// `kubectl top nodes` takes its percentages of.
+// devNode is the Node that represents this machine in `aggregator dev`. No pods run on it. `kubectl top nodes`
+// computes its percentages from its capacity.
 type devNode struct {
 	Name   string
 	status corev1.NodeStatus
@@ -264,7 +264,7 @@ func nodeInfo() corev1.NodeSystemInfo {
 	return info
 }
 
-// readText is a file's content, empty when it cannot be read: these facts are of use, not needed.
+// readText returns the content of a file, or an empty string if it cannot be read: these facts are optional.
 func readText(name string) string {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -273,7 +273,7 @@ func readText(name string) string {
 	return string(data)
 }
 
-// ensure creates the Node, or brings the one of an earlier start up to date.
+// ensure creates the Node, or updates the Node of an earlier start.
 func (n *devNode) ensure(ctx context.Context, admin *rest.Config) error {
 	client, err := clients.New(admin)
 	if err != nil {
@@ -282,7 +282,7 @@ func (n *devNode) ensure(ctx context.Context, admin *rest.Config) error {
 	nodes := client.CoreV1().Nodes()
 	wanted := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{
 		corev1.LabelHostname: n.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
-	}}, Spec: corev1.NodeSpec{Unschedulable: true}} // no scheduler is to place a pod on it
+	}}, Spec: corev1.NodeSpec{Unschedulable: true}} // schedulers must not place a pod on it
 	if _, err := nodes.Create(ctx, wanted, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create node %s: %w", n.Name, err)
 	}
@@ -291,7 +291,7 @@ func (n *devNode) ensure(ctx context.Context, admin *rest.Config) error {
 		if err != nil {
 			return err
 		}
-		if !node.Spec.Unschedulable { // made by an earlier version
+		if !node.Spec.Unschedulable { // created by an earlier version
 			node.Spec.Unschedulable = true
 			if node, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 				return err

@@ -29,12 +29,12 @@ import (
 const (
 	devNamespace = "kube-system"
 	devName      = "portico-extserver"
-	// fieldManager owns what `aggregator dev` applies.
+	// fieldManager owns the fields that `aggregator dev` applies.
 	fieldManager = "portico-dev"
 )
 
-// applyRights applies the identity and the rights that `extserver manifests --create-registration` prints: which port is free
-// is only known to the running server, so that it has to write its own Service and APIServices. It may write no others.
+// applyRights applies the identity and the rights that `extserver manifests --create-registration` prints. Only the
+// running server knows its port, so it must write its Service and its APIServices. It may write only these.
 func applyRights(ctx context.Context, admin *rest.Config) error {
 	rights, err := extserver.Rights(extserver.Options{
 		Options: extension.Options{ServiceNamespace: devNamespace, ServiceName: devName, CreateRegistration: true},
@@ -51,7 +51,7 @@ func applyRights(ctx context.Context, admin *rest.Config) error {
 		if err != nil {
 			return fmt.Errorf("manifest %s: %w", m, err)
 		}
-		// All kinds there have a plural that is their name in lower case with an s.
+		// The plural of every kind here is its lower-case name with an s.
 		resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
 		var target dynamic.ResourceInterface = client.Resource(resource)
 		if ns := object.GetNamespace(); ns != "" {
@@ -64,8 +64,8 @@ func applyRights(ctx context.Context, admin *rest.Config) error {
 	return nil
 }
 
-// waitForRights waits until the rights have come round by the informers: an extension server that may not read whom to trust
-// ends at once, as it should when nobody is about to grant it that.
+// waitForRights waits until the rights have reached the informers. An extension server that may not read the
+// authentication configuration ends at once, as it should if no administrator is about to grant the right.
 func waitForRights(ctx context.Context, admin *rest.Config) error {
 	client, err := clients.New(admin)
 	if err != nil {
@@ -99,7 +99,7 @@ func toUnstructured(m registration.Manifest) (*unstructured.Unstructured, error)
 	return object, object.UnmarshalJSON(text)
 }
 
-// tokenFile is a file that holds a token of the extension server's service account, as a pod would have one.
+// tokenFile is a file with a token of the extension server's service account, as in a pod.
 type tokenFile struct {
 	admin *rest.Config
 	file  string

@@ -9,21 +9,22 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// quietStart bounds how long warnings are left out at the start of `aggregator dev`.
+// quietStart limits how long warnings are suppressed at the start of `aggregator dev`.
 const quietStart = 15 * time.Second
 
-// devLog leaves warnings out while `aggregator dev` starts and ends: its own extension server is not there before the front door, and goes
-// with it, which would be reported as an outage each time.
+// devLog suppresses warnings while `aggregator dev` starts and stops: its extension server starts after the front
+// door and stops with it, which would be reported as an outage each time.
 type devLog struct {
 	log   *zap.Logger
 	level zap.AtomicLevel
 	own   zapcore.Level
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	ended bool
 }
 
-// newDevLog leaves warnings out until started, and when ctx has ended. Where another level than warnings is wanted, nothing is left out.
+// newDevLog suppresses warnings until started is called, and after ctx has ended. If the log level is not warn, it
+// does not suppress anything.
 func newDevLog(ctx context.Context, log *zap.Logger) *devLog {
 	d := &devLog{log: log, own: log.Level(), level: zap.NewAtomicLevelAt(zapcore.ErrorLevel)}
 	if d.own == zapcore.WarnLevel {
@@ -46,7 +47,8 @@ func (d *devLog) started() {
 	}
 }
 
-// awaitAvailable waits until every APIService that refers to a Service is available, and there is one.
+// awaitAvailable waits until an APIService refers to a Service and every such APIService is available, for at most
+// atMost.
 func (a *Aggregator) awaitAvailable(ctx context.Context, namespace, name string, atMost time.Duration) {
 	parts := a.parts.Load()
 	if parts == nil {

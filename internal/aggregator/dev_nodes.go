@@ -23,15 +23,16 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// SimulatedNodes are Nodes of `aggregator dev` that kwok simulates.
+// SimulatedNodes are the Nodes of `aggregator dev` that kwok simulates.
 type SimulatedNodes struct {
-	// Count is how many there are. 0: kwok is not started.
+	// Count is the number of Nodes. If it is 0, kwok is not started.
 	Count int
-	// Kwok is the program: a path, or a name that is looked up in PATH.
+	// Kwok is the path of the program, or a name to look up in PATH.
 	Kwok string
 }
 
-// maxSimulatedNodes is what one kwok beside everything else on a small machine can keep alive.
+// maxSimulatedNodes is the number of Nodes that kwok can keep alive on a small machine that also runs all other
+// parts.
 const maxSimulatedNodes = 1000
 
 // kwokAnnotation marks Nodes for kwok.
@@ -39,7 +40,8 @@ const kwokAnnotation = "kwok.x-k8s.io/node"
 
 //reference:annotations Labels of the Nodes of aggregator dev
 const (
-	// simulatedLabel is "true" on the Nodes of `aggregator dev --nodes`. It deletes those that are too many at the next start.
+	// simulatedLabel is "true" on the Nodes of `aggregator dev --nodes`. The next start deletes surplus Nodes by this
+	// label.
 	simulatedLabel = "portico.dev/simulated"
 )
 
@@ -71,7 +73,7 @@ type kwok struct {
 	log   *zap.Logger
 }
 
-// prepare makes the Nodes, and deletes those of an earlier start that are too many.
+// prepare creates the Nodes, and deletes surplus Nodes of an earlier start.
 func (k *kwok) prepare(ctx context.Context) error {
 	client, err := clients.New(k.admin)
 	if err != nil {
@@ -104,7 +106,7 @@ func (k *kwok) prepare(ctx context.Context) error {
 	return nil
 }
 
-// renew makes kwok write the status of a Node again: the port of its kubelet is another one at each start.
+// renew makes kwok write the status of a Node again, because the port of its kubelet changes at each start.
 func (k *kwok) renew(ctx context.Context, client *clients.Client, node *corev1.Node) error {
 	if len(node.Status.Conditions) == 0 {
 		return nil
@@ -130,7 +132,7 @@ func simulatedNode(name string) *corev1.Node {
 	}
 }
 
-// run runs kwok until ctx ends. If kwok ends before, the Nodes stay as they are, and a warning says so.
+// run runs kwok until ctx ends. If kwok ends earlier, run logs a warning, and the Nodes stay unchanged.
 func (k *kwok) run(ctx context.Context) error {
 	cmd, err := k.command(ctx)
 	if err != nil {
@@ -140,7 +142,7 @@ func (k *kwok) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("log of kwok: %w", err)
 	}
-	defer func() { _ = log.Close() }() // it is for reading while kwok runs
+	defer func() { _ = log.Close() }() // the log is read while kwok runs
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Run(); ctx.Err() == nil {
 		k.log.Warn("kwok has ended: nobody simulates the Nodes and their pods any more", zap.String("log", log.Name()), zap.Error(err))
@@ -149,7 +151,7 @@ func (k *kwok) run(ctx context.Context) error {
 	return nil
 }
 
-// command writes what kwok needs to the data directory.
+// command writes the files of kwok to the data directory.
 func (k *kwok) command(ctx context.Context) (*exec.Cmd, error) {
 	dir, err := filepath.Abs(k.front.cfg.DataDir)
 	if err != nil {
@@ -180,13 +182,13 @@ func (k *kwok) command(ctx context.Context) (*exec.Cmd, error) {
 		"--manage-nodes-with-annotation-selector", kwokAnnotation+"=fake", "--node-lease-duration-seconds", "40",
 		"--node-ip", "127.0.0.1", "--node-port", strconv.Itoa(port), "--server-address", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		"--tls-cert-file", file("kwok.crt"), "--tls-private-key-file", file("kwok.key"))
-	cmd.Env = append(os.Environ(), "HOME="+dir) // where it looks for its own configuration
+	cmd.Env = append(os.Environ(), "HOME="+dir) // where kwok looks for its own configuration
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = commandGrace
 	return cmd, nil
 }
 
-// freePort is a port of loopback that nobody uses now.
+// freePort returns a loopback port that is free at the moment.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

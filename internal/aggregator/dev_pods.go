@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// pendingFor is how long a pod of `aggregator dev` waits for a scheduler before its author is told that there is none.
+	// pendingFor is how long a pod of `aggregator dev` waits for a scheduler before an Event explains why it is
+	// Pending.
 	pendingFor = 3 * time.Second
-	// pendingPage bounds the pods that are looked at in one round.
+	// pendingPage limits the pods that are checked in one round.
 	pendingPage = 500
 )
 
-// pendingMessage says why a pod stays Pending in `aggregator dev`, which simulates this many Nodes.
+// pendingMessage explains why a pod stays Pending in `aggregator dev` with this number of simulated Nodes.
 func pendingMessage(nodes int) string {
 	if nodes > 0 {
 		return "no scheduler has placed this pod: `aggregator dev` runs none; start kube-scheduler with this cluster's kubeconfig, or set spec.nodeName of the pod to a Node (node-1)"
@@ -33,13 +34,13 @@ func pendingMessage(nodes int) string {
 	return "no scheduler has placed this pod: `aggregator dev` runs neither a scheduler nor a kubelet; start it with --nodes for simulated Nodes, and kube-scheduler with this cluster's kubeconfig"
 }
 
-// pendingPods writes an Event for each pod that no scheduler looks at.
+// pendingPods writes an Event for each pod that no scheduler handles.
 type pendingPods struct {
-	nodes int // that are simulated
+	nodes int // number of simulated Nodes
 	log   *zap.Logger
 }
 
-// run looks every pendingFor until ctx ends.
+// run checks for pending pods every pendingFor until ctx ends.
 func (p *pendingPods) run(ctx context.Context, admin *rest.Config) error {
 	client, err := clients.New(admin)
 	if err != nil {
@@ -58,7 +59,7 @@ func (p *pendingPods) run(ctx context.Context, admin *rest.Config) error {
 	return nil
 }
 
-// tellPending writes the Events that are due, and returns the pods that were told, as far as they are still pending.
+// tellPending writes the Events that are due, and returns the pods that have an Event and are still pending.
 func tellPending(ctx context.Context, client *clients.Client, message string, told map[types.UID]bool, now time.Time) (map[types.UID]bool, error) {
 	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{
 		FieldSelector: fields.AndSelectors(fields.OneTermEqualSelector("spec.nodeName", ""), fields.OneTermEqualSelector("status.phase", string(corev1.PodPending))).String(),
@@ -85,7 +86,7 @@ func tellPending(ctx context.Context, client *clients.Client, message string, to
 	return still, nil
 }
 
-// isLookedAt reports whether a scheduler has said something about a pod, or is not to.
+// isLookedAt reports whether a scheduler has handled a pod, or does not need to, because the pod is being deleted.
 func isLookedAt(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled {

@@ -32,39 +32,43 @@ import (
 	"portico.dev/internal/store"
 )
 
-// Embedded is what a program that embeds the front door adds to it, and what it can do besides a program of its own.
+// Embedded contains the additions of a program that embeds the front door, and the options that only such a program
+// has.
 type Embedded struct {
-	// Groups are further local groups, Definitions the OpenAPI definitions of their kinds, and BuildDocument what builds their documents.
+	// Groups are further local groups, Definitions are the OpenAPI definitions of their kinds, and BuildDocument
+	// builds their documents.
 	Groups        []registry.Group
 	Definitions   common.GetOpenAPIDefinitions
 	BuildDocument coreapi.DocumentBuilder
-	// Hidden reports whether clients do not see a built-in group-version: they get 404 for it, and it is in no document. Its kinds
-	// work inside all the same. It is not asked about apiregistration.k8s.io. Nil: none is hidden.
+	// Hidden reports whether a built-in group-version is hidden from clients: they get a 404 for it, and no document
+	// contains it. Its kinds still work inside the process. It is not called for apiregistration.k8s.io. If nil, all
+	// group-versions are visible.
 	Hidden func(schema.GroupVersion) bool
-	// Tokens and Requests authenticate what no other authenticator knows, in order; tokens first.
+	// Tokens and Requests authenticate credentials that no other authenticator accepts, in order; tokens first.
 	Tokens   []authenticator.Token
 	Requests []authenticator.Request
-	// Authorizers are asked before those that the settings name, in order.
+	// Authorizers are called before the configured authorizers, in order.
 	Authorizers []authorizer.Authorizer
 	// Admission are further admission plugins, which run after the built-in ones.
 	Admission []AdmissionPlugin
-	// Handlers serve further paths outside of the API, after authentication and authorization (as non-resource URLs). A path that
-	// ends with a slash serves all below too.
+	// Handlers serve further paths outside the API, after authentication and authorization (as non-resource URLs). A
+	// path that ends with a slash includes all paths below it.
 	Handlers map[string]http.Handler
-	// Members start in order, when everything but the listener is ready, and stop after it.
+	// Members start in order, when every part but the listener is ready, and stop after the listener.
 	Members []run.Member
-	// Listener is where to listen, instead of BindAddress and SecurePort. Run closes it. Nil: those.
+	// Listener is used instead of BindAddress and SecurePort. Run closes it. May be nil.
 	Listener net.Listener
-	// HoldConnections is how long connections to Listener wait, while the front door starts, to be accepted. Default 0: they are accepted at
-	// once, and requests answered 503 until it has started.
+	// HoldConnections is how long connections to Listener wait to be accepted while the front door starts. Default 0:
+	// they are accepted at once, and requests get a 503 until the front door has started.
 	HoldConnections time.Duration
-	// NoListener serves nothing by itself: requests come through Handler and the in-process clients.
+	// NoListener disables the listener: requests arrive through Handler and the in-process clients.
 	NoListener bool
-	// NamespaceDeletionDelay passes between the deletion of a namespace and that of its contents. Default a second.
+	// NamespaceDeletionDelay is the time between the deletion of a namespace and the deletion of its contents.
+	// Default a second.
 	NamespaceDeletionDelay time.Duration
 	// NoServiceManager leaves messages to the service manager (systemd) to the program. Default false.
 	NoServiceManager bool
-	// Volatile makes the embedded etcd force nothing to disk, and Snapshot, Restore and Advance work.
+	// Volatile disables syncing the embedded etcd to disk, and enables Snapshot, Restore and Advance.
 	Volatile bool
 }
 
@@ -74,7 +78,7 @@ type AdmissionPlugin struct {
 	Plugin genericadmission.Interface
 }
 
-// reservedPaths are those that handlers of embedding programs cannot have.
+// reservedPaths are not available for handlers of embedding programs.
 var reservedPaths = []string{"/", "/api", "/apis", "/openapi", "/healthz", "/livez", "/readyz", "/version", "/metrics"}
 
 func (c *Config) validateEmbedded() error {
@@ -123,7 +127,7 @@ func firstSegment(path string) string {
 	return path[1:]
 }
 
-// admission is the configuration of admission with the plugins of the embedding program.
+// admission returns the configuration of admission with the plugins of the embedding program.
 func (c *Config) admission() admission.Config {
 	all := c.Admission
 	all.Plugins = slices.Clone(all.Plugins)
@@ -136,18 +140,18 @@ func (c *Config) admission() admission.Config {
 	return all
 }
 
-// hidden reports whether clients do not see a local group-version.
+// hidden reports whether a local group-version is hidden from clients.
 func (h *parts) hidden(gv schema.GroupVersion) bool {
 	e := h.cfg.Embedded
 	return e.Hidden != nil && gv != apiregistrationv1.SchemeGroupVersion && slices.Contains(h.core.BuiltIn(), gv) && e.Hidden(gv)
 }
 
-// visible are the built-in group-versions that clients see.
+// visible returns the built-in group-versions that clients see.
 func (h *parts) visible() []schema.GroupVersion {
 	return slices.DeleteFunc(slices.Clone(h.core.BuiltIn()), h.hidden)
 }
 
-// localGroupVersions are those that the router serves locally.
+// localGroupVersions returns the group-versions that the router serves locally.
 func (h *parts) localGroupVersions() sets.Set[schema.GroupVersion] {
 	all := h.core.GroupVersions()
 	if h.cfg.Embedded.Hidden == nil {
@@ -162,18 +166,19 @@ func (h *parts) localGroupVersions() sets.Set[schema.GroupVersion] {
 	return shown
 }
 
-// clock is the time for whatever Advance moves forward.
+// clock is the time that Advance moves forward.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-// URL, once Ready, is where clients on this machine reach the front door. Without a listener it is a name that nothing resolves.
+// URL returns the URL at which clients on this machine reach the front door, once it is Ready. Without a listener the
+// URL contains a name that does not resolve.
 func (a *Aggregator) URL() string { return a.url }
 
-// errNotRunning is the answer to calls that need a front door that is ready.
+// errNotRunning is returned by calls that require a ready front door.
 var errNotRunning = errors.New("the front door is not ready")
 
-// running returns the parts of a front door that is ready.
+// running returns the parts of a ready front door.
 func (a *Aggregator) running() (*parts, error) {
 	h := a.parts.Load()
 	if h == nil {
@@ -182,7 +187,7 @@ func (a *Aggregator) running() (*parts, error) {
 	return h, nil
 }
 
-// Handler serves requests as the listener does. Before Ready it answers 503.
+// Handler returns a handler that serves requests as the listener does. Before Ready it responds with a 503.
 func (a *Aggregator) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, err := a.running()
@@ -216,7 +221,7 @@ func (a *Aggregator) ClientConfig(name string, groups []string, ttl time.Duratio
 	}}, nil
 }
 
-// Kubeconfig is ClientConfig as a kubeconfig.
+// Kubeconfig returns the result of ClientConfig as a kubeconfig.
 func (a *Aggregator) Kubeconfig(name string, groups []string, ttl time.Duration) ([]byte, error) {
 	c, err := a.ClientConfig(name, groups, ttl)
 	if err != nil {
@@ -226,7 +231,8 @@ func (a *Aggregator) Kubeconfig(name string, groups []string, ttl time.Duration)
 	return kubeconfig(cluster, name, c.CertData, c.KeyData)
 }
 
-// InProcessConfig configures clients that act as a user without a socket: requests pass the chain, authorization included.
+// InProcessConfig returns the configuration of clients that act as a user without a socket. Their requests pass the
+// chain, including authorization.
 func (a *Aggregator) InProcessConfig(name string, groups []string) (*rest.Config, error) {
 	h, err := a.running()
 	if err != nil {
@@ -237,7 +243,7 @@ func (a *Aggregator) InProcessConfig(name string, groups []string) (*rest.Config
 
 type userKey struct{}
 
-// asUser is next for requests of a user who needs no credential.
+// asUser returns a handler that passes requests to next as a user without a credential.
 func asUser(name string, groups []string, next http.Handler) http.Handler {
 	u := &user.DefaultInfo{Name: name, Groups: groups}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -245,7 +251,7 @@ func asUser(name string, groups []string, next http.Handler) http.Handler {
 	})
 }
 
-// inProcessAuthenticator knows the users of asUser, and asks next for those of all other requests.
+// inProcessAuthenticator authenticates the users of asUser, and passes all other requests to next.
 type inProcessAuthenticator struct{ next *authn.Authenticator }
 
 func (a inProcessAuthenticator) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
@@ -255,7 +261,8 @@ func (a inProcessAuthenticator) AuthenticateRequest(r *http.Request) (*authentic
 	return a.next.AuthenticateRequest(r)
 }
 
-// LocalConfig configures clients of all local groups, hidden ones too, which are authorized for everything.
+// LocalConfig returns the configuration of clients for all local groups, including hidden ones. These clients are
+// authorized for everything.
 func (a *Aggregator) LocalConfig() (*rest.Config, error) {
 	h, err := a.running()
 	if err != nil {
@@ -273,7 +280,7 @@ func (a *Aggregator) Snapshot(ctx context.Context) (store.Contents, error) {
 	return h.store.ReadContents(ctx)
 }
 
-// Restore makes the contents of a volatile store those of a snapshot.
+// Restore replaces the contents of a volatile store with a snapshot.
 func (a *Aggregator) Restore(ctx context.Context, contents store.Contents) error {
 	h, err := a.running()
 	if err != nil {
@@ -282,7 +289,7 @@ func (a *Aggregator) Restore(ctx context.Context, contents store.Contents) error
 	return h.store.ReplaceContents(ctx, contents)
 }
 
-// Advance moves time forward for the service account tokens and the objects that have a lease in etcd (Events).
+// Advance moves time forward for service account tokens, and for objects that have a lease in etcd (Events).
 func (a *Aggregator) Advance(ctx context.Context, d time.Duration) error {
 	h, err := a.running()
 	if err != nil {

@@ -16,19 +16,19 @@ import (
 	"portico.dev/internal/run"
 )
 
-// commandGrace is how long the command of Ephemeral may take to end after it was interrupted.
+// commandGrace is how long a command may take to end after it was interrupted.
 const commandGrace = 10 * time.Second
 
-// Stdio is input and output of a command.
+// Stdio contains the input and output of a command.
 type Stdio struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
 
-// Ephemeral runs a front door with storage in memory, in a temporary directory that is removed at the end, and command with KUBECONFIG
-// set, with its input and output. It ends with the command, whose exit status is returned; without one it runs
-// until ctx ends. Ready, if not nil, is called with the URL and the kubeconfig when the front door is ready; the
-// kubeconfig is empty if --client-ca-file accepts no administrator of ours.
+// Ephemeral runs a front door with storage in memory, in a temporary directory that is removed at the end, and runs
+// command with KUBECONFIG and the given input and output. It ends with the command and returns its exit status.
+// Without a command it runs until ctx ends. ready, if not nil, is called with the URL and the kubeconfig when the
+// front door is ready. The kubeconfig is empty if --client-ca-file does not accept the administrator's certificate.
 func Ephemeral(ctx context.Context, c Config, command []string, stdio Stdio, ready func(url, kubeconfig string), log *zap.Logger) (status int, err error) {
 	dir, err := os.MkdirTemp("", "portico-")
 	if err != nil {
@@ -71,7 +71,7 @@ func Ephemeral(ctx context.Context, c Config, command []string, stdio Stdio, rea
 	return status, g.Run(ctx)
 }
 
-// runCommand returns the exit status of a command, 128 and the number of the signal if one ended it.
+// runCommand returns the exit status of a command, or 128 plus the number of the signal that ended it.
 func runCommand(ctx context.Context, command []string, stdio Stdio, kubeconfig string) (int, error) {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.Stdin, stdio.Stdout, stdio.Stderr
@@ -89,7 +89,7 @@ func runCommand(ctx context.Context, command []string, stdio Stdio, kubeconfig s
 	return 0, nil
 }
 
-// exitStatus is what a shell says.
+// exitStatus returns the status as a shell reports it.
 func exitStatus(e *exec.ExitError) int {
 	if w, ok := e.Sys().(syscall.WaitStatus); ok && w.Signaled() {
 		return 128 + int(w.Signal())

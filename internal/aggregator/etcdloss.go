@@ -11,40 +11,40 @@ import (
 	"portico.dev/internal/server"
 )
 
-// While no member of an external etcd answers, proxied requests and reads from caches go on. If all replicas have lost etcd, they
-// are as good as any and stay ready. A replica that has lost it alone hands requests for local groups to the others, becomes not
-// ready, and then sends its clients to them.
+// While an external etcd does not respond, the front door still serves proxied requests and reads from caches. If all
+// replicas have lost etcd, they stay ready, because no replica could serve more. A replica that alone has lost etcd
+// forwards requests for local groups to the other replicas, becomes not ready, and then makes its clients use them.
 const (
 	etcdLossInterval = time.Second
-	// silenceBefore is how long etcd has not answered when the others are first asked, so that they are known when it is lost. Members
-	// are asked once a second.
+	// silenceBefore is how long etcd must have been silent before the other replicas are queried, so that the result
+	// is known when etcd is lost. Members of etcd are probed once a second.
 	silenceBefore = 1500 * time.Millisecond
-	// holdersLife is how long it counts that another replica had etcd.
+	// holdersLife is how long the list of replicas with etcd is valid.
 	holdersLife = 4 * time.Second
-	// aloneAfter is how long another replica must have had etcd before this one is not ready.
+	// aloneAfter is how long another replica must have had etcd before this one becomes not ready.
 	aloneAfter = 3 * time.Second
-	// shedAfter is how long until its clients are sent away, and shedInterval the time between two rounds of that.
+	// shedAfter is the time until its clients are sent away, and shedInterval the time between two rounds.
 	shedAfter    = 10 * time.Second
 	shedInterval = 10 * time.Second
 )
 
-// etcdLoss is what this replica knows about the others while etcd is lost.
+// etcdLoss tracks which other replicas have etcd while this replica has lost it.
 type etcdLoss struct {
 	lost    func() error
-	silence func() time.Duration   // how long etcd has not answered
-	changed func() <-chan struct{} // closed when lost returns something else
-	// withEtcd asks which other replicas have etcd now. Nil: replicas do not ask each other, and no loss is tolerated where there
-	// are others.
+	silence func() time.Duration   // how long etcd has not responded
+	changed func() <-chan struct{} // closed when the result of lost changes
+	// withEtcd returns the other replicas that have etcd now. If it is nil, replicas do not query each other, and a
+	// loss is tolerated only without other replicas.
 	withEtcd func(context.Context) []string
-	alone    func() bool // no other replica is known
+	alone    func() bool // reports whether no other replica is known
 	drainer  *server.Drainer
 	log      *zap.Logger
 
-	mu      sync.Mutex // guards what follows
-	holders []string   // the replicas that had etcd when they were asked
-	asked   time.Time  // when that was
-	since   time.Time  // since when another replica has had etcd without a gap while this one has lost it; zero: none has
-	shed    time.Time  // the last round; zero: clients are kept
+	mu      sync.Mutex // guards the fields below
+	holders []string   // replicas that had etcd at the last query
+	asked   time.Time  // time of the last query
+	since   time.Time  // since when another replica has had etcd without a gap while this one has lost it; zero if no replica has
+	shed    time.Time  // time of the last round; zero while clients are kept
 }
 
 func (h *parts) newEtcdLoss() *etcdLoss {
@@ -59,7 +59,7 @@ func (h *parts) newEtcdLoss() *etcdLoss {
 	return l
 }
 
-// tolerated reports whether this replica is ready although etcd does not answer it.
+// tolerated reports whether this replica is ready although etcd does not respond to it.
 func (l *etcdLoss) tolerated() bool {
 	if l.lost() == nil {
 		return false
@@ -72,7 +72,7 @@ func (l *etcdLoss) tolerated() bool {
 	return l.since.IsZero() || time.Since(l.since) < aloneAfter
 }
 
-// replicasWithEtcd returns which other replicas have etcd while this one has lost it. They are sorted by name.
+// replicasWithEtcd returns the other replicas that have etcd while this one has lost it, sorted by name.
 func (l *etcdLoss) replicasWithEtcd() []string {
 	if l.withEtcd == nil || l.lost() == nil {
 		return nil
@@ -85,7 +85,7 @@ func (l *etcdLoss) replicasWithEtcd() []string {
 	return l.holders
 }
 
-// run asks the other replicas while etcd does not answer, until ctx ends.
+// run queries the other replicas while etcd does not respond, until ctx ends.
 func (l *etcdLoss) run(ctx context.Context) error {
 	if l.withEtcd == nil {
 		<-ctx.Done()
@@ -110,7 +110,7 @@ func (l *etcdLoss) run(ctx context.Context) error {
 	}
 }
 
-// update records what was found at a time.
+// update records the result of a query.
 func (l *etcdLoss) update(lost bool, holders []string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/version"
 )
 
-// wireFront builds what serves requests: listener, chain, router, health.
+// wireFront builds the listener, the chain, the router and the health checks.
 func (h *parts) wireFront() error {
 	c := h.cfg
 	h.wireProfiling()
@@ -99,13 +99,13 @@ func (h *parts) nameClientCAs(c *tls.Config) *tls.Config {
 	named := pki.JoinPools(h.clientCA, h.frontProxy)
 	return pki.NameClientCAs(c, func(hello *tls.ClientHelloInfo) *x509.CertPool {
 		if hello.ServerName == peers.ServerName || hello.ServerName == cluster.ServerName {
-			return nil // clients of these names have certificates of no authority
+			return nil // client certificates for these server names have no CA
 		}
 		return named()
 	})
 }
 
-// mayHaveLargeHeaders reports whether a connection is that of a front proxy or another replica.
+// mayHaveLargeHeaders reports whether a connection is from a front proxy or another replica.
 func (h *parts) mayHaveLargeHeaders(s *tls.ConnectionState) bool {
 	if s.ServerName == peers.ServerName {
 		return h.peers != nil && h.peers.IsReplica(s)
@@ -113,7 +113,7 @@ func (h *parts) mayHaveLargeHeaders(s *tls.ConnectionState) bool {
 	return h.authn.IsFrontProxy(s.PeerCertificates)
 }
 
-// tracer returns nil, without which the chain traces nothing, if tracing is off.
+// tracer returns a nil interface if tracing is off, so that the chain does not trace.
 func (h *parts) tracer() trace.Tracer {
 	if h.tracing == nil {
 		return nil
@@ -132,7 +132,7 @@ func (h *parts) wireAudit() (err error) {
 	return err
 }
 
-// auditor returns nil, without which the chain audits nothing, if auditing is off.
+// auditor returns a nil interface if auditing is off, so that the chain does not audit.
 func (h *parts) auditor() server.Auditor {
 	if h.audit == nil {
 		return nil
@@ -156,7 +156,7 @@ func (c *Config) validateFairness(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// seats is what the priority levels share, as upstream.
+// seats returns the concurrency that the priority levels share, as upstream does.
 func (c *Config) seats() int { return c.MaxRequestsInFlight + c.MaxMutatingRequestsInFlight }
 
 // wireFairness leaves h.fairness nil if fairness is off.
@@ -183,8 +183,8 @@ func (h *parts) wireProfiling() {
 	}
 }
 
-// checks are those of /readyz. /livez has none of them, because a restart would not help. None depends on an extension
-// server, but for those of --readyz-apiservices.
+// checks returns the checks of /readyz. /livez does not include them, because a restart would not help. Only the
+// checks of --readyz-apiservices depend on extension servers.
 func (h *parts) checks() []server.Check {
 	return slices.Concat(h.storageChecks(), []server.Check{
 		server.Closed("local-groups", h.core.Ready()),
@@ -199,7 +199,7 @@ func (h *parts) checks() []server.Check {
 		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.proxyClientCert.Stale() }},
 		{Name: "shared-keys", Ask: h.sharedKeys.Check},
 		{Name: "startup", Ask: func(context.Context) error {
-			if h.server == nil { // who embeds it has seen that it is ready
+			if h.server == nil { // the embedding program waits for Ready
 				return nil
 			}
 			return server.NotClosed(h.server.Ready())
@@ -207,8 +207,8 @@ func (h *parts) checks() []server.Check {
 	}, h.backendChecks())
 }
 
-// notReady returns why API requests cannot be served yet. The listener serves them last, so it checks only what may still be missing
-// then.
+// notReady returns why API requests cannot be served yet. The listener starts last, so notReady checks only the parts
+// that may still be missing then.
 func (h *parts) notReady() error {
 	for _, ready := range []<-chan struct{}{h.core.Ready(), h.rbac.Ready()} {
 		if err := server.NotClosed(ready); err != nil {

@@ -12,17 +12,18 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// hiddenVersion is a group-version of which this server stores objects, most often custom resources, while an APIService
-// has an extension server serve it. Clients cannot reach the objects, and they are there again when the APIService is
-// deleted. So the controllers treat them as any other: they go with their namespace and their owners, and count as owners.
+// hiddenVersion is a group-version of which this server stores objects, usually custom resources, while an APIService
+// routes it to an extension server. Clients cannot reach the objects until the APIService is deleted. The controllers
+// therefore treat them like all other objects: they are deleted with their namespace and their owners, and count as
+// owners.
 type hiddenVersion struct {
 	schema.GroupVersion
 	apiService string
 	resources  []apidiscoveryv2.APIResourceDiscovery
 }
 
-// hiddenVersions returns the hidden group-versions. Custom resources that are a backend of an APIRoute are not hidden. The
-// core group is left out, because it has no APIService with an extension server.
+// hiddenVersions returns the hidden group-versions. Custom resources that are a backend of an APIRoute are not
+// hidden. The core group is omitted, because it does not have an APIService with an extension server.
 func hiddenVersions(table *routetable.Table, local coreapi.Discovery) []hiddenVersion {
 	var out []hiddenVersion
 	for _, group := range local.Groups {
@@ -50,7 +51,7 @@ func hiddenGarbage(versions []hiddenVersion) []garbage.GroupVersion {
 	return out
 }
 
-// storedHere is a metadata client of what this server stores, whatever the APIServices say.
+// storedHere returns a metadata client of the objects that this server stores, regardless of APIServices.
 func (h *parts) storedHere() (metadata.Interface, error) {
 	config := unthrottled(h.core.ClientConfig(self))
 	config.Transport = jsonDeletions(config.Transport)

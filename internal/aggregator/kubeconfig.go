@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Kubeconfig issues a client kubeconfig from the authority in a data directory that a front door has been started on.
+// Kubeconfig issues a client kubeconfig from the CA in a data directory that a front door has been started on.
 func Kubeconfig(dataDir, server, user string, groups []string, ttl time.Duration) ([]byte, error) {
 	switch {
 	case user == "":
@@ -44,8 +44,8 @@ func Kubeconfig(dataDir, server, user string, groups []string, ttl time.Duration
 	return kubeconfig(cluster, user, certPEM, keyPEM)
 }
 
-// clusterOf returns how clients reach the front door of a data directory. server replaces the URL in the administrator's kubeconfig. own are
-// the directory's CA certificates.
+// clusterOf returns the address and the CA certificates of the front door of a data directory. server replaces the
+// URL in the administrator's kubeconfig. own contains the directory's CA certificates.
 func clusterOf(c Config, server string, own []byte) (*clientcmdapi.Cluster, error) {
 	made := &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: own}
 	if server != "" {
@@ -65,7 +65,7 @@ func clusterOf(c Config, server string, own []byte) (*clientcmdapi.Cluster, erro
 	}
 	made.Server, made.TLSServerName = there.Server, there.TLSServerName
 	if !shareCertificate(there.CertificateAuthorityData, own) {
-		made.CertificateAuthorityData = there.CertificateAuthorityData // it serves a certificate of the operator's
+		made.CertificateAuthorityData = there.CertificateAuthorityData // its serving certificate is the operator's
 	}
 	return made, nil
 }

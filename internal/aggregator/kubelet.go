@@ -13,15 +13,15 @@ import (
 	"portico.dev/internal/proxy"
 )
 
-// KubeletConfig is how kubelets are reached, for logs, exec, attach, port-forward and proxy.
+// KubeletConfig configures the connections to kubelets, for logs, exec, attach, port-forward and proxy.
 type KubeletConfig struct {
-	// PreferredAddressTypes are the types of node addresses, the preferred first.
+	// PreferredAddressTypes are the types of node addresses, in order of preference.
 	PreferredAddressTypes []string
-	// ClientCertificate and ClientKey are what kubelets are shown. Default none.
+	// ClientCertificate and ClientKey are presented to kubelets. Default none.
 	ClientCertificate, ClientKey string
 	// CertificateAuthority signs the serving certificates of kubelets. Default none: they are not verified.
 	CertificateAuthority string
-	// Timeout bounds a connection to a kubelet and its TLS handshake; requests have no deadline.
+	// Timeout limits connecting to a kubelet, including its TLS handshake. Requests do not have a deadline.
 	Timeout time.Duration
 }
 
@@ -52,7 +52,7 @@ func (c *KubeletConfig) validate(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// wireKubelets builds how kubelets and pods are reached. The proxy is built later, and there before any request is.
+// wireKubelets builds the connections to kubelets and pods. The proxy is built later, but before the first request.
 func (h *parts) wireKubelets() {
 	c := h.cfg.Kubelet
 	types := make([]corev1.NodeAddressType, len(c.PreferredAddressTypes))
@@ -65,7 +65,7 @@ func (h *parts) wireKubelets() {
 	})
 }
 
-// loadKubeletKeys reads what the flags name.
+// loadKubeletKeys reads the files that the flags name.
 func (p *prepared) loadKubeletKeys(c KubeletConfig) (err error) {
 	if c.ClientCertificate != "" {
 		if p.kubeletClientCert, err = pki.LoadKeyPair(c.ClientCertificate, c.ClientKey); err != nil {
@@ -80,7 +80,7 @@ func (p *prepared) loadKubeletKeys(c KubeletConfig) (err error) {
 	return nil
 }
 
-// closeKubelets ends the connections to kubelets and pods, after the listener.
+// closeKubelets closes the connections to kubelets and pods, after the listener has stopped.
 func (h *parts) closeKubelets(ctx context.Context) error {
 	<-ctx.Done()
 	h.kubelets.Close()

@@ -33,8 +33,8 @@ func (c *Config) addAdmissionFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.File, "admission-control-config-file", a.File, "AdmissionConfiguration of apiserver.config.k8s.io, which configures single admission plugins")
 }
 
-// knownKinds maps all kinds in the merged discovery documents, including last-known ones of dead backends. Nil before the
-// first document.
+// knownKinds maps all kinds in the merged discovery documents, including last-known kinds of unavailable backends. It
+// is nil before the first document.
 func (h *parts) knownKinds() meta.RESTMapper {
 	if h.Discovery == nil {
 		return nil
@@ -46,8 +46,9 @@ func (h *parts) knownKinds() meta.RESTMapper {
 	return snapshot.RESTMapper()
 }
 
-// writeBootstrapObjects creates the namespaces, roles, bindings and priority classes of every cluster. Webhooks and policies
-// are not called: they could be behind an extension server, which is not reachable before this is done.
+// writeBootstrapObjects creates the namespaces, roles, bindings and priority classes of every cluster. It does not
+// call webhooks and policies: they could be behind an extension server, which is not reachable before these objects
+// exist.
 func (h *parts) writeBootstrapObjects(ctx context.Context) error {
 	if err := lifecycle.EnsureNamespaces(ctx, h.bootstrapClients); err != nil {
 		return err
@@ -62,28 +63,28 @@ func (h *parts) writeBootstrapObjects(ctx context.Context) error {
 }
 
 const (
-	// hookDialTimeout is the standard transport's; the call that waits for it has a deadline of its own.
+	// hookDialTimeout is the timeout of http.DefaultTransport. The call that waits for it has its own deadline.
 	hookDialTimeout = 30 * time.Second
 	hookKeepAlive   = 30 * time.Second
 )
 
-// wireWebhooks builds how webhooks are reached that objects of the API name. The local groups are wired before the informers
-// that findWebhook reads, but call no webhook before these run.
+// wireWebhooks builds the connections to webhooks that API objects name. The local groups are wired before the
+// informers that findWebhook reads, but do not call webhooks before the informers run.
 func (h *parts) wireWebhooks() admission.Webhooks {
 	h.webhookServices = admission.NewWebhookServices(h.findWebhook, transport.Options{
-		// Webhooks on the same machine are common. So are extension servers as webhooks, by the Service kubernetes: requests to
-		// own addresses are not refused either.
+		// Webhooks on the same machine are common. Extension servers are also called as webhooks, through the Service
+		// kubernetes, so requests to own addresses are not refused either.
 		AllowLoopback: true, Tunnel: h.Egress.Cluster(),
 		Engine: h.cfg.BackendEngine, Zone: h.cfg.Zone, MaxConns: webhookConns, Logger: h.log.Named("webhooks"),
 	})
 	return admission.Webhooks{Services: h.webhookServices, Dial: h.webhookDialer()}
 }
 
-// webhookConns is how many connections there may be to one endpoint of a webhook. Those that speak HTTP/1.1 only, as is
-// common, need one for each write that waits.
+// webhookConns limits the connections to one endpoint of a webhook. Webhooks that support only HTTP/1.1, which is
+// common, need one for each waiting write.
 const webhookConns = 256
 
-// findWebhook resolves a Service of webhooks in the same way as those of extension servers.
+// findWebhook resolves the Service of a webhook in the same way as Services of extension servers.
 func (h *parts) findWebhook(namespace, name string, port int32) (*transport.Spec, error) {
 	return apiservice.Services{
 		Services: h.informers.Services().Lister(), EndpointSlices: h.informers.EndpointSlices().Lister(), Endpoints: h.informers.Endpoints().Lister(),
@@ -91,7 +92,8 @@ func (h *parts) findWebhook(namespace, name string, port int32) (*transport.Spec
 	}.Spec(namespace, name, port)
 }
 
-// followWebhooks tells webhookServices of changes of Services, EndpointSlices and Endpoints. The handlers end with the informers.
+// followWebhooks refreshes webhookServices after changes of Services, EndpointSlices and Endpoints. The handlers end
+// with the informers.
 func (h *parts) followWebhooks() error {
 	service := func(obj any) {
 		if s, ok := withoutTombstone(obj).(*corev1.Service); ok {
@@ -132,14 +134,14 @@ func withoutTombstone(obj any) any {
 	return obj
 }
 
-// closeWebhooks ends the connections to webhooks, after the local groups.
+// closeWebhooks closes the connections to webhooks, after the local groups have stopped.
 func (h *parts) closeWebhooks(ctx context.Context) error {
 	<-ctx.Done()
 	h.webhookServices.Close()
 	return nil
 }
 
-// webhookDialer connects to webhooks that are URLs.
+// webhookDialer returns the dialer for webhooks that are URLs.
 func (h *parts) webhookDialer() func(ctx context.Context, network, address string) (net.Conn, error) {
 	if through := transport.Guarded(h.Egress.ControlPlane()).NetDialer(); through != nil {
 		return through
@@ -147,8 +149,8 @@ func (h *parts) webhookDialer() func(ctx context.Context, network, address strin
 	return dialWebhook
 }
 
-// dialWebhook refuses the addresses of transport.CheckAddress: whoever may write a webhook's URL must not reach a cloud's
-// metadata service by it. Loopback is allowed, because webhooks on the same machine are common.
+// dialWebhook refuses the addresses of transport.CheckAddress: a user who may write the URL of a webhook must not
+// reach a cloud's metadata service with it. Loopback is allowed, because webhooks on the same machine are common.
 func dialWebhook(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{
 		Timeout: hookDialTimeout, KeepAlive: hookKeepAlive,

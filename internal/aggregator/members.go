@@ -10,7 +10,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// membersIn are the members of etcd that a data directory knows, and the certificates by which they are reached.
+// membersIn returns the members of etcd that a data directory knows, and the certificates for connections to them.
 func membersIn(dataDir string) (member *store.Cluster, addresses []string, err error) {
 	known, err := store.ReadMembership(filepath.Join(dataDir, "etcd"))
 	if err != nil {
@@ -28,7 +28,8 @@ func membersIn(dataDir string) (member *store.Cluster, addresses []string, err e
 	return member, append([]string{known.Address}, known.Others...), nil
 }
 
-// MembersIn reaches the members of etcd by what a data directory has, also while the front door there does not run. The caller must close it.
+// MembersIn connects to the members of etcd with the files of a data directory, even if its front door does not run.
+// The caller must close the result.
 func MembersIn(dataDir string, log *zap.Logger) (*store.RemoteMembers, error) {
 	member, addresses, err := membersIn(dataDir)
 	if err != nil {

@@ -74,7 +74,7 @@ func (h *parts) members() *run.Group {
 		add("tracing", nil, h.tracing.Run) // before the listener, so that the last spans are sent after the last request
 	}
 	if h.audit != nil {
-		add("audit", nil, h.audit.Run) // likewise for events
+		add("audit", nil, h.audit.Run) // before the listener, for the same reason
 	}
 	if h.Overload != nil {
 		add("overload", nil, h.Overload.Run)
@@ -90,7 +90,7 @@ func (h *parts) members() *run.Group {
 	return g
 }
 
-// drain ends the requests of a front door without a listener as the server does.
+// drain ends the requests of a front door without a listener, as the server does.
 func (h *parts) drain(ctx context.Context) error {
 	<-ctx.Done()
 	h.health.Stopping()
@@ -119,7 +119,7 @@ func (h *parts) bootstrap() (<-chan struct{}, func(context.Context) error) {
 			if _, later := h.store.StartedFrom(); !later || ctx.Err() != nil {
 				return err
 			}
-			// Clients are served already.
+			// Clients are already being served.
 			h.log.Warn("what every cluster has is not there yet; trying again", zap.Error(err))
 			run.Pause(ctx, time.Second)
 		}

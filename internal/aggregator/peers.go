@@ -15,12 +15,13 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// PeersConfig is how replicas hand requests to each other.
+// PeersConfig configures how replicas forward requests to each other.
 type PeersConfig struct {
-	// Enabled: replicas hand each other requests for backends that only some of them reach. Default true.
+	// Enabled makes replicas forward requests for backends that only some of them reach. Default true.
 	Enabled bool
-	// AdvertiseIP and AdvertisePort are where other replicas reach this one. Default: the address at which it listens, or on all
-	// addresses that of --advertise-address or of this machine; and the port at which it listens.
+	// AdvertiseIP and AdvertisePort are the address at which other replicas reach this one. The default is the
+	// address of the listener, or, if it listens on all addresses, --advertise-address or an address of this machine;
+	// and the listener's port.
 	AdvertiseIP   string
 	AdvertisePort string
 }
@@ -40,7 +41,7 @@ func (c *PeersConfig) validate(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// wirePeers leaves h.peers nil if replicas hand on nothing.
+// wirePeers leaves h.peers nil if replicas do not forward requests.
 func (h *parts) wirePeers() (err error) {
 	if !h.cfg.Peers.Enabled {
 		return nil
@@ -60,7 +61,7 @@ func (h *parts) wirePeers() (err error) {
 	return nil
 }
 
-// presence asks another replica whether it lives.
+// presence checks whether another replica is alive.
 func (h *parts) presence(ctx context.Context, name string) store.Presence {
 	switch refused, err := h.peers.Lives(ctx, name); {
 	case err == nil:
@@ -73,10 +74,10 @@ func (h *parts) presence(ctx context.Context, name string) store.Presence {
 	return store.Silent
 }
 
-// maxPeerRequests bounds the requests that this replica hands on to one set of replicas at a time.
+// maxPeerRequests limits the concurrent requests that this replica forwards to one set of replicas.
 const maxPeerRequests = 1000
 
-// peerAddress is where other replicas reach this one; empty: they do not.
+// peerAddress returns the address at which other replicas reach this one. It is empty if they do not.
 func (h *parts) peerAddress() string {
 	if h.listener == nil {
 		return ""
@@ -97,7 +98,7 @@ func (h *parts) peerAddress() string {
 	return net.JoinHostPort(host, port)
 }
 
-// hops reports whether requests can be handed to a replica.
+// hops reports whether requests can be forwarded to a replica.
 func (h *parts) hops(replica string) bool { return h.peers != nil && h.peers.Reachable(replica) }
 
 func (h *parts) hopsChanged() { h.APIServices.HopsChanged() }

@@ -15,35 +15,38 @@ import (
 	"portico.dev/internal/store"
 )
 
-// prepared is what a start needs from the machine before any part is built: keys, trust and a bound port. Invalid settings
-// are reported here, one line each, before anything has started.
+// prepared contains the resources of a start that must exist before any part is built: keys, trust bundles and a
+// bound port. Invalid settings are reported here, one per line, before any part has started.
 type prepared struct {
-	listener net.Listener // nil: Embedded.NoListener
+	listener net.Listener // nil with Embedded.NoListener
 	url      string
 	serving  pki.Leaf
 
 	keys            *pki.Directory
 	servingCert     *pki.KeyPair // for clients
 	proxyClientCert *pki.KeyPair // for extension servers
-	// What follows is nil when no flag names it.
+	// kubeletClientCert to signingKeys are nil unless a flag names them.
 	kubeletClientCert *pki.KeyPair
 	kubeletCA         *pki.Bundle
 	signers           []certificates.Signer
-	signingKeys       []*pki.KeyPair // of signers, each once
+	signingKeys       []*pki.KeyPair // of signers, without duplicates
 	clientCA          *pki.Bundle
 	frontProxy        *pki.Bundle
-	rootCA            *pki.Bundle // with which workloads verify this server
+	rootCA            *pki.Bundle // for workloads that verify this server
 
 	signingKey string
 	issuer     string
-	// member is this member of an embedded etcd of several; nil: it is the only one, or etcd is external.
+	// member is this member of an embedded etcd with several. It is nil for a single member, and for an external
+	// etcd.
 	member *store.Cluster
 }
 
-// privateFiles are those of the front door, its etcd and `aggregator dev`. Whoever could read or replace the keys could impersonate this server.
+// privateFiles are the private files of the front door, its etcd and `aggregator dev`. A user who can read or replace
+// the keys can impersonate this server.
 var privateFiles = []string{"pki", "etcd", "admin.kubeconfig", "extserver.kubeconfig", "extserver.token", "join-token"}
 
-// prepare completes c with what the data directory has. The port comes first: a start that cannot have it makes no keys, and joins no cluster.
+// prepare completes c with the contents of the data directory. It binds the port first: a start that fails to do so
+// does not generate keys, and does not join a cluster.
 func prepare(ctx context.Context, c *Config, log *zap.Logger) (p *prepared, err error) {
 	p = &prepared{listener: c.Embedded.Listener}
 	if p.listener == nil && !c.Embedded.NoListener {
@@ -65,7 +68,7 @@ func prepare(ctx context.Context, c *Config, log *zap.Logger) (p *prepared, err 
 	return p, p.load(*c)
 }
 
-// address is host:port of the listener, empty without one.
+// address returns host:port of the listener. It is empty without a listener.
 func (p *prepared) address() string {
 	if p.listener == nil {
 		return ""
@@ -73,7 +76,7 @@ func (p *prepared) address() string {
 	return p.listener.Addr().String()
 }
 
-// noListenerURL is the URL of a front door without a listener. Nothing resolves it.
+// noListenerURL is the URL of a front door without a listener. Its name does not resolve.
 const noListenerURL = "https://portico.invalid"
 
 func (p *prepared) load(c Config) error {
@@ -127,7 +130,7 @@ func (p *prepared) load(c Config) error {
 	p.signingKey = p.file(c.ServiceAccountSigningKeyFile, "service-account.key")
 	p.issuer = c.ServiceAccountIssuer
 	if p.issuer == "" {
-		// Not the address: tokens must survive a restart on another port.
+		// Not the address: tokens must stay valid after a restart on another port.
 		p.issuer = "https://kubernetes.default.svc.cluster.local"
 	}
 	return nil
@@ -140,7 +143,7 @@ func (p *prepared) file(given, own string) string {
 	return p.keys.Path(own)
 }
 
-// servingLeaf has the names by which clients reach the front door, inside a cluster and on this machine.
+// servingLeaf returns the names by which clients reach the front door, inside a cluster and on this machine.
 func servingLeaf(c Config, host string) pki.Leaf {
 	leaf := pki.Leaf{
 		CommonName: "portico",

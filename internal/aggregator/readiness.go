@@ -14,12 +14,13 @@ import (
 
 // ReadinessConfig makes the readiness of this replica depend on backends.
 type ReadinessConfig struct {
-	// APIServices are the names of the APIServices whose backends a ready replica should reach. Each gets a check at
-	// /readyz/backends. Default none: readiness depends on no extension server.
+	// APIServices are the names of the APIServices with backends that a ready replica should reach. Each gets a check
+	// at /readyz/backends. Default none: readiness does not depend on extension servers.
 	APIServices []string
-	// InReadyz makes the checks part of /readyz too. Default false.
+	// InReadyz adds the checks to /readyz too. Default false.
 	InReadyz bool
-	// MaxNotReady is the share of the replicas that may be not ready for this reason at a time. Default 0.5.
+	// MaxNotReady is the fraction of the replicas that may be not ready for this reason at the same time. Default
+	// 0.5.
 	MaxNotReady float64
 }
 
@@ -43,7 +44,7 @@ func (c *ReadinessConfig) validate(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// backendChecks are a check for each APIService of --readyz-apiservices. One that does not exist fails its check.
+// backendChecks returns a check for each APIService of --readyz-apiservices. The check of a missing APIService fails.
 func (h *parts) backendChecks() []server.Check {
 	names := slices.Clone(h.cfg.Readiness.APIServices)
 	slices.Sort(names)

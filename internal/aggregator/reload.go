@@ -10,12 +10,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// IsReloadable reports whether Reload takes over new values of a flag. Any other needs a restart, but for the log level, which is not one of Config.
+// IsReloadable reports whether Reload applies new values of a flag. All other flags require a restart, except the log
+// level, which is not in Config.
 func IsReloadable(flag string) bool { return flag == "audit-policy-file" }
 
-// Reload takes over what may change while the front door runs from settings that read returns: the audit policy, whose file is read again also
-// if its name is the same. It has all files looked at that are followed: certificates, CAs, tokens, the configurations of authentication,
-// authorization and encryption. When there is an error, all settings stay as they are.
+// Reload applies the settings from read that may change while the front door runs: the audit policy, which is read
+// again even if the name of its file is the same. It also checks all files that are followed: certificates, CAs,
+// tokens, and the configurations of authentication, authorization and encryption. After an error, all settings are
+// unchanged.
 func (a *Aggregator) Reload(read func() (Config, error)) error {
 	h := a.parts.Load()
 	if h == nil {
@@ -46,7 +48,7 @@ func (h *parts) reload(read func() (Config, error)) error {
 	return nil
 }
 
-// CopyFlags sets flags as those of the same names in another set that were changed there.
+// CopyFlags sets the flags with the names in from to the same values.
 func CopyFlags(to cliflag.NamedFlagSets, from []*pflag.Flag) error {
 	for _, f := range from {
 		into := lookUp(to, f.Name)
@@ -64,7 +66,7 @@ func CopyFlags(to cliflag.NamedFlagSets, from []*pflag.Flag) error {
 	return nil
 }
 
-// DifferentFlags are the flags whose values are others than those of the same flags in another set.
+// DifferentFlags returns the flags that have other values than the same flags in others.
 func DifferentFlags(sets, others cliflag.NamedFlagSets) ([]*pflag.Flag, error) {
 	var different []*pflag.Flag
 	var errs []error
@@ -94,7 +96,7 @@ func lookUp(sets cliflag.NamedFlagSets, name string) *pflag.Flag {
 	return nil
 }
 
-// flagText is a value of a flag in a form in which it can be compared.
+// flagText returns the value of a flag in a comparable form.
 func flagText(f *pflag.Flag) ([]byte, error) {
 	value, err := flagValue(f)
 	if err != nil {
@@ -103,7 +105,7 @@ func flagText(f *pflag.Flag) ([]byte, error) {
 	return yaml.Marshal(value)
 }
 
-// flagTexts is what setFlag takes.
+// flagTexts returns the value of a flag for setFlag.
 func flagTexts(f *pflag.Flag) ([]string, error) {
 	value, err := flagValue(f)
 	switch v := value.(type) {

@@ -21,13 +21,13 @@ type Aggregator struct {
 	ready chan struct{}
 	url   string
 	keys  *pki.Directory
-	parts atomic.Pointer[parts] // from Ready to the end of Run
-	wake  pki.Wake              // has files looked at that are followed
+	parts atomic.Pointer[parts] // set from Ready to the end of Run
+	wake  pki.Wake              // checks the files that are followed
 
 	writing sync.Mutex // held while the administrator's kubeconfig is written
 }
 
-// New checks the settings. It touches neither disk nor network.
+// New checks the settings. It does not access disk or network.
 func New(c Config, log *zap.Logger) (*Aggregator, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -35,10 +35,11 @@ func New(c Config, log *zap.Logger) (*Aggregator, error) {
 	return &Aggregator{cfg: c, log: log, ready: make(chan struct{})}, nil
 }
 
-// Ready is closed when requests are served and the administrator's kubeconfig is written, if its certificate is accepted.
+// Ready returns a channel that is closed when requests are served, and the administrator's kubeconfig is written if
+// its certificate is accepted.
 func (a *Aggregator) Ready() <-chan struct{} { return a.ready }
 
-// Run starts the front door, serves until ctx ends, drains, and returns when everything has stopped.
+// Run starts the front door, serves until ctx ends, drains, and returns when all parts have stopped.
 func (a *Aggregator) Run(ctx context.Context) error {
 	if a.cfg.Cluster.Reset {
 		return a.resetCluster(ctx)
@@ -48,7 +49,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		return err
 	}
 	if p.listener != nil {
-		defer p.listener.Close() // the server closes it, unless the start failed before
+		defer p.listener.Close() // the server closes it, unless the start failed earlier
 	}
 	h, err := wire(a.cfg, p, a.log)
 	if err != nil {
@@ -69,7 +70,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	return members.Run(a.wake.In(ctx))
 }
 
-// watchKeys rotates our own certificates and reloads files that change on disk.
+// watchKeys rotates Portico's own certificates, and reloads files that change on disk.
 func (h *parts) watchKeys(ctx context.Context) error {
 	log := h.log.Named("keys")
 	g, ctx := errgroup.WithContext(ctx)

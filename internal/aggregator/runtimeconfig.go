@@ -12,10 +12,10 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// builtInGroups are the groups that are built in. kinds.Base, in its place, leaves out those that only clusters with nodes need.
+// builtInGroups returns the built-in groups. kinds.Base would omit the groups that only clusters with nodes need.
 func builtInGroups() []registry.Group { return cluster.All() }
 
-// localGroups are those and the groups of an embedding program.
+// localGroups returns the built-in groups and the groups of an embedding program.
 func (c *Config) localGroups() []registry.Group {
 	return slices.Concat(builtInGroups(), c.Embedded.Groups)
 }
@@ -37,7 +37,7 @@ func (c *Config) validateRuntimeConfig(bad func(flag, format string, args ...any
 	}
 }
 
-// runtimeConfig has been checked by Validate.
+// runtimeConfig returns the setting, which Validate has checked.
 func (c *Config) runtimeConfig() coreapi.RuntimeConfig {
 	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig, c.localGroups())
 	if err != nil {

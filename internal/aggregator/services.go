@@ -20,17 +20,17 @@ import (
 
 // ServicesConfig configures addresses and ports of Services, and the Service kubernetes.
 type ServicesConfig struct {
-	// ClusterIPRanges are one range, or one of each family. Default 10.0.0.0/24, kube-apiserver's. Danger: after a change,
-	// existing Services keep addresses outside of the new range, and the Service kubernetes has another address.
+	// ClusterIPRanges is one range, or one of each family. Default 10.0.0.0/24, as in kube-apiserver. Danger: after a
+	// change, existing Services keep addresses outside the new range, and the Service kubernetes has another address.
 	ClusterIPRanges []string
 	// NodePorts default to 30000-32767.
 	NodePorts allocation.PortRange
-	// AdvertiseAddress is the address by which workloads reach this replica. Default BindAddress; if that is loopback or
-	// unspecified, the address of the interface of the default route.
+	// AdvertiseAddress is the address at which workloads reach this replica. Default BindAddress; if that is loopback
+	// or unspecified, the address of the interface with the default route.
 	AdvertiseAddress string
 	// EventTTL is how long Events are kept. Default an hour.
 	EventTTL time.Duration
-	// QuotaSync is how often the usage of quotas is counted again without a change. Default 5 minutes.
+	// QuotaSync is how often the usage of quotas is recounted without a change. Default 5 minutes.
 	QuotaSync time.Duration
 }
 
@@ -89,7 +89,7 @@ func (c *ServicesConfig) validate(bad func(flag, format string, args ...any)) {
 	}
 }
 
-// ranges parses the ranges, which validate has checked.
+// ranges returns the parsed ranges, which validate has checked.
 func (c *ServicesConfig) ranges() []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range c.ClusterIPRanges {
@@ -104,10 +104,11 @@ func (c *ServicesConfig) network() coreapi.ServiceNetwork {
 	return coreapi.ServiceNetwork{ClusterIPRanges: c.ranges(), NodePorts: c.NodePorts}
 }
 
-// advertised returns the address by which workloads reach this server. It is invalid on a machine without a network.
+// advertised returns the address at which workloads reach this server. It is invalid on a machine without a network.
 //
-// On loopback it is kube-apiserver's choice, the address of this machine, although nobody listens there: the API refuses
-// loopback addresses in endpoints, because to a workload they mean itself.
+// If the front door listens on loopback, advertised returns the address of this machine, as kube-apiserver does,
+// although no server listens there: the API refuses loopback addresses in endpoints, because a workload would connect
+// to itself.
 func (c *Config) advertised() netip.Addr {
 	if a, err := netip.ParseAddr(c.Services.AdvertiseAddress); err == nil {
 		return a.Unmap()
@@ -120,7 +121,8 @@ func (c *Config) advertised() netip.Addr {
 	return a.Unmap()
 }
 
-// clusterNames returns the addresses by which workloads reach the front door: its own and that of its Service.
+// clusterNames returns the addresses at which workloads reach the front door: its address, and the address of its
+// Service.
 func (c *Config) clusterNames() []string {
 	var names []string
 	if a := c.advertised(); a.IsValid() {
@@ -135,7 +137,7 @@ func (c *Config) clusterNames() []string {
 // addressSeparator separates the name of a replica from its address, so that other replicas learn both.
 const addressSeparator = "@"
 
-// replicaAddress returns this replica's name with the address by which workloads reach it.
+// replicaAddress returns this replica's name with the address at which workloads reach it.
 func (h *parts) replicaAddress() string {
 	name := run.InstanceName()
 	if a := h.cfg.advertised(); a.IsValid() && h.listener != nil {
@@ -144,7 +146,7 @@ func (h *parts) replicaAddress() string {
 	return name
 }
 
-// port is for a front door with a listener.
+// port requires a front door with a listener.
 func (h *parts) port() uint16 { return uint16(h.listener.Addr().(*net.TCPAddr).Port) }
 
 // replicaAddresses returns the addresses of the live replicas.
@@ -166,12 +168,12 @@ func (h *parts) replicaAddresses() []netip.AddrPort {
 
 // election reports whether this replica leads.
 func (h *parts) election() (bool, <-chan struct{}) {
-	changed := h.replicas.Changed() // first, as it asks
+	changed := h.replicas.Changed() // before Received, so that no change is missed
 	_, leads := h.replicas.Received()
 	return leads, changed
 }
 
-// frontDoor is the Service kubernetes. There is none without a listener.
+// frontDoor returns the Service kubernetes. It is empty without a listener.
 func (h *parts) frontDoor() lifecycle.FrontDoor {
 	if h.listener == nil {
 		return lifecycle.FrontDoor{}
@@ -183,7 +185,7 @@ func (h *parts) frontDoor() lifecycle.FrontDoor {
 	}
 }
 
-// publishedRanges returns the ranges for ServiceCIDRs: none if --runtime-config turns these off.
+// publishedRanges returns the ranges for ServiceCIDRs, or nil if --runtime-config disables ServiceCIDRs.
 func (h *parts) publishedRanges() []netip.Prefix {
 	if !slices.Contains(h.core.BuiltIn(), networkingv1.SchemeGroupVersion) {
 		return nil

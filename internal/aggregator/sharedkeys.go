@@ -9,14 +9,14 @@ import (
 	"portico.dev/internal/peers"
 )
 
-// wireSharedKeys builds the comparison of what replicas must share.
+// wireSharedKeys builds the comparison of the keys that replicas must share.
 func (h *parts) wireSharedKeys() {
 	h.sharedKeys = peers.NewSharedKeys(peers.SharedKeysConfig{
 		Section: h.replicas.Section("keys"), Name: h.replicas.Name(), Oldest: h.replicas.Oldest, Keys: h.keysToShare, Logger: h.log.Named("replicas"),
 	})
 }
 
-// keysToShare are the fingerprints of what this replica has now.
+// keysToShare returns the fingerprints of this replica's current keys.
 func (h *parts) keysToShare() map[peers.Purpose]peers.Keys {
 	signing, verifying := h.tokens.KeyIDs()
 	shared := map[peers.Purpose]peers.Keys{
@@ -27,7 +27,7 @@ func (h *parts) keysToShare() map[peers.Purpose]peers.Keys {
 	if signing != "" {
 		shared[peers.ServiceAccountKeys] = peers.Keys{Uses: []string{signing}, Accepts: verifying}
 	}
-	if used := h.servingCert.Roots(h.rootCA); len(used) > 0 { // else it is not known which CA clients trust
+	if used := h.servingCert.Roots(h.rootCA); len(used) > 0 { // otherwise the CA that clients trust is unknown
 		shared[peers.ServingCA] = peers.Keys{Uses: fingerprints(used), Accepts: fingerprints(h.rootCA.Certificates())}
 	}
 	clients := peers.Keys{Accepts: fingerprints(h.clientCA.Certificates())}
@@ -40,7 +40,8 @@ func (h *parts) keysToShare() map[peers.Purpose]peers.Keys {
 	return shared
 }
 
-// fingerprints are those of the keys of certificates: a certificate that is renewed with the same key is the same.
+// fingerprints returns the fingerprints of the public keys. A certificate that is renewed with the same key keeps its
+// fingerprint.
 func fingerprints(certificates []*x509.Certificate) []string {
 	var out []string
 	for _, c := range certificates {

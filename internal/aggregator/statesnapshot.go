@@ -26,15 +26,16 @@ import (
 	"portico.dev/internal/store"
 )
 
-// A replica that has a state snapshot starts from it when no member of etcd answers: what reads etcd reads the snapshot. Backends are
-// served then, and local groups are not. When etcd is back, every cache is filled from it again. Only then are local groups served,
-// and only then does what writes to etcd begin: the replica's own key, the election, the controllers.
+// A replica with a state snapshot starts from it if no member of etcd responds: readers of etcd read the snapshot.
+// The replica then serves backends, but not local groups. When etcd is back, every cache is filled from it again.
+// Only then are local groups served, and only then do the parts start that write to etcd: the replica's own key, the
+// election, the controllers.
 
-// StateSnapshotConfig lets a replica start while an external etcd is away.
+// StateSnapshotConfig lets a replica start while an external etcd is unreachable.
 type StateSnapshotConfig struct {
-	// File is where this replica keeps the state that it starts from. Default none: a start waits for etcd.
+	// File contains the state from which this replica starts. Default none: a start waits for etcd.
 	File string
-	// MaxAge is how old that state may be, at a start and while it is served. Default a day.
+	// MaxAge is the maximum age of that state, at a start and while it is served. Default a day.
 	MaxAge time.Duration
 	// Wait is how long a start waits for etcd. It has no flag. Default 10 s.
 	Wait time.Duration
@@ -42,7 +43,7 @@ type StateSnapshotConfig struct {
 
 func defaultStateSnapshot() StateSnapshotConfig { return StateSnapshotConfig{MaxAge: 24 * time.Hour} }
 
-// leastStateAge is the least MaxAge: the file is written anew after a quarter of it.
+// leastStateAge is the minimum of MaxAge: the file is rewritten after a quarter of MaxAge.
 const leastStateAge = time.Minute
 
 func (c *StateSnapshotConfig) addFlags(fs *pflag.FlagSet) {
@@ -68,7 +69,8 @@ func (c *Config) validateStateSnapshot(bad func(flag, format string, args ...any
 	}
 }
 
-// What a state snapshot has. All that a start waits for must be in it, and so must what decides who may do what. Secrets are not.
+// The contents of a state snapshot. It must contain everything that a start waits for, and everything that
+// authorization depends on. It does not contain Secrets.
 var (
 	// snapshotObjects are the directories of objects in etcd.
 	snapshotObjects = []string{
@@ -80,13 +82,13 @@ var (
 		"validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
 		"priorityclasses", "runtimeclasses", "storageclasses", "ingressclasses",
 	}
-	// frequentObjects change all the time. Tokens are bound to them.
+	// frequentObjects change constantly. Tokens are bound to them.
 	frequentObjects = []string{"pods", "minions"}
-	// snapshotKeys begin our own keys: cleanup debts, and the documents that backends last served.
+	// snapshotKeys are prefixes of Portico's own keys: cleanup debts, and the latest documents of backends.
 	snapshotKeys = []string{"debts/", "discovery/", "openapi/"}
 )
 
-// stateSnapshot configures the store. It is nil without a file.
+// stateSnapshot returns the configuration of the snapshot. It is nil without a file.
 func (h *parts) stateSnapshot() (*store.StateSnapshotConfig, error) {
 	c := h.cfg.StateSnapshot
 	if c.File == "" {
@@ -102,7 +104,8 @@ func (h *parts) stateSnapshot() (*store.StateSnapshotConfig, error) {
 	}
 	return &store.StateSnapshotConfig{
 		File: c.File, MaxAge: c.MaxAge, Wait: c.Wait,
-		// Whoever has the key that signs tokens of service accounts can be any of them, and read what a snapshot has.
+		// A process with the key that signs service account tokens can act as any service account, and read the
+		// objects that a snapshot contains.
 		Secret:  block.Bytes,
 		Objects: snapshotObjects, Frequent: frequentObjects, Own: snapshotKeys,
 	}, nil
@@ -118,7 +121,8 @@ func (h *parts) registerStateMetrics() {
 	}, h.store.StateSaved)
 }
 
-// withoutEtcd returns whether this replica has started from a state snapshot and still serves it, and the time of the snapshot.
+// withoutEtcd reports whether this replica has started from a state snapshot and still serves it, and returns the
+// time of the snapshot.
 func (h *parts) withoutEtcd() (at time.Time, without bool) {
 	at, without = h.store.StartedFrom()
 	if !without {
@@ -132,7 +136,7 @@ func (h *parts) withoutEtcd() (at time.Time, without bool) {
 	}
 }
 
-// stateTooOld is an error when this replica serves a state that is older than is allowed.
+// stateTooOld returns an error while this replica serves a state that is older than MaxAge.
 func (h *parts) stateTooOld() error {
 	at, without := h.withoutEtcd()
 	if !without {
@@ -148,7 +152,7 @@ func checkAge(of time.Time, most time.Duration, now time.Time) error {
 	return fmt.Errorf("etcd does not answer, and the state of %s is older than --state-snapshot-max-age (%s)", of.UTC().Format(time.RFC3339), most)
 }
 
-// stateChecks are the checks of /readyz for state snapshots.
+// stateChecks returns the checks of /readyz for state snapshots.
 func (h *parts) stateChecks() []server.Check {
 	if h.cfg.StateSnapshot.File == "" {
 		return nil
@@ -166,7 +170,7 @@ func (h *parts) stateChecks() []server.Check {
 	}}
 }
 
-// stateWarning is what clients are warned of while a state snapshot is served; empty: nothing.
+// stateWarning returns the warning for clients while a state snapshot is served. It is empty at other times.
 func (h *parts) stateWarning() string {
 	at, without := h.withoutEtcd()
 	if !without {
@@ -175,7 +179,7 @@ func (h *parts) stateWarning() string {
 	return fmt.Sprintf("etcd does not answer: this server started without it, from its state of %s (%s ago)", at.UTC().Format(time.RFC3339), roughly(time.Since(at)))
 }
 
-// roughly has a minute's precision, so that a client that shows each warning once shows few.
+// roughly returns d to the minute, so that a client that shows each distinct warning once shows few.
 func roughly(d time.Duration) string {
 	if d < time.Minute {
 		return "less than a minute"
@@ -187,8 +191,9 @@ func roughly(d time.Duration) string {
 	return fmt.Sprintf("%dm", minutes)
 }
 
-// onlyWithEtcd refuses requests for local groups while a state snapshot is served: it does not have all objects, and those that it has
-// may have changed. Reviews and discovery need no objects of clients; extension servers need both.
+// onlyWithEtcd refuses requests for local groups while a state snapshot is served: the snapshot does not contain all
+// objects, and its objects may be outdated. Reviews and discovery do not need objects of clients, and extension
+// servers need both.
 func (h *parts) onlyWithEtcd(next http.Handler) http.Handler {
 	if h.cfg.StateSnapshot.File == "" {
 		return next
@@ -210,8 +215,8 @@ func (h *parts) onlyWithEtcd(next http.Handler) http.Handler {
 	})
 }
 
-// onceEtcdIsBack puts off a part that writes to etcd, or acts on what it reads there. In a start from a state snapshot, what comes
-// after it does not wait for it.
+// onceEtcdIsBack delays a part that writes to etcd, or acts on the objects in it. In a start from a state snapshot,
+// the parts after it do not wait for it.
 func (h *parts) onceEtcdIsBack(ready <-chan struct{}, f func(context.Context) error) (<-chan struct{}, func(context.Context) error) {
 	if h.cfg.StateSnapshot.File == "" {
 		return ready, f
@@ -243,7 +248,7 @@ func (h *parts) onceEtcdIsBack(ready <-chan struct{}, f func(context.Context) er
 	}
 }
 
-// runStateSnapshot ends the use of the snapshot that this replica has started from, if it has, and keeps the file.
+// runStateSnapshot waits for etcd if this replica has started from a snapshot, and then keeps the file up to date.
 func (h *parts) runStateSnapshot(ctx context.Context) error {
 	if at, without := h.withoutEtcd(); without {
 		if !h.awaitEtcd(ctx) {
@@ -255,7 +260,7 @@ func (h *parts) runStateSnapshot(ctx context.Context) error {
 	return h.store.SaveState(ctx)
 }
 
-// awaitEtcd returns when all caches have been filled from etcd, and false if ctx ended first.
+// awaitEtcd returns true when all caches have been filled from etcd, and false if ctx ends first.
 func (h *parts) awaitEtcd(ctx context.Context) bool {
 	select {
 	case <-h.store.UsesEtcd():
@@ -267,7 +272,7 @@ func (h *parts) awaitEtcd(ctx context.Context) bool {
 	}
 	const poll = 50 * time.Millisecond
 	informers := h.snapshotInformers()
-	if crds := h.core.CRDs().Informer(); crds.HasSynced() { // else --runtime-config turns them off
+	if crds := h.core.CRDs().Informer(); crds.HasSynced() { // otherwise --runtime-config disables them
 		informers = append(informers, crds)
 	}
 	for _, informer := range informers {
@@ -285,7 +290,7 @@ func isOfSnapshot(informer cache.SharedIndexInformer) bool {
 	return revision == "" || store.IsStateRevision(revision)
 }
 
-// awaitInformers returns when the shared informers have what there is to read, or ctx has ended.
+// awaitInformers returns when the shared informers have read all available objects, or ctx has ended.
 func (h *parts) awaitInformers(ctx context.Context) {
 	if _, without := h.withoutEtcd(); !without {
 		h.informers.WaitForCacheSync(ctx.Done())
@@ -299,8 +304,8 @@ func (h *parts) awaitInformers(ctx context.Context) {
 	cache.WaitFor(ctx, "", checks...)
 }
 
-// snapshotInformers are the shared informers of what is in a snapshot: all but that of Secrets. It may list half a minute after etcd is back, and
-// who looks up tokens asks the API for what it does not have.
+// snapshotInformers returns the shared informers of objects in a snapshot: all but the informer of Secrets. That one
+// may list up to half a minute after etcd is back, and token lookups request Secrets that it lacks from the API.
 func (h *parts) snapshotInformers() []cache.SharedIndexInformer {
 	secrets := h.informers.Secrets().Informer()
 	all := slices.DeleteFunc(h.informers.Running(), func(informer cache.SharedIndexInformer) bool { return informer == secrets })

@@ -18,13 +18,15 @@ import (
 
 // StorageConfig configures how objects are stored in etcd.
 type StorageConfig struct {
-	// MediaType that objects are written in: protobuf, JSON or YAML. Default protobuf.
+	// MediaType is the format in which objects are stored: protobuf, JSON or YAML. Default protobuf.
 	MediaType string
-	// CompactionInterval is how often old versions are removed from etcd. Default 5 minutes; 0: never, etcd is compacted otherwise.
+	// CompactionInterval is how often old revisions are removed from etcd. Default 5 minutes. 0 disables this, for an
+	// etcd that another process compacts.
 	CompactionInterval time.Duration
 	// QuotaBackendBytes is the size at which the embedded etcd refuses writes. Default 8 GiB, etcd's recommended maximum.
 	QuotaBackendBytes int64
-	// EncryptionConfigFile is an EncryptionConfiguration. It holds keys. Default none: objects are stored in the clear.
+	// EncryptionConfigFile is an EncryptionConfiguration, which contains keys. Default none: objects are stored
+	// unencrypted.
 	EncryptionConfigFile string
 	// ReloadEncryptionConfig reloads that file when it changes.
 	ReloadEncryptionConfig bool
@@ -96,15 +98,16 @@ func (h *parts) wireStore() (err error) {
 	return nil
 }
 
-// coreStorage configures how the local groups store objects.
+// coreStorage returns the storage configuration of the local groups.
 func (h *parts) coreStorage() coreapi.Storage {
 	return coreapi.Storage{
 		MediaType: h.cfg.Storage.MediaType, CompactionInterval: h.cfg.Storage.CompactionInterval, Encryption: h.encryption,
 	}
 }
 
-// storageChecks are the checks of /readyz for storage. /livez has none of them: a restart does not help when etcd is full or
-// has no leader, or when a key service is unavailable, and would end proxied requests, which need neither.
+// storageChecks returns the checks of /readyz for storage. /livez does not include them: a restart does not help when
+// etcd is full or has no leader, or when a key service is unavailable, and would end proxied requests, which do not
+// need either.
 func (h *parts) storageChecks() []server.Check {
 	checks := []server.Check{
 		{Name: "etcd", Ask: h.store.Check, Tolerate: h.etcdLoss.tolerated},

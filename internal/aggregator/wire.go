@@ -46,12 +46,12 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// parts is every part of the server, built and not yet started. The order of the fields is the order of wiring.
+// parts contains every part of the server, built but not started. The order of the fields is the order of wiring.
 type parts struct {
 	cfg Config
 	*prepared
 	log *zap.Logger
-	// authoritiesReplaced is called after those in the key directory have changed (pki.Rotate).
+	// authoritiesReplaced is called after the authorities in the key directory have changed (pki.Rotate).
 	authoritiesReplaced func()
 
 	*aggregation.Base
@@ -59,7 +59,7 @@ type parts struct {
 
 	store    *store.Store
 	replicas *store.Replicas
-	// What follows is nil unless etcd is embedded and has several members.
+	// joinTokens, joins and clusterAdmin are nil unless etcd is embedded and has several members.
 	joinTokens   *cluster.Tokens
 	joins        *cluster.Server
 	clusterAdmin *cluster.Admin
@@ -79,9 +79,9 @@ type parts struct {
 	// kubelets sends requests of core to kubelets and pods.
 	kubelets *kubelet.Connector
 	core     *coreapi.Server
-	fairness *fairness.Fairness // nil: only MaxRequestsInFlight bounds requests
+	fairness *fairness.Fairness // nil: only MaxRequestsInFlight and MaxMutatingRequestsInFlight limit requests
 
-	// The in-process clients reach the local groups only. Those that reach backends too are in controllers.go.
+	// The in-process clients reach only the local groups. Clients that also reach backends are in controllers.go.
 	clients          *clients.Client
 	bootstrapClients *clients.Client // for bootstrap objects: webhooks and policies are not called
 	aggregator       *aggregatorclient.Clientset
@@ -89,25 +89,25 @@ type parts struct {
 	services         aggregatorinformers.SharedInformerFactory
 	apiRoutes        apiservice.APIRoutes
 
-	peers *peers.Peers // nil: replicas hand on nothing
+	peers *peers.Peers // nil: replicas do not forward requests
 	debts *debts.Store
 	*aggregation.Aggregation
 	controllers *lifecycle.Controllers
-	collector   *garbage.Collector // nil: --controllers turns it off
+	collector   *garbage.Collector // nil: disabled by --controllers
 	debtCleaner *debts.Cleaner
 
 	catchUps catchUps // nil: no other replica can be ahead
 
 	router *server.Router
 	health *server.Health
-	// etcdIsBack is closed when this replica has started from a state snapshot and then found etcd.
+	// etcdIsBack is closed when this replica has started from a state snapshot and then reached etcd.
 	etcdIsBack chan struct{}
-	// etcdLoss decides what to do while an external etcd does not answer.
+	// etcdLoss decides how this replica behaves while an external etcd does not respond.
 	etcdLoss *etcdLoss
 	tracing  *server.TracerProvider // nil: tracing is off
 	audit    *audit.Auditor         // nil: no audit events
 	backups  *backups
-	// schedule makes periodic backups; nil: there are none.
+	// schedule makes periodic backups; nil: disabled.
 	schedule *backup.Schedule
 	chain    http.Handler
 	server   *server.Server // nil: Embedded.NoListener
@@ -126,7 +126,7 @@ func wire(c Config, p *prepared, log *zap.Logger) (h *parts, err error) {
 	return h, nil
 }
 
-// wireState builds storage, authentication, authorization, and the local groups, which use all three.
+// wireState builds storage, authentication and authorization, and the local groups, which use all three.
 func (h *parts) wireState() (err error) {
 	if err := h.wireStore(); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (h *parts) wireState() (err error) {
 	return err
 }
 
-// wireAggregation builds the routing table, the documents about it, and what serves the group-versions.
+// wireAggregation builds the routing table, its documents, and the handlers of group-versions.
 func (h *parts) wireAggregation() (err error) {
 	if err := h.wirePeers(); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (h *parts) wireAggregation() (err error) {
 	return err
 }
 
-// handlers is what only a front door has to serve group-versions.
+// handlers returns the part of the handlers' configuration that only a front door has.
 func (h *parts) handlers() dispatch.Config {
 	builtIn := sets.New(h.core.BuiltIn()...)
 	c := dispatch.Config{

@@ -16,46 +16,48 @@ import (
 	"portico.dev/internal/store"
 )
 
-// Paths of administration. They are authorized by path and verb, and no shipped role has them but cluster-admin.
+// Paths of administration. They are authorized by path and verb. Of the default roles, only cluster-admin includes
+// them.
 const (
-	// MembersPath lists members. Below it, DELETE removes the one with an ID or name, and POST to its path with /promote promotes it.
+	// MembersPath lists members. Below it, DELETE removes a member by ID or name, and POST to its path with /promote
+	// promotes it.
 	MembersPath = "/cluster/members"
-	// TokensPath lists tokens, and POST makes one. Below it, DELETE deletes the one with an ID.
+	// TokensPath lists tokens, and POST creates one. Below it, DELETE deletes a token by ID.
 	TokensPath = "/cluster/tokens"
 )
 
-// MemberList is the answer to GET at MembersPath.
+// MemberList is the response to GET at MembersPath.
 type MemberList struct {
 	Members []store.Member `json:"members"`
 }
 
-// TokenList is the answer to GET at TokensPath.
+// TokenList is the response to GET at TokensPath.
 type TokenList struct {
 	Tokens []TokenInfo `json:"tokens"`
 }
 
-// TokenRequest asks for a token. The zero value is one with the default life.
+// TokenRequest requests a token. The zero value requests one with the default lifetime.
 type TokenRequest struct {
-	// TTLSeconds is its life; 0: it does not expire. Default DefaultTTL.
+	// TTLSeconds is its lifetime. With 0 it does not expire. Default DefaultTTL.
 	TTLSeconds  *int64 `json:"ttlSeconds,omitempty"`
 	Description string `json:"description,omitempty"`
 }
 
-// NewTokenAnswer is the answer to that.
+// NewTokenAnswer is the response to a TokenRequest.
 type NewTokenAnswer struct {
 	TokenInfo
-	// Token is the whole of it. It is not to be had again.
+	// Token is the complete token. It cannot be retrieved again.
 	Token string `json:"token"`
-	// Server is where others join.
+	// Server is the URL at which other front doors join.
 	Server string `json:"server"`
 }
 
-// maxDescription bounds the description of a token.
+// maxDescription limits the description of a token.
 const maxDescription = 256
 
 var noResource = schema.GroupResource{}
 
-// Admin serves MembersPath, TokensPath and what is below them.
+// Admin serves MembersPath, TokensPath and the paths below them.
 type Admin struct {
 	etcd   Etcd
 	tokens *Tokens
@@ -63,12 +65,12 @@ type Admin struct {
 	log    *zap.Logger
 }
 
-// NewAdmin starts nothing. server is the URL at which others join.
+// NewAdmin returns an Admin. server is the URL at which other front doors join.
 func NewAdmin(etcd Etcd, tokens *Tokens, server string, log *zap.Logger) *Admin {
 	return &Admin{etcd, tokens, server, log}
 }
 
-// ServeHTTP answers requests that have been authorized.
+// ServeHTTP serves requests that have been authorized.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, err := a.answer(r)
 	if err != nil {
@@ -79,7 +81,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	respond.JSON(w, http.StatusOK, answer)
 }
 
-// done is the answer to a change.
+// done is the response to a change.
 type done struct {
 	Status string `json:"status"`
 }
@@ -155,7 +157,7 @@ func (a *Admin) newToken(r *http.Request) (any, error) {
 	return NewTokenAnswer{info, token.String(), a.server}, nil
 }
 
-// orEtcdError is etcdError of an error.
+// orEtcdError returns nil for nil, and etcdError(err) otherwise.
 func orEtcdError(err error) error {
 	if err == nil {
 		return nil

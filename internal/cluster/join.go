@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// joinTimeout bounds one request to join, and joinRetry is the least time between two.
+	// joinTimeout limits one request to join, and joinRetry is the minimum time between two requests.
 	joinTimeout = 20 * time.Second
 	joinRetry   = time.Second
 	maxRetry    = 30 * time.Second
@@ -34,7 +34,8 @@ type Joiner struct {
 	log      *zap.Logger
 }
 
-// NewJoiner joins through the member at an address of the form https://HOST:PORT. It sends nothing yet.
+// NewJoiner returns a Joiner for the member at an address of the form https://HOST:PORT. It does not send requests
+// yet.
 func NewJoiner(server string, token Token, versions Versions, log *zap.Logger) (*Joiner, error) {
 	u, err := CheckServer(server)
 	if err != nil {
@@ -59,7 +60,8 @@ func CheckServer(server string) (*url.URL, error) {
 	return u, nil
 }
 
-// Keys returns what the cluster hands over. It waits for a member that does not answer, or is busy, until ctx ends.
+// Keys returns the keys and settings of the cluster. It waits for a member that does not respond, or is busy, until
+// ctx ends.
 func (j *Joiner) Keys(ctx context.Context) (HandOver, error) {
 	nonce := newNonce()
 	var answer keysAnswer
@@ -69,20 +71,20 @@ func (j *Joiner) Keys(ctx context.Context) (HandOver, error) {
 	return open(j.token, nonce, answer.Sealed)
 }
 
-// Member adds this one to the members of etcd, and returns the URLs of all of them by their names. It waits for its turn until ctx ends: one
-// joins at a time.
+// Member adds this front door to the members of etcd, and returns the URLs of all members by name. Members join one
+// at a time, so Member waits until ctx ends.
 func (j *Joiner) Member(ctx context.Context, name, address string) (map[string][]string, error) {
 	var answer memberAnswer
 	err := j.ask(ctx, membersPath, memberRequest{Name: name, Address: address, Versions: j.versions}, &answer)
 	return answer.Members, err
 }
 
-// refusal is an answer that another attempt would not change.
+// refusal is an error response that a retry would not change.
 type refusal struct{ message string }
 
 func (e *refusal) Error() string { return e.message }
 
-// ask sends a request until it is answered.
+// ask sends a request until it succeeds or is refused.
 func (j *Joiner) ask(ctx context.Context, path string, request, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -114,7 +116,7 @@ func (j *Joiner) ask(ctx context.Context, path string, request, answer any) erro
 	}
 }
 
-// askOnce sends a request once. wait is when another attempt may be made.
+// askOnce sends a request once. wait is the time until the next attempt.
 func (j *Joiner) askOnce(ctx context.Context, path string, body []byte, answer any) (wait time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, j.server.JoinPath(path).String(), bytes.NewReader(body))
 	if err != nil {

@@ -8,16 +8,17 @@ import (
 )
 
 const (
-	// attemptsPerSecond and attemptsAtOnce are what one address may ask. Who waits for its turn asks once a second.
+	// attemptsPerSecond and attemptsAtOnce limit the requests of one address. A waiting front door sends one request
+	// a second.
 	attemptsPerSecond = 5
 	attemptsAtOnce    = 20
-	// limitedAddresses bounds the addresses that are remembered.
+	// limitedAddresses limits the addresses that are remembered.
 	limitedAddresses = 4096
-	// answeredAtOnce bounds the requests in hand.
+	// answeredAtOnce limits the concurrent requests.
 	answeredAtOnce = 16
 )
 
-// addressLimit limits requests by the address that they come from.
+// addressLimit limits requests by client address.
 type addressLimit struct {
 	mu       sync.Mutex // guards limiters
 	limiters map[string]*rate.Limiter
@@ -25,7 +26,7 @@ type addressLimit struct {
 
 func newAddressLimit() *addressLimit { return &addressLimit{limiters: map[string]*rate.Limiter{}} }
 
-// allow reports whether an address may ask now.
+// allow reports whether an address may send a request now.
 func (l *addressLimit) allow(address string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +36,7 @@ func (l *addressLimit) allow(address string, now time.Time) bool {
 			l.forget(now)
 		}
 		if len(l.limiters) >= limitedAddresses {
-			return false // so many addresses ask so much at the moment
+			return false // too many addresses send too many requests at the moment
 		}
 		limiter = rate.NewLimiter(attemptsPerSecond, attemptsAtOnce)
 		l.limiters[address] = limiter
@@ -43,7 +44,7 @@ func (l *addressLimit) allow(address string, now time.Time) bool {
 	return limiter.AllowN(now, 1)
 }
 
-// forget forgets the addresses that may ask as much as new ones. It is called with mu held.
+// forget removes the addresses that have the full allowance again. It must be called with mu held.
 func (l *addressLimit) forget(now time.Time) {
 	for address, limiter := range l.limiters {
 		if limiter.TokensAt(now) >= attemptsAtOnce {

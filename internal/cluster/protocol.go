@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ServerName is the name by which members are asked for the certificate of those who join.
+// ServerName is the server name in the TLS handshakes of joining front doors.
 const ServerName = "join.portico.internal"
 
 // Paths of the protocol.
@@ -17,23 +17,24 @@ const (
 )
 
 const (
-	// maxRequest and maxAnswer bound what is read.
+	// maxRequest and maxAnswer limit the bytes that are read.
 	maxRequest = 64 << 10
 	maxAnswer  = 4 << 20
 )
 
-// Versions are what must be the same, or close, at all members.
+// Versions are the versions that must match in all members.
 type Versions struct {
-	// Portico is that of the program. It is only told.
+	// Portico is the version of the program. It appears only in messages.
 	Portico string `json:"portico"`
-	// Kubernetes and Etcd are major and minor version. Objects are stored in the form of the one, and the log is of the other.
+	// Kubernetes and Etcd are major and minor version. The first determines the format of stored objects, the second
+	// the format of the log.
 	Kubernetes string `json:"kubernetes"`
 	Etcd       string `json:"etcd"`
-	// Storage is the form of what Portico itself stores.
+	// Storage is the version of the data that Portico itself stores.
 	Storage int `json:"storage"`
 }
 
-// check is an error if a front door with other versions cannot join one with these.
+// check returns an error if a front door with other versions cannot join a cluster with these.
 func (v Versions) check(joining Versions) error {
 	for _, c := range []struct {
 		what, here, there string
@@ -50,7 +51,7 @@ func (v Versions) check(joining Versions) error {
 	return nil
 }
 
-// Minor is the major and the minor version of a version.
+// Minor returns the major and the minor part of a version.
 func Minor(version string) string {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	if len(parts) < 2 {
@@ -59,32 +60,32 @@ func Minor(version string) string {
 	return parts[0] + "." + parts[1]
 }
 
-// keysRequest asks for what is handed over.
+// keysRequest requests the keys and settings of the cluster.
 type keysRequest struct {
 	Nonce    []byte   `json:"nonce"`
 	Versions Versions `json:"versions"`
 }
 
-// keysAnswer has a HandOver, sealed.
+// keysAnswer contains a sealed HandOver.
 type keysAnswer struct {
 	Sealed []byte `json:"sealed"`
 }
 
-// memberRequest asks to be added to the members of etcd.
+// memberRequest requests the addition of a member to etcd.
 type memberRequest struct {
 	Name     string   `json:"name"`
 	Address  string   `json:"address"`
 	Versions Versions `json:"versions"`
 }
 
-// memberAnswer has the URLs of all members by their names.
+// memberAnswer contains the URLs of all members by name.
 type memberAnswer struct {
 	Members map[string][]string `json:"members"`
 }
 
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9._-]{0,126}[a-zA-Z0-9])?$`)
 
-// CheckName is an error for what is no name of a member.
+// CheckName returns an error if name is not a valid name of a member.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("%q is no name of a member: use letters, digits, dots and hyphens, at most 128", name)

@@ -11,23 +11,23 @@ import (
 	"fmt"
 )
 
-// nonceLength is that of the random number of a request.
+// nonceLength is the length of the random number of a request.
 const nonceLength = 32
 
-// HandOver is what a member of a cluster gives to one that joins.
+// HandOver contains the keys and settings that a member of a cluster sends to a joining front door.
 type HandOver struct {
-	// Files are those of pki.ReadShared.
+	// Files are the files of pki.ReadShared.
 	Files map[string][]byte `json:"files"`
-	// Encryption is the EncryptionConfiguration, empty if nothing is encrypted at rest.
+	// Encryption is the EncryptionConfiguration. It is empty if objects are not encrypted at rest.
 	Encryption []byte `json:"encryption,omitempty"`
-	// Settings are those in which members must agree, by their flags.
+	// Settings are the settings that must be equal in all members, by flag.
 	Settings map[string]string `json:"settings"`
 }
 
-// errNotSealed is for an answer that is not the one to this request, of a server that knows the secret.
+// errNotSealed is returned for a response that belongs to another request, or comes from a server without the secret.
 var errNotSealed = errors.New("the keys that the server sent cannot be decrypted: it does not know the token, or this is not the answer to this request")
 
-// sealKey derives the key of one answer.
+// sealKey derives the key of one response.
 func sealKey(t Token, nonce []byte) (cipher.AEAD, error) {
 	if len(nonce) != nonceLength {
 		return nil, fmt.Errorf("a random number of %d bytes is needed", nonceLength)
@@ -43,12 +43,12 @@ func sealKey(t Token, nonce []byte) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// additional is what is authenticated with an answer.
+// additional returns the data that is authenticated with a response.
 func additional(t Token, nonce []byte) []byte {
 	return fmt.Appendf(nil, "portico join 1\n%x\n%s\n%x", t.CAHash, t.ID, nonce)
 }
 
-// seal encrypts what is handed over for the holder of a token, in answer to the request with a nonce.
+// seal encrypts h for the holder of a token, in response to the request with the nonce.
 func seal(t Token, nonce []byte, h HandOver) ([]byte, error) {
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -61,7 +61,7 @@ func seal(t Token, nonce []byte, h HandOver) ([]byte, error) {
 	return aead.Seal(nil, nil, text, additional(t, nonce)), nil
 }
 
-// open decrypts what seal has encrypted.
+// open decrypts the result of seal.
 func open(t Token, nonce, sealed []byte) (HandOver, error) {
 	aead, err := sealKey(t, nonce)
 	if err != nil {
@@ -78,7 +78,7 @@ func open(t Token, nonce, sealed []byte) (HandOver, error) {
 	return h, nil
 }
 
-// newNonce makes the random number of a request.
+// newNonce returns the random number of a request.
 func newNonce() []byte {
 	nonce := make([]byte, nonceLength)
 	_, _ = rand.Read(nonce) // never fails

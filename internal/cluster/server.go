@@ -24,7 +24,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// Etcd is the embedded etcd of this member: store.Store.
+// Etcd is the embedded etcd of this member. store.Store implements it.
 type Etcd interface {
 	Members(ctx context.Context) ([]store.Member, error)
 	RemoveMember(ctx context.Context, which string) error
@@ -32,21 +32,21 @@ type Etcd interface {
 	AddLearner(ctx context.Context, name, address string) (map[string][]string, error)
 }
 
-// ServerConfig is what Server needs. Everything is required.
+// ServerConfig contains the dependencies of a Server. All fields are required.
 type ServerConfig struct {
-	// Authority is the one that signs server certificates now.
+	// Authority returns the authority that signs server certificates now.
 	Authority func() *pki.Authority
 	Tokens    *Tokens
 	Etcd      Etcd
-	// Address is where other members of etcd reach this one.
+	// Address is the address at which other members of etcd reach this one.
 	Address string
-	// Versions are those of the cluster, and HandOver reads what is handed over.
+	// Versions returns the versions of the cluster, and HandOver the keys and settings for a joining front door.
 	Versions func() Versions
 	HandOver func() (HandOver, error)
 	Logger   *zap.Logger
 }
 
-// Server serves those who want to join the cluster.
+// Server serves front doors that join the cluster.
 type Server struct {
 	config ServerConfig
 	limit  *addressLimit
@@ -54,17 +54,18 @@ type Server struct {
 	places chan struct{}
 	now    func() time.Time
 
-	mu     sync.Mutex // guards pair, and who has signed it
+	mu     sync.Mutex // guards pair and signer
 	pair   *pki.KeyPair
 	signer *pki.Authority
 }
 
-// NewServer starts nothing.
+// NewServer returns a Server.
 func NewServer(c ServerConfig) *Server {
 	return &Server{config: c, limit: newAddressLimit(), log: logging.Limited(c.Logger), places: make(chan struct{}, answeredAtOnce), now: time.Now}
 }
 
-// Certificate chooses the certificate of a handshake: that for those who join if it is asked for, else whatever others says.
+// Certificate returns a function that selects the certificate of a handshake. It returns the certificate for
+// ServerName if the client requests that name, and otherwise the result of others.
 func (s *Server) Certificate(others func(*tls.ClientHelloInfo) (*tls.Certificate, error)) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if hello.ServerName != ServerName {
@@ -78,8 +79,8 @@ func (s *Server) Certificate(others func(*tls.ClientHelloInfo) (*tls.Certificate
 	}
 }
 
-// certificate issues a certificate when one is first asked for, when two thirds of its life are over, and when another authority signs. The CA's
-// follows it.
+// certificate issues a certificate at the first handshake, after two thirds of its lifetime, and when another
+// authority signs. The CA's certificate is appended to it.
 func (s *Server) certificate() (*pki.KeyPair, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +101,7 @@ func renewal(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
 }
 
-// ServeHTTP answers requests for ServerName.
+// ServeHTTP serves requests for ServerName.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	address, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -126,13 +127,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	respond.JSON(w, http.StatusOK, answer)
 }
 
-// refuse answers an error, and logs it.
+// refuse responds with an error, and logs it.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	s.log.Warn("a request to join the cluster was refused", zap.String("remote", r.RemoteAddr), zap.Error(err))
 	respond.Error(w, r, err)
 }
 
-// answer finds the answer to a request.
+// answer returns the response to a request.
 func (s *Server) answer(r *http.Request) (any, error) {
 	var serve func(*http.Request, Token, []byte) (any, error)
 	switch r.URL.Path {
@@ -231,7 +232,7 @@ func isLoopback(address string) bool {
 	return err == nil && net.ParseIP(host).IsLoopback()
 }
 
-// etcdError is the answer to an error of Etcd.
+// etcdError returns the response to an error of Etcd.
 func etcdError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrNotReady), errors.Is(err, context.DeadlineExceeded):

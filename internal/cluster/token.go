@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// tokenPrefix is that of the first form of tokens.
+// tokenPrefix is the prefix of tokens in the first format.
 const tokenPrefix = "portico-join1"
 
 const (
@@ -23,11 +23,11 @@ const (
 	secretLength = 52 // 256 bits, 5 in each character
 )
 
-// Token lets who has it join a cluster.
+// Token allows its holder to join a cluster.
 type Token struct {
 	// CAHash is the SHA-256 of the public key of the cluster's CA.
 	CAHash [sha256.Size]byte
-	// ID names the token. It is no secret.
+	// ID identifies the token. It is not secret.
 	ID     string
 	Secret string
 }
@@ -38,7 +38,7 @@ var (
 	secretPattern = regexp.MustCompile(fmt.Sprintf("^[a-z2-7]{%d}$", secretLength))
 )
 
-// NewToken makes a token for the cluster of a CA.
+// NewToken returns a new token for the cluster of a CA.
 func NewToken(ca *x509.Certificate) Token {
 	return Token{CAHash: pki.SPKIHash(ca), ID: randomText(5), Secret: randomText(sha256.Size)}
 }
@@ -49,18 +49,18 @@ func randomText(bytes int) string {
 	return lowerBase32.EncodeToString(b)
 }
 
-// String is the whole token.
+// String returns the complete token.
 func (t Token) String() string {
 	return strings.Join([]string{tokenPrefix, hex.EncodeToString(t.CAHash[:]), t.ID, t.Secret}, ".")
 }
 
-// credential is the part of a token that is shown to the server.
+// credential returns the part of a token that is sent to the server.
 func (t Token) credential() string { return t.ID + "." + t.Secret }
 
-// errMalformedToken never has the token in it.
+// errMalformedToken never contains the token.
 var errMalformedToken = errors.New("this is no join token; copy all of what `aggregator token create` prints")
 
-// ParseToken reads what String has written. White space around it is ignored.
+// ParseToken parses the result of String. It ignores surrounding white space.
 func ParseToken(text string) (Token, error) {
 	parts := strings.Split(strings.TrimSpace(text), ".")
 	if len(parts) != 4 || parts[0] != tokenPrefix {
@@ -77,7 +77,7 @@ func ParseToken(text string) (Token, error) {
 	return t, nil
 }
 
-// CheckTokenID is an error for what is no ID of a token.
+// CheckTokenID returns an error if id is not a valid token ID.
 func CheckTokenID(id string) error {
 	if !idPattern.MatchString(id) {
 		return ErrNoToken
@@ -85,7 +85,7 @@ func CheckTokenID(id string) error {
 	return nil
 }
 
-// ReadToken reads the token in a file, which others must not be able to read.
+// ReadToken reads the token in a file that other users must not be able to read.
 func ReadToken(file string) (Token, error) {
 	if err := pki.CheckPrivate(file); err != nil {
 		return Token{}, err

@@ -15,19 +15,19 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// DefaultTTL is how long a token can be used, as kubeadm's.
+// DefaultTTL is the default lifetime of a token, as in kubeadm.
 const DefaultTTL = 24 * time.Hour
 
 const (
-	// tokenKeys are the own keys of etcd below which tokens are.
+	// tokenKeys is the prefix of tokens among Portico's own keys in etcd.
 	tokenKeys = "cluster/tokens/"
-	// maxTokens bounds the tokens that there are at a time.
+	// maxTokens limits the number of tokens.
 	maxTokens = 100
-	// maxTTL bounds the life of a token that expires.
+	// maxTTL limits the lifetime of a token that expires.
 	maxTTL = 10 * 365 * 24 * time.Hour
 )
 
-// Store is where tokens are: store.Store.
+// Store stores tokens. store.Store implements it.
 type Store interface {
 	Get(ctx context.Context, key string) (value []byte, ok bool, err error)
 	Put(ctx context.Context, key string, value []byte) error
@@ -36,47 +36,47 @@ type Store interface {
 	List(ctx context.Context, prefix string) (map[string][]byte, error)
 }
 
-// TokenInfo is what may be known of a token.
+// TokenInfo contains the data of a token that is not secret.
 type TokenInfo struct {
 	ID          string    `json:"id"`
 	Description string    `json:"description,omitempty"`
 	Created     time.Time `json:"created"`
-	// Expires is zero for a token that does not.
+	// Expires is zero for a token that does not expire.
 	Expires time.Time `json:"expires,omitzero"`
 }
 
 // storedToken is a token as it is stored.
 type storedToken struct {
 	TokenInfo
-	// Hash is the SHA-256 of the secret. A secret of 256 random bits needs no slow one.
+	// Hash is the SHA-256 of the secret. A secret of 256 random bits does not need a slow hash.
 	Hash string `json:"hash"`
 }
 
-// Tokens are the tokens of a cluster. All methods are safe for concurrent use.
+// Tokens manages the tokens of a cluster. All methods are safe for concurrent use.
 type Tokens struct {
 	store Store
 	ca    func() *pki.Authority
 	now   func() time.Time
 }
 
-// NewTokens returns the tokens of the cluster whose CA is now what ca returns.
+// NewTokens returns the tokens of the cluster with the CA that ca returns.
 func NewTokens(s Store, ca func() *pki.Authority) *Tokens {
 	return &Tokens{store: s, ca: ca, now: time.Now}
 }
 
-// Errors about tokens.
+// Errors of Tokens.
 var (
-	// ErrToken is for a token that was never made, has expired, or was deleted, and for a wrong secret.
+	// ErrToken is returned for a token that is unknown, expired or deleted, and for a wrong secret.
 	ErrToken = errors.New("the join token is not valid, or has expired; make another one at a member of the cluster: aggregator token create")
-	// ErrNoToken is when there is no token with that ID.
+	// ErrNoToken is returned if no token has the ID.
 	ErrNoToken = errors.New("there is no such token")
-	// ErrTTL is for the life of a token.
+	// ErrTTL is returned for an invalid lifetime.
 	ErrTTL = fmt.Errorf("the life of a token is from a minute to %s, or 0: it does not expire", maxTTL)
-	// ErrTooManyTokens is when there are maxTokens.
+	// ErrTooManyTokens is returned if maxTokens exist.
 	ErrTooManyTokens = fmt.Errorf("there are %d tokens; delete some", maxTokens)
 )
 
-// Create makes a token. With a ttl of 0 it does not expire.
+// Create creates a token. With a ttl of 0 it does not expire.
 func (t *Tokens) Create(ctx context.Context, ttl time.Duration, description string) (Token, TokenInfo, error) {
 	if ttl != 0 && (ttl < time.Minute || ttl > maxTTL) {
 		return Token{}, TokenInfo{}, ErrTTL
@@ -105,7 +105,7 @@ func (t *Tokens) Create(ctx context.Context, ttl time.Duration, description stri
 	return token, stored.TokenInfo, err
 }
 
-// List returns the tokens, the oldest first.
+// List returns the tokens, oldest first.
 func (t *Tokens) List(ctx context.Context) ([]TokenInfo, error) {
 	all, err := t.store.List(ctx, tokenKeys)
 	if err != nil {
@@ -128,7 +128,7 @@ func (t *Tokens) List(ctx context.Context) ([]TokenInfo, error) {
 	return infos, nil
 }
 
-// Delete makes a token useless.
+// Delete deletes a token, so that it is not valid any more.
 func (t *Tokens) Delete(ctx context.Context, id string) error {
 	if !idPattern.MatchString(id) {
 		return ErrNoToken
@@ -143,7 +143,7 @@ func (t *Tokens) Delete(ctx context.Context, id string) error {
 	return t.store.Delete(ctx, tokenKeys+id)
 }
 
-// Check is ErrToken unless a credential is that of a token that can be used.
+// Check returns ErrToken unless the ID and the secret belong to a valid token.
 func (t *Tokens) Check(ctx context.Context, id, secret string) error {
 	if !idPattern.MatchString(id) || !secretPattern.MatchString(secret) {
 		return ErrToken
@@ -158,7 +158,8 @@ func (t *Tokens) Check(ctx context.Context, id, secret string) error {
 			return fmt.Errorf("read token %s: %w", id, err)
 		}
 	}
-	// Both hashes have one length, also when there is no token: nothing can be learned from the time that it takes.
+	// Both hashes have the same length, even without a token, so that the time of the comparison does not reveal
+	// anything.
 	if len(s.Hash) != hex.EncodedLen(sha256.Size) {
 		s.Hash = strings.Repeat("-", hex.EncodedLen(sha256.Size))
 	}

@@ -10,7 +10,7 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// catchUp delays a request that this replica would refuse because its watches lag behind those of another replica.
+// catchUp delays a request that this replica would refuse because its watches lag behind another replica's.
 type catchUp struct {
 	next   Handler
 	wait   func(ctx context.Context, gv schema.GroupVersion, resource string) bool
@@ -30,7 +30,8 @@ func (h *catchUp) Serve(w http.ResponseWriter, r *filters.Request) {
 	h.next.Serve(w, r)
 }
 
-// lagCheck returns a function that reports whether this replica may lag behind for a request to route. It returns nil if it cannot.
+// lagCheck returns a function that reports whether this replica may lag behind for a request to route. It returns nil
+// if it cannot.
 func (h *Handlers) lagCheck(route *routetable.Route) func(*filters.Request) (string, bool) {
 	switch {
 	case h.config.CatchUp == nil:

@@ -10,7 +10,7 @@ import (
 //	catchUp          waits while this replica lags behind, then uses the newest route
 //	settle           waits until discovery matches the requested document
 //	expirePositions  returns 410 for positions in a merged collection
-//	endMovedWatches  ends watches whose objects move; uses the newest route if the table changed meanwhile
+//	endMovedWatches  ends watches of objects that move; uses the newest route if the table has changed
 //	resources        separates resources from documents; with an APIRoute only, like all below except the last
 //	endToEnd         removes fields that belong to the connection
 //	namedBackend     bypasses the rules
@@ -19,7 +19,7 @@ import (
 //	sharedWatch      serves a watch without a request to the backend
 //	sharedRead       sends one request for many, which is mirrored and counted once
 //	mirrored         mirrors requests that the backend itself answered
-//	errorRate        counts responses, including those of the fallback as failures
+//	errorRate        counts responses; a response of the fallback counts as a failure
 //	remote           sends to the backend, then to a replica, then to the fallback
 func (h *Handlers) compile(route *routetable.Route) *compiled {
 	c, out := &h.config, &compiled{route: route}
@@ -98,8 +98,8 @@ func (h *Handlers) compileChoice(route *routetable.Route, choice *routing.Choice
 	return serve
 }
 
-// compileBackend returns the handler of the backend of a choice. Replicas that reach the backend come before the fallback. direct is true if
-// this replica sends requests to the backend itself.
+// compileBackend returns the handler of the backend of a choice. Replicas that reach the backend come before the
+// fallback. direct is true if this replica sends requests to the backend itself.
 func (h *Handlers) compileBackend(route *routetable.Route, choice *routing.Choice) (serve Handler, direct bool) {
 	part := route.Parts[choice.Backend]
 	switch {

@@ -7,7 +7,8 @@ import (
 	"portico.dev/internal/proxy"
 )
 
-// endToEnd removes the fields that the Connection header nominates. The proxy does not forward them, so rules and keys must not use them.
+// endToEnd removes the fields that the Connection header nominates. The proxy does not forward them, so rules and
+// keys must not use them.
 type endToEnd struct{ next Handler }
 
 // Serve implements Handler.

@@ -47,8 +47,8 @@ func (h *errorRate) Serve(w http.ResponseWriter, r *filters.Request) {
 	complete = true
 }
 
-// count counts the result of a request. Failures that the client caused are not counted: it disconnected, did not read the response, or set a
-// short timeout.
+// count counts the result of a request. Failures that the client caused are not counted: it disconnected, did not
+// read the response, or set a short timeout.
 func (h *errorRate) count(r *filters.Request, response *countedResponse, complete bool) {
 	rec, failed := r.Record, false
 	switch {

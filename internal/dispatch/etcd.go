@@ -13,9 +13,11 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// withoutEtcd forwards requests for local groups to another replica while this replica has lost its connection to etcd.
+// withoutEtcd forwards requests for local groups to another replica while this replica has lost its connection to
+// etcd.
 //
-// A read in flight fails with 503 when the connection is lost. The handler withholds that response and repeats the read at another replica.
+// A read in flight fails with 503 when the connection is lost. The handler withholds that response and repeats the
+// read at another replica.
 type withoutEtcd struct {
 	here      Handler
 	remotes   *remotes
@@ -51,7 +53,7 @@ func (h *withoutEtcd) Serve(w http.ResponseWriter, r *filters.Request) {
 	respond.Error(w, r.Request, refusal)
 }
 
-// forward sends a request to a replica with etcd. It returns false if there is none.
+// forward sends a request to a replica with etcd. It returns false if no replica has etcd.
 func (h *withoutEtcd) forward(w http.ResponseWriter, r *filters.Request) bool {
 	names := h.withEtcd()
 	if len(names) == 0 {
@@ -66,8 +68,8 @@ func (h *withoutEtcd) forward(w http.ResponseWriter, r *filters.Request) bool {
 	return ok
 }
 
-// needsEtcd reports whether a request for a local group needs etcd. Token and access reviews do not: every replica answers them from its
-// caches, and extension servers depend on them.
+// needsEtcd reports whether a request for a local group needs etcd. Token and access reviews do not: every replica
+// answers them from its caches, and extension servers depend on them.
 func needsEtcd(r *filters.Request) bool {
 	return r.Info.IsResourceRequest && r.Info.APIGroup != authenticationv1.GroupName && r.Info.APIGroup != authorizationv1.GroupName
 }

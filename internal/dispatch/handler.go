@@ -6,7 +6,7 @@ import (
 	"portico.dev/internal/filters"
 )
 
-// Handler answers requests. It is safe for concurrent use.
+// Handler serves requests. It is safe for concurrent use.
 type Handler interface {
 	// Serve may replace the http.Request in r. It must not use r after it returns, except in a function passed to r.Continue.
 	Serve(w http.ResponseWriter, r *filters.Request)
@@ -18,7 +18,7 @@ type HandlerFunc func(w http.ResponseWriter, r *filters.Request)
 // Serve implements Handler.
 func (f HandlerFunc) Serve(w http.ResponseWriter, r *filters.Request) { f(w, r) }
 
-// internalHandler is an http.Handler of this server. name is its name in the access log and in audit events.
+// internalHandler is an http.Handler of this server. by is its name in the access log and in audit events.
 type internalHandler struct {
 	by      string
 	handler http.Handler
@@ -30,7 +30,7 @@ func (h internalHandler) Serve(w http.ResponseWriter, r *filters.Request) {
 	h.handler.ServeHTTP(w, r.Request)
 }
 
-// resources separates requests for resources from those for the document of the group-version.
+// resources separates requests for resources from requests for the document of the group-version.
 type resources struct{ resources, document Handler }
 
 // Serve implements Handler.

@@ -20,7 +20,8 @@ import (
 	"portico.dev/internal/sharedwatch"
 )
 
-// Config contains the dependencies of the handlers. Routes are compiled without the capabilities whose dependencies are nil.
+// Config contains the dependencies of the handlers. Routes are compiled without a capability if its dependencies are
+// nil.
 type Config struct {
 	// Routes returns the current routing table.
 	Routes func() *routetable.Table
@@ -29,33 +30,34 @@ type Config struct {
 	// Discovery serves the merged documents of group-versions with several backends.
 	Discovery http.Handler
 
-	// Local serves the local groups. LocalGroupVersions returns those that do not require an APIService: apiregistration.k8s.io does not have
-	// one, and deleting an APIService must not remove a local group.
+	// Local serves the local groups. LocalGroupVersions returns the group-versions that do not require an APIService:
+	// apiregistration.k8s.io does not have one, and deleting an APIService must not remove a local group.
 	Local              http.Handler
 	LocalGroupVersions func() sets.Set[schema.GroupVersion]
 
 	// Warning returns the text of a Warning header for responses of backends, or an empty string.
 	Warning func() string
-	// Unknown is called after a backend returned 404 for a collection, which suggests that the known discovery document is outdated. It must
-	// not block.
+	// Unknown is called after a backend returned 404 for a collection, which suggests that the known discovery
+	// document is outdated. It must not block.
 	Unknown func(route *routetable.Route)
 	// InitialEvents is consulted for APIServices without an annotation about initial events.
 	InitialEvents InitialEvents
 
-	// Replicas forwards requests to other replicas. ReachedBy returns the names of the replicas that reach the backend of a route. WithEtcd
-	// returns the replicas to which requests for local groups are forwarded while this replica has lost etcd.
+	// Replicas forwards requests to other replicas. ReachedBy returns the names of the replicas that reach the
+	// backend of a route. WithEtcd returns the replicas to which requests for local groups are forwarded while this
+	// replica has lost etcd.
 	Replicas    Replicas
 	ReachedBy   func(*routetable.Route) []string
 	WithEtcd    func() []string
 	PeerMetrics *metrics.Peers
 
-	// CatchUp waits, within a bound, until this replica serves a group-version or resource that another replica may serve already. It
-	// returns false if it still does not. resource is empty for the document of a group-version. Serves reports whether a resource of a
-	// local group-version is served.
+	// CatchUp waits, within a bound, until this replica serves a group-version or resource that another replica may
+	// serve already. It returns false if it still does not. resource is empty for the document of a group-version.
+	// Serves reports whether a resource of a local group-version is served.
 	CatchUp func(ctx context.Context, gv schema.GroupVersion, resource string) bool
 	Serves  func(schema.GroupVersionResource) bool
-	// Settle waits, within a bound, until the merged discovery documents match the document of one local group-version. Clients that read
-	// both then find the same resources.
+	// Settle waits, within a bound, until the merged discovery documents match the document of one local
+	// group-version. Clients that read both then find the same resources.
 	Settle func(ctx context.Context, gv schema.GroupVersion)
 
 	// SharedReads, SharedWatches and Mirror implement the options of APIRoute rules with these names.
@@ -80,8 +82,8 @@ type Stored struct {
 	CustomResource func(schema.GroupVersionResource) bool
 }
 
-// Handlers dispatches requests by the current routing table. Handlers are compiled after the table changed; an unchanged route keeps its
-// handlers.
+// Handlers dispatches requests by the current routing table. Handlers are compiled after the table changed; an
+// unchanged route keeps its handlers.
 type Handlers struct {
 	config    Config
 	remotes   remotes
@@ -102,8 +104,8 @@ type compiledTable struct {
 type compiled struct {
 	route *routetable.Route
 	Handler
-	// sources, by choice, serve the parts of merged collections. copies, by backend, serve mirrored reads. Neither falls back to another
-	// server.
+	// sources, by choice, serve the parts of merged collections. copies, by backend, serve mirrored reads. Neither
+	// falls back to another server.
 	sources, copies []Handler
 }
 
@@ -150,8 +152,8 @@ func (h *Handlers) compileUnrouted(gv schema.GroupVersion) Handler {
 // Warn adds the header for Config.Warning.
 func (h *Handlers) Warn(w http.ResponseWriter) { h.remotes.warn(w) }
 
-// Run ends watches whose objects move to another backend, until ctx ends. changed returns a channel that is closed after the next change of
-// the table.
+// Run ends watches whose objects move to another backend, until ctx ends. changed returns a channel that is closed
+// after the next change of the table.
 func (h *Handlers) Run(ctx context.Context, changed func() <-chan struct{}) error {
 	for {
 		next := changed()

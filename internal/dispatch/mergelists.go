@@ -12,7 +12,8 @@ import (
 	"portico.dev/internal/routing"
 )
 
-// mergeLists serves requests that match objects of several backends. It merges lists of computed objects and rejects other requests.
+// mergeLists serves requests that match objects of several backends. It merges lists of computed objects and rejects
+// other requests.
 type mergeLists struct {
 	proxy *proxy.Proxy
 	route *routetable.Route
@@ -22,8 +23,8 @@ type mergeLists struct {
 // listPart locates the list of one choice.
 type listPart struct {
 	name string
-	// here is the backend of the choice, or its fallback, if this replica reaches it. elsewhere are the replicas that reach a backend which
-	// takes precedence over here.
+	// here is the backend of the choice, or its fallback, if this replica reaches it. elsewhere are the replicas that
+	// reach a backend which takes precedence over here.
 	here      *remote
 	elsewhere resolver
 	missing   string // the reason if neither is available

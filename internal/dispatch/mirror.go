@@ -41,7 +41,8 @@ func (h *mirrored) Serve(w http.ResponseWriter, r *filters.Request) {
 	complete = true
 }
 
-// shouldMirror reports whether r is mirrored. Only reads without side effects are, and no continued lists: their tokens belong to one backend.
+// shouldMirror reports whether r is mirrored. It selects reads without side effects, except continued lists: their
+// tokens belong to one backend.
 func (h *mirrored) shouldMirror(r *filters.Request) bool {
 	q := routing.NewRequest(r.Info, "", nil)
 	if percent := h.choice.Mirror.Percent; !q.MayMirror() || percent < 100 && rand.IntN(100) >= percent {
@@ -87,8 +88,8 @@ func (h *mirrored) end(r *filters.Request, response *recordedResponse, complete 
 	h.mirror.End(read)
 }
 
-// newCopy returns a function that sends a copy of r, usually after r has been served: a GET of the same user without a body. The copy takes a
-// concurrency slot of its backend, but no seat, and is not audited.
+// newCopy returns a function that sends a copy of r, usually after r has been served: a GET of the same user without
+// a body. The copy takes a concurrency slot of its backend, but no seat, and is not audited.
 func (h *mirrored) newCopy(r *filters.Request) func(context.Context, http.ResponseWriter) error {
 	url, header := *r.URL, r.Header.Clone()
 	header.Del("Accept-Encoding") // the comparison reads the body

@@ -16,8 +16,8 @@ import (
 	"portico.dev/internal/routing"
 )
 
-// endMovedWatches cancels the context of a watch, with merge.ErrMoved as the cause, when its objects move to another backend. The watch would
-// not receive further events.
+// endMovedWatches cancels the context of a watch, with merge.ErrMoved as the cause, when its objects move to another
+// backend. The watch would not receive further events.
 type endMovedWatches struct {
 	next    Handler
 	watches *movedWatches
@@ -99,7 +99,8 @@ func (s *movedWatches) remove(gv schema.GroupVersion, w *ownedWatch) {
 	}
 }
 
-// end cancels the watches whose objects are at other backends according to table. Only APIRoutes with custom resources move objects.
+// end cancels the watches whose objects are at other backends according to table. Only APIRoutes with custom
+// resources move objects.
 func (s *movedWatches) end(table *routetable.Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +118,8 @@ func (s *movedWatches) end(table *routetable.Table) {
 	}
 }
 
-// ownersOf returns a canonical list of the backends that store the requested objects. For custom resources it includes the generation of the
-// APIRoute.
+// ownersOf returns a canonical list of the backends that store the requested objects. For custom resources it
+// includes the generation of the APIRoute.
 func ownersOf(route *routetable.Route, q *routing.Request) string {
 	if route.Local {
 		return "local"

@@ -16,8 +16,8 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// BackendHeader selects a backend of an APIRoute by name, bypassing the rules. Migrations use it to copy objects between backends. It requires
-// the verb migrate for the APIRoute.
+// BackendHeader selects a backend of an APIRoute by name, bypassing the rules. Migrations use it to copy objects
+// between backends. It requires the verb migrate for the APIRoute.
 const BackendHeader = "X-Portico-Backend"
 
 // migrateVerb authorizes BackendHeader.

@@ -26,7 +26,8 @@ func (h *Handlers) newRemote(route *routetable.Route) *remote {
 	return r
 }
 
-// newPart returns the handler of a backend of an APIRoute. Failed requests are repeated at a replica, or else at fallback unless it is nil.
+// newPart returns the handler of a backend of an APIRoute. Failed requests are repeated at a replica, or else at
+// fallback unless it is nil.
 func (h *Handlers) newPart(route, part *routetable.Route, fallback resolver) *remote {
 	r := h.newRemote(part)
 	r.dest.Alias = aliasOf(route, part)
@@ -97,8 +98,8 @@ func (h *Handlers) newCopies(route, part *routetable.Route) Handler {
 	return p
 }
 
-// compileSource returns the handler that serves the part of one choice of a merged collection. It does not forward to other replicas, because
-// they would merge the collection again.
+// compileSource returns the handler that serves the part of one choice of a merged collection. It does not forward to
+// other replicas, because they would merge the collection again.
 func (h *Handlers) compileSource(route *routetable.Route, choice *routing.Choice) Handler {
 	part, other := route.Parts[choice.Backend], fallbackOf(route, choice)
 	switch {
@@ -135,7 +136,8 @@ func (h *Handlers) compileListPart(route *routetable.Route, choice *routing.Choi
 	return p
 }
 
-// moveCheck returns a function that reports whether the objects of a watch can move to another backend. It returns nil if they cannot.
+// moveCheck returns a function that reports whether the objects of a watch can move to another backend. It returns
+// nil if they cannot.
 func (h *Handlers) moveCheck(route *routetable.Route) func(*filters.Request) bool {
 	switch {
 	case !route.Local:
@@ -148,7 +150,7 @@ func (h *Handlers) moveCheck(route *routetable.Route) func(*filters.Request) boo
 	return nil
 }
 
-// current returns a function that returns the handlers of the group-version of route in the current table.
+// currentOf returns a function that returns the handlers of the group-version of route in the current table.
 func (h *Handlers) currentOf(route *routetable.Route) func() (*compiled, bool) {
 	return func() (*compiled, bool) { return h.lookup(route.GroupVersion) }
 }

@@ -30,8 +30,8 @@ type forwarder struct {
 	metrics  *metrics.Peers
 }
 
-// resolve returns the destination of a request to one of the named replicas. It returns false if there is none, or if another replica
-// forwarded the request to this one.
+// resolve returns the destination of a request to one of the named replicas. It returns false if no replica is named,
+// or if another replica forwarded the request to this one.
 func (s *forwarder) resolve(r *filters.Request, apiService string, names []string) (proxy.Destination, bool) {
 	if s.replicas == nil || len(names) == 0 {
 		return proxy.Destination{}, false

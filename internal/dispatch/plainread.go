@@ -7,8 +7,8 @@ import (
 	"portico.dev/internal/filters"
 )
 
-// plainRead returns the query of a get or list whose response does not depend on earlier responses: a request without preconditions, ranges
-// and exact resource versions. It returns false for other requests.
+// plainRead returns the query of a get or list whose response does not depend on earlier responses: a request without
+// preconditions, ranges and exact resource versions. It returns false for other requests.
 func plainRead(r *filters.Request, longRunning []string) (query url.Values, plain bool) {
 	info := r.Info
 	if r.Method != http.MethodGet || info.Verb != "get" && info.Verb != "list" || r.LongRunning || isLongRunning(r, longRunning) ||

@@ -24,7 +24,7 @@ type remotes struct {
 	proxy         *proxy.Proxy
 	initialEvents InitialEvents                 // nil: watches are not rejected
 	unknown       func(route *routetable.Route) // nil: not called
-	warning       func() string                 // nil: there is none
+	warning       func() string                 // nil: no warnings
 }
 
 // resolver resolves requests to a server.
@@ -37,8 +37,8 @@ type resolver interface {
 type remote struct {
 	*remotes
 	route     *routetable.Route
-	dest      proxy.Destination // of requests without initial events
-	elsewhere []resolver        // where failed requests are repeated; the first one that resolves is used
+	dest      proxy.Destination // the backend; resolve may set InitialEvents
+	elsewhere []resolver        // resolvers for failed requests; the first one that resolves is used
 }
 
 func newRemote(s *remotes, route *routetable.Route) *remote {
@@ -90,8 +90,8 @@ func (s *remotes) forward(w http.ResponseWriter, r *filters.Request, route *rout
 	rec := r.Record
 	rec.ServedBy, rec.Proxied = route.Name, true
 	named := isLongRunning(r, route.Options.LongRunningSubresources)
-	// The concurrency slots of the backend bound the requests that wait for it. If they also kept their seats, one hanging backend would
-	// exhaust the seats of all clients.
+	// The concurrency slots of the backend limit the requests that wait for it. If these requests also kept their
+	// seats, one hanging backend would exhaust the seats of all clients.
 	rec.HoldSeat(named || r.LongRunning)
 	defer rec.CancelSeatRelease()
 	d.Continues = !named && r.Client.Is(w)
@@ -144,8 +144,8 @@ func isLongRunning(r *filters.Request, subresources []string) bool {
 	return len(subresources) > 0 && r.Info.IsResourceRequest && !r.LongRunning && slices.Contains(subresources, r.Info.Subresource)
 }
 
-// untilDrain returns a context that ends when the client disconnects or the server drains. Upgraded requests have the grace period instead of
-// ending with the drain, as in the drain filter.
+// untilDrain returns a context that ends when the client disconnects or the server drains. Upgraded requests have the
+// grace period instead of ending with the drain, as in the drain filter.
 func untilDrain(r *filters.Request) (context.Context, context.CancelFunc) {
 	connected, cancel := context.WithCancel(r.Connected)
 	if draining := r.Record.Draining; draining != nil && r.Header.Get("Upgrade") == "" {

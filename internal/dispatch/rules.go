@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/routing"
 )
 
-// rules selects a handler by the rules of an APIRoute. The request was authorized before.
+// rules selects a handler by the rules of an APIRoute. The request has already been authorized.
 type rules struct {
 	route   *routing.Route
 	choices []Handler   // by routing.Choice.Index

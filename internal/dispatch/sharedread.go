@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/sharedreads"
 )
 
-// sharedRead serves equal reads from one response. Every one of these reads was authorized before.
+// sharedRead serves equal reads from one response. Each of these reads has already been authorized.
 type sharedRead struct {
 	next   Handler
 	cache  *sharedreads.Cache
@@ -78,9 +78,9 @@ func mayShare(r *filters.Request, longRunning []string) bool {
 	return true
 }
 
-// needsFreshReads contains the users of controllers that delete objects because of what a read does not contain. A stale response could make
-// them finalize a namespace with objects in it. kube-controller-manager uses one user for all controllers, unless it runs with
-// --use-service-account-credentials.
+// needsFreshReads contains the users of controllers that delete objects if a read does not return certain other
+// objects. A stale response could make them finalize a namespace with objects in it. kube-controller-manager uses one
+// user for all controllers, unless it runs with --use-service-account-credentials.
 var needsFreshReads = map[string]bool{
 	user.APIServerUser: true, user.KubeControllerManager: true,
 	serviceaccount.MakeUsername(metav1.NamespaceSystem, "namespace-controller"):      true,
@@ -88,8 +88,9 @@ var needsFreshReads = map[string]bool{
 	serviceaccount.MakeUsername(metav1.NamespaceSystem, "resourcequota-controller"):  true,
 }
 
-// isUnkeyed reports whether a forwarded header field is not part of the key: it identifies the client or the single request. All other
-// forwarded fields are part of the key. A response whose Vary header names an unkeyed field is not shared (RFC 9111, section 4.1).
+// isUnkeyed reports whether a forwarded header field is not part of the key: it identifies the client or the single
+// request. All other forwarded fields are part of the key. A response whose Vary header names an unkeyed field is not
+// shared (RFC 9111, section 4.1).
 func isUnkeyed(name string) bool {
 	switch name {
 	case "Authorization", "User-Agent", "Audit-Id", "X-Request-Id", "Traceparent", "Tracestate", "Kubectl-Command", "Kubectl-Session",
@@ -99,8 +100,8 @@ func isUnkeyed(name string) bool {
 	return strings.HasPrefix(name, "X-Forwarded-")
 }
 
-// sharedKey is equal for requests that may share a response. It contains the APIRoute and its generation, the backend, the path, the query,
-// the header, and the user unless all callers share.
+// sharedKey is equal for requests that may share a response. It contains the APIRoute and its generation, the
+// backend, the path, the query, the header, and the user unless all callers share.
 type sharedKey struct {
 	text  []byte
 	names []string // buffer for header names

@@ -25,7 +25,8 @@ import (
 	"portico.dev/internal/sharedwatch"
 )
 
-// sharedWatch serves several clients from one watch of the backend. Every one of these watches was authorized before.
+// sharedWatch serves several clients from one watch of the backend. Each of these watches has already been
+// authorized.
 type sharedWatch struct {
 	next    Handler
 	watches *sharedwatch.Watches
@@ -51,7 +52,7 @@ func (h *sharedWatch) share(w http.ResponseWriter, r *filters.Request) bool {
 	q.User = r.UserName
 	q.Key, q.Of, q.Backend, q.Current = sharedWatchKey(&q, h.route, h.choice), h.route.Name, part.Backend, h.current
 	rec := r.Record
-	rec.ReleaseSeat() // from here on it waits for the extension server
+	rec.ReleaseSeat() // from here on the request waits for the extension server
 	q.Begin = func() {
 		rec.ServedBy, rec.Proxied = part.Name, true
 		rec.LongRunning()
@@ -78,14 +79,15 @@ func sameRouting(now, then *routetable.Route) bool {
 	return now.Routing != nil && now.Routing.UID == then.Routing.UID && now.Routing.Generation == then.Routing.Generation
 }
 
-// sharedWatchOptions are the query parameters of shared watches: kube-apiserver's list options without limit and continue. Watches with other
-// or repeated parameters go to the backend.
+// sharedWatchOptions are the query parameters of shared watches: kube-apiserver's list options without limit and
+// continue. Watches with other or repeated parameters go to the backend.
 var sharedWatchOptions = []string{
 	"watch", "labelSelector", "fieldSelector", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "allowWatchBookmarks", "timeoutSeconds",
 	"timeout", "pretty",
 }
 
-// sharedWatchOf returns the shared watch for r, without key and backend. It returns false unless r watches a collection in plain JSON.
+// sharedWatchOf returns the shared watch for r, without key and backend. It returns false unless r watches a
+// collection in plain JSON.
 func sharedWatchOf(r *filters.Request) (q sharedwatch.Request, ok bool) {
 	info := r.Info
 	if info.Verb != "watch" || r.Method != http.MethodGet || info.Subresource != "" || !takesJSON(r.Header.Values("Accept")) ||
@@ -161,8 +163,8 @@ func selection(labelSelector, fieldSelector string) (query string, err error) {
 	return out.Encode(), nil
 }
 
-// minWatchLifetime is the minimum lifetime of watches without timeoutSeconds. The maximum is twice as long, so that watches end at different
-// times, as with kube-apiserver's --min-request-timeout.
+// minWatchLifetime is the minimum lifetime of watches without timeoutSeconds. The maximum is twice as long, so that
+// watches end at different times, as with kube-apiserver's --min-request-timeout.
 const minWatchLifetime = 30 * time.Minute
 
 func lifetimeOf(timeoutSeconds string) time.Duration {
@@ -187,8 +189,8 @@ func takesJSON(accept []string) bool {
 	return takes
 }
 
-// sharedWatchKey is equal for watches that may be shared. It contains the APIRoute and its generation, the backend, the path and the selection.
-// It does not contain the header, which is not forwarded.
+// sharedWatchKey is equal for watches that may be shared. It contains the APIRoute and its generation, the backend,
+// the path and the selection. It does not contain the header, which is not forwarded.
 func sharedWatchKey(q *sharedwatch.Request, route *routetable.Route, c *routing.Choice) string {
 	h := sha256.New()
 	add(h, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, q.Path, q.Query)

@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// unavailable returns 503 for a route whose backend is not available.
+// unavailable returns 503 for a route with a backend that is not available.
 type unavailable struct{ route *routetable.Route }
 
 // Serve implements Handler.
@@ -32,8 +32,8 @@ func retryAfter(seconds int32) *metav1.StatusDetails {
 	return &metav1.StatusDetails{RetryAfterSeconds: seconds}
 }
 
-// unavailableStatus returns a Status with the APIService, the reason and the time of the last transition. Scripts match "currently unable to
-// handle the request".
+// unavailableStatus returns a Status with the APIService, the reason and the time of the last transition. Scripts
+// match "currently unable to handle the request".
 func unavailableStatus(route *routetable.Route, auditID string) *apierrors.StatusError {
 	c := route.Condition
 	group, kind, name, subject := "apiregistration.k8s.io", "APIService", route.Name, "APIService "+route.Name

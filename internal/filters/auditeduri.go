@@ -7,19 +7,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// auditedParameters are the query parameters whose values are audited. The values of others, such as the commands of an
-// exec or a token that a client puts where it does not belong, are left out.
+// auditedParameters are the query parameters that are audited with their values. Other values are omitted, such as
+// the commands of an exec or a token in the wrong place.
 var auditedParameters = sets.New("labelSelector", "fieldSelector", "limit", "continue", "watch", "resourceVersion",
 	"resourceVersionMatch", "timeoutSeconds", "timeout", "allowWatchBookmarks", "sendInitialEvents", "pretty", "dryRun",
 	"fieldManager", "fieldValidation", "force", "propagationPolicy", "gracePeriodSeconds", "orphanDependents",
 	"includeObject", "container", "follow", "previous", "sinceSeconds", "tailLines", "stdin", "stdout", "stderr", "tty")
 
-// AuditedURI is the path and query of a request as an audit event shows them.
+// AuditedURI returns the path and query of a request for audit events.
 func AuditedURI(u *url.URL) string {
 	if u.RawQuery == "" {
 		return u.EscapedPath()
 	}
-	if isAudited(u.RawQuery) { // nearly always
+	if isAudited(u.RawQuery) { // the common case
 		return u.EscapedPath() + "?" + u.RawQuery
 	}
 	pairs := strings.Split(u.RawQuery, "&")
@@ -29,7 +29,7 @@ func AuditedURI(u *url.URL) string {
 		case ok:
 			pairs[i] = name + "=..."
 		default:
-			pairs[i] = "..." // a value without a name, perhaps
+			pairs[i] = "..." // perhaps a value without a name
 		}
 	}
 	return u.EscapedPath() + "?" + strings.Join(pairs, "&")

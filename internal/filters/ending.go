@@ -9,25 +9,27 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// A response may go on when its handler has returned: a watch waits for days, and needs no stack as deep as that of a whole chain. What a
-// filter does when a request is over is therefore not deferred, but a step that is called at the end, whenever that is.
+// A response may continue after its handler has returned: a watch lasts for days, and does not need the stack of a
+// whole chain. Filters therefore do not defer their work at the end of a request, but register a Step, which is
+// called when the request is over.
 
-// Step is what a filter does when a request is over.
+// Step is the work of a filter at the end of a request.
 type Step interface {
-	// End is called once. panicked is what the handler panicked with; nil: it returned.
+	// End is called once. panicked is the handler's panic value, or nil if the handler returned.
 	End(panicked any)
 }
 
-// StepFunc is a function that is a Step.
+// StepFunc is a function that implements Step.
 type StepFunc func(panicked any)
 
 // End implements Step.
 func (f StepFunc) End(panicked any) { f(panicked) }
 
-// AtEnd has step called when the request of ctx is over. Of several steps the last one is called first, as with defer.
+// AtEnd registers a step to be called when the request of ctx is over. Steps are called in reverse order, as with
+// defer.
 func AtEnd(ctx context.Context, step Step) { contextOf(ctx).AtEnd(step) }
 
-// AtEnd has step called when the request of c is over.
+// AtEnd registers a step to be called when the request of c is over.
 func (c *Context) AtEnd(step Step) {
 	if c.steps == nil {
 		c.steps = c.stepsBuffer[:0]
@@ -35,15 +37,17 @@ func (c *Context) AtEnd(step Step) {
 	c.steps = append(c.steps, step)
 }
 
-// Continue is called by the handler of a request before it returns. rest is called when the handler and the filters have returned, on a
-// goroutine of its own if the server can do that (continuer), and serves the rest of the response: the request is over when it returns. A
-// panic in it is one of the handler. It is not called if the handler panics, so that what must be done in any case is a step.
+// Continue is called by the handler of a request before it returns. When the handler and the filters have returned,
+// rest serves the rest of the response, on a new goroutine if the server supports that (continuer). The request is
+// over when rest returns. A panic in rest counts as a panic of the handler. rest is not called if the handler panics,
+// so mandatory work belongs in a Step.
 func Continue(ctx context.Context, rest func()) { contextOf(ctx).rest = rest }
 
-// continuer is a writer whose server lets a response go on after the handler.
+// continuer is a writer with a server that can continue a response after the handler has returned.
 type continuer interface {
 	http.ResponseWriter
-	// Continue has rest called when the handler has returned, and ends the response when rest returns. False: the server cannot do that.
+	// Continue calls rest after the handler has returned, and ends the response when rest returns. It returns false
+	// if the server does not support this.
 	Continue(rest func()) bool
 }
 
@@ -53,7 +57,7 @@ type server struct {
 	metrics *metrics.Requests
 }
 
-// serve calls part of the handler of c's request, and ends the request unless the response goes on.
+// serve calls part of the handler of c's request, and ends the request unless the response continues.
 func (s *server) serve(c *Context, w http.ResponseWriter, r *http.Request, part func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -78,7 +82,7 @@ func (s *server) serve(c *Context, w http.ResponseWriter, r *http.Request, part 
 	}
 }
 
-// end calls the steps, unless the response goes on. It is deferred.
+// end calls the steps, unless the response continues. It must be deferred.
 func (c *Context) end() {
 	if c.continues {
 		return
@@ -92,7 +96,7 @@ func (c *Context) end() {
 
 func (c *Context) callSteps(panicked any) {
 	defer func() {
-		if p := recover(); p != nil { // of a step, as if the handler had panicked
+		if p := recover(); p != nil { // a step's panic counts as the handler's
 			c.callSteps(p)
 			panic(p)
 		}

@@ -1,8 +1,8 @@
-// Package filters has the HTTP filters that the front door (server) and the extension server host (extension) both have:
-// panic recovery, audit id, request info, authentication, deadline, and the response recorder and line of the access log.
-// It links no generic API server.
+// Package filters contains the HTTP filters that the front door (server) and the extension server host (extension)
+// share: panic recovery, audit ID, request info, authentication, deadline, and the response recorder and line of the
+// access log. It does not link a generic API server.
 //
-// Each server makes the request's Context first and puts the filters around its handler in its own order.
+// Each server creates the request's Context first, and wraps its handler in the filters in its own order.
 package filters
 
 import (
@@ -27,13 +27,13 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// Filter wraps a handler. Its name stands in documentation and in /debug output.
+// Filter wraps a handler. Its name appears in documentation and in /debug output.
 type Filter struct {
 	Name string
 	Wrap func(next http.Handler) http.Handler
 }
 
-// Chain puts filters, in the order in which a request meets them, before handler.
+// Chain wraps handler in filters, which are in the order in which a request passes them.
 func Chain(handler http.Handler, filters []Filter) http.Handler {
 	for _, f := range slices.Backward(filters) {
 		handler = f.Wrap(handler)
@@ -41,8 +41,9 @@ func Chain(handler http.Handler, filters []Filter) http.Handler {
 	return handler
 }
 
-// Recover turns a panic into a 500 Status, or into an aborted stream when the response had begun: a client must never
-// take half a response for a whole one. It also ends each request (AtEnd), when what its handler gave Continue has returned.
+// Recover turns a panic into a 500 Status, or into an aborted stream if the response has begun: a client must never
+// mistake a partial response for a complete one. It also ends each request (AtEnd) when its handler, and the function
+// passed to Continue, have returned.
 func Recover(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handler {
 	s := &server{logging.Limited(log), m}
 	return func(next http.Handler) http.Handler {
@@ -52,10 +53,10 @@ func Recover(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handl
 	}
 }
 
-// panicked answers a request whose handler panicked with p.
+// panicked responds to a request after its handler has panicked with p.
 func (s *server) panicked(w http.ResponseWriter, r *http.Request, p any) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(http.ErrAbortHandler) // an abort on purpose: net/http closes the stream and stays quiet
+		panic(http.ErrAbortHandler) // an intentional abort: net/http closes the stream without logging
 	}
 	s.metrics.Panics.Inc()
 	s.log.Error("panic while serving a request", append(logging.PanicFields(p), zap.String("method", r.Method),
@@ -66,8 +67,8 @@ func (s *server) panicked(w http.ResponseWriter, r *http.Request, p any) {
 	respond.Error(w, r, apierrors.NewInternalError(errors.New("this request met a fault in the server; its log holds the details")))
 }
 
-// AuditID gives the request its id and the time at which it was received. accepted is what is taken over of the caller's
-// Audit-ID, by which the events of two servers are joined; when that is empty, the id is a new one.
+// AuditID sets the ID of a request, and the time at which it was received. accepted returns the part of the caller's
+// Audit-ID to adopt, which relates the events of two servers. If that part is empty, the request gets a new ID.
 func AuditID(accepted func(id string) string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -85,8 +86,8 @@ func AuditID(accepted func(id string) string) func(http.Handler) http.Handler {
 	}
 }
 
-// SetAuditID makes id the id of a request, in its context and in the header of its response. It is for the goroutine that serves
-// the request, before the response begins.
+// SetAuditID sets the ID of a request in its context and in the header of its response. The goroutine that serves the
+// request must call it before the response begins.
 func SetAuditID(w http.ResponseWriter, r *http.Request, id string) {
 	c := contextOf(r.Context())
 	c.AuditID = id
@@ -94,12 +95,12 @@ func SetAuditID(w http.ResponseWriter, r *http.Request, id string) {
 	w.Header()["Audit-Id"] = c.auditIDHeader[:]
 }
 
-// maxAuditID is as many bytes of a caller's id as kube-apiserver logs; the rest is cut off.
+// maxAuditID is the number of bytes of a caller's ID that kube-apiserver logs. Longer IDs are truncated.
 const maxAuditID = 64
 
-// CallersAuditID is what of a caller's Audit-ID can be the id of a request. It is empty for one that would not be the same in
-// every place where the id stands, which are headers, JSON and lines of logs: one with control characters, or not in UTF-8. Every
-// server of this project takes over the same, so that a request has one id on all of them.
+// CallersAuditID returns the part of a caller's Audit-ID that becomes the ID of a request. It is empty for an ID that
+// headers, JSON and log lines would not represent identically: one with control characters or invalid UTF-8. Every
+// Portico server uses this function, so that a request has the same ID on all of them.
 func CallersAuditID(id string) string {
 	if !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
 		return ""
@@ -111,10 +112,10 @@ func CallersAuditID(id string) string {
 	for !utf8.RuneStart(id[end]) {
 		end--
 	}
-	return strings.TrimSpace(id[:end]) // a header would lose a space at its end
+	return strings.TrimSpace(id[:end]) // a header would lose a trailing space
 }
 
-// RequestInfo reads from the path and the method what is requested.
+// RequestInfo determines the requested resource from the path and the method.
 func RequestInfo(resolver *request.Resolver) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -129,9 +130,9 @@ func RequestInfo(resolver *request.Resolver) func(http.Handler) http.Handler {
 	}
 }
 
-// Authentication identifies the client. authenticate returns nil for one that is not known, with an error if there is a
-// reason. The answer is then 401, never anonymous, after refused. The reason is only logged: a client is told no more than
-// that it failed.
+// Authentication identifies the client. authenticate returns nil for an unknown client, with an error if there is a
+// reason. The filter then calls refused and responds with a 401; the request never becomes anonymous. The reason is
+// only logged, and not sent to the client.
 func Authentication(authenticate func(*http.Request) (user.Info, error), refused http.HandlerFunc, log *zap.Logger) func(http.Handler) http.Handler {
 	log = logging.Limited(log)
 	return func(next http.Handler) http.Handler {
@@ -152,11 +153,11 @@ func Authentication(authenticate func(*http.Request) (user.Info, error), refused
 	}
 }
 
-// Unauthenticated reports whether a request is that of a client without an identity. u is nil before authentication.
+// Unauthenticated reports whether the client has no identity. u is nil before authentication.
 func Unauthenticated(u user.Info) bool { return u == nil || u.GetName() == user.Anonymous }
 
-// Deadline ends requests that are not long-running. timeout is how long a request may take from when it was received; its
-// error is a bad request.
+// Deadline ends requests that are not long-running. timeout returns how long a request may take after it was
+// received. An error of timeout leads to a 400.
 func Deadline(longRunning func(*http.Request) bool, timeout func(*http.Request) (time.Duration, error)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -187,8 +188,9 @@ type finish struct{ *Context }
 // End implements Step.
 func (f finish) End(any) { f.Finish() }
 
-// newAuditID is a random UUID (RFC 9562, version 4). Ids must differ and need not be secret: whoever may read one of
-// the logs may read them all, so the system's cryptographic source is not used for each request.
+// newAuditID returns a random UUID (RFC 9562, version 4). IDs must be unique, but need not be secret: a client that
+// can read one of the logs can read all IDs. The system's cryptographic source is therefore not used for each
+// request.
 func newAuditID() string {
 	var id [16]byte
 	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())

@@ -8,12 +8,14 @@ import (
 	"strings"
 )
 
-// MayUpgrade reports whether a request may open a WebSocket, by its Origin. Browsers send no preflight request for a WebSocket to another
-// origin, and send a client certificate along (cross-site WebSocket hijacking, attack row A30).
+// MayUpgrade reports whether a request may open a WebSocket, based on its Origin. Browsers do not send a preflight
+// request for a WebSocket to another origin, and they send a client certificate (cross-site WebSocket hijacking,
+// attack row A30).
 //
-// One trusted Origin value is enough, because a page can send only its own Origin: a proxy has added the other values, or forwards the
-// Origin of its own page. Trusted are an origin on a loopback host, one whose host and port are those of the request, and one that allowed
-// accepts. A request without Origin does not come from a page. allowed may be nil.
+// One trusted Origin value is enough, because a page can send only its own Origin: a proxy has added the other
+// values, or forwards the Origin of its own page. An origin is trusted if it is on a loopback host, if its host and
+// port are equal to the request's, or if allowed accepts it. A request without Origin does not come from a page.
+// allowed may be nil.
 func MayUpgrade(r *http.Request, allowed func(origin string) bool) bool {
 	foreign := false
 	for _, origin := range r.Header["Origin"] {
@@ -28,8 +30,8 @@ func MayUpgrade(r *http.Request, allowed func(origin string) bool) bool {
 	return !foreign
 }
 
-// isLoopbackOrigin reports whether origin is a scheme, a loopback host and perhaps a port (RFC 6454, 6.2). A name that a DNS server
-// resolves to a loopback address is not a loopback host.
+// isLoopbackOrigin reports whether origin is a scheme, a loopback host and an optional port (RFC 6454, 6.2). A name
+// that a DNS server resolves to a loopback address is not a loopback host.
 func isLoopbackOrigin(origin string) bool {
 	u, err := url.Parse(origin)
 	if err != nil || !slices.Contains(pageSchemes, u.Scheme) || !strings.EqualFold(u.Scheme+"://"+u.Host, origin) {
@@ -43,7 +45,7 @@ func isLoopbackOrigin(origin string) bool {
 	return err == nil && address.Unmap().IsLoopback()
 }
 
-// pageSchemes are the schemes of pages, and those of WebSockets, which some clients send instead.
+// pageSchemes are the schemes of pages, and of WebSockets, which some clients send instead.
 var pageSchemes = []string{"http", "https", "ws", "wss"}
 
 // isSameHost reports whether a page of origin came from host. The scheme is not compared, because some clients send wss.

@@ -13,14 +13,14 @@ import (
 	"portico.dev/internal/request"
 )
 
-// Context is the context of a request in a chain. A server that needs more of each request embeds it.
+// Context is the context of a request in a chain. A server that needs more state per request embeds it.
 type Context struct {
 	request.Context
 	auditIDHeader [1]string // the value of the Audit-Id header
 
-	steps       []Step  // what is called at the end, the last one first
-	stepsBuffer [5]Step // room for steps: most requests have no more
-	rest        func()  // the rest of the response; nil: there is none
+	steps       []Step  // called at the end, in reverse order
+	stepsBuffer [5]Step // buffer for steps: most requests have no more
+	rest        func()  // set by Continue
 	continues   bool    // the handler has returned, and the request is not over
 }
 
@@ -36,18 +36,18 @@ func (c *Context) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// contextOf is the Context of the request that is served. It panics where there is none: a chain begins with making it.
+// contextOf returns the Context of the request. It panics without one, because a chain begins by creating it.
 func contextOf(ctx context.Context) *Context {
-	if c, ok := ctx.(interface{ filtersContext() *Context }); ok { // nearly always
+	if c, ok := ctx.(interface{ filtersContext() *Context }); ok { // the common case
 		return c.filtersContext()
 	}
 	return ctx.Value(contextKey{}).(*Context)
 }
 
-// Response records what was answered.
+// Response records the response to a request.
 type Response struct {
 	http.ResponseWriter
-	Code     int   // 0: nothing was sent
+	Code     int   // 0 before the response
 	Bytes    int64 // of the body
 	Hijacked bool
 	OnCode   func() // called once, when the code is known; may be nil
@@ -55,7 +55,7 @@ type Response struct {
 
 func (w *Response) response() *Response { return w }
 
-// ResponseOf is the Response that w is or embeds, an empty one for any other writer.
+// ResponseOf returns the Response that w is or embeds, or an empty one for any other writer.
 func ResponseOf(w http.ResponseWriter) *Response {
 	if w, ok := w.(interface{ response() *Response }); ok {
 		return w.response()
@@ -102,8 +102,8 @@ func (w *Response) Flush() {
 	_ = http.NewResponseController(w.ResponseWriter).Flush() // every writer of net/http can flush
 }
 
-// TakeConnection is what a writer that implements http.Hijacker calls. Response itself does not: writers of HTTP/2 must not
-// claim to.
+// TakeConnection hijacks the connection for a writer that implements http.Hijacker. Response does not implement it,
+// because writers of HTTP/2 must not.
 func (w *Response) TakeConnection() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
@@ -113,12 +113,12 @@ func (w *Response) TakeConnection() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// AccessLine is the fields that are logged of a request. Queries, headers and bodies are never logged: they may hold
+// AccessLine contains the log fields of a request. Queries, headers and bodies are never logged: they may contain
 // secrets.
 type AccessLine struct {
 	Request  *http.Request
 	Response *Response
-	User     user.Info // nil: not authenticated
+	User     user.Info // nil before authentication
 	Took     time.Duration
 }
 
@@ -144,7 +144,8 @@ func (l *AccessLine) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	return nil
 }
 
-// Bounded keeps what a client chose from filling the log. The encoders escape what is left (attack row E3).
+// Bounded truncates text that a client chose, so that it does not fill the log. The encoders escape the result
+// (attack row E3).
 func Bounded(s string) string {
 	const limit = 512
 	if len(s) > limit {

@@ -12,35 +12,35 @@ import (
 	"portico.dev/internal/run"
 )
 
-// Request is a request that has passed the filters, with what they have found out about it. Handlers get it as a parameter, so that they need not
-// look into contexts. Only the goroutine that serves the request uses it.
+// Request is a request that has passed the filters, with the facts that they have determined. Handlers receive it as
+// a parameter, so that they do not need to look into contexts. Only the goroutine that serves the request uses it.
 type Request struct {
 	*http.Request
-	Info        *apirequest.RequestInfo // empty outside of a chain
-	LongRunning bool                    // by verb and subresource, as kube-apiserver decides it
-	User        user.Info               // after impersonation; nil: none is known
+	Info        *apirequest.RequestInfo // empty outside a chain
+	LongRunning bool                    // by verb and subresource, as in kube-apiserver
+	User        user.Info               // after impersonation; nil if unknown
 	UserName    string                  // of User
 	AuditID     string
 	Record      *Record
-	Client      Client          // who gets the response
+	Client      Client          // receives the response
 	Connected   context.Context // ends when the client disconnects; has no deadline
-	chain       *Context        // of the chain; nil outside of one
+	chain       *Context        // nil outside a chain
 }
 
-// Client is the response of a chain to its client, whatever writers handlers put before it.
+// Client is the response of a chain to its client, below the writers that handlers add.
 type Client interface {
-	// Is reports whether a writer is that of the client. Who serves a response through another one has to do something when it is over, so
-	// that the response must not go on after the handler.
+	// Is reports whether w is the client's writer. A handler that serves a response through another writer has work
+	// to do after it, so that the response must not continue after the handler.
 	Is(w http.ResponseWriter) bool
-	// SetLongRunning lets the client read the response whenever it likes.
+	// SetLongRunning lets the client read the response at any pace.
 	SetLongRunning()
-	// Withhold keeps a response back that begins with 503 when lost is true. Release ends that, and reports whether there was one. Another
-	// one may then be written.
+	// Withhold withholds a response that begins with a 503 while lost returns true. Release ends this, and reports
+	// whether a response was withheld. Another response may then be written.
 	Withhold(lost func() bool)
 	Release() bool
 }
 
-// noClient is the Client of a request outside of a chain.
+// noClient is the Client of a request outside a chain.
 type noClient struct{}
 
 func (noClient) Is(http.ResponseWriter) bool { return false }
@@ -48,13 +48,13 @@ func (noClient) SetLongRunning()             {}
 func (noClient) Withhold(func() bool)        {}
 func (noClient) Release() bool               { return false }
 
-// Request returns r with what its context says about it, which is c or was made from c.
+// Request returns r with the facts in its context, which is c or derived from c.
 func (c *Context) Request(r *http.Request, record *Record, client Client) Request {
 	ctx := r.Context()
 	out := Request{Request: r, Info: c.Info, User: c.User, AuditID: c.AuditID, Record: record, Client: client, Connected: ctx, chain: c}
 	if own, ok := ctx.(interface{ filtersContext() *Context }); !ok || own.filtersContext() != c {
 		out.Info, _ = apirequest.RequestInfoFrom(ctx)
-		out.User, _ = apirequest.UserFrom(ctx) // another one after impersonation
+		out.User, _ = apirequest.UserFrom(ctx) // differs from c.User after impersonation
 	}
 	if c.HasDeadline() {
 		out.Connected = c.Context.Context
@@ -63,13 +63,13 @@ func (c *Context) Request(r *http.Request, record *Record, client Client) Reques
 	return out
 }
 
-// AtEnd has step called when the request is over, as the function of that name. It panics outside of a chain.
+// AtEnd registers a step, like the function AtEnd. It panics outside a chain.
 func (r *Request) AtEnd(step Step) { r.chain.AtEnd(step) }
 
-// Continue has rest called when the handler has returned, as the function of that name. It panics outside of a chain.
+// Continue registers rest, like the function Continue. It panics outside a chain.
 func (r *Request) Continue(rest func()) { r.chain.rest = rest }
 
-// RequestOf returns r with what its context says about it. What is recorded of it, nobody reads.
+// RequestOf returns r with the facts in its context. Its Record is discarded.
 func RequestOf(r *http.Request) *Request {
 	ctx := r.Context()
 	out := &Request{Request: r, AuditID: request.AuditID(ctx), Record: &Record{}, Client: noClient{}, Connected: request.ClientContext(ctx)}
@@ -80,7 +80,7 @@ func RequestOf(r *http.Request) *Request {
 	return out
 }
 
-// complete sets the fields that follow from others.
+// complete sets the fields that follow from other fields.
 func (r *Request) complete() {
 	if r.Info == nil {
 		r.Info = &apirequest.RequestInfo{}
@@ -91,47 +91,48 @@ func (r *Request) complete() {
 	}
 }
 
-// Record is what is learned of one request, for the log, the metrics and the audit event. Only the goroutine that serves the request uses it.
+// Record contains the facts about one request for the log, the metrics and the audit event. Only the goroutine that
+// serves the request uses it.
 type Record struct {
 	Started      time.Time
-	Ended        time.Time // zero: not yet, or the time was not read then
+	Ended        time.Time // zero before the end, or if the time was not recorded
 	User         user.Info // the authenticated user, before impersonation
-	Credential   string    // the kind of credential that was accepted; empty: none
+	Credential   string    // kind of the accepted credential; empty without one
 	Impersonated user.Info // the impersonated user, if any
-	Constraint   string    // the verb that allowed it, when it was one of KEP-5284
+	Constraint   string    // verb of KEP-5284 that allowed the impersonation, if any
 	Decision     string    // allow or forbid
-	Reason       string    // the authorizer's
+	Reason       string    // the authorizer's reason
 	ServedBy     string    // "local", "discovery", or the name of an APIService
 
-	Endpoint string // of the backend, tried last
-	Attempts int    // to reach one
-	Failure  string // the message that the client got when a backend failed the request
+	Endpoint string // of the backend, for the last attempt
+	Attempts int    // number of attempts
+	Failure  string // message to the client when a backend failed the request
 
-	Elsewhere bool // the backend gave no response, and another server was asked
+	Elsewhere bool // the backend did not respond, and the request was sent to another server
 
-	Waited        time.Duration         // for its seat
-	IsLongRunning bool                  // it was found to be long-running, by its APIService or by being upgraded
-	Seat          Seat                  // its seat among the requests served at once; nil: it has none
-	Releases      *run.DelayQueue[Seat] // releases the seat of a proxied request after a while; nil: at once
-	release       run.Delayed[Seat]     // the entry of the request in it
-	Proxied       bool                  // it is for a backend
-	BackendSlot   Slot                  // among the concurrent requests of its backend; nil: it has none
-	Draining      context.Context       // ends when long-running requests must
+	Waited        time.Duration         // time spent waiting for a seat
+	IsLongRunning bool                  // long-running by its APIService, or because it was upgraded
+	Seat          Seat                  // seat among the concurrent requests; nil without one
+	Releases      *run.DelayQueue[Seat] // releases the seat of a proxied request after a delay; nil: at once
+	release       run.Delayed[Seat]     // entry of the request in Releases
+	Proxied       bool                  // the request is for a backend
+	BackendSlot   Slot                  // slot among the concurrent requests of its backend; nil without one
+	Draining      context.Context       // ends when long-running requests must end
 }
 
-// Seat is a seat among the requests that are served at once.
+// Seat is a seat among the concurrent requests.
 type Seat interface {
-	// Release gives the seat back. Where a DelayQueue may call it too, it is safe to repeat.
+	// Release returns the seat. If a DelayQueue may also call it, it is safe to call Release again.
 	Release()
 }
 
 // Slot is a concurrency slot of a backend.
 type Slot interface {
-	// Stall gives the slot back while the client does not read, and reports whether there was room for that.
+	// Stall releases the slot while the client does not read, and reports whether that was possible.
 	Stall() bool
 }
 
-// EndTime is when the request was over: what was recorded, or now.
+// EndTime returns the recorded end of the request. Before the end, it records the current time.
 func (rec *Record) EndTime() time.Time {
 	if rec.Ended.IsZero() {
 		rec.Ended = time.Now()
@@ -139,22 +140,22 @@ func (rec *Record) EndTime() time.Time {
 	return rec.Ended
 }
 
-// Admitted records the concurrency slot of the backend, which the request has until it is over. Whoever finds that the client does not read
-// the response may stall it.
+// Admitted records the concurrency slot of the backend, which the request holds until it is over. The slot is stalled
+// while the client does not read the response.
 func (rec *Record) Admitted(s Slot) { rec.BackendSlot = s }
 
-// Attempted records the endpoint that is being tried, and how many attempts there are with this one.
+// Attempted records the endpoint of the current attempt, and the number of attempts including this one.
 func (rec *Record) Attempted(endpoint string, number int) {
 	rec.Endpoint, rec.Attempts = endpoint, number
 }
 
-// Failed records the message that the client is told, or would be, had its response not begun.
+// Failed records the message that the client receives, or would have received before its response began.
 func (rec *Record) Failed(text string) { rec.Failure = text }
 
-// LongRunning records that what follows may go on for long: a watch, a log or a console has begun.
+// LongRunning records that the request is long-running: a watch, a log or a console has begun.
 func (rec *Record) LongRunning() { rec.IsLongRunning = true }
 
-// ReleaseSeat lets another request in before this one is over.
+// ReleaseSeat releases the seat before the request is over.
 func (rec *Record) ReleaseSeat() {
 	if rec.Seat != nil {
 		rec.Seat.Release()
@@ -162,8 +163,8 @@ func (rec *Record) ReleaseSeat() {
 	}
 }
 
-// HoldSeat releases the seat of a request that was handed to a backend: after a while, or at once when that is
-// configured or the request is long-running. CancelSeatRelease follows when the request is over.
+// HoldSeat releases the seat of a request that is forwarded to a backend: after a delay, or at once if Releases is
+// nil or the request is long-running. CancelSeatRelease must be called when the request is over.
 func (rec *Record) HoldSeat(long bool) {
 	if rec.Seat == nil || rec.Releases == nil || long {
 		rec.ReleaseSeat()
@@ -172,7 +173,7 @@ func (rec *Record) HoldSeat(long bool) {
 	rec.Releases.Add(&rec.release, rec.Seat, time.Now())
 }
 
-// CancelSeatRelease follows HoldSeat when the request is over.
+// CancelSeatRelease ends HoldSeat when the request is over.
 func (rec *Record) CancelSeatRelease() {
 	if rec.Releases != nil {
 		rec.Releases.Remove(&rec.release)

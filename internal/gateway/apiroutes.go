@@ -15,10 +15,11 @@ import (
 	"portico.dev/internal/run"
 )
 
-// apiRoutes reads the APIRoutes of the API server. There, they are custom resources: while their definition is not applied, there are none.
+// apiRoutes reads the APIRoutes of the API server, where they are custom resources. Until their definition is
+// applied, the list is empty.
 type apiRoutes struct {
 	client *client.APIRoutes
-	// interval is how often the API server is asked whether it has the kind by now.
+	// interval is how often apiRoutes checks whether the API server has the kind.
 	interval time.Duration
 }
 
@@ -28,7 +29,7 @@ func (a apiRoutes) informer() cache.SharedIndexInformer {
 
 const kindInterval = 10 * time.Second
 
-// undefined is the resource version of the list of a kind that is not there.
+// undefined is the resource version of the list of a missing kind.
 const undefined = "0"
 
 func (a apiRoutes) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -39,7 +40,7 @@ func (a apiRoutes) list(ctx context.Context, o metav1.ListOptions) (runtime.Obje
 	return list, err
 }
 
-// watch follows a list. That of a kind that is not there ends when it is.
+// watch follows a list. The watch of a missing kind ends when the kind exists.
 func (a apiRoutes) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if o.ResourceVersion != undefined {
 		return a.client.Watch(ctx, o)
@@ -56,7 +57,7 @@ func (a apiRoutes) watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 			}
 			expired := apierrors.NewResourceExpired("the kind may be there now").Status()
 			select {
-			case events <- watch.Event{Type: watch.Error, Object: &expired}: // have it listed again
+			case events <- watch.Event{Type: watch.Error, Object: &expired}: // makes the informer list again
 			case <-ctx.Done():
 			}
 			return
@@ -65,7 +66,7 @@ func (a apiRoutes) watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	return w, nil
 }
 
-// awaited is the watch of a kind that is not there.
+// awaited is the watch of a missing kind.
 type awaited struct {
 	events chan watch.Event
 	cancel context.CancelFunc
@@ -73,7 +74,7 @@ type awaited struct {
 
 func (a *awaited) ResultChan() <-chan watch.Event { return a.events }
 
-// Stop returns when nothing is asked any more.
+// Stop returns when no more requests are sent.
 func (a *awaited) Stop() {
 	a.cancel()
 	for range a.events { // until it is closed

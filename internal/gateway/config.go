@@ -19,14 +19,15 @@ import (
 type Config struct {
 	aggregation.Serving
 
-	// Kubeconfig is a file that says how to reach the API server. Default "": the service account of the pod.
+	// Kubeconfig is the file for connections to the API server. Default "": the service account of the pod.
 	Kubeconfig string
-	// Namespace, Service and ServicePort are where API servers reach this gateway. Namespace has its Secret, ConfigMaps and Lease too.
-	// Default $POD_NAMESPACE, or portico-gateway; portico-gateway; 443.
+	// Namespace, Service and ServicePort identify the Service at which API servers reach this gateway. Namespace also
+	// contains its Secret, ConfigMaps and Lease. Default $POD_NAMESPACE, or portico-gateway; portico-gateway; 443.
 	Namespace   string
 	Service     string
 	ServicePort int32
-	// MetricsBindAddress is where /metrics is served, over HTTP and to everybody who reaches it. Default "": nowhere.
+	// MetricsBindAddress is the address on which /metrics is served over HTTP without authentication. Default "":
+	// disabled.
 	MetricsBindAddress string
 }
 
@@ -61,12 +62,12 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.Lookup("goaway-chance").Usage += ", and one in a minute"
 }
 
-// gateway is how API servers reach it.
+// gateway returns the Service at which API servers reach this gateway.
 func (c *Config) gateway() adoption.Service {
 	return adoption.Service{Namespace: c.Namespace, Name: c.Service, Port: c.ServicePort}
 }
 
-// Validate says everything that is wrong.
+// Validate reports every invalid setting.
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(flag, format string, args ...any) {

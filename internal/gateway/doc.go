@@ -1,30 +1,33 @@
-// Package gateway is the front door for extension servers of a cluster whose API server cannot be changed: it stands between an
-// unmodified kube-apiserver and unmodified extension servers.
+// Package gateway is the front door for extension servers of a cluster with an API server that cannot be changed: it
+// runs between an unmodified kube-apiserver and unmodified extension servers.
 //
-// # What is trusted
+// # Trust
 //
-// The API server, as the kubeconfig or the service account says it is. It publishes which front proxies count, in ConfigMap
-// kube-system/extension-apiserver-authentication. Identity headers are believed from a connection with the certificate of one of these,
-// and from no other; no other credential identifies anybody. The gateway's own authority, which is in that ConfigMap too, is left out: a
-// request of the gateway to itself is nobody's.
+// The gateway trusts the API server of the kubeconfig or the service account. The API server publishes the trusted
+// front proxies in ConfigMap kube-system/extension-apiserver-authentication. The gateway accepts identity headers
+// only on a connection with a certificate of one of these. No other credential identifies a client. The gateway's own
+// authority, which is in that ConfigMap too, is excluded: a request of the gateway to itself has no user.
 //
-// # What is checked twice
+// # Authorization
 //
-// Nothing is authorized here. The API server has authorized a request before it passes it on, and the extension server does so again,
-// because the gateway passes on who the user is. URLs that can be read in two ways are rejected.
+// The gateway does not authorize requests. The API server authorizes a request before it forwards it, and the
+// extension server authorizes it again, because the gateway forwards the user. URLs with two interpretations are
+// rejected.
 //
-// # What is promised
+// # Guarantees
 //
-// To the API server: discovery and OpenAPI are answered from memory, with the last-known documents of a server that is dead, and never
-// with fewer resources than are known. What is not known, or not adopted, is 503 and never 404. An unavailable server is answered for at
-// once, with a Status that names the cause.
+// For the API server: discovery and OpenAPI are served from memory, with the last-known documents of an unavailable
+// server, and never with fewer resources than are known. A group-version that is unknown or not adopted gets a 503,
+// never a 404. Requests for an unavailable server get an immediate response, with a Status that names the cause.
 //
-// To extension servers: identity headers come over a connection with a certificate of the gateway's front-proxy authority. That
-// authority signs nothing else, is replaced with overlap (keys.go), and is published while an APIService needs it (upkeep.go).
+// For extension servers: identity headers are sent on a connection with a certificate of the gateway's front-proxy
+// authority. That authority does not sign other certificates, is replaced with overlap (keys.go), and is published
+// while an APIService needs it (upkeep.go).
 //
-// To the cluster: nothing is written but the ConfigMap above, by addition; the gateway's own conditions and the caBundle of its own
-// certificate, in adopted APIServices; and objects of the gateway's namespace. Whatever is written is written when it changes, by one
-// replica.
+// For the cluster: the gateway writes only to the ConfigMap above, by addition; to adopted APIServices, its
+// conditions and the caBundle of its certificate; and to objects in its namespace. One replica writes an object, when
+// the contents change.
 //
-// The parts are the front door's: view.go shows adopted APIServices to the routing table as they would be without a gateway.
+// The gateway uses the parts of the front door. view.go shows adopted APIServices to the routing table as they would
+// be without a gateway.
 package gateway

@@ -12,14 +12,14 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Times of the Lease, as those of kube-controller-manager.
+// Times of the Lease, as in kube-controller-manager.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
-// election decides by a Lease which replica writes to objects that all replicas see. Serving requests does not depend on it.
+// election selects, by a Lease, the replica that writes to shared objects. Serving requests does not depend on it.
 type election struct {
 	leases    coordinationv1.LeasesGetter
 	namespace string
@@ -27,7 +27,7 @@ type election struct {
 	identity  string
 	log       *zap.Logger
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	leading bool
 	changed chan struct{} // closed and replaced when leading changes
 }
@@ -36,7 +36,7 @@ func newElection(leases coordinationv1.LeasesGetter, namespace, name, identity s
 	return &election{leases: leases, namespace: namespace, name: name, identity: identity, log: log, changed: make(chan struct{})}
 }
 
-// Changed returns a channel that is closed when this replica begins or ceases to lead.
+// Changed returns a channel that is closed when this replica starts or stops leading.
 func (e *election) Changed() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -61,7 +61,7 @@ func (e *election) set(leading bool) {
 	e.log.Info("leadership changed", zap.Bool("leads", leading))
 }
 
-// Run stands for election until ctx ends, and gives the Lease up then.
+// Run takes part in the election until ctx ends, and then releases the Lease.
 func (e *election) Run(ctx context.Context) error {
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: e.namespace, Name: e.name},
@@ -79,7 +79,7 @@ func (e *election) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		elector.Run(ctx) // until the Lease is lost
+		elector.Run(ctx) // returns when the Lease is lost
 	}
 	return nil
 }

@@ -14,15 +14,17 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// handler answers from memory what an API server asks to know a server, and leaves the rest to the router of the front door.
+// handler serves the discovery requests of an API server from memory, and passes all other requests to the front
+// door's router.
 //
-// An API server has one question about all group-versions of a Service, /apis, and believes that a group-version has no resources if
-// the answer does not list them: namespaces would be finalized with objects in them. So aggregated discovery is refused, with 406 as by a
-// server that does not know it, while there is an adopted group-version of which nothing is known yet. The API server then asks for each
-// group-version by itself, and each has an answer of its own: what is known, or 503.
+// An API server sends one request, /apis, for all group-versions of a Service. If the response does not contain a
+// group-version, the API server assumes that it has no resources: namespaces would be finalized with objects in them.
+// Therefore handler refuses aggregated discovery, with the 406 of a server that does not support it, while the
+// resources of any adopted group-version are unknown. The API server then requests each group-version separately, and
+// the response is either the known resources or a 503.
 //
-// A group-version that is not adopted gets 503 and never 404, on which controllers would act: the API server may not have noticed a
-// release yet.
+// A group-version that is not adopted gets a 503 and never a 404, on which controllers would act: the API server may
+// not have noticed a release yet.
 type handler struct {
 	routes    func() *routetable.Table
 	discovery func() *discovery.Snapshot
@@ -65,7 +67,7 @@ func notAggregated() error {
 	}}
 }
 
-// groupVersionOf reads /apis/<group>/<version>[/...]. A trailing slash is no rest.
+// groupVersionOf parses /apis/<group>/<version>[/...]. rest is empty for a trailing slash.
 func groupVersionOf(path string) (gv schema.GroupVersion, rest string, ok bool) {
 	below, ok := strings.CutPrefix(path, "/apis/")
 	parts := strings.SplitN(below, "/", 3)
@@ -83,8 +85,8 @@ func (h *handler) serves(gv schema.GroupVersion) bool {
 	return ok && !route.Local
 }
 
-// serveGroupVersion serves the last-known document of one group-version, whether its server lives or not: by it an API server decides
-// whether it passes requests on, and controllers what there is to be deleted.
+// serveGroupVersion serves the last-known document of one group-version, regardless of the state of its server. From
+// it an API server decides whether it forwards requests, and controllers determine which objects to delete.
 func (h *handler) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
 	known, ok := lookup(h.discovery(), gv)
 	if !ok {
@@ -94,7 +96,7 @@ func (h *handler) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv s
 	respond.JSON(w, http.StatusOK, known.ResourceList())
 }
 
-// unavailable says why nothing is known of a group-version.
+// unavailable returns the reason why a group-version is unknown.
 func (h *handler) unavailable(gv schema.GroupVersion) error {
 	route, ok := h.routes().Lookup(gv)
 	if !ok {
@@ -107,17 +109,17 @@ func (h *handler) unavailable(gv schema.GroupVersion) error {
 	return unknownYet(message)
 }
 
-// lookup returns what is known of a group-version; false if nothing is.
+// lookup returns the known resources of a group-version. It returns false if they are unknown.
 func lookup(s *discovery.Snapshot, gv schema.GroupVersion) (discovery.GroupVersion, bool) {
 	if s == nil {
 		return discovery.GroupVersion{}, false
 	}
 	known, ok := s.Lookup(gv)
-	// A server without a resource is known too, if that is what it says now.
+	// A server without resources is also known, if its current document is empty.
 	return known, ok && (len(known.Resources) > 0 || known.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent && known.Reason == "")
 }
 
-// allKnown reports whether something is known of every adopted group-version.
+// allKnown reports whether the resources of every adopted group-version are known.
 func (h *handler) allKnown() bool {
 	s := h.discovery()
 	for _, route := range h.routes().Routes() {

@@ -23,45 +23,49 @@ import (
 )
 
 const (
-	// keysSecret has the authorities, which all replicas share. Certificates are made by each replica, and only in memory.
+	// keysSecret contains the authorities, which all replicas share. Each replica creates its certificates, only in
+	// memory.
 	keysSecret = "portico-gateway-keys"
 
 	authorityTTL = 365 * 24 * time.Hour
 	leafTTL      = 30 * 24 * time.Hour
-	// publicationTime is how long a new authority is published before it signs: extension servers follow the ConfigMap within a minute,
-	// and API servers the caBundle at once.
+	// publicationTime is how long a new authority is published before it signs: extension servers read the ConfigMap
+	// within a minute, and API servers the caBundle at once.
 	publicationTime = time.Hour
-	// overlap is how long an authority stays published after it signed last. Every replica has a new certificate within readInterval.
+	// overlap is how long an authority stays published after its last signature. Every replica has a new certificate
+	// within readInterval.
 	overlap = 24 * time.Hour
 	// readInterval is how often each replica reads the Secret.
 	readInterval = 30 * time.Second
 	keysTimeout  = 10 * time.Second
 )
 
-// keys are the two authorities of a gateway, and the certificates of this replica by them. The leader makes and replaces authorities:
+// keys contains the two authorities of a gateway, and this replica's certificates from them. The leader creates and
+// replaces authorities:
 //
 //	next      a new authority joins the bundle; the present one signs
 //	switch    after publicationTime the new one signs
 //	previous  after overlap the old one leaves the bundle
 //
-// What is not in the Secret has not happened, so that replicas and restarts go on from where it was.
+// Only the state in the Secret counts, so that other replicas and restarts continue from it.
 type keys struct {
 	secrets typedcorev1.SecretInterface
 	gateway adoption.Service
 	leads   func() bool
-	// published reports whether all who are to trust a bundle have been given it: an authority does not sign before.
+	// published reports whether all components that must trust a bundle have received it. An authority does not sign
+	// before.
 	published func(bundle []byte) bool
-	changed   func() // is called when a bundle is another one
+	changed   func() // called when a bundle changes
 	log       *zap.Logger
 
 	serving, client *pki.KeyPair
 	ready           chan struct{}
 
-	mu                  sync.Mutex // guards what follows
+	mu                  sync.Mutex // guards the fields below
 	servingCA, clientCA []byte     // bundles, in PEM
 }
 
-// newKeys returns keys with certificates that nobody trusts yet.
+// newKeys returns keys with certificates that are not trusted yet.
 func newKeys(secrets typedcorev1.SecretInterface, gateway adoption.Service, leads func() bool, log *zap.Logger) (*keys, error) {
 	k := &keys{secrets: secrets, gateway: gateway, leads: leads, log: log, ready: make(chan struct{})}
 	k.published, k.changed = func([]byte) bool { return true }, func() {}
@@ -92,7 +96,8 @@ func (k *keys) clientLeaf() pki.Leaf {
 	return pki.Leaf{CommonName: k.gateway.FrontProxyName(), Client: true, TTL: leafTTL}
 }
 
-// servingBundle verifies the serving certificates of all replicas, clientBundle their front-proxy certificates.
+// servingBundle returns the bundle that verifies the serving certificates of all replicas. clientBundle returns the
+// bundle for their front-proxy certificates.
 func (k *keys) servingBundle() []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -105,10 +110,10 @@ func (k *keys) clientBundle() []byte {
 	return k.clientCA
 }
 
-// ours reports whether a certificate is an authority of this gateway's front-proxy certificates.
+// ours reports whether c is an authority of this gateway's front-proxy certificates.
 func (k *keys) ours(c *x509.Certificate) bool { return k.gateway.IsFrontProxyAuthority(c) }
 
-// Run keeps the certificates until ctx ends.
+// Run keeps the certificates up to date until ctx ends.
 func (k *keys) Run(ctx context.Context) error {
 	isReady := false
 	for {
@@ -130,7 +135,7 @@ func (k *keys) Run(ctx context.Context) error {
 	}
 }
 
-// sync reads the Secret, does what is due if this replica leads, and takes over what is there.
+// sync reads the Secret, makes due changes if this replica leads, and applies the result.
 func (k *keys) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 	defer cancel()
@@ -153,7 +158,7 @@ func (k *keys) sync(ctx context.Context) error {
 	}
 	if !equality.Semantic.DeepEqual(secret.Data, after.Data) {
 		if !k.leads() && len(secret.Data) > 0 {
-			return nil // it is for the leader to write
+			return nil // only the leader writes
 		}
 		if absent {
 			_, err = k.secrets.Create(ctx, after, metav1.CreateOptions{})
@@ -167,7 +172,7 @@ func (k *keys) sync(ctx context.Context) error {
 	return k.use(serving, client)
 }
 
-// advance does what is due with one authority, in the data of the Secret.
+// advance makes the due changes of one authority, in the data of the Secret.
 func (k *keys) advance(secret *corev1.Secret, name, commonName string) (*authorities, error) {
 	a, err := readAuthorities(secret.Data, name)
 	if err != nil {
@@ -182,7 +187,7 @@ func (k *keys) advance(secret *corev1.Secret, name, commonName string) (*authori
 	return a, a.write(secret.Data, name)
 }
 
-// use makes certificates that the authorities sign, unless there are good ones.
+// use issues certificates from the authorities, unless the current ones are good.
 func (k *keys) use(serving, client *authorities) error {
 	err := errors.Join(
 		renew(k.serving, serving.present, k.servingLeaf()),
@@ -198,7 +203,7 @@ func (k *keys) use(serving, client *authorities) error {
 	return err
 }
 
-// renew replaces a certificate that another authority signed, or that is past two thirds of its life.
+// renew replaces a certificate that another authority signed, or that is past two thirds of its lifetime.
 func renew(pair *pki.KeyPair, by *pki.Authority, leaf pki.Leaf) error {
 	have := pair.Leaf()
 	if have.CheckSignatureFrom(by.Certificate) == nil && time.Now().Before(due(have)) {
@@ -211,20 +216,20 @@ func renew(pair *pki.KeyPair, by *pki.Authority, leaf pki.Leaf) error {
 	return pair.Set(cert, key)
 }
 
-// due is after two thirds of the life of a certificate.
+// due returns the time after two thirds of the lifetime of a certificate.
 func due(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2)
 }
 
-// authorities are one authority, the one that follows it, and the one that it followed.
+// authorities contains one authority, the next one, and the previous one.
 type authorities struct {
 	present, next *pki.Authority
-	since         time.Time // when next was made
+	since         time.Time // when next was created
 	previous      *x509.Certificate
 	until         time.Time // when previous leaves the bundle
 }
 
-// advance makes, replaces and drops authorities as time goes on.
+// advance creates, replaces and drops authorities when they are due.
 func (a *authorities) advance(now time.Time, commonName string, published func(bundle []byte) bool) (err error) {
 	if a.present == nil || now.After(a.present.Certificate.NotAfter) {
 		*a = authorities{}
@@ -245,7 +250,7 @@ func (a *authorities) advance(now time.Time, commonName string, published func(b
 	return err
 }
 
-// bundle is all certificates that others are to trust.
+// bundle returns all certificates that clients and servers must trust.
 func (a *authorities) bundle() []byte {
 	out := bytes.Clone(a.present.PEM())
 	if a.next != nil {
@@ -257,7 +262,7 @@ func (a *authorities) bundle() []byte {
 	return out
 }
 
-// The keys of the Secret, after the name of the authority.
+// Suffixes of the keys in the Secret, after the name of the authority.
 const (
 	presentCert, presentKey          = "-ca.crt", "-ca.key"
 	nextCert, nextKey, nextSince     = "-ca-next.crt", "-ca-next.key", "-ca-next.since"
@@ -302,7 +307,7 @@ func readAuthority(data map[string][]byte, cert, key string) (*pki.Authority, er
 	return a, nil
 }
 
-// write puts the authorities into the data, and leaves what did not change byte for byte.
+// write stores the authorities in data, and leaves unchanged values byte for byte.
 func (a *authorities) write(data map[string][]byte, name string) error {
 	if err := writeAuthority(data, a.present, name+presentCert, name+presentKey); err != nil {
 		return err

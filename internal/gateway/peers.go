@@ -20,38 +20,41 @@ import (
 const (
 	replicaLabel       = "gateway.portico.dev/replica"
 	verdictsAnnotation = "gateway.portico.dev/verdicts"
-	// maxVerdicts bounds what a replica publishes: annotations of an object have 256 KiB together.
+	// maxVerdicts limits the verdicts that a replica publishes: the annotations of an object have at most 256 KiB
+	// together.
 	maxVerdicts = 200 << 10
 )
 
-// peerTimes are how often a replica shows that it lives.
+// peerTimes configures how often a replica shows that it is alive.
 type peerTimes struct {
-	// renew is how often its Lease is renewed, and gap the least time between two writes.
+	// renew is how often its Lease is renewed, and gap the minimum time between two writes.
 	renew, gap time.Duration
-	// dead is how long the Lease of another replica may stay as it is before that counts as dead, and forget when it is deleted.
+	// dead is how long the Lease of another replica may be unchanged before the replica counts as dead, and forget
+	// when the Lease is deleted.
 	dead, forget time.Duration
 }
 
 var defaultPeerTimes = peerTimes{renew: 10 * time.Second, gap: time.Second, dead: 35 * time.Second, forget: 10 * time.Minute}
 
-// peers exchanges verdicts between the replicas: each has a Lease of its own, with its verdicts in an annotation. The leader of the
-// election folds them into the conditions. It implements apiservice.Peers. Serving requests does not depend on it.
+// peers exchanges verdicts between the replicas: each has a Lease, with its verdicts in an annotation. The leader of
+// the election combines them into the conditions. peers implements apiservice.Peers. Serving requests does not depend
+// on it.
 type peers struct {
 	*election
 	client coordinationclient.LeaseInterface
 	times  peerTimes
 	log    *zap.Logger
-	// server is what says whether the API server knows watches with initial events: fakes do not. Nil: it does.
+	// server is checked for support of watches with initial events, because fakes do not have it. Nil: supported.
 	server any
-	dirty  chan struct{} // has a token while own is to be written
+	dirty  chan struct{} // has a token while own must be written
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	own     []byte
 	others  map[string]peer // by the name of the Lease
 	changed chan struct{}   // closed and replaced when others change
 }
 
-// peer is another replica. Clocks differ, so it is dead when we have seen no renewal for long.
+// peer is another replica. Because clocks differ, it counts as dead if this replica has not seen a renewal for long.
 type peer struct {
 	verdicts []byte
 	version  string
@@ -62,13 +65,13 @@ func newPeers(e *election, client coordinationclient.LeaseInterface, times peerT
 	return &peers{election: e, client: client, times: times, log: log, dirty: make(chan struct{}, 1), others: map[string]peer{}, changed: make(chan struct{})}
 }
 
-// leaseName is that of a replica.
+// leaseName returns the name of this replica's Lease.
 func (p *peers) leaseName() string { return p.name + "-replica-" + p.identity }
 
 // Publish implements apiservice.Peers.
 func (p *peers) Publish(value []byte) {
 	if len(value) > maxVerdicts {
-		value = nil // the leader goes by its own
+		value = nil // the leader then uses only its own verdicts
 	}
 	p.mu.Lock()
 	p.own = value
@@ -106,7 +109,7 @@ func (p *peers) announce() {
 	p.changed = make(chan struct{})
 }
 
-// Run exchanges until ctx ends, and removes the Lease then.
+// Run exchanges verdicts until ctx ends, and then removes the Lease.
 func (p *peers) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -131,7 +134,7 @@ func (p *peers) Run(ctx context.Context) error {
 	return nil
 }
 
-// followElection announces changes of the leader, on which conditions depend too.
+// followElection announces changes of the leader, because the conditions also depend on it.
 func (p *peers) followElection(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := p.election.Changed()
@@ -143,7 +146,7 @@ func (p *peers) followElection(ctx context.Context) {
 	}
 }
 
-// renew writes the Lease until ctx ends.
+// renew writes the Lease until ctx ends, and then deletes it.
 func (p *peers) renew(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := p.write(ctx); err != nil && ctx.Err() == nil {
@@ -197,7 +200,7 @@ func (p *peers) write(ctx context.Context) error {
 	return err
 }
 
-// heard takes in the Lease of a replica.
+// heard processes the Lease of a replica.
 func (p *peers) heard(o any) {
 	lease, ok := o.(*coordinationv1.Lease)
 	if !ok || lease.Name == p.leaseName() {
@@ -205,7 +208,7 @@ func (p *peers) heard(o any) {
 	}
 	p.mu.Lock()
 	before, known := p.others[lease.Name]
-	if known && lease.ResourceVersion != "" && before.version == lease.ResourceVersion { // it was listed again
+	if known && lease.ResourceVersion != "" && before.version == lease.ResourceVersion { // the same version was listed again
 		p.mu.Unlock()
 		return
 	}
@@ -230,7 +233,7 @@ func (p *peers) gone(o any) {
 	}
 }
 
-// bury announces replicas that died, and deletes the Leases of those that have been dead for long.
+// bury announces dead replicas, and deletes the Leases of replicas that have been dead for long.
 func (p *peers) bury(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 	defer cancel()

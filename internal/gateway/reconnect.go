@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// An informer's request that does not reach the API server is repeated after firstReconnect, then after twice as long each time up
-	// to maxReconnect, less a jitter.
+	// An informer's request that does not reach the API server is repeated after firstReconnect. The pause doubles
+	// each time up to maxReconnect, less a jitter.
 	firstReconnect = 250 * time.Millisecond
 	maxReconnect   = 2 * time.Second
-	// reconnectLogInterval is the least time between two log lines about an API server that cannot be reached.
+	// reconnectLogInterval is the minimum time between two log lines about an unreachable API server.
 	reconnectLogInterval = time.Minute
 )
 
-// withReconnects returns a copy of config whose lists and watches wait for an API server that cannot be reached. client-go's reflectors
-// double the pause after each error up to a minute, so that after an outage the routing table would be that much out of date.
+// withReconnects returns a copy of config with which lists and watches wait for an unreachable API server.
+// client-go's reflectors double the pause after each error up to a minute, so that after an outage the routing table
+// would be outdated for that long.
 func withReconnects(config *rest.Config, log *zap.Logger) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return &reconnecting{next: next, log: log} })
@@ -56,7 +57,8 @@ func (c *reconnecting) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper lets client-go close idle connections and cancel requests.
 func (c *reconnecting) WrappedRoundTripper() http.RoundTripper { return c.next }
 
-// isInformerRequest reports whether r is a list or a watch as reflectors send them. It has no body, so that it can be repeated.
+// isInformerRequest reports whether r is a list or a watch as reflectors send them. Such a request does not have a
+// body, so it can be repeated.
 func isInformerRequest(r *http.Request) bool {
 	query := r.URL.Query()
 	return r.Method == http.MethodGet && (query.Has("watch") || query.Has("resourceVersion") || query.Has("limit"))

@@ -14,10 +14,12 @@ import (
 	"portico.dev/internal/run"
 )
 
-// startTimeout is how long a start waits for the API server. Then the process ends, and whoever runs it starts it again.
+// startTimeout is how long a start waits for the API server. After that the process ends, so that its supervisor
+// restarts it.
 const startTimeout = 10 * time.Minute
 
-// Run serves until ctx ends. It starts while the API server is away, and serves when that has been seen once.
+// Run serves until ctx ends. It can start while the API server is unreachable, and serves requests once it has
+// reached it.
 func (g *Gateway) Run(ctx context.Context) error {
 	group := &run.Group{}
 	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
@@ -74,7 +76,7 @@ func (g *Gateway) runInformers() (<-chan struct{}, func(context.Context) error) 
 	}
 }
 
-// runUpkeep has everything compared when an APIService, a verdict or the leader changes.
+// runUpkeep triggers a round of upkeep when an APIService, a verdict or the leader changes.
 func (g *Gateway) runUpkeep(ctx context.Context) error {
 	informer := g.registered.Apiregistration().V1().APIServices().Informer()
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

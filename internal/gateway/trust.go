@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/request"
 )
 
-// frontProxies authenticates the front proxies of the API server, and nobody else. Requests for health need nobody.
+// frontProxies authenticates only the front proxies of the API server. Health requests do not require authentication.
 type frontProxies struct {
 	authenticate func(*http.Request) (user.Info, error)
 }
@@ -30,15 +30,16 @@ func (f frontProxies) AuthenticateRequest(r *http.Request) (*authenticator.Respo
 	return nil, false, err
 }
 
-// passed authorizes what comes by a front proxy: the API server has authorized it, and the server behind does so again. Nothing else is
-// authorized, but health.
+// passed authorizes requests from a front proxy: the API server has authorized them, and the extension server
+// authorizes them again. All other requests are refused, except health requests.
 type passed struct{}
 
 // Authorize implements authorizer.UnconditionalAuthorizer.
 func (passed) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	switch {
 	case strings.HasPrefix(a.GetVerb(), "impersonate"):
-		// The API server has acted on it, and passes no such header on. Whoever sends one wants to be believed twice.
+		// The API server has already applied impersonation, and does not forward such headers. A client that sends
+		// one tries to impersonate a second time.
 		return authorizer.DecisionDeny, "a gateway impersonates nobody", nil
 	case !a.IsResourceRequest() && isHealth(a.GetPath()):
 		return authorizer.DecisionAllow, "", nil
@@ -54,7 +55,7 @@ func isHealth(path string) bool {
 	return path == "/livez" || path == "/readyz" || path == "/healthz"
 }
 
-// isDocument reports whether a path is within what an API server asks a server behind it.
+// isDocument reports whether an API server requests a path from a server behind it.
 func isDocument(path string) bool {
 	for _, root := range []string{"/apis", "/openapi"} {
 		if path == root || strings.HasPrefix(path, root+"/") {

@@ -25,52 +25,56 @@ import (
 //
 //reference:conditions Reasons of FrontProxyTrusted
 const (
-	// reasonTrusted is an extension server that knows the user whom the gateway names.
+	// reasonTrusted is set if the extension server accepts the user that the gateway names.
 	reasonTrusted = "IdentityBelieved"
-	// reasonNotTrusted is one that takes the gateway's requests for somebody else's or nobody's: it does not follow the ConfigMap
-	// kube-system/extension-apiserver-authentication, or has not read it since the gateway is in it.
+	// reasonNotTrusted is set if the extension server attributes the gateway's requests to another user or to none:
+	// it does not follow the ConfigMap kube-system/extension-apiserver-authentication, or has not read it since the
+	// gateway was added.
 	reasonNotTrusted = "IdentityNotBelieved"
-	// reasonTrustUnknown is one of which the gateway could not find that out.
+	// reasonTrustUnknown is set if the gateway could not determine whether the extension server trusts it.
 	reasonTrustUnknown = "NotKnown"
 )
 
 const (
-	// trustUser is whom the gateway names to find out whether it is believed. It has no rights, not even those of everybody.
+	// trustUser is the user that the gateway names in trust checks. It has no rights, not even the rights of all
+	// users.
 	trustUser = "system:portico-gateway:trust-check"
-	// trustPath is nowhere served, so that a server that authorizes names the user whom it refuses.
+	// trustPath is not served by any server, so that a server that authorizes requests names the user that it
+	// refuses.
 	trustPath = "/portico-gateway-trust-check"
-	// An answer that does not settle it is asked for again after trustRetry: extension servers read the ConfigMap once a minute.
+	// An inconclusive check is repeated after trustRetry: extension servers read the ConfigMap once a minute.
 	trustRetry   = 5 * time.Second
 	trustTimeout = 5 * time.Second
 	maxTrustBody = 64 << 10
 )
 
-// trustChecks are what extension servers make of the gateway's certificate, by APIService.
+// trustChecks contains the results of the checks whether extension servers trust the gateway's certificate, by
+// APIService.
 type trustChecks struct {
 	mu    sync.Mutex
 	known map[string]trustCheck
 }
 
-// trustCheck is one result, and of what.
+// trustCheck is one result with its subject.
 type trustCheck struct {
 	of        trustSubject
 	at        time.Time
 	condition apiregistrationv1.APIServiceCondition
 }
 
-// trustSubject is what a result depends on.
+// trustSubject contains everything that a result depends on.
 type trustSubject struct {
 	uid         types.UID
 	backend     *transport.Backend
 	certificate string
-	// available is since when the backend is: it may be another program after an outage.
+	// available is the time since which the backend is available: after an outage it may be another program.
 	available time.Time
 }
 
-// settled reports whether the result holds as long as its subject does.
+// settled reports whether the result is valid until its subject changes.
 func (c trustCheck) settled() bool { return c.condition.Status == apiregistrationv1.ConditionTrue }
 
-// condition returns the result about an APIService, false if there is none yet.
+// condition returns the result for an APIService. It returns false before the first result.
 func (t *trustChecks) condition(apiService string) (apiregistrationv1.APIServiceCondition, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,8 +82,8 @@ func (t *trustChecks) condition(apiService string) (apiregistrationv1.APIService
 	return c.condition, ok
 }
 
-// check asks the backends of routes whose result is missing, old or not settled, all at once, and returns when every one has answered
-// or has had its time. It reports whether something changed.
+// check queries the backends of routes with a missing, old or unsettled result, concurrently, and returns when each
+// has responded or timed out. It reports whether a result changed.
 func (t *trustChecks) check(ctx context.Context, routes []*routetable.Route, certificate string) (changed bool) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 8)
@@ -120,8 +124,9 @@ func (t *trustChecks) check(ctx context.Context, routes []*routetable.Route, cer
 	return changed
 }
 
-// askTrust finds out whom a backend takes a request of ours for. A server that refuses says whom, and one that does not know our front
-// proxy says that it knows nobody.
+// askTrust determines which user a backend sees in a request from the gateway. A server that refuses the request
+// names the user, and a server that does not trust the gateway's front proxy responds that the client is
+// unauthenticated.
 func askTrust(ctx context.Context, b *transport.Backend) apiregistrationv1.APIServiceCondition {
 	ctx, cancel := context.WithTimeout(ctx, trustTimeout)
 	defer cancel()
@@ -133,7 +138,7 @@ func askTrust(ctx context.Context, b *transport.Backend) apiregistrationv1.APISe
 	if err != nil {
 		return trustCondition(apiregistrationv1.ConditionUnknown, reasonTrustUnknown, "the extension server did not answer when it was asked whom it believes")
 	}
-	defer func() { _ = response.Body.Close() }() // nothing was written
+	defer func() { _ = response.Body.Close() }() // the body is only read
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxTrustBody))
 	if err != nil {
 		return trustCondition(apiregistrationv1.ConditionUnknown, reasonTrustUnknown, "the extension server broke off its answer when it was asked whom it believes")
@@ -141,7 +146,7 @@ func askTrust(ctx context.Context, b *transport.Backend) apiregistrationv1.APISe
 	return judgeTrust(response.StatusCode, body)
 }
 
-// judgeTrust reads the answer.
+// judgeTrust evaluates a response.
 func judgeTrust(code int, body []byte) apiregistrationv1.APIServiceCondition {
 	var status metav1.Status
 	message := ""
@@ -159,11 +164,11 @@ func judgeTrust(code int, body []byte) apiregistrationv1.APIServiceCondition {
 	case code >= http.StatusInternalServerError:
 		return trustCondition(apiregistrationv1.ConditionUnknown, reasonTrustUnknown, fmt.Sprintf("the extension server answers %d when it is asked whom it believes: %s", code, bounded(message)))
 	}
-	// It refuses nobody, so that whom it believes makes no difference.
+	// The server does not refuse any user, so it makes no difference which ones it trusts.
 	return trustCondition(apiregistrationv1.ConditionTrue, reasonTrusted, "")
 }
 
-// bounded is the beginning of a text of a server.
+// bounded returns the beginning of a server's text.
 func bounded(text string) string {
 	const most = 200
 	if len(text) > most {

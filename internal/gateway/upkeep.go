@@ -32,28 +32,28 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// Reasons of the condition BackendAvailable that only a gateway has.
+// Reasons of the condition BackendAvailable that only a gateway sets.
 //
 //reference:conditions Reasons of BackendAvailable that only a gateway has
 const (
-	// reasonInvalidOriginal is an adopted APIService whose annotations do not say what its server is.
+	// reasonInvalidOriginal is set if the annotations of an adopted APIService do not identify its server.
 	reasonInvalidOriginal = "InvalidOriginal"
-	// reasonNotAdopted is an APIService that leads to the gateway and has no annotation that names its server.
+	// reasonNotAdopted is set if an APIService points to the gateway, and has no annotation that names its server.
 	reasonNotAdopted = "NotAdopted"
 )
 
 const (
-	// upkeepInterval is how often everything is compared, beside every change.
+	// upkeepInterval is how often all objects are compared, in addition to every change.
 	upkeepInterval = 10 * time.Second
 	writeTimeout   = 10 * time.Second
 )
 
-// upkeep keeps what others must know of the gateway as it should be: its front-proxy authority where extension servers look for it,
-// while there is an APIService that needs it; the caBundle of adopted APIServices; the conditions that the routing table does not write.
-// One replica does it. Nothing that is right already is written.
+// upkeep maintains the objects from which other components learn about the gateway: the front-proxy authority in the
+// ConfigMap of extension servers, while an APIService needs it; the caBundle of adopted APIServices; the conditions
+// that the routing table does not write. One replica does this. It does not write data that is already correct.
 type upkeep struct {
 	gateway     adoption.Service
-	apiServices aggregatorlisters.APIServiceLister // all of the API server, as they are
+	apiServices aggregatorlisters.APIServiceLister // all APIServices of the API server, unmodified
 	client      typedclient.APIServiceInterface
 	trust       typedcorev1.ConfigMapInterface // of kube-system
 	own         typedcorev1.ConfigMapInterface // of the gateway's namespace
@@ -67,11 +67,11 @@ type upkeep struct {
 	checks trustChecks
 
 	mu        sync.Mutex
-	published [][]byte // the bundles that everybody has been given
+	published [][]byte // bundles that all readers have received
 	problem   error    // of the latest round
 }
 
-// Wake has everything compared soon. It does not block.
+// Wake triggers a round soon. It does not block.
 func (u *upkeep) Wake() {
 	select {
 	case u.wake <- struct{}{}:
@@ -79,21 +79,21 @@ func (u *upkeep) Wake() {
 	}
 }
 
-// Published reports whether everybody has been given a bundle.
+// Published reports whether all readers have received a bundle.
 func (u *upkeep) Published(bundle []byte) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return slices.ContainsFunc(u.published, func(p []byte) bool { return bytes.Equal(p, bundle) })
 }
 
-// Problem is what the latest round could not do, nil if it did everything or is another replica's.
+// Problem returns the errors of the latest round. It is nil after a complete round, and if another replica leads.
 func (u *upkeep) Problem() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.problem
 }
 
-// Run works until ctx ends.
+// Run performs rounds until ctx ends.
 func (u *upkeep) Run(ctx context.Context) error {
 	tick := time.NewTicker(upkeepInterval)
 	defer tick.Stop()
@@ -108,7 +108,7 @@ func (u *upkeep) Run(ctx context.Context) error {
 	return nil
 }
 
-// round does everything once.
+// round performs all work once.
 func (u *upkeep) round(ctx context.Context) {
 	all, err := u.apiServices.List(labels.Everything())
 	if err != nil { // reading a cache does not fail
@@ -121,7 +121,7 @@ func (u *upkeep) round(ctx context.Context) {
 		return
 	}
 	if u.checks.check(ctx, u.remote(), u.keys.client.Fingerprint()) {
-		u.Wake() // ask again what is not settled
+		u.Wake() // check unsettled results again
 	}
 	serving, client := u.keys.servingBundle(), u.keys.clientBundle()
 	problems := []error{u.publishHere(ctx, serving, client), u.publishTrust(ctx, client, slices.ContainsFunc(all, adoption.Adopted))}
@@ -174,7 +174,7 @@ func (u *upkeep) count(all []*apiregistrationv1.APIService) {
 	u.metrics.Set(adopted, prepared, u.leads(), trusted)
 }
 
-// remote is the routes of extension servers: with an APIRoute, those of its backends.
+// remote returns the routes of extension servers. For an APIRoute it returns the routes of the backends.
 func (u *upkeep) remote() (all []*routetable.Route) {
 	for _, r := range u.routes().Routes() {
 		if !r.Local {
@@ -191,7 +191,8 @@ func serversOf(r *routetable.Route) []*routetable.Route {
 	return slices.DeleteFunc(slices.Clone(r.Parts), func(part *routetable.Route) bool { return part.Local })
 }
 
-// trusted is whether the extension servers of an APIService believe the gateway; false: that is not known yet.
+// trusted returns whether the extension servers of an APIService trust the gateway. The second result is false if
+// that is unknown.
 func (u *upkeep) trusted(o *apiregistrationv1.APIService) (apiregistrationv1.APIServiceCondition, bool) {
 	route, ok := u.routes().Lookup(schema.GroupVersion{Group: o.Spec.Group, Version: o.Spec.Version})
 	if !ok || route.Name != o.Name {
@@ -214,7 +215,7 @@ func (u *upkeep) trusted(o *apiregistrationv1.APIService) (apiregistrationv1.API
 	return all, known
 }
 
-// publishHere writes the authorities where those who adopt APIServices find them.
+// publishHere writes the authorities to the ConfigMap that adopters read.
 func (u *upkeep) publishHere(ctx context.Context, serving, client []byte) error {
 	want := map[string]string{adoption.PublishedServingCA: string(serving), adoption.PublishedFrontProxyCA: string(client)}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -239,7 +240,8 @@ func (u *upkeep) publishHere(ctx context.Context, serving, client []byte) error 
 	return nil
 }
 
-// publishTrust adds the front-proxy authority to what extension servers believe, or removes it when no APIService needs it.
+// publishTrust adds the front-proxy authority to the authorities that extension servers trust, or removes it when no
+// APIService needs it.
 func (u *upkeep) publishTrust(ctx context.Context, client []byte, needed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -255,7 +257,7 @@ func (u *upkeep) publishTrust(ctx context.Context, client []byte, needed bool) e
 	return nil
 }
 
-// keepBundle writes the caBundle of an APIService that leads here, unless that asks not to verify the gateway.
+// keepBundle writes the caBundle of an APIService that points to this gateway, unless it disables verification.
 func (u *upkeep) keepBundle(ctx context.Context, o *apiregistrationv1.APIService, bundle []byte) error {
 	changed := o.DeepCopy()
 	if !u.gateway.KeepBundle(changed, bundle) {
@@ -263,7 +265,7 @@ func (u *upkeep) keepBundle(ctx context.Context, o *apiregistrationv1.APIService
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	_, err := u.client.Update(ctx, changed, metav1.UpdateOptions{}) // of the version that was looked at
+	_, err := u.client.Update(ctx, changed, metav1.UpdateOptions{}) // of the version that was compared
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		u.Wake()
 		return nil
@@ -274,12 +276,14 @@ func (u *upkeep) keepBundle(ctx context.Context, o *apiregistrationv1.APIService
 	return nil
 }
 
-// notAdopted is the message of reasonNotAdopted. It names the gateway, because others write the same condition.
+// notAdopted returns the message of reasonNotAdopted. It names the gateway, because other gateways write the same
+// condition.
 func (u *upkeep) notAdopted() string {
 	return "it leads to the gateway " + u.gateway.String() + ", and has no annotation " + adoption.OriginalServiceAnnotation + " that names its extension server"
 }
 
-// keepConditions writes the conditions that the routing table does not write, and removes all of ours where no gateway is asked for.
+// keepConditions writes the conditions that the routing table does not write, and removes all of the gateway's
+// conditions from an APIService that does not use a gateway.
 func (u *upkeep) keepConditions(ctx context.Context, o *apiregistrationv1.APIService) error {
 	if u.gateway.FrontedElsewhere(o) {
 		return nil
@@ -289,7 +293,7 @@ func (u *upkeep) keepConditions(ctx context.Context, o *apiregistrationv1.APISer
 	switch {
 	case !adoption.Adopted(o) && !u.gateway.Fronts(o):
 		if c, _ := adoption.Condition(o, adoption.BackendAvailable); c.Reason == reasonNotAdopted && c.Message != u.notAdopted() {
-			return nil // it leads to another gateway, which has written that
+			return nil // it points to another gateway, which has written the condition
 		}
 		adoption.RemoveConditions(changed)
 	case !adoption.Adopted(o):
@@ -317,7 +321,7 @@ func (u *upkeep) keepConditions(ctx context.Context, o *apiregistrationv1.APISer
 		return nil
 	}
 	if apierrors.IsForbidden(err) && !adoption.Adopted(o) && !u.gateway.Fronts(o) {
-		return nil // `aggregator release` removes the conditions itself, and then the gateway's right to write them
+		return nil // `aggregator release` removes the conditions, and then the gateway's right to write them
 	}
 	if err != nil {
 		return fmt.Errorf("write conditions of APIService %s: %w", o.Name, err)

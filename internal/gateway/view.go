@@ -16,17 +16,19 @@ import (
 	"portico.dev/internal/apiservice"
 )
 
-// view shows the adopted APIServices of the API server, and no others, as they would be without a gateway: with their original server,
-// and with our condition BackendAvailable in the place of Available. With it the routing table of the front door serves a gateway too.
+// view shows only the adopted APIServices of the API server, as they would be without a gateway: with their original
+// server, and with the gateway's condition BackendAvailable instead of Available. With this view, the front door's
+// routing table serves a gateway too.
 type view struct {
 	gateway adoption.Service
 	client  typedclient.APIServiceInterface
 }
 
-// frontAvailable is where the API server's condition Available is kept in the view. It is never written.
+// frontAvailable is the type of the API server's condition Available in the view. It is never written.
 const frontAvailable apiregistrationv1.APIServiceConditionType = "gateway.portico.dev/Available"
 
-// of returns an APIService as the view shows it; false: it is not adopted, or nobody can say what its server is.
+// of returns an APIService as the view shows it. It returns false if the APIService is not adopted, or does not
+// identify its server.
 func (v view) of(o *apiregistrationv1.APIService) (*apiregistrationv1.APIService, bool) {
 	original, err := v.gateway.OriginalOf(o)
 	if err != nil {
@@ -79,7 +81,8 @@ func (v view) list(all *apiregistrationv1.APIServiceList) *apiregistrationv1.API
 	return out
 }
 
-// event shows an APIService that is not adopted as deleted. Informers take no notice of the deletion of what they do not have.
+// event shows an APIService that is not adopted as deleted. Informers ignore the deletion of an object that they do
+// not have.
 func (v view) event(e watch.Event) (watch.Event, bool) {
 	o, ok := e.Object.(*apiregistrationv1.APIService)
 	if !ok || e.Type == watch.Bookmark || e.Type == watch.Error {
@@ -105,10 +108,11 @@ func (a apiServices) Lister() aggregatorlisters.APIServiceLister {
 	return aggregatorlisters.NewAPIServiceLister(a.informer.GetIndexer())
 }
 
-// errReadOnly is for what a gateway never writes.
+// errReadOnly is returned for writes that a gateway never makes.
 var errReadOnly = errors.New("a gateway writes nothing of an APIService but its own conditions and the caBundle of its own certificate")
 
-// statusWriter is a client by which the routing table writes conditions of APIServices of the view, and nothing else.
+// statusWriter is the client with which the routing table writes conditions of APIServices in the view, and no other
+// fields.
 type statusWriter struct{ client apiservice.Client }
 
 // UpdateStatus writes the conditions of an APIService of the view under their real names. Its spec is not written.

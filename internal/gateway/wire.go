@@ -43,13 +43,13 @@ import (
 	"portico.dev/internal/version"
 )
 
-// Gateway is every part, built and not yet started. The order of the fields is the order of wiring.
+// Gateway contains every part, built but not started. The order of the fields is the order of wiring.
 type Gateway struct {
 	cfg Config
 	log *zap.Logger
 	*aggregation.Base
 
-	listener, metricsListener net.Listener // the latter nil: no metrics are served
+	listener, metricsListener net.Listener // metricsListener is nil if metrics are not served
 
 	client     *clients.Client
 	aggregator *aggregatorclient.Clientset
@@ -92,7 +92,7 @@ func New(c Config, log *zap.Logger) (*Gateway, error) {
 	return g, nil
 }
 
-// client says how the API server is reached.
+// client returns the configuration of the API server's clients.
 func (c *Config) client() (config *rest.Config, err error) {
 	if c.Kubeconfig == "" {
 		config, err = rest.InClusterConfig()
@@ -119,7 +119,7 @@ func (g *Gateway) listen() (err error) {
 	return nil
 }
 
-// close closes what New has opened.
+// close closes the listeners.
 func (g *Gateway) close() error {
 	err := g.listener.Close()
 	if g.metricsListener != nil {
@@ -128,10 +128,10 @@ func (g *Gateway) close() error {
 	return err
 }
 
-// Address is where requests are accepted.
+// Address returns the address on which requests are accepted.
 func (g *Gateway) Address() string { return g.listener.Addr().String() }
 
-// MetricsAddress is where metrics are served; empty: nowhere.
+// MetricsAddress returns the address on which metrics are served. It is empty if they are not served.
 func (g *Gateway) MetricsAddress() string {
 	if g.metricsListener == nil {
 		return ""
@@ -139,10 +139,10 @@ func (g *Gateway) MetricsAddress() string {
 	return g.metricsListener.Addr().String()
 }
 
-// Ready is closed when requests are served.
+// Ready returns a channel that is closed when requests are served.
 func (g *Gateway) Ready() <-chan struct{} { return g.server.Ready() }
 
-// wireClients builds what reads and writes objects of the API server.
+// wireClients builds the clients and informers of the API server, and the parts that coordinate replicas.
 func (g *Gateway) wireClients(config *rest.Config) (err error) {
 	informed := withReconnects(config, g.log.Named("client"))
 	if g.client, err = clients.New(informed); err != nil {
@@ -173,12 +173,12 @@ func (g *Gateway) wireClients(config *rest.Config) (err error) {
 	return err
 }
 
-// notAdoptedYet is what the status of an APIRoute says while no adopted APIService has its name.
+// notAdoptedYet returns the message in the status of an APIRoute while no adopted APIService has its name.
 func notAdoptedYet(apiService string) string {
 	return "the gateway has not adopted APIService " + apiService + ": `aggregator adopt " + apiService + "`, or, if no server has this version, write an adopted APIService yourself"
 }
 
-// wireTrust builds the gateway's own authorities, and what publishes them.
+// wireTrust builds the gateway's own authorities, and the part that publishes them.
 func (g *Gateway) wireTrust() (err error) {
 	core, namespace := g.client.CoreV1(), g.cfg.Namespace
 	if g.keys, err = newKeys(core.Secrets(namespace), g.cfg.gateway(), g.election.leads, g.log.Named("keys")); err != nil {
@@ -195,7 +195,7 @@ func (g *Gateway) wireTrust() (err error) {
 	return nil
 }
 
-// wireAggregation builds the parts that the front door has, too.
+// wireAggregation builds the parts that the front door also has.
 func (g *Gateway) wireAggregation() (err error) {
 	owner := statusOwner{g.cfg.gateway(), g.registered.Apiregistration().V1().APIServices().Lister()}
 	g.apiRoutes.OwnsStatus = owner.ownsAPIRoute
@@ -222,18 +222,18 @@ func (g *Gateway) wireAggregation() (err error) {
 	return err
 }
 
-// documentView is how discovery and OpenAPI see the routing table. What is known of a server stays current while it is dead: its resources are there for
-// the API server, whose requests for them get 503 and the cause.
+// documentView is the routing table as discovery and OpenAPI see it. The known documents of an unavailable server
+// stay current: its resources still exist for the API server, and requests for them get a 503 with the cause.
 var documentView = remote.View{RemoteOnly: true, KeepDead: true}
 
 func (g *Gateway) storage(key string) lastknown.Storage {
 	return lastknown.Storage{Client: g.client.CoreV1().ConfigMaps(g.cfg.Namespace), Key: key, Packed: key == lastknown.OpenAPI, Logger: g.log.Named("storage")}
 }
 
-// never is never closed: a gateway serves nothing itself.
+// never returns a channel that is never closed: a gateway has no local groups.
 func never() <-chan struct{} { return nil }
 
-// wireFront builds what serves requests.
+// wireFront builds the health checks, the router, the chain and the server.
 func (g *Gateway) wireFront() error {
 	g.health = server.NewHealth(g.log.Named("health"), g.checks()...)
 	g.router = g.Router(server.NewStatic(server.StaticConfig{Health: g.health, Version: version.Get(), Gatherer: g.Registry, Aggregation: func() any { return nil }}))
@@ -252,16 +252,18 @@ func (g *Gateway) wireFront() error {
 	return nil
 }
 
-// goawayInterval is the least time between two connections that a gateway ends to spread them. Its clients are a few API servers with a
-// few connections each, and whatever the rate of requests, none of them is asked more often than that.
+// goawayInterval is the minimum time between two connections that a gateway ends to spread them. Its clients are a
+// few API servers with a few connections each, which must not reconnect more often than that, regardless of the rate
+// of requests.
 const goawayInterval = time.Minute
 
-// maxConcurrentStreams are the requests at once on a connection. Go's HTTP/2 client, which API servers have, makes a connection for each request
-// that finds no room, and drops most of them later; with more room that happens less often. It is what Go's own server announces.
+// maxConcurrentStreams limits the concurrent requests on a connection. Go's HTTP/2 client, which API servers use,
+// opens a connection for each request beyond the limit, and closes most of them later. A higher limit makes that
+// rare. net/http's server announces the same number.
 const maxConcurrentStreams = 250
 
-// checks are those of /readyz. None depends on an extension server, and none fails while the API server is away: a gateway that was
-// ready serves on.
+// checks returns the checks of /readyz. They do not depend on extension servers, and do not fail while the API server
+// is unreachable: a gateway that was ready still serves requests.
 func (g *Gateway) checks() []server.Check {
 	return []server.Check{
 		server.Closed("authentication", g.trust.Ready()),
@@ -273,7 +275,7 @@ func (g *Gateway) checks() []server.Check {
 	}
 }
 
-// notReady returns why requests cannot be served yet. The listener serves them last.
+// notReady returns why requests cannot be served yet. The listener starts last.
 func (g *Gateway) notReady() error { return server.NotClosed(g.Discovery.Ready()) }
 
 func (g *Gateway) metricsHandler() http.Handler {

@@ -12,23 +12,24 @@ import (
 	"time"
 )
 
-// Paths at which replicas ask each other whether etcd answers them, and whether they live.
+// Paths at which replicas check each other's connection to etcd, and whether they are alive.
 const (
 	EtcdCheck = "/readyz/etcd"
 	LiveCheck = "/livez"
 )
 
-// askTimeout bounds a question to another replica.
+// askTimeout limits a request to another replica.
 const askTimeout = time.Second
 
-// Others are the names of the other replicas, in order.
+// Others returns the names of the other replicas, sorted.
 func (p *Peers) Others() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Sorted(maps.Keys(p.replicas))
 }
 
-// Answering asks all other replicas at a path, and returns the names of those that answer 200 within a second, in order.
+// Answering sends a request for a path to all other replicas, and returns the sorted names of the replicas with a
+// response of 200 within a second.
 func (p *Peers) Answering(ctx context.Context, path string) []string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -48,8 +49,8 @@ func (p *Peers) Answering(ctx context.Context, path string) []string {
 	return names
 }
 
-// Lives asks a replica whether it lives. refused is when its machine answers that nobody listens at its address, and
-// ErrNotReachable when it has none.
+// Lives checks whether a replica is alive. refused is true if its machine refuses the connection because no process
+// listens at its address. The error is ErrNotReachable if it does not have an address.
 func (p *Peers) Lives(ctx context.Context, name string) (refused bool, err error) {
 	if !p.Reachable(name) {
 		return false, ErrNotReachable
@@ -60,10 +61,10 @@ func (p *Peers) Lives(ctx context.Context, name string) (refused bool, err error
 	return errors.Is(err, syscall.ECONNREFUSED), err
 }
 
-// ErrNotReachable is when a replica takes no requests of others.
+// ErrNotReachable is returned for a replica that does not accept requests of other replicas.
 var ErrNotReachable = errors.New("the replica takes no requests of other replicas")
 
-// ask is nil if a replica answers 200.
+// ask returns nil if a replica responds with 200.
 func (p *Peers) ask(ctx context.Context, name, path string) error {
 	b, err := p.Backend([]string{name})
 	if err != nil {
@@ -82,7 +83,7 @@ func (p *Peers) ask(ctx context.Context, name, path string) error {
 	if err != nil {
 		return err
 	}
-	_ = resp.Body.Close() // the status is all that counts
+	_ = resp.Body.Close() // only the status matters
 	p.compareClocks(name, resp.Header.Get("Date"), asked, p.now())
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("replica %s answers %s at %s", name, resp.Status, path)

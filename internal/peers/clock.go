@@ -7,10 +7,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// tellSkew is from where on it is logged that clocks differ. Tokens and statements between replicas are given a minute.
+// tellSkew is the minimum difference of clocks that is logged. Tokens and statements between replicas tolerate a
+// minute.
 const tellSkew = 5 * time.Second
 
-// compareClocks takes from the Date of a response how far the clock of another replica is ahead.
+// compareClocks determines from the Date of a response how far the clock of another replica is ahead.
 func (p *Peers) compareClocks(name, date string, asked, answered time.Time) {
 	theirs, err := http.ParseTime(date)
 	if err != nil {
@@ -40,7 +41,8 @@ func (p *Peers) compareClocks(name, date string, asked, answered time.Time) {
 	}
 }
 
-// skewOf is how far a clock is ahead that said theirs, in whole seconds, in a response to a question: the least that explains it.
+// skewOf returns how far a clock is ahead if it read theirs, in whole seconds, at a time between asked and answered.
+// It is the smallest skew that explains the reading.
 func skewOf(theirs, asked, answered time.Time) time.Duration {
 	switch {
 	case theirs.After(answered):

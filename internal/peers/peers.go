@@ -24,67 +24,68 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// ServerName is the name by which replicas ask each other for their certificates.
+// ServerName is the server name in TLS handshakes between replicas.
 const ServerName = "peer.portico.internal"
 
-// Section is how replicas exchange what they publish: store.Section.
+// Section exchanges the values that replicas publish. store.Section implements it.
 type Section interface {
 	Publish(value []byte)
 	Received() (others map[string][]byte, leads bool)
 	Changed() <-chan struct{}
 }
 
-// Config is what Peers needs. Everything but Metrics and Changed is required.
+// Config contains the dependencies of Peers. All fields but Metrics and Changed are required.
 type Config struct {
-	// Section is for the Descriptions of replicas.
+	// Section exchanges the Descriptions of replicas.
 	Section Section
-	// Name is that of this replica.
+	// Name is the name of this replica.
 	Name string
-	// Address is host:port where the other replicas reach this one. Empty: they do not.
+	// Address is host:port at which the other replicas reach this one. It is empty if they do not.
 	Address string
-	// GroupVersions are those that this replica serves itself because of its release, not because of objects that all have.
+	// GroupVersions are the group-versions that this replica serves itself because of its release, not because of
+	// objects that all replicas have.
 	GroupVersions []schema.GroupVersion
-	// Transport has options for connections to the other replicas.
+	// Transport contains options for connections to the other replicas.
 	Transport transport.Options
 	// Metrics may be nil.
 	Metrics *metrics.Peers
-	// Changed, if set, is called when other replicas can be reached than before. It must not block.
+	// Changed, if set, is called when the set of reachable replicas has changed. It must not block.
 	Changed func()
 	Logger  *zap.Logger
 }
 
-// Description is what a replica publishes about itself.
+// Description is the value that a replica publishes about itself.
 type Description struct {
-	// Address is host:port; empty when it takes no requests of other replicas.
+	// Address is host:port. It is empty if the replica does not accept requests of other replicas.
 	Address string `json:"address,omitempty"`
 	// Certificate is the SHA-256 of its certificate for other replicas, in hex.
 	Certificate string `json:"certificate"`
-	// GroupVersions are those of Config.
+	// GroupVersions are Config.GroupVersions.
 	GroupVersions []string `json:"groupVersions,omitempty"`
 }
 
-// Peers are the other replicas, and the identity of this one among them. All methods are safe for concurrent use.
+// Peers tracks the other replicas, and identifies this one to them. All methods are safe for concurrent use.
 type Peers struct {
 	config Config
 	pair   *pki.KeyPair
 	key    crypto.PrivateKey
 	set    *transport.Set
 	now    func() time.Time
-	// unreadable is for Run.
+	// unreadable is used only by Run.
 	unreadable unreadable
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	replicas map[string]Description
-	// senders are the names of replicas by the fingerprints of their certificates.
+	// senders maps the fingerprints of certificates to the names of replicas.
 	senders map[string]string
-	// departed are those that sent requests until a while ago, by the same.
+	// departed contains replicas that were senders until recently, by fingerprint.
 	departed map[string]departure
-	skewed   map[string]bool // those whose clocks differ
+	skewed   map[string]bool // replicas with clocks that differ
 	backends map[string]*transport.Backend
 }
 
-// A replica that alone has lost etcd cannot renew its lease, and hands on requests all the more. So the others go on to believe it for
-// departedLife after its lease ended. It is asked for nothing by then.
+// A replica that alone has lost etcd cannot renew its lease, but has more requests to forward. The other replicas
+// therefore accept its requests for departedLife after its lease has ended. They do not send requests to it.
 const (
 	departedLife = 10 * time.Minute
 	maxDeparted  = 100
@@ -96,7 +97,7 @@ type departure struct {
 	at   time.Time
 }
 
-// New makes the certificate of this process and publishes it. It starts nothing.
+// New creates the certificate of this process and publishes it. It does not start anything.
 func New(c Config) (*Peers, error) {
 	authority, err := pki.NewAuthority("portico-peer")
 	if err != nil {
@@ -115,7 +116,7 @@ func New(c Config) (*Peers, error) {
 		return nil, err
 	}
 	o := c.Transport
-	o.Certificate, o.AllowLoopback = nil, true // who they are is in their certificates, wherever they are
+	o.Certificate, o.AllowLoopback = nil, true // certificates identify the replicas, regardless of their addresses
 	p := &Peers{
 		config: c, pair: pair, key: shown.PrivateKey, set: transport.New(o), now: time.Now,
 		replicas: map[string]Description{}, senders: map[string]string{}, departed: map[string]departure{}, skewed: map[string]bool{}, backends: map[string]*transport.Backend{},
@@ -133,7 +134,7 @@ func New(c Config) (*Peers, error) {
 	return p, nil
 }
 
-// Run follows the other replicas until ctx ends, and then ends the connections to them.
+// Run follows the other replicas until ctx ends, and then closes the connections to them.
 func (p *Peers) Run(ctx context.Context) error {
 	defer p.set.Close()
 	for ctx.Err() == nil {
@@ -149,14 +150,14 @@ func (p *Peers) Run(ctx context.Context) error {
 	return nil
 }
 
-// update reads the descriptions and reports whether they differ from those of before.
+// update reads the descriptions and reports whether they have changed.
 func (p *Peers) update() bool {
 	received, _ := p.config.Section.Received()
 	replicas, senders := make(map[string]Description, len(received)), make(map[string]string, len(received))
 	for name, text := range received {
 		var d Description
 		if len(text) == 0 {
-			continue // a release before this package, or it has just begun
+			continue // a release without this package, or a replica that has just started
 		}
 		if err := json.Unmarshal(text, &d); err != nil {
 			if p.unreadable.add(name, text) {
@@ -192,7 +193,7 @@ func (p *Peers) update() bool {
 	return true
 }
 
-// depart records which of the senders are not among those that live now. It is called with mu held.
+// depart records the senders that are not live any more. It must be called with mu held.
 func (p *Peers) depart(live map[string]string) {
 	now := p.now()
 	for certificate, name := range p.senders {
@@ -222,7 +223,7 @@ func (p *Peers) replicaWith(fingerprint string) (name string, ok bool) {
 	return name, ok
 }
 
-// senderWith returns the replica with a certificate, if it lives or did a while ago.
+// senderWith returns the replica with a certificate, if it is live or departed recently.
 func (p *Peers) senderWith(fingerprint string) (name string, ok bool) {
 	if name, ok := p.replicaWith(fingerprint); ok {
 		return name, true
@@ -233,7 +234,7 @@ func (p *Peers) senderWith(fingerprint string) (name string, ok bool) {
 	return d.name, ok && p.now().Sub(d.at) <= departedLife
 }
 
-// Reachable reports whether requests can be handed to a replica.
+// Reachable reports whether requests can be forwarded to a replica.
 func (p *Peers) Reachable(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -254,10 +255,10 @@ func (p *Peers) Serving(gv schema.GroupVersion) []string {
 	return names
 }
 
-// errNoneLeft is when replicas have ended since they were chosen.
+// errNoneLeft is returned if replicas have ended since they were selected.
 var errNoneLeft = errors.New("none of these replicas can be reached any more")
 
-// Backend returns how requests are handed to any of these replicas, which must be sorted by name.
+// Backend returns the backend for requests to any of these replicas, which must be sorted by name.
 func (p *Peers) Backend(names []string) (*transport.Backend, error) {
 	key := strings.Join(names, ",")
 	p.mu.Lock()
@@ -285,7 +286,8 @@ func (p *Peers) Backend(names []string) (*transport.Backend, error) {
 	return b, nil
 }
 
-// Certificate chooses the certificate of a handshake: that for other replicas if one asks for it, else whatever others says.
+// Certificate returns a function that selects the certificate of a handshake. It returns the certificate for other
+// replicas if the client requests ServerName, and otherwise the result of others.
 func (p *Peers) Certificate(others func(*tls.ClientHelloInfo) (*tls.Certificate, error)) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if hello.ServerName == ServerName {
@@ -295,7 +297,7 @@ func (p *Peers) Certificate(others func(*tls.ClientHelloInfo) (*tls.Certificate,
 	}
 }
 
-// fingerprint is that of pki.KeyPair.
+// fingerprint returns the same fingerprint as pki.KeyPair.
 func fingerprint(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.Raw)
 	return hex.EncodeToString(sum[:])

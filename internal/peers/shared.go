@@ -14,10 +14,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// Purpose is what keys are for that all replicas must share.
+// Purpose is the purpose of keys that all replicas must share.
 type Purpose string
 
-// What replicas must share.
+// The purposes of shared keys.
 const (
 	ServiceAccountKeys   Purpose = "service account keys"
 	ServiceAccountIssuer Purpose = "service account issuer"
@@ -27,7 +27,7 @@ const (
 	EncryptionKeys       Purpose = "encryption keys"
 )
 
-// consequences say what goes wrong where replicas differ, and what to do.
+// consequences describes the effects of a difference between replicas, and the remedy.
 var consequences = map[Purpose]string{
 	ServiceAccountKeys: "a token that one of them issues gets 401 at the other. Give all replicas the same --service-account-signing-key-file " +
 		"and --service-account-key-file, or the same service-account.key in the directory pki of --data-dir",
@@ -47,13 +47,14 @@ const severalDiffer = "clients that one of them accepts fail at the other. Give 
 
 // Keys are the fingerprints of one replica's keys for one purpose.
 type Keys struct {
-	// Uses are those that others must accept.
+	// Uses are the keys that the other replicas must accept.
 	Uses []string `json:"uses,omitempty"`
-	// Accepts are all that it accepts.
+	// Accepts are all keys that the replica accepts.
 	Accepts []string `json:"accepts,omitempty"`
 }
 
-// match reports whether two replicas can stand for each other. Bundles may differ during a rotation, as long as what is used is accepted.
+// match reports whether two replicas can replace each other. Bundles may differ during a rotation, as long as each
+// replica accepts the keys that the other one uses.
 func (k Keys) match(other Keys) bool {
 	return within(k.Uses, other.Accepts) && within(other.Uses, k.Accepts) &&
 		(len(k.Accepts) == 0 || len(other.Accepts) == 0 || slices.ContainsFunc(k.Accepts, func(f string) bool { return slices.Contains(other.Accepts, f) }))
@@ -63,55 +64,58 @@ func within(some, all []string) bool {
 	return !slices.ContainsFunc(some, func(f string) bool { return !slices.Contains(all, f) })
 }
 
-// SharedKeysConfig is what SharedKeys needs. Everything is required.
+// SharedKeysConfig contains the dependencies of SharedKeys. All fields are required.
 type SharedKeysConfig struct {
-	// Section is for the keys of replicas.
+	// Section exchanges the keys of replicas.
 	Section Section
-	// Name is that of this replica, and Oldest returns the names of all live ones, the oldest first.
+	// Name is the name of this replica. Oldest returns the names of all live replicas, oldest first.
 	Name   string
 	Oldest func() []string
-	// Keys returns the keys that this replica has now. What is missing here, or at another replica, is not compared.
+	// Keys returns the current keys of this replica. A purpose that is missing in one of two replicas is not
+	// compared.
 	Keys   func() map[Purpose]Keys
 	Logger *zap.Logger
 }
 
-// SharedKeys compares what all replicas must share: where it differs, a load balancer in front of them makes half of the logins fail. A replica
-// that differs from those that serve does not start. Where a difference comes later, by a file that is reloaded, the smaller group is not ready.
-// All methods are safe for concurrent use.
+// SharedKeys compares the keys that all replicas must share. If they differ, half of the logins through a load
+// balancer fail. A replica does not start if its keys differ from the serving replicas' keys. If a difference appears
+// later, because a file is reloaded, the smaller group is not ready. All methods are safe for concurrent use.
 type SharedKeys struct {
 	config SharedKeysConfig
 	ready  chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	own     sharedKeys
 	problem string
-	// unreadable are the values that could not be compared.
+	// unreadable contains the values that could not be compared.
 	unreadable unreadable
 }
 
-// sharedKeys is what a replica publishes.
+// sharedKeys is the value that a replica publishes.
 type sharedKeys struct {
-	// Serves is that its start is over. Before, it has no say.
+	// Serves is set when the start is complete. Before that, other replicas ignore the value.
 	Serves bool             `json:"serves,omitempty"`
 	Keys   map[Purpose]Keys `json:"keys"`
 }
 
 const (
-	// keysInterval is how often it is looked whether keys have changed.
+	// keysInterval is how often keys are checked for changes.
 	keysInterval = time.Second
-	// A replica that has died, maybe this one before it was given other keys, counts for as long as its lease.
+	// startPatience is how long a start tolerates a difference. A replica that has died, maybe this one before it
+	// received other keys, counts for as long as its lease.
 	startPatience = 10 * time.Second
 )
 
-// NewSharedKeys starts nothing.
+// NewSharedKeys returns a SharedKeys. It does not start anything.
 func NewSharedKeys(c SharedKeysConfig) *SharedKeys {
 	return &SharedKeys{config: c, ready: make(chan struct{})}
 }
 
-// Ready is closed when this replica is known to have the keys of the others.
+// Ready returns a channel that is closed when this replica is known to have the keys of the other replicas.
 func (s *SharedKeys) Ready() <-chan struct{} { return s.ready }
 
-// Run publishes keys and compares them until ctx ends. It is an error if those of this replica differ at its start.
+// Run publishes keys and compares them until ctx ends. It returns an error if this replica's keys differ at its
+// start.
 func (s *SharedKeys) Run(ctx context.Context) error {
 	tick := time.NewTicker(keysInterval)
 	defer tick.Stop()
@@ -150,7 +154,7 @@ func (s *SharedKeys) state() (serves bool, problem error) {
 	return s.own.Serves, problem
 }
 
-// Check is why this replica must not get the requests of clients.
+// Check returns the reason why this replica must not receive requests of clients, or nil.
 func (s *SharedKeys) Check(context.Context) error {
 	_, problem := s.state()
 	return problem
@@ -163,7 +167,7 @@ func (s *SharedKeys) serve() {
 	close(s.ready)
 }
 
-// compare publishes the keys of this replica and compares them with those of the others.
+// compare publishes the keys of this replica and compares them with the other replicas' keys.
 func (s *SharedKeys) compare() {
 	keys := s.config.Keys()
 	s.mu.Lock()
@@ -186,14 +190,15 @@ func (s *SharedKeys) compare() {
 	s.problem = problem
 }
 
-// difference is how this replica differs from more others than agree with it, or from as many that are older. It is called with mu held.
+// difference describes how this replica differs from replicas that agree with more replicas than this one does, or
+// with as many if they are older. It must be called with mu held.
 func (s *SharedKeys) difference() string {
 	serving := map[string]sharedKeys{s.config.Name: s.own}
 	received, _ := s.config.Section.Received()
 	for name, text := range received {
 		var k sharedKeys
 		if len(text) == 0 {
-			continue // a release before this check, or it has just begun
+			continue // a release without this check, or a replica that has just started
 		}
 		if err := json.Unmarshal(text, &k); err != nil {
 			if s.unreadable.add(name, text) {
@@ -205,7 +210,7 @@ func (s *SharedKeys) difference() string {
 			serving[name] = k
 		}
 	}
-	rank := map[string]int{} // the larger, the older; 0 for those that have no key in etcd
+	rank := map[string]int{} // a larger rank is older; 0 for replicas without a key in etcd
 	order := s.config.Oldest()
 	for i, name := range order {
 		rank[name] = len(order) - i
@@ -233,7 +238,7 @@ func (s *SharedKeys) difference() string {
 	return describe(slices.Compact(purposes), from)
 }
 
-// describe says how this replica differs from others, and what to do.
+// describe returns a message about the difference, with the remedy.
 func describe(purposes []Purpose, from []string) string {
 	if len(purposes) == 0 {
 		return ""
@@ -249,7 +254,7 @@ func describe(purposes []Purpose, from []string) string {
 	return fmt.Sprintf("the %s of this replica and of %s differ: %s", strings.Join(names, ", "), strings.Join(from, ", "), consequence)
 }
 
-// differing are the purposes for which two replicas do not have the same keys.
+// differing returns the purposes for which two replicas do not have matching keys.
 func differing(a, b sharedKeys) (purposes []Purpose) {
 	for purpose, keys := range a.Keys {
 		if other, ok := b.Keys[purpose]; ok && !keys.match(other) {

@@ -18,42 +18,43 @@ import (
 	"portico.dev/internal/request"
 )
 
-// Header carries a Statement from one replica to another, in as many values as it needs. It is never sent to backends.
+// Header carries a Statement from one replica to another, in as many values as necessary. It is never sent to
+// backends.
 const Header = "X-Portico-Peer"
 
 const (
-	// statementLife is how long a statement may be used, and clockSkew how far the clocks of two replicas may be apart.
+	// statementLife is how long a statement is valid, and clockSkew the tolerated difference of two replicas' clocks.
 	statementLife = 10 * time.Second
 	clockSkew     = time.Minute
-	// audience is whom statements are for.
+	// audience is the audience of statements.
 	audience = "portico-peers"
 )
 
-// Statement is what a replica says about a request that it hands to another one.
+// Statement describes a request that a replica forwards to another one.
 type Statement struct {
 	jwt.RegisteredClaims
-	// Method and Target are those of the request line. A statement holds for no other request.
+	// Method and Target are copied from the request line. The statement is valid only for them.
 	Method string `json:"method"`
 	Target string `json:"target"`
-	// AuditID is that of the request, at all replicas.
+	// AuditID is the audit ID of the request, at all replicas.
 	AuditID string `json:"auditID,omitempty"`
-	// Name, UID, Groups and Extra are the user.
+	// Name, UID, Groups and Extra identify the user.
 	Name   string              `json:"user"`
 	UID    string              `json:"uid,omitempty"`
 	Groups []string            `json:"groups,omitempty"`
 	Extra  map[string][]string `json:"extra,omitempty"`
-	// Client, Host and Scheme are where the request came from and to: backends are told.
+	// Client, Host and Scheme describe where the request came from and which URL it had. Backends receive them.
 	Client string `json:"client,omitempty"`
 	Host   string `json:"host,omitempty"`
 	Scheme string `json:"scheme,omitempty"`
 }
 
-// User is the user of the request.
+// User returns the user of the request.
 func (s *Statement) User() user.Info {
 	return &user.DefaultInfo{Name: s.Name, UID: s.UID, Groups: s.Groups, Extra: s.Extra}
 }
 
-// State returns the statement about a request that is about to be handed on, signed.
+// State returns the signed statement about a request that is about to be forwarded.
 func (p *Peers) State(r *http.Request, u user.Info) (string, error) {
 	now := p.now()
 	s := Statement{
@@ -78,7 +79,7 @@ func (p *Peers) State(r *http.Request, u user.Info) (string, error) {
 	return text, nil
 }
 
-// targetOf is the target of the request line. Requests that are made inside have none.
+// targetOf returns the target of the request line. Internal requests do not have one, so it is derived from the URL.
 func targetOf(r *http.Request) string {
 	if r.RequestURI != "" {
 		return r.RequestURI
@@ -86,14 +87,15 @@ func targetOf(r *http.Request) string {
 	return r.URL.RequestURI()
 }
 
-// Reasons why a request of another replica is refused.
+// Reasons to refuse a request of another replica.
 var (
 	ErrNoPeer      = errors.New("the client certificate is not that of a live replica")
 	errNoStatement = errors.New("it has not one statement of who it is from")
 	errOtherwise   = errors.New("its statement is about another request")
 )
 
-// IsReplica reports whether a connection for ServerName is another replica's. It decides how large headers may be.
+// IsReplica reports whether a connection for ServerName is from another replica. The result decides how large headers
+// may be.
 func (p *Peers) IsReplica(s *tls.ConnectionState) bool {
 	if s.ServerName != ServerName || len(s.PeerCertificates) == 0 {
 		return false
@@ -102,8 +104,8 @@ func (p *Peers) IsReplica(s *tls.ConnectionState) bool {
 	return ok
 }
 
-// Verify returns the statement about a request that came for ServerName. An error is a request that no replica has handed on that
-// lives, or whose lease ended a few minutes ago.
+// Verify returns the statement about a request for ServerName. It returns an error unless the request comes from a
+// replica that is live or has departed recently, and the statement describes the request.
 func (p *Peers) Verify(r *http.Request) (*Statement, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, ErrNoPeer
@@ -148,12 +150,12 @@ func (p *Peers) parse(text string, sender *x509.Certificate) (*Statement, error)
 
 type handedOn struct{}
 
-// WithStatement marks the context of a request that another replica has handed on.
+// WithStatement marks the context of a request that another replica has forwarded.
 func WithStatement(ctx context.Context, s *Statement) context.Context {
 	return context.WithValue(ctx, handedOn{}, s)
 }
 
-// StatementFrom returns the statement about a request that another replica has handed on.
+// StatementFrom returns the statement about a request that another replica has forwarded.
 func StatementFrom(ctx context.Context) (*Statement, bool) {
 	s, ok := ctx.Value(handedOn{}).(*Statement)
 	return s, ok

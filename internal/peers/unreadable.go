@@ -2,10 +2,10 @@ package peers
 
 import "bytes"
 
-// unreadable has the values of other replicas that could not be read, so that each is logged once.
+// unreadable contains the values of other replicas that could not be read, so that each is logged once.
 type unreadable map[string][]byte
 
-// add reports whether the value of a replica is another one than the last that could not be read.
+// add reports whether the value differs from the last unreadable one of the same replica.
 func (u *unreadable) add(name string, value []byte) bool {
 	if last, known := (*u)[name]; known && bytes.Equal(last, value) {
 		return false
@@ -17,5 +17,5 @@ func (u *unreadable) add(name string, value []byte) bool {
 	return true
 }
 
-// maxUnreadable bounds what is remembered. Names are those of processes, which come and go.
+// maxUnreadable limits the remembered values. Names belong to processes, which are replaced over time.
 const maxUnreadable = 100

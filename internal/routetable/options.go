@@ -14,71 +14,74 @@ import (
 //
 //reference:annotations Annotations of an APIService
 const (
-	// MaxInFlightAnnotation limits the requests in flight to the backend. A number from 1 up.
+	// MaxInFlightAnnotation limits the requests in flight to the backend. A number of at least 1.
 	MaxInFlightAnnotation = "portico.dev/max-inflight"
-	// LongRunningAnnotation is a comma-separated list of subresources whose requests have no deadline, as log and exec
-	// have none.
+	// LongRunningAnnotation is a comma-separated list of subresources with requests that have no deadline, like log
+	// and exec.
 	LongRunningAnnotation = "portico.dev/long-running-subresources"
-	// InitialEventsAnnotation says what becomes of watches that ask for initial events. auto, the default, passes them on
-	// unless a probe has found that the server ignores the wish, which leaves the client waiting for a bookmark that never
-	// comes; such watches get 422. pass always passes them on, reject always answers 422, and make makes the initial events
-	// of a list; with these three there are no probes.
+	// InitialEventsAnnotation configures watches that request initial events. auto, the default, forwards them unless
+	// a probe has found that the server ignores the parameter, so that the client would wait for a bookmark that
+	// never arrives; such watches get a 422. pass always forwards them, reject always responds with a 422, and make
+	// creates the initial events from a list. With these three values, the server is not probed.
 	InitialEventsAnnotation = "portico.dev/initial-events"
-	// RejectSendInitialEventsAnnotation set to "true" is an older name for portico.dev/initial-events: reject. The newer
-	// one takes precedence.
+	// RejectSendInitialEventsAnnotation is an older form of portico.dev/initial-events: reject, if set to "true". The
+	// newer annotation takes precedence.
 	RejectSendInitialEventsAnnotation = "portico.dev/reject-send-initial-events"
-	// ConvertAnnotation lists the conversions that this server does for backends that cannot: table, metadata.
+	// ConvertAnnotation lists the conversions that this server makes for backends that do not support them: table,
+	// metadata.
 	ConvertAnnotation = "portico.dev/convert"
-	// NonPersistentAnnotation set to "true" says that the backend stores nothing: it computes what it lists, so that no
-	// namespace deletion has to wait for it. Set to "false" it says that metrics.k8s.io, custom.metrics.k8s.io or
-	// external.metrics.k8s.io may store objects at this backend before its resources have been discovered.
+	// NonPersistentAnnotation declares whether the backend stores objects. "true" means that it does not: it computes
+	// its lists, so that no namespace deletion waits for it. "false" means that a backend of metrics.k8s.io,
+	// custom.metrics.k8s.io or external.metrics.k8s.io may store objects before its resources have been discovered.
 	NonPersistentAnnotation = "portico.dev/non-persistent"
-	// FinalizeAfterAnnotation is how long the deletion of a namespace waits for a dead backend before the namespace is
-	// finalized without it and a cleanup debt is recorded.
+	// FinalizeAfterAnnotation is how long the deletion of a namespace waits for an unavailable backend. Then the
+	// namespace is finalized without the backend, and a cleanup debt is recorded.
 	FinalizeAfterAnnotation = "portico.dev/finalize-namespaces-after"
-	// DiscoveryWhenUnavailableAnnotation says how the last-known resources of a dead backend are in discovery: "stale", which
-	// clients leave out, or "current", which they use, so that their requests get the 503.
+	// DiscoveryWhenUnavailableAnnotation configures how discovery shows the last-known resources of an unavailable
+	// backend: "stale", so that clients ignore them, or "current", so that clients use them and their requests get
+	// the 503.
 	DiscoveryWhenUnavailableAnnotation = "portico.dev/discovery-when-unavailable"
 )
 
-// Options are the parsed annotations of an APIService. The zero value is that of an APIService without annotations.
+// Options are the parsed annotations of an APIService. The zero value belongs to an APIService without annotations.
 type Options struct {
 	// MaxInFlight limits the requests in flight to the backend. Default 0: the limit of every backend. The smallest value
 	// among the APIServices of one Service applies.
 	MaxInFlight int
-	// LongRunningSubresources have no deadline, beside those that never have one.
+	// LongRunningSubresources have no deadline, in addition to the subresources that never have one.
 	LongRunningSubresources []string
-	// InitialEvents is what becomes of watches with sendInitialEvents.
+	// InitialEvents configures watches with sendInitialEvents.
 	InitialEvents InitialEvents
-	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's objects.
+	// ConvertTable and ConvertMetadata convert the backend's objects to Tables and PartialObjectMetadata.
 	ConvertTable, ConvertMetadata bool
-	// NonPersistent backends store no objects.
+	// NonPersistent backends do not store objects.
 	NonPersistent bool
-	// Persistent backends may store objects until discovery shows their resources, whatever the definition of their API.
+	// Persistent backends may store objects until discovery shows their resources, regardless of the definition of
+	// their API.
 	Persistent bool
-	// FinalizeAfter is how long a namespace waits for the backend. Default 0: as long as it takes.
+	// FinalizeAfter is how long a namespace waits for the backend. Default 0: without a limit.
 	FinalizeAfter time.Duration
-	// CurrentWhenUnavailable keeps the last-known resources Current in discovery while the backend is dead. Default: Stale, if
-	// some of them are namespaced and can be deleted.
+	// CurrentWhenUnavailable keeps the last-known resources Current in discovery while the backend is unavailable.
+	// Default: Stale, if some of them are namespaced and can be deleted.
 	CurrentWhenUnavailable bool
 }
 
-// InitialEvents is what becomes of watches that ask for initial events.
+// InitialEvents configures watches that request initial events.
 type InitialEvents int
 
 const (
-	// InitialEventsAuto rejects those that the server would ignore.
+	// InitialEventsAuto rejects watches for which the server would ignore the parameter.
 	InitialEventsAuto InitialEvents = iota
-	// InitialEventsPass passes all on.
+	// InitialEventsPass forwards all watches.
 	InitialEventsPass
-	// InitialEventsReject answers all with 422.
+	// InitialEventsReject rejects all watches with a 422.
 	InitialEventsReject
-	// InitialEventsMake makes the initial events of all, of a list.
+	// InitialEventsMake creates the initial events of all watches from a list.
 	InitialEventsMake
 )
 
-// The lower limit keeps restarts of a backend from causing cleanup debts, and lets the age of objects tell those of a
-// deleted namespace from those of a new one with its name. A duration above the upper limit is a mistake.
+// With the lower limit, restarts of a backend do not cause cleanup debts, and the age of an object shows whether it
+// belongs to a deleted namespace or to a new one with the same name. A duration above the upper limit is a mistake.
 const minFinalizeAfter, maxFinalizeAfter = 10 * time.Second, 365 * 24 * time.Hour
 
 // maxMaxInFlight is far beyond what one backend can handle: a number above it is a mistake.
@@ -87,7 +90,7 @@ const maxMaxInFlight = 1_000_000
 // subresourceName matches valid names of subresources.
 var subresourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// ParseOptions parses annotations. wrong lists the invalid ones and why, in a stable order.
+// ParseOptions parses annotations. wrong lists the invalid ones with the reasons, in a stable order.
 func ParseOptions(annotations map[string]string) (o Options, wrong []string) {
 	complain := func(annotation, format string, args ...any) {
 		wrong = append(wrong, fmt.Sprintf("%s: "+format, append([]any{annotation}, args...)...))
@@ -168,14 +171,14 @@ func ParseOptions(annotations map[string]string) (o Options, wrong []string) {
 // projects are not in the list, because their definitions may get more verbs in any release.
 var readOnlyGroups = []string{"metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"}
 
-// HasReadOnlyDefinition reports whether the API definition of the group-version has no resource that can be deleted, and
-// no annotation overrides that. It applies until discovery has shown the resources of the backend: a backend that serves
+// HasReadOnlyDefinition reports whether the API definition of the group-version has no deletable resource, and no
+// annotation overrides that. It applies until discovery has shown the resources of the backend: a backend that serves
 // a resource with the verb delete in such a group may store objects.
 func (r *Route) HasReadOnlyDefinition() bool {
 	return !r.Options.Persistent && slices.Contains(readOnlyGroups, r.GroupVersion.Group)
 }
 
-// listOf splits a comma-separated list, sorted and without duplicates.
+// listOf splits a comma-separated list. The result is sorted and has no duplicates.
 func listOf(text string) []string {
 	var out []string
 	for part := range strings.SplitSeq(text, ",") {

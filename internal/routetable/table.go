@@ -14,45 +14,46 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Route is who serves one group-version. A Route is never changed once it is in a Table.
+// Route describes the server of one group-version. A Route never changes once it is in a Table.
 type Route struct {
 	GroupVersion schema.GroupVersion
-	// Name is the name of the APIService, also where the group-version is served without such an object.
+	// Name is the name of the APIService, even if that object does not exist.
 	Name string
-	// Local is true when this server serves the group-version itself.
+	// Local is true if this server serves the group-version itself.
 	Local bool
-	// Routing, unless it is nil, says which of Parts gets a request; they are the routes of its backends, in their order. Backend
-	// is that of the first then. Callers must not change the slice.
+	// Routing, unless it is nil, selects the one of Parts that receives a request. Parts are the routes of its
+	// backends, in their order. Backend is then the first one's. Callers must not change the slice.
 	Routing *routing.Route
 	Parts   []*Route
-	// Of is the name of the APIService of which this is a part, empty if it is none.
+	// Of is the name of the APIService that this route is a part of. It is empty for other routes.
 	Of string
-	// Backend serves a remote group-version. It is nil for a local one and where there is nothing to reach: the Service
-	// is missing, or the CA bundle does not parse.
+	// Backend serves a remote group-version. It is nil for a local one, and if the Service is missing or the CA
+	// bundle does not parse.
 	Backend *transport.Backend
-	// Condition is this replica's verdict, of type Available. LastTransitionTime is when that verdict changed its status.
+	// Condition is this replica's verdict, of type Available. LastTransitionTime is the time of its last change of
+	// status.
 	Condition apiregistrationv1.APIServiceCondition
 
 	GroupPriority   int32
 	VersionPriority int32
 
-	// UID is the APIService's; empty where the group-version has no APIService.
+	// UID is the APIService's UID. It is empty if the group-version has no APIService.
 	UID types.UID
-	// ResourceVersion is the APIService's when the route was made. It changes with every write, a status write included,
-	// but a Route is not made anew for those alone.
+	// ResourceVersion is the APIService's when the route was built. It changes with every write, including status
+	// writes, but status writes alone do not create a new Route.
 	ResourceVersion string
 	// Annotations are the APIService's. Callers must not change the map.
 	Annotations map[string]string
 	// Options are the APIService's portico.dev annotations. Callers must not change the slices.
 	Options Options
-	// Service is what a remote APIService refers to; nil for a local one. Callers must not change it.
+	// Service is the Service that a remote APIService refers to; nil for a local one. Callers must not change it.
 	Service *apiregistrationv1.ServiceReference
 
-	// Replicas are the replicas that reach the backend and to which requests can be handed, while this one does not reach it.
+	// Replicas are the replicas that reach the backend and accept requests for it, while this one does not reach it.
 	// Callers must not change the slice.
 	Replicas []string
 
-	// NeverAvailable is true while this replica has not reached the backend since the APIService refers to it.
+	// NeverAvailable is true until this replica has reached the backend that the APIService refers to.
 	NeverAvailable bool
 
 	// Extra are the other conditions of the status. Callers must not change the slice.
@@ -65,7 +66,7 @@ func (r *Route) Reachable() bool { return r.Available() || len(r.Replicas) > 0 }
 // Available reports whether this replica reaches the backend, or serves the group-version itself.
 func (r *Route) Available() bool { return r.Condition.Status == apiregistrationv1.ConditionTrue }
 
-// PartsInUse are the names of the Parts that Routing leads requests to.
+// PartsInUse returns the names of the Parts that may receive requests.
 func (r *Route) PartsInUse() []string {
 	var names []string
 	used := r.Routing.InUse()
@@ -79,17 +80,19 @@ func (r *Route) PartsInUse() []string {
 
 //reference:conditions Reason of an APIService that has not been probed
 const (
-	// ReasonNotChecked is a backend that has not been probed yet. It is never written to a status; errors show it.
+	// ReasonNotChecked is set for a backend that has not been probed yet. It is never written to a status; errors
+	// contain it.
 	ReasonNotChecked = "NotChecked"
 )
 
-// Untested reports whether the backend is known and has not been probed yet.
+// Untested reports whether the backend is known but has not been probed yet.
 func (r *Route) Untested() bool { return r.Backend != nil && r.NotChecked() }
 
-// NotChecked reports whether nothing is known of its backend yet, not even whether its Service exists.
+// NotChecked reports whether the backend is unknown so far, including whether its Service exists.
 func (r *Route) NotChecked() bool { return r.Condition.Reason == ReasonNotChecked }
 
-// Table is the routes of all group-versions at one moment. It is immutable; the zero Table is empty and not synced.
+// Table contains the routes of all group-versions at one moment. It is immutable; the zero Table is empty and not
+// synced.
 type Table struct {
 	routes []*Route
 	all    []*Route // with their parts
@@ -97,7 +100,7 @@ type Table struct {
 	synced bool
 }
 
-// NewTable takes the routes over and sorts them.
+// NewTable returns a Table of the routes. It keeps the slice and sorts it.
 func NewTable(routes []*Route, synced bool) *Table {
 	t := &Table{routes: routes, byGV: make(map[schema.GroupVersion]*Route, len(routes)), synced: synced}
 	for _, r := range routes {
@@ -119,7 +122,7 @@ func (t *Table) Lookup(gv schema.GroupVersion) (*Route, bool) {
 	return r, ok
 }
 
-// OfAPIService returns the route of the APIService of a name.
+// OfAPIService returns the route of the APIService with a name.
 func (t *Table) OfAPIService(name string) (*Route, bool) {
 	version, group, _ := strings.Cut(name, ".")
 	r, ok := t.Lookup(schema.GroupVersion{Group: group, Version: version})
@@ -141,15 +144,16 @@ func (t *Table) Named(name string) (*Route, bool) {
 // the slice.
 func (t *Table) Routes() []*Route { return t.routes }
 
-// All returns every route, and after them those of their parts. Callers must not change the slice.
+// All returns every route, followed by the routes of their parts. Callers must not change the slice.
 func (t *Table) All() []*Route { return t.all }
 
-// Synced reports whether every APIService that existed at start is in the table. Until it is, an unknown group-version
-// must be answered with 503, not 404: garbage collectors and namespace controllers delete on a 404.
+// Synced reports whether every APIService that existed at start is in the table. Until it is, the response for an
+// unknown group-version must be 503, not 404: garbage collectors and namespace controllers delete objects after a
+// 404.
 func (t *Table) Synced() bool { return t.synced }
 
-// sortForDiscovery orders routes as kube-aggregator orders APIServices, whose name begins with the version: a group
-// takes the place of its first object, so that the result is not the same as sorting groups by name.
+// sortForDiscovery orders routes as kube-aggregator orders APIServices, with names that begin with the version: a
+// group has the place of its first object, so the result differs from sorting groups by name.
 func sortForDiscovery(routes []*Route) {
 	slices.SortFunc(routes, func(a, b *Route) int {
 		return cmp.Or(cmp.Compare(b.GroupPriority, a.GroupPriority), cmp.Compare(a.Name, b.Name))

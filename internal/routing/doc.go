@@ -1,13 +1,14 @@
-// Package routing decides which extension server of a group-version gets a request, by the rules of its APIRoute.
+// Package routing decides which extension server of a group-version receives a request, by the rules of its APIRoute.
 //
-// Validate says what is wrong with an APIRoute, and Warnings what is allowed and yet a mistake. Compile makes a Route of an
-// APIRoute: an immutable value, which is part of the routing table (package apiservice) and is asked once for each request.
+// Validate returns the errors in an APIRoute, and Warnings the valid settings that are probably mistakes. Compile
+// returns the Route of an APIRoute: an immutable value, which is part of the routing table (package apiservice) and
+// is evaluated once per request.
 //
-// A decision depends on the request as it was authorized and on nothing else: verb, namespace, resource, name, user and headers.
-// Rules are asked only after authorization and change none of these, so that they never change what a user may do. A backend
-// of another version is one of the same group, because authorization does not look at versions.
+// A decision depends only on the authorized request: verb, namespace, resource, name, user and headers. Rules are
+// evaluated after authorization and do not change any of these, so that they never change the rights of a user. A
+// backend of another version has the same group, because authorization does not depend on versions.
 //
-// Rules about names or namespaces cannot decide about a list of objects that several rules select. Choose then returns all
-// backends that may have some, and the list is merged of theirs; each object is taken only from the backend to which a request
-// for this object would go.
+// Rules about names or namespaces cannot decide about a list of objects that several rules select. Choose then
+// returns all backends that may have some of the objects, and their lists are merged. The merged list contains an
+// object only from the backend that would receive a request for this object.
 package routing

@@ -2,11 +2,11 @@ package routing
 
 import "portico.dev/internal/routing/v1alpha1"
 
-// Mirror is where copies of reads go, and what of the answer may differ.
+// Mirror configures where copies of reads are sent, and which differences in their responses are ignored.
 type Mirror struct {
-	// Backend is a place in Route.Backends.
+	// Backend is an index of Route.Backends.
 	Backend int
-	// Percent is the share of the reads that are copied, from 0 to 100.
+	// Percent is the percentage of reads that are copied, from 0 to 100.
 	Percent int
 	// Ignore are the fields of APIRouteRule.Mirror.Ignore.
 	Ignore []string
@@ -23,7 +23,7 @@ func (r *Route) compileMirror(from *v1alpha1.Mirror) *Mirror {
 	return m
 }
 
-// mirrors reports whether a backend gets copies.
+// mirrors reports whether a backend receives copies.
 func (r *Route) mirrors(backend int) bool {
 	for i := range r.rules {
 		if rule := &r.rules[i]; rule.useful && rule.mirror != nil && rule.mirror.Backend == backend {
@@ -33,8 +33,8 @@ func (r *Route) mirrors(backend int) bool {
 	return false
 }
 
-// MayMirror reports whether a copy of a read changes nothing at another server: a get or list of objects, of their status or scale, or of
-// metrics. A get of any other subresource may do something.
+// MayMirror reports whether a copy of a read has no effect at another server: a get or list of objects, of their
+// status or scale, or of metrics. A get of any other subresource may have effects.
 func (q *Request) MayMirror() bool {
 	if q.Verb != "get" && q.Verb != "list" {
 		return false

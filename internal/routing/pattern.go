@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// matchPattern reports whether a name matches a pattern, in which * stands for any characters and ? for any one.
+// matchPattern reports whether a name matches a pattern, in which * stands for any characters and ? for a single one.
 func matchPattern(pattern, name string) bool { return match(pattern, name, false) }
 
-// coversPattern reports whether every name that matches the pattern narrow matches wide. It may miss some that do.
+// coversPattern reports whether every name that matches the pattern narrow matches wide. It may return false although
+// all do.
 func coversPattern(wide, narrow string) bool { return match(wide, narrow, true) }
 
-// match takes the name literally. With isPattern the name is a pattern itself, whose * only a * of pattern matches. It goes back to
-// the last * only, so that the time is bounded by the product of the lengths.
+// match matches a literal name. With isPattern, the name is a pattern too, and only a * in pattern matches its *.
+// match backtracks only to the last *, so that the product of the lengths bounds its time.
 func match(pattern, name string, isPattern bool) bool {
 	p, n, star, resume := 0, 0, -1, 0
 	for n < len(name) {

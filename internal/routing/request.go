@@ -6,7 +6,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// The groups whose requests name metrics.
+// The groups with requests that name metrics.
 const (
 	customMetrics   = "custom.metrics.k8s.io"
 	externalMetrics = "external.metrics.k8s.io"
@@ -15,12 +15,12 @@ const (
 // HasMetrics reports whether requests of a group name metrics.
 func HasMetrics(group string) bool { return group == customMetrics || group == externalMetrics }
 
-// Request is what rules see of a request.
+// Request contains the properties of a request that rules match.
 type Request struct {
 	Verb string
-	// Resource and Subresource are those of the object that is asked about. Metric is the metric, in groups that have metrics.
+	// Resource and Subresource identify the requested object. Metric is the metric, in groups that have metrics.
 	Resource, Subresource, Metric string
-	// Namespace and Name are empty where the request has none, or does not say them.
+	// Namespace and Name are empty if the request has none, or does not specify them.
 	Namespace, Name string
 	// AnyNamespace and AnyName mark requests for objects of several namespaces, or with several or unknown names.
 	AnyNamespace, AnyName bool
@@ -28,7 +28,7 @@ type Request struct {
 	Header                http.Header
 }
 
-// NewRequest returns what rules see of a request for a resource.
+// NewRequest returns the properties of a request for a resource.
 func NewRequest(info *apirequest.RequestInfo, user string, header http.Header) Request {
 	q := Request{
 		Verb: info.Verb, Resource: info.Resource, Subresource: info.Subresource, Namespace: info.Namespace, Name: info.Name,
@@ -55,13 +55,13 @@ func NewRequest(info *apirequest.RequestInfo, user string, header http.Header) R
 	return q
 }
 
-// Of returns the request for one of the objects that the request is for.
+// Of returns the request for one of the requested objects.
 func (q Request) Of(namespace, name string) Request {
 	q.Namespace, q.Name, q.AnyNamespace, q.AnyName = namespace, name, false, false
 	return q
 }
 
-// Reads reports whether the request changes nothing.
+// Reads reports whether the request is a read.
 func (q *Request) Reads() bool { return q.Verb == "get" || q.Verb == "list" || q.Verb == "watch" }
 
 func (q *Request) fullResource() string {

@@ -18,13 +18,14 @@ const (
 	DefaultRollbackInterval       = time.Minute
 )
 
-// rateBuckets is how many parts the interval of an ErrorRate has: what is counted is up to a part older than the interval says, or younger.
+// rateBuckets is the number of parts of an ErrorRate's interval. Counted requests may be up to one part older or
+// younger than the interval.
 const rateBuckets = 10
 
-// ErrorRate counts how the requests for a backend end, over a sliding interval. It is safe for concurrent use, and a request that
-// succeeds costs one atomic operation. Nil counts nothing.
+// ErrorRate counts the results of the requests for a backend, over a sliding interval. It is safe for concurrent use,
+// and a successful request costs one atomic operation. A nil ErrorRate does not count.
 type ErrorRate struct {
-	// Percent, MinRequests and Interval are those of the rule.
+	// Percent, MinRequests and Interval are the rule's.
 	Percent, MinRequests int
 	Interval             time.Duration
 
@@ -32,7 +33,8 @@ type ErrorRate struct {
 	buckets [rateBuckets]atomic.Uint64
 }
 
-// A bucket is one word: the number of its part of time, of its requests, and of those that failed. Counters that are full stay so.
+// A bucket is one word with three numbers: its part of the time, its requests, and the failed ones. Full counters
+// stay full.
 const (
 	countBits = 18
 	countMask = 1<<countBits - 1
@@ -50,14 +52,14 @@ func newErrorRate(from *v1alpha1.Rollback) *ErrorRate {
 	return e
 }
 
-// Errors is how many of so many requests failed within an interval.
+// Errors is the number of failed requests among the requests of an interval.
 type Errors struct {
 	Failed, Requests int
 	Interval         time.Duration
 }
 
-// Count counts a request that ended now. exceeded is set for the one with which too many have failed: from then on the backend is not
-// chosen any more.
+// Count counts a request that ended now. exceeded is true for the request that exceeds the limit. From then on the
+// backend is not chosen any more.
 func (e *ErrorRate) Count(now time.Time, failed bool) (found Errors, exceeded bool) {
 	if e == nil {
 		return Errors{}, false
@@ -110,8 +112,8 @@ func (e *ErrorRate) sum(epoch uint64) Errors {
 
 func (e *ErrorRate) exceeded() bool { return e != nil && e.over.Load() }
 
-// RolledBack is what the status of an APIRoute says about backends whose requests go to the first one of their rule: names of rules and
-// backends, empty for none. What it says about an earlier spec does not count.
+// RolledBack returns the backends with requests that go to the first backend of their rule, according to the status
+// of an APIRoute: names of rules and backends, or an empty string. The status of an earlier spec does not count.
 func RolledBack(o *v1alpha1.APIRoute) string {
 	var all []string
 	for i := range o.Status.Rules {
@@ -135,7 +137,7 @@ func rolledBackIn(o *v1alpha1.APIRoute, rule string) []string {
 	return nil
 }
 
-// RollbackOf returns the condition RolledBack of a rule of an APIRoute, nil if it has none that holds for the spec.
+// RollbackOf returns the condition RolledBack of a rule of an APIRoute, or nil if it has none for the current spec.
 func RollbackOf(o *v1alpha1.APIRoute, s *v1alpha1.RuleStatus) *metav1.Condition {
 	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionRolledBack)
 	if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != o.Generation {

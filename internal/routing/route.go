@@ -16,24 +16,24 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// Namespaces returns the labels of a namespace; false: there is no such namespace. It must not block.
+// Namespaces returns the labels of a namespace. It returns false if the namespace does not exist. It must not block.
 type Namespaces func(name string) (labels.Set, bool)
 
-// Route is the compiled APIRoute of a group-version. It is immutable, but for what ErrorRates count.
+// Route is the compiled APIRoute of a group-version. It is immutable, except for the counts of ErrorRates.
 type Route struct {
 	GroupVersion schema.GroupVersion
-	// UID and Generation are those of the APIRoute.
+	// UID and Generation are the APIRoute's.
 	UID        types.UID
 	Generation int64
-	// RolledBack is what the status says about backends whose requests go to the first one of their rule: RolledBack(o).
+	// RolledBack is the result of RolledBack for the APIRoute.
 	RolledBack string
-	// Backends are those of the spec. Callers must not change them.
+	// Backends are the backends of the spec. Callers must not change them.
 	Backends []v1alpha1.APIRouteBackend
 
 	rules      []rule
 	choices    []*Choice // the last one is for requests that no rule matches
 	namespaces Namespaces
-	// customResources is the place of that backend, -1 if there is none.
+	// customResources is the index of the backend with custom resources, or -1.
 	customResources int
 }
 
@@ -42,7 +42,7 @@ type rule struct {
 	matches  []condition
 	refs     []weighted
 	total    uint32
-	fallback int // -1: none
+	fallback int // -1: no fallback
 	useful   bool
 	mirror   *Mirror // nil: no copies are sent
 }
@@ -52,19 +52,19 @@ type weighted struct {
 	until  uint32 // the sum of the weights up to this one
 }
 
-// condition is a match with its selector and headers prepared.
+// condition is a match with its parsed selector.
 type condition struct {
 	v1alpha1.APIRouteMatch
-	selector labels.Selector // nil: none
+	selector labels.Selector // nil: no selector
 }
 
-// GroupVersionOf returns the group-version of an APIRoute by its name, which is that of an APIService.
+// GroupVersionOf returns the group-version of an APIRoute from its name, which is the name of an APIService.
 func GroupVersionOf(name string) schema.GroupVersion {
 	version, group, _ := strings.Cut(name, ".")
 	return schema.GroupVersion{Group: group, Version: version}
 }
 
-// Compile makes a Route of an APIRoute. An error is about one that should not have been stored.
+// Compile returns the Route of an APIRoute. It returns an error for an APIRoute that should not have been stored.
 func Compile(o *v1alpha1.APIRoute, namespaces Namespaces) (*Route, error) {
 	if err := Validate(o).ToAggregate(); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (r *Route) addChoice(c Choice) *Choice {
 	return &c
 }
 
-// Choices are all that Choose may return. Callers must not change them.
+// Choices returns all values that Choose may return. Callers must not change them.
 func (r *Route) Choices() []*Choice { return r.choices }
 
 func weightOf(ref v1alpha1.BackendRef) uint32 {
@@ -134,7 +134,7 @@ func (r *Route) backend(name string) int {
 	return slices.IndexFunc(r.Backends, func(b v1alpha1.APIRouteBackend) bool { return b.Name == name })
 }
 
-// CustomResources is the place of the backend that is the custom resources of the group-version, -1 if there is none.
+// CustomResources returns the index of the backend with the custom resources of the group-version, or -1.
 func (r *Route) CustomResources() int { return r.customResources }
 
 // Version returns the version in which a backend serves the group.
@@ -146,28 +146,28 @@ func (r *Route) Version(backend int) schema.GroupVersion {
 	return gv
 }
 
-// Choice is where a request goes.
+// Choice is the destination of a request.
 type Choice struct {
-	// Index is the place in Route.Choices.
+	// Index is the index in Route.Choices.
 	Index int
-	// Rule is the name of the rule that matches, empty for none.
+	// Rule is the name of the rule that matches. It is empty if no rule does.
 	Rule string
-	// Backend and Fallback are places in Route.Backends. Fallback is -1 if there is none.
+	// Backend and Fallback are indexes of Route.Backends. Fallback is -1 without a fallback.
 	Backend, Fallback int
 	// ReadOnly is set if writes are refused.
 	ReadOnly bool
-	// Shared says how a read may share a response with equal ones. Nil: it may not.
+	// Shared configures how a read may share a response with equal ones. Nil: it may not.
 	Shared *SharedReads
-	// Mirror says where a copy of a read goes. Nil: nowhere.
+	// Mirror configures copies of a read. Nil: no copies.
 	Mirror *Mirror
-	// ErrorRate is told how requests for Backend end. Nil: nobody is.
+	// ErrorRate counts the results of requests for Backend. Nil: they are not counted.
 	ErrorRate *ErrorRate
 }
 
-// SharedReads is how reads share responses.
+// SharedReads configures how reads share responses.
 type SharedReads struct {
 	MaxAge, StaleIfError time.Duration
-	// AllCallers is set if callers share responses with each other.
+	// AllCallers is set if different callers share responses.
 	AllCallers bool
 	// Watches is set if one watch of the backend feeds all clients.
 	Watches bool
@@ -184,8 +184,8 @@ func compileSharedReads(from *v1alpha1.SharedReads) *SharedReads {
 	return s
 }
 
-// Choose appends to choices where a request goes. There are several only for requests that may be for objects of several
-// backends. Callers must not change them.
+// Choose appends the destinations of a request to choices. There are several only for a request that may be for
+// objects of several backends. Callers must not change them.
 func (r *Route) Choose(q *Request, choices []*Choice) []*Choice {
 	for i := range r.rules {
 		rule := &r.rules[i]
@@ -201,7 +201,7 @@ func (r *Route) Choose(q *Request, choices []*Choice) []*Choice {
 	return addBackend(choices, r.choices[len(r.choices)-1])
 }
 
-// addBackend appends a choice of a backend that none of choices has.
+// addBackend appends a choice, unless choices already contains one with its backend.
 func addBackend(choices []*Choice, c *Choice) []*Choice {
 	if slices.ContainsFunc(choices, func(have *Choice) bool { return have.Backend == c.Backend }) {
 		return choices
@@ -209,7 +209,7 @@ func addBackend(choices []*Choice, c *Choice) []*Choice {
 	return append(choices, c)
 }
 
-// InUse reports which backends may get requests that clients are answered with: none is in use because it gets copies.
+// InUse reports which backends may receive requests of clients. A backend that receives only copies is not in use.
 func (r *Route) InUse() []bool {
 	used := make([]bool, len(r.Backends))
 	all := false
@@ -234,7 +234,7 @@ func (r *Route) InUse() []bool {
 	return used
 }
 
-// Rules are the rules, in the order in which they are asked.
+// Rules returns the rules, in the order in which they are evaluated.
 func (r *Route) Rules() []Rule {
 	out := make([]Rule, 0, len(r.rules))
 	for i := range r.rules {
@@ -251,23 +251,24 @@ func (r *Route) Rules() []Rule {
 	return out
 }
 
-// Rule is a rule as its status is about it.
+// Rule contains the properties of a rule that its status reports.
 type Rule struct {
 	Name string
-	// Backends are the places of those that get requests; Fallback is -1 if there is none.
+	// Backends are the indexes of the backends that receive requests. Fallback is -1 without a fallback.
 	Backends []int
 	Fallback int
 	// Useful is false for a rule that no request reaches.
 	Useful bool
 }
 
-// pick selects by weight. A user's reads, and writes of one object, go to the same backend on every replica.
+// pick selects a backend by weight. A user's reads, and writes of one object, go to the same backend on every
+// replica.
 func (s *rule) pick(q *Request) *Choice {
 	ref := &s.refs[0]
 	if len(s.refs) > 1 {
 		ref = s.pickRef(q)
 	}
-	if ref.choice.ErrorRate.exceeded() { // here, and soon in the status
+	if ref.choice.ErrorRate.exceeded() { // exceeded on this replica, and soon in the status
 		return s.refs[0].choice
 	}
 	return ref.choice
@@ -291,7 +292,8 @@ func (s *rule) pickRef(q *Request) *weighted {
 	return &s.refs[len(s.refs)-1]
 }
 
-// spread makes all bits of a hash depend on all bytes: FNV ends with a multiplication, after which similar names differ in few bits.
+// spread makes all bits of a hash depend on all bytes: FNV ends with a multiplication, after which similar names
+// differ in few bits.
 func spread(h uint32) uint32 {
 	h ^= h >> 16
 	h *= 0x85ebca6b
@@ -300,7 +302,7 @@ func spread(h uint32) uint32 {
 	return h ^ h>>16
 }
 
-// answer is whether something matches: no, for some of the objects, or yes.
+// answer is the result of a match: no, some of the objects, or yes.
 type answer int
 
 const (
@@ -357,7 +359,8 @@ func (r *Route) selects(selector labels.Selector, namespace string) bool {
 	return ok && selector.Matches(set)
 }
 
-// matchesResource: a pattern without a slash is about a resource with its subresources.
+// matchesResource reports whether a pattern matches the resource. A pattern without a slash also matches its
+// subresources.
 func matchesResource(patterns []string, q *Request) bool {
 	for _, p := range patterns {
 		name := q.Resource

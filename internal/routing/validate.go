@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// The limits of one APIRoute. Rules are asked one after another for each request.
+// The limits of one APIRoute. Rules are evaluated one after another for each request.
 const (
 	maxBackends = 16
 	maxRules    = 64
@@ -34,7 +34,7 @@ const (
 	maxInterval    = time.Hour
 )
 
-// Validate returns what is wrong with the spec of an APIRoute.
+// Validate returns the errors in the spec of an APIRoute.
 func Validate(o *v1alpha1.APIRoute) field.ErrorList {
 	v := validator{group: GroupVersionOf(o.Name).Group, version: GroupVersionOf(o.Name).Version, backends: sets.New[string]()}
 	spec := field.NewPath("spec")
@@ -46,7 +46,7 @@ func Validate(o *v1alpha1.APIRoute) field.ErrorList {
 	return v.errs
 }
 
-// CheckName returns what is wrong with the name of an APIRoute.
+// CheckName returns the errors in the name of an APIRoute.
 func CheckName(name string, _ bool) []string {
 	gv := GroupVersionOf(name)
 	if messages := content.IsPathSegmentName(name); len(messages) > 0 {
@@ -105,13 +105,13 @@ func (v *validator) checkBackends(backends []v1alpha1.APIRouteBackend, at *field
 	}
 }
 
-// StoresCustomResources reports whether one of the backends is the custom resources of the group-version.
+// StoresCustomResources reports whether a backend is the custom resources of the group-version.
 func StoresCustomResources(spec *v1alpha1.APIRouteSpec) bool {
 	return slices.ContainsFunc(spec.Backends, func(b v1alpha1.APIRouteBackend) bool { return b.CustomResources != nil })
 }
 
-// checkOneOwner refuses what would store an object of an APIRoute with custom resources at two places, or make who stores it depend on more than
-// the resource and the namespace.
+// checkOneOwner refuses settings that would store an object of an APIRoute with custom resources in two places, or
+// select its backend by more than the resource and the namespace.
 func (v *validator) checkOneOwner(o *v1alpha1.APIRoute, spec *field.Path) {
 	const why = "is not possible where one of the backends is customResources: each object is stored in one place"
 	if HasMetrics(v.group) {
@@ -361,7 +361,7 @@ func (v *validator) checkMatch(m *v1alpha1.APIRouteMatch, at *field.Path) {
 		{at.Child("resources"), m.Resources, true},
 		{at.Child("namespaces"), m.Namespaces, false},
 		{at.Child("names"), m.Names, false},
-		// Names of metrics may have a slash, though no path has one in it.
+		// Names of metrics may contain a slash, although a path never contains one in a name.
 		{at.Child("metrics"), m.Metrics, false},
 	} {
 		v.checkPatterns(list.patterns, list.slash, list.at)
@@ -408,7 +408,8 @@ func (v *validator) checkPatterns(patterns []string, slash bool, at *field.Path)
 	}
 }
 
-// identityHeaders are read by authentication, or are removed before a request is sent to a backend.
+// identityHeaders are prefixes of headers that authentication reads, or that the proxy removes before it sends a
+// request to a backend.
 var identityHeaders = []string{"authorization", "cookie", "proxy-authorization", "x-forwarded-"}
 
 func (v *validator) checkHeaders(headers []v1alpha1.HeaderMatch, at *field.Path) {
@@ -433,7 +434,7 @@ func (v *validator) checkHeaders(headers []v1alpha1.HeaderMatch, at *field.Path)
 	}
 }
 
-// Warnings are about an APIRoute that is valid and has parts without effect.
+// Warnings returns warnings about a valid APIRoute that has parts without effect, or insecure settings.
 func Warnings(o *v1alpha1.APIRoute) []string {
 	var warnings []string
 	gv := GroupVersionOf(o.Name)
@@ -470,7 +471,7 @@ func Warnings(o *v1alpha1.APIRoute) []string {
 			}
 		}
 	}
-	spec := &v1alpha1.APIRoute{ObjectMeta: o.ObjectMeta, Spec: o.Spec} // what the status says ends with a change of the spec
+	spec := &v1alpha1.APIRoute{ObjectMeta: o.ObjectMeta, Spec: o.Spec} // a change of the spec invalidates the status
 	if r, err := Compile(spec, nil); err == nil {
 		for i, used := range r.InUse() {
 			if !used && !r.mirrors(i) {
@@ -481,7 +482,8 @@ func Warnings(o *v1alpha1.APIRoute) []string {
 	return warnings
 }
 
-// shadowedBy returns the name of the last of the rules without which rule i would match something, empty if it matches anyway.
+// shadowedBy returns the name of the last of the earlier rules that together match all requests of rule i. It is
+// empty if some requests reach rule i.
 func shadowedBy(rules []v1alpha1.APIRouteRule, i int) string {
 	by := ""
 	matches := rules[i].Matches
@@ -501,7 +503,7 @@ func shadowedBy(rules []v1alpha1.APIRouteRule, i int) string {
 	return by
 }
 
-// covers reports whether wide holds for every request for which narrow holds. It may miss some that do.
+// covers reports whether wide matches every request that narrow matches. It may return false although wide does.
 func covers(wide, narrow *v1alpha1.APIRouteMatch) bool {
 	if wide.Access != "" && wide.Access != narrow.Access {
 		return false
@@ -509,7 +511,7 @@ func covers(wide, narrow *v1alpha1.APIRouteMatch) bool {
 	if wide.NamespaceSelector != nil && !apiequality.Semantic.DeepEqual(wide.NamespaceSelector, narrow.NamespaceSelector) {
 		return false
 	}
-	// A pattern of names or namespaces holds for no request that says none, not even "*".
+	// A pattern of names or namespaces, even "*", does not match a request without one.
 	if len(narrow.Namespaces) == 0 && len(wide.Namespaces) > 0 || len(narrow.Names) == 0 && len(wide.Names) > 0 {
 		return false
 	}
@@ -542,7 +544,7 @@ func coversAll(wide, narrow []string, covers func(wide, narrow string) bool) boo
 	return true
 }
 
-// coversResource: a pattern without a slash includes subresources.
+// coversResource is coversPattern for resources. A pattern without a slash includes subresources.
 func coversResource(wide, narrow string) bool {
 	if !strings.Contains(wide, "/") {
 		narrow, _, _ = strings.Cut(narrow, "/")

@@ -12,20 +12,21 @@ import (
 	"time"
 )
 
-// acceptor does the TLS handshake of connections, which negotiates their protocol, and has them served.
+// acceptor performs the TLS handshake of each connection, which negotiates the protocol, and starts to serve it.
 type acceptor struct {
 	listener   net.Listener
 	config     *tls.Config
 	limits     limits
 	handshakes *handshakes
-	// begin takes over a connection; serve serves it to its end. hijacked is called when a handler takes the connection over.
+	// begin receives a connection and returns the function that serves it to its end. A handler that hijacks the
+	// connection calls hijacked.
 	begin       func(c *tls.Conn, hijacked func()) (serve func())
 	closed      atomic.Bool
-	starting    sync.Mutex      // Start and Close may be called by two goroutines
-	ctx         context.Context // handshakes end with it
+	starting    sync.Mutex      // Start and Close may run in different goroutines
+	ctx         context.Context // canceled to end pending handshakes
 	close       func()
-	handshaking sync.WaitGroup // handshakes
-	conns       sync.WaitGroup // connections
+	handshaking sync.WaitGroup // pending handshakes
+	conns       sync.WaitGroup // open connections
 }
 
 func newAcceptor(l net.Listener, config *tls.Config, m limits, bound *handshakes, begin func(*tls.Conn, func()) func()) *acceptor {
@@ -36,7 +37,7 @@ func newAcceptor(l net.Listener, config *tls.Config, m limits, bound *handshakes
 		a.starting.Lock()
 		a.closed.Store(true)
 		a.starting.Unlock()
-		_ = l.Close() // Start sends the error, if there is one
+		_ = l.Close() // accept ignores errors once closed is set
 		late := time.AfterFunc(handshakeGrace, end)
 		a.handshaking.Wait()
 		late.Stop()
@@ -45,16 +46,16 @@ func newAcceptor(l net.Listener, config *tls.Config, m limits, bound *handshakes
 	return a
 }
 
-// handshakeGrace is how long handshakes that were begun before Close may go on: their clients count on this server.
+// handshakeGrace is how long pending handshakes may continue after Close: their clients rely on this server.
 const handshakeGrace = time.Second
 
-// Close stops accepting, and returns when every handshake has ended. It leaves connections open.
+// Close stops accepting and returns when every handshake has ended. It leaves connections open.
 func (a *acceptor) Close() { a.close() }
 
-// Wait returns when every connection has ended, or ctx has. It closes none.
+// Wait returns when every connection has ended or ctx is done. It does not close connections.
 func (a *acceptor) Wait(ctx context.Context) error {
 	ended := make(chan struct{})
-	go func() { // outlives ctx if a handler does
+	go func() { // outlives ctx while a handler runs
 		a.conns.Wait()
 		close(ended)
 	}()
@@ -66,7 +67,7 @@ func (a *acceptor) Wait(ctx context.Context) error {
 	}
 }
 
-// Start accepts connections until Close, or until the listener fails, and sends how that ended.
+// Start accepts connections until Close, or until the listener fails, and then sends the result.
 func (a *acceptor) Start() <-chan error {
 	ended := make(chan error, 1)
 	a.starting.Lock()
@@ -75,7 +76,7 @@ func (a *acceptor) Start() <-chan error {
 		ended <- nil
 		return ended
 	}
-	a.handshaking.Go(func() { ended <- a.accept() }) // Close waits for the connection that was accepted last, too
+	a.handshaking.Go(func() { ended <- a.accept() }) // Close also waits for the last accepted connection
 	return ended
 }
 
@@ -98,7 +99,7 @@ func (a *acceptor) accept() error {
 		if !tooManyFiles(err) {
 			return err
 		}
-		// Out of file descriptors: wait until others are closed. Attack row D9.
+		// Out of file descriptors: wait until other files are closed. Attack row D9.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		timer := time.NewTimer(pause)
 		select {
@@ -121,15 +122,15 @@ func (a *acceptor) handshake(begun *handshake) {
 		_ = begun.conn.Close()
 		return
 	}
-	// On a goroutine of its own: a handshake has grown the stack of this one.
+	// Serve on a new goroutine: the handshake has grown the stack of this one.
 	a.conns.Go(a.begin(conn, func() { below.hijacked.Store(true) }))
 }
 
-// plainHTTPAnswer is the same as net/http's.
+// plainHTTPAnswer is net/http's response.
 const plainHTTPAnswer = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
-// answerPlainHTTP answers a client that sent HTTP instead of TLS, as net/http does. Nothing of the request is read. The
-// answer fits into the socket's buffer; the deadline is for connections without one.
+// answerPlainHTTP responds to a client that sent HTTP instead of TLS, as net/http does, without reading the request.
+// The response fits into the socket's buffer; the deadline is for connections without one.
 func answerPlainHTTP(c net.Conn, err error) {
 	var header tls.RecordHeaderError
 	if !errors.As(err, &header) || header.Conn == nil {

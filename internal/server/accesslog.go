@@ -17,8 +17,8 @@ import (
 	"portico.dev/internal/request"
 )
 
-// accessLogFilter is the one place where requests are timed: it counts each one and, when there is a log, writes one
-// line about it. Queries, headers and bodies are never logged: they may hold secrets.
+// accessLogFilter is the only place that measures requests. It counts each request and, if log is not nil, writes one
+// line for it. Queries, headers and bodies are never logged: they may contain secrets.
 func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handler {
 	batched := logging.Batched(log)
 	filter := &accessLog{batched, logging.Limited(batched), m}
@@ -33,21 +33,21 @@ func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) ht
 	}
 }
 
-// accessLog is what accessLogFilter tells of requests.
+// accessLog holds the outputs of accessLogFilter.
 type accessLog struct {
-	log     *zap.Logger // nil: there is none
-	limited *zap.Logger // log, for requests of clients without an identity
+	log     *zap.Logger // nil if access logging is off
+	limited *zap.Logger // log with a rate limit, for unauthenticated clients
 	metrics *metrics.Requests
 }
 
-// access is what accessLogFilter knows of a request.
+// access is the state of accessLogFilter for one request.
 type access struct {
 	filter  *accessLog
 	request *http.Request
 	running prometheus.Gauge
 }
 
-// accessStep is the Step of accessLogFilter.
+// accessStep is the filters.Step of accessLogFilter.
 type accessStep requestContext
 
 // End implements filters.Step.
@@ -78,7 +78,7 @@ func responseOf(w http.ResponseWriter) *response {
 
 func inFlight(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo, long bool) prometheus.Gauge {
 	if long {
-		// The name of an unknown resource is the client's choice, so only the verb is a label here.
+		// The client chooses the name of an unknown resource, so the resource is not a label here.
 		return m.LongRunning.WithLabelValues(reportedVerb(r, info), "", "", "", "", scopeOf(info), component)
 	}
 	if mutating(info) {
@@ -87,12 +87,12 @@ func inFlight(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo
 	return m.ReadOnly
 }
 
-// component is the label value of kube-apiserver, which dashboards select by.
+// component is kube-apiserver's value of this label, which dashboards select by.
 const component = "apiserver"
 
 func count(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo, rec *filters.Record, code int, long bool, took, elsewhere time.Duration) {
 	var group, version, resource, subresource string
-	// A group, version or resource becomes a label only when it is served: a scanner must not fill the registry.
+	// A group, version or resource becomes a label only if it is served, so that a scanner cannot fill the registry.
 	if info.IsResourceRequest && rec.ServedBy != "" {
 		group, version = info.APIGroup, info.APIVersion
 		if code != http.StatusNotFound {
@@ -112,7 +112,7 @@ func count(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo, r
 	}, seconds, elsewhere.Seconds())
 }
 
-// elsewhere is how long the request was in webhooks, and waited for a seat.
+// elsewhere returns the time that the request spent in webhooks and waiting for a seat.
 func (c *requestContext) elsewhere() time.Duration {
 	waited := c.record.Waited
 	if c.local == nil {
@@ -122,7 +122,7 @@ func (c *requestContext) elsewhere() time.Duration {
 	return waited + t.MutatingWebhookTracker.GetLatency() + t.ValidatingWebhookTracker.GetLatency()
 }
 
-// accessLine is the fields that are logged of a request. One field for all costs less than a list of them.
+// accessLine has the log fields of a request. One inline field costs less than a list of fields.
 type accessLine struct {
 	filters.AccessLine
 	record *filters.Record
@@ -173,7 +173,8 @@ func verbLabel(info *apirequest.RequestInfo) string {
 	return "OTHER"
 }
 
-// reportedVerb is the verb that kube-apiserver has in its metrics: dashboards and the tests of upstream's objectives select by it.
+// reportedVerb returns the verb that kube-apiserver reports in its metrics. Dashboards and the tests of upstream's
+// objectives select by it.
 func reportedVerb(r *http.Request, info *apirequest.RequestInfo) string {
 	if !info.IsResourceRequest {
 		return verbLabel(info)

@@ -23,18 +23,18 @@ import (
 	"portico.dev/internal/request"
 )
 
-// Auditor decides how much of a request is audited, and takes the events.
+// Auditor selects the audit level of a request and receives its events.
 type Auditor interface {
-	// Level is the policy's level for a request.
+	// Level returns the policy's level for a request.
 	Level(authorizer.Attributes) audit.RequestAuditConfig
-	// Process must not keep the event, which changes with the next stage of its request. more are annotations that are
-	// not in it, in the order of their keys; an empty value is none.
+	// Process must not keep the event: the next stage of the request changes it. more contains annotations that are
+	// not in the event, sorted by key. An annotation with an empty value is absent.
 	Process(e *auditinternal.Event, more []auditlog.Annotation)
 }
 
-// auditFilter audits what the policy asks for. The library's audit context goes with the request for those who look for
-// it, so that the local groups add bodies and what admission has to say; bodies of proxied requests stay with the
-// backend, whose own audit log has them under the same Audit-ID.
+// auditFilter audits requests as the policy requires. The request's context provides k8s.io/apiserver's audit context
+// on demand, so that the local groups can add bodies and the annotations of admission. Bodies of proxied requests are
+// left to the backend, which records them in its own audit log under the same Audit-ID.
 func auditFilter(a Auditor) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if a == nil {
@@ -57,25 +57,25 @@ func auditFilter(a Auditor) func(http.Handler) http.Handler {
 	}
 }
 
-// requestAudit is the audit of one request.
+// requestAudit is the audit state of one request.
 type requestAudit struct {
-	auditor  Auditor // nil: it is not audited
+	auditor  Auditor // nil if the request is not audited
 	config   audit.RequestAuditConfig
 	buffers  *sync.Pool // of *page
 	ctx      *requestContext
 	request  *http.Request
 	response *response
-	library  atomic.Pointer[libraryAudit] // nil: nobody asked for it, so that it is empty
+	library  atomic.Pointer[libraryAudit] // nil until a caller requests it; then no event data exists
 }
 
-// eventBuffer is an event that goes to the auditor and comes back to be used again. Unlike what is in a request's
-// context, it is not kept by anybody.
+// eventBuffer is an event that is reused after the auditor has processed it. Unlike the values in a request's
+// context, it is not kept by any caller.
 type eventBuffer struct {
 	event auditinternal.Event
 	room  eventParts
 }
 
-// eventParts has room for what an event refers to.
+// eventParts has room for the objects that an event refers to.
 type eventParts struct {
 	status      metav1.Status
 	object      auditinternal.ObjectReference
@@ -83,12 +83,12 @@ type eventParts struct {
 	annotations [annotationCount]auditlog.Annotation
 }
 
-// outcome is the status of an event. The zero value is none, or the one that the event has.
+// outcome is the status of an event. The zero value leaves the event's status unchanged.
 type outcome struct {
 	known  bool
 	code   int
 	reason metav1.StatusReason
-	text   string // empty: it is no failure
+	text   string // empty on success
 }
 
 func (o outcome) status() metav1.Status {
@@ -99,7 +99,7 @@ func (o outcome) status() metav1.Status {
 	return s
 }
 
-// beginAudit asks the policy. Nil means that the request is not audited.
+// beginAudit looks up the policy's level for a request. It returns a nil requestAudit if the request is not audited.
 func beginAudit(a Auditor, pages *sync.Pool, w http.ResponseWriter, r *http.Request) (*requestAudit, *http.Request) {
 	s, r := requestContextOf(r)
 	ctx := r.Context()
@@ -117,15 +117,15 @@ func beginAudit(a Auditor, pages *sync.Pool, w http.ResponseWriter, r *http.Requ
 	t := &s.audit
 	t.config, t.buffers, t.ctx, t.request, t.response = level, pages, s, r, responseOf(w)
 	t.auditor = a
-	if e := t.library.Load(); e != nil { // authentication has said something
+	if e := t.library.Load(); e != nil { // authentication has used the audit context
 		if err := e.Init(t.config, t); err != nil {
-			return nil, r // it is initialized here or in events, and events has had no auditor
+			return nil, r // unreachable: auditContext does not initialize it without an auditor
 		}
 	}
 	return t, r
 }
 
-// process completes an event of a stage and sends it.
+// process completes and sends the event of a stage.
 func (t *requestAudit) process(stage auditinternal.Stage, o outcome) {
 	if slices.Contains(t.config.OmitStages, stage) {
 		return
@@ -154,7 +154,7 @@ func (t *requestAudit) process(stage auditinternal.Stage, o outcome) {
 	t.buffers.Put(p)
 }
 
-// setTimestamp is for all stages but RequestReceived, whose time is known.
+// setTimestamp sets the time of every stage but RequestReceived, which already has its time.
 func (t *requestAudit) setTimestamp(e *auditinternal.Event) {
 	if e.Stage == auditinternal.StageRequestReceived {
 		return
@@ -166,8 +166,8 @@ func (t *requestAudit) setTimestamp(e *auditinternal.Event) {
 	}
 }
 
-// spanContext is a context in which the library looks for a span, as an exemplar beside what it counts. A
-// requestContext by itself has none: the tracing filter would have put one around it.
+// spanContext returns a context in which k8s.io/apiserver looks for a span, to add an exemplar to its metrics. A bare
+// requestContext has no span: the tracing filter would have wrapped it.
 func spanContext(ctx context.Context) context.Context {
 	if _, bare := ctx.(*requestContext); bare {
 		return context.Background()
@@ -175,7 +175,7 @@ func spanContext(ctx context.Context) context.Context {
 	return ctx
 }
 
-// ProcessEvents is how the library sends its event.
+// ProcessEvents sends the events that k8s.io/apiserver produces.
 func (t *requestAudit) ProcessEvents(list ...*auditinternal.Event) bool {
 	own := t.library.Load()
 	for _, e := range list {
@@ -184,14 +184,15 @@ func (t *requestAudit) ProcessEvents(list ...*auditinternal.Event) bool {
 	return true
 }
 
-// send completes an event with what the chain knows of its request, and sends it to the auditor.
+// send adds the chain's facts about the request to an event, and sends it to the auditor.
 func (t *requestAudit) send(e *auditinternal.Event, into *eventParts) {
 	t.complete(e, into)
 	t.annotate(into)
 	t.auditor.Process(e, into.annotations[:])
 }
 
-// processStage sends an event for a stage of a response that has begun. Without an outcome it is that of the response.
+// processStage sends the event of a stage after the response has begun. The zero outcome stands for the response's
+// outcome.
 func (t *requestAudit) processStage(s auditinternal.Stage, o outcome) {
 	rec := &t.ctx.record
 	if rec.Impersonated != nil {
@@ -207,8 +208,8 @@ func (t *requestAudit) processStage(s auditinternal.Stage, o outcome) {
 	t.process(s, o)
 }
 
-// responseOutcome is the outcome of the response, none when somebody who served the request has told the library of
-// one.
+// responseOutcome returns the outcome of the response, or the zero outcome if a handler has already set the status of
+// k8s.io/apiserver's event.
 func (t *requestAudit) responseOutcome() outcome {
 	if e := t.library.Load(); e != nil {
 		if said := e.GetEventResponseStatus(); said != nil {
@@ -221,7 +222,7 @@ func (t *requestAudit) responseOutcome() outcome {
 	return outcome{known: true, code: t.response.Code}
 }
 
-// End implements filters.Step: it sends the last event of a request, however it ended.
+// End implements filters.Step. It sends the last event of a request, also after a panic.
 func (t *requestAudit) End(panicked any) {
 	t.response.OnCode = nil
 	if err, ok := panicked.(error); panicked == nil || ok && errors.Is(err, http.ErrAbortHandler) {
@@ -234,7 +235,7 @@ func (t *requestAudit) End(panicked any) {
 	})
 }
 
-// auditRefusal audits a request whose credential failed. There is no user to name, and the log has the reason.
+// auditRefusal audits a request with an invalid credential. The event has no user, and the log contains the reason.
 func auditRefusal(a Auditor, w http.ResponseWriter, r *http.Request) {
 	if a == nil {
 		return
@@ -246,8 +247,8 @@ func auditRefusal(a Auditor, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// complete stands in for the library's LogRequestMetadata, which trusts X-Forwarded-For, as anybody can send it, and
-// copies what this event alone has.
+// complete replaces k8s.io/apiserver's LogRequestMetadata, which trusts the X-Forwarded-For header of any client and
+// makes copies that this event does not need.
 func (t *requestAudit) complete(e *auditinternal.Event, into *eventParts) {
 	e.RequestReceivedTimestamp = metav1.NewMicroTime(t.ctx.record.Started)
 	if e.Stage == auditinternal.StageRequestReceived {
@@ -283,7 +284,8 @@ func userInfo(who user.Info) authnv1.UserInfo {
 	return info
 }
 
-// setObjectRef names what the request is for. What a local handler found out about the object is kept.
+// setObjectRef names the requested object. It keeps the fields that a local handler has set and the request does not
+// name.
 func setObjectRef(e *auditinternal.Event, a *authorizer.AttributesRecord, object *auditinternal.ObjectReference) {
 	if e.ObjectRef == nil {
 		*object = auditinternal.ObjectReference{}
@@ -305,26 +307,26 @@ func setObjectRef(e *auditinternal.Event, a *authorizer.AttributesRecord, object
 	}
 }
 
-// Audit events of proxied requests have these annotations; portico.dev/credential is on every event.
+// Audit events of proxied requests have these annotations; every event has portico.dev/credential.
 //
 //reference:annotations Annotations of audit events
 const (
-	// auditAttempts is how many endpoints of an extension server were tried.
+	// auditAttempts is the number of endpoints of an extension server that were tried.
 	auditAttempts = "portico.dev/attempts"
 	// auditCredential is the kind of credential that identified the caller.
 	auditCredential = "portico.dev/credential"
-	// auditEndpoint is the address of the endpoint that answered.
+	// auditEndpoint is the address of the endpoint that responded.
 	auditEndpoint = "portico.dev/endpoint"
-	// auditServedBy is the APIService whose extension server was asked.
+	// auditServedBy is the APIService of the extension server that received the request.
 	auditServedBy = "portico.dev/served-by"
-	// auditUpgraded is set to "true" for a connection that was upgraded; the verb alone says get.
+	// auditUpgraded is "true" for an upgraded connection, which the verb get does not show.
 	auditUpgraded = "portico.dev/upgraded"
 )
 
-// annotationCount is how many annotations are ours.
+// annotationCount is the number of annotations that the chain adds.
 const annotationCount = 7
 
-// annotate writes them in the order of the keys.
+// annotate writes the annotations sorted by key.
 func (t *requestAudit) annotate(into *eventParts) {
 	rec := &t.ctx.record
 	into.annotations = [annotationCount]auditlog.Annotation{

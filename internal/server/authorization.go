@@ -22,13 +22,14 @@ import (
 
 var noResource schema.GroupResource
 
-// errNoUser comes with attributes that say everything else.
+// errNoUser accompanies attributes that are complete except for the user.
 var errNoUser = errors.New("no user; the chain is out of order")
 
-// authorizationFilter authorises the request, in upstream's words.
+// authorizationFilter authorizes the request and refuses it with kube-apiserver's messages.
 //
-// A websocket begins with a GET, so that a right to read would be a right to run commands (attack row A29). strict asks
-// for create as well; without it extension servers get what they get from kube-apiserver.
+// A WebSocket begins with a GET, so a right to read would be a right to run commands (attack row A29). If strict is
+// true, an upgrade also requires the right to create. Otherwise an upgrade requires the same rights as with
+// kube-apiserver.
 func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log *zap.Logger) func(http.Handler) http.Handler {
 	log = logging.Limited(log)
 	return func(next http.Handler) http.Handler {
@@ -56,7 +57,7 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 			rec.Decision = "forbid"
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			if err != nil {
-				// No authorizer has decided. Clients give up after a 403; as upstream, they may retry this.
+				// No authorizer has decided. Clients do not retry a 403, but may retry this error, as with upstream.
 				log.Warn("authorization", zap.String("user", filters.Bounded(attributes.User.GetName())), zap.String("path", filters.Bounded(r.URL.Path)), zap.Error(err))
 				respond.Error(w, r, apierrors.NewInternalError(err))
 				return
@@ -66,7 +67,7 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 	}
 }
 
-// attributesOf is the authorizer's question, from the facts that the chain has put into ctx.
+// attributesOf returns the authorizer's attributes from the facts that the chain has stored in ctx.
 func attributesOf(ctx context.Context) (*authorizer.AttributesRecord, error) {
 	a := &authorizer.AttributesRecord{}
 	return a, fillAttributes(ctx, a)
@@ -90,7 +91,7 @@ func fillAttributes(ctx context.Context, a *authorizer.AttributesRecord) error {
 		Namespace:       info.Namespace,
 		Name:            info.Name,
 	}
-	// KEP-4601: authorizers may look at selectors; one that does not parse is passed on as the reason why it is unknown.
+	// KEP-4601: authorizers may use selectors. For a selector that does not parse, they receive the error.
 	if info.FieldSelector != "" {
 		if s, err := fields.ParseSelector(info.FieldSelector); err != nil {
 			a.FieldSelectorParsingErr = err
@@ -111,7 +112,7 @@ func fillAttributes(ctx context.Context, a *authorizer.AttributesRecord) error {
 	return nil
 }
 
-// attributesFor is attributesOf, computed once for a request.
+// attributesFor returns the result of attributesOf. Without impersonation, it is computed once per request.
 func attributesFor(ctx context.Context) (*authorizer.AttributesRecord, error) {
 	s, ok := requestContextFrom(ctx)
 	switch {
@@ -126,7 +127,7 @@ func attributesFor(ctx context.Context) (*authorizer.AttributesRecord, error) {
 	return s.attributes, nil
 }
 
-// forbidden is the 403 in kube-apiserver's words.
+// forbidden returns the 403 with kube-apiserver's message.
 func forbidden(a authorizer.Attributes, reason string) *apierrors.StatusError {
 	message := describe(a)
 	if reason != "" {
@@ -180,7 +181,7 @@ func retryAfter(seconds int32) *metav1.StatusDetails {
 	return &metav1.StatusDetails{RetryAfterSeconds: seconds}
 }
 
-// isAPIPath reports whether a path is served by group-version, and so depends on routes and rules being known.
+// isAPIPath reports whether a path is served by group-version, and so requires that routes and rules are known.
 func isAPIPath(path string) bool {
 	rest, ok := strings.CutPrefix(path, "/api")
 	if !ok {

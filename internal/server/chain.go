@@ -18,62 +18,66 @@ import (
 	"portico.dev/internal/request"
 )
 
-// ChainConfig is what the filters need.
+// ChainConfig configures the filters.
 type ChainConfig struct {
-	// Authenticator identifies the client. An error is 401; (nil, false, nil) is 401 too: anonymous requests are the
-	// authenticator's to allow.
+	// Authenticator identifies the client. An error and (nil, false, nil) both lead to a 401: the authenticator
+	// decides whether anonymous requests are allowed.
 	Authenticator authenticator.Request
-	// Authorizer decides whether the client may do what it asks.
+	// Authorizer decides whether the client may make the request.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// Ready is why API requests cannot be answered yet, or nil.
+	// Ready returns the reason why API requests cannot be served yet, or nil.
 	Ready func() error
-	// RequestTimeout ends requests that are not long-running. Default 60 s.
+	// RequestTimeout limits requests that are not long-running. Default 60 s.
 	RequestTimeout time.Duration
-	// EndBeforeClient ends them a tenth earlier, at most a second: for clients that are API servers. Those end requests when their time is
-	// over, too, and the response that says why must be there by then.
+	// EndBeforeClient ends such requests a tenth earlier, by at most a second. It is for clients that are API
+	// servers: they end the request at the same deadline, and must have received the response with the reason by
+	// then.
 	EndBeforeClient bool
-	// Fairness limits concurrency by API Priority and Fairness. Nil: MaxInFlight and MaxMutatingInFlight hold instead.
+	// Fairness limits concurrency by API Priority and Fairness. If nil, MaxInFlight and MaxMutatingInFlight apply.
 	Fairness *fairness.Fairness
-	// MaxInFlight and MaxMutatingInFlight bound requests that are not long-running. Default 400 and 200; negative: no bound.
+	// MaxInFlight and MaxMutatingInFlight limit concurrent requests that are not long-running. Default 400 and 200; a
+	// negative value means no limit.
 	MaxInFlight, MaxMutatingInFlight int
-	// UpgradesNeedCreate requires the right to create from whoever upgrades a GET (a websocket), beside the right to
-	// get. Default false: as kube-apiserver does for aggregated APIs.
+	// UpgradesNeedCreate requires the right to create, in addition to the right to get, for a GET that upgrades its
+	// connection (a WebSocket). Default false, as in kube-apiserver for aggregated APIs.
 	UpgradesNeedCreate bool
 	// CORSAllowedOrigins are regular expressions of origins that browsers may call from. Default none.
 	CORSAllowedOrigins []string
-	// AnyOrigin accepts WebSockets whatever their Origin, for a server that only API servers can use: no page has their certificate.
+	// AnyOrigin accepts WebSockets of every Origin. It is for a server that requires the certificate of an API
+	// server, which no web page has.
 	AnyOrigin bool
-	// GoawayChance asks this part of the requests over HTTP/2 to come by another connection next time. Default 0.
+	// GoawayChance is the fraction of HTTP/2 requests after which the client is made to open another connection.
+	// Default 0.
 	GoawayChance float64
-	// GoawayInterval is the least time between two such requests. Default 0: the chance alone decides.
+	// GoawayInterval is the minimum time between two GOAWAYs. Default 0: only the chance decides.
 	GoawayInterval time.Duration
 	// DeniedUserAgents are regular expressions; requests with a User-Agent that matches one are refused. Default none.
 	DeniedUserAgents []string
 	// StrictTransportSecurity are directives for browsers (RFC 6797). Default none.
 	StrictTransportSecurity []string
-	// AccessLog logs one line for each request. Nil: none.
+	// AccessLog receives one line per request. Nil disables it.
 	AccessLog *zap.Logger
-	// Tracer starts the span of each request. Nil: there are none.
+	// Tracer starts the span of each request. Nil disables tracing.
 	Tracer trace.Tracer
-	// Audit decides what is audited of each request, and takes the events. Nil: nothing is audited.
+	// Audit selects the requests to audit and receives their events. Nil disables auditing.
 	Audit Auditor
-	// Overload says how short memory is. Nil: no request is refused for that.
+	// Overload reports memory pressure. If nil, no request is refused because of it.
 	Overload *overload.Monitor
-	// OverloadMetrics counts the requests refused. Needed with Overload.
+	// OverloadMetrics counts the refused requests. Required with Overload.
 	OverloadMetrics *metrics.Overload
-	// Memory bounds what is held for slow clients. The zero value is no limit.
+	// Memory limits the data that is held for slow clients. The zero value means no limit.
 	Memory overload.Limit
-	// LargeHeaders accounts for large headers by their users. It is that of Config. Nil: they are not accounted for.
+	// LargeHeaders accounts for large headers by user. It must be the same as Config.LargeHeaders. Nil disables it.
 	LargeHeaders *HeaderMemory
 	// Metrics counts requests.
 	Metrics *metrics.Requests
-	// Logger gets panics and errors that clients are not told.
+	// Logger receives panics, and errors that responses do not contain.
 	Logger *zap.Logger
 	// Drainer counts requests, and ends the long-running ones at shutdown.
 	Drainer *Drainer
 }
 
-// chainFilters is the chain in the order a request meets it.
+// chainFilters returns the filters in the order in which a request passes them.
 func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 	cors, err := corsFilter(c.CORSAllowedOrigins, c.AnyOrigin)
 	if err != nil {
@@ -116,7 +120,7 @@ func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 	}, nil
 }
 
-// NewChain puts the filters before next.
+// NewChain returns next behind the filters.
 func NewChain(c ChainConfig, next http.Handler) (http.Handler, error) {
 	all, err := chainFilters(c)
 	if err != nil {
@@ -125,9 +129,9 @@ func NewChain(c ChainConfig, next http.Handler) (http.Handler, error) {
 	return filters.Chain(next, all), nil
 }
 
-// NewInternalChain lets our own controllers call next, local groups and backends alike, without a socket: the user is
-// given, everything that guards against untrusted clients is left out, and what a handler needs in a request's context
-// is there.
+// NewInternalChain returns a handler through which Portico's controllers call next, both local groups and backends,
+// without a socket. The user is fixed. The chain omits the filters that protect against untrusted clients, and
+// provides the request context that handlers need.
 func NewInternalChain(u user.Info, m *metrics.Requests, log *zap.Logger, next http.Handler) http.Handler {
 	resolver := request.NewResolver()
 	asUser := func(next http.Handler) http.Handler {

@@ -20,29 +20,31 @@ import (
 )
 
 // requestContext is the context of a request in the chain, with the state that only the filters and the local groups
-// need: the record for log and audit, the response writer, the audit event. It is one allocation for each request.
+// need: the record for log and audit, the response writer, the audit event. It takes one allocation per request.
 type requestContext struct {
 	filters.Context
 	record   filters.Record
 	response response
-	access   access       // what is logged of the request
-	audit    requestAudit // the audit events of the request
+	access   access       // state of the access log
+	audit    requestAudit // state of the audit log
 
-	request          filters.Request              // what handlers get
-	local            *localRequest                // what the library needs that serves the local groups; nil: they do not serve it
-	authWarnings     authWarnings                 // what authentication warns of
-	attributes       *authorizer.AttributesRecord // what the authorizer is asked, before impersonation; nil: not known yet
-	attributesBuffer authorizer.AttributesRecord  // room for attributes
+	request          filters.Request              // for handlers
+	local            *localRequest                // k8s.io/apiserver's state for the local groups; nil for other handlers
+	authWarnings     authWarnings                 // warnings of authentication
+	attributes       *authorizer.AttributesRecord // authorizer attributes before impersonation; nil until computed
+	attributesBuffer authorizer.AttributesRecord  // buffer for attributes
 }
 
 type requestContextKey struct{}
 
-// newRequestContext makes the context of a request that begins, and the request with it, which may be r itself. The context of r may
-// belong to another request, for which this one is made within the server; that one's requestContext is not touched.
+// newRequestContext returns the context of a new request, and the request with this context, which may be r itself.
+// The context of r may belong to another request, for which the server makes this one. The requestContext of that
+// request does not change.
 func newRequestContext(r *http.Request) (*requestContext, *http.Request) {
 	c := &requestContext{}
 	c.Context.Context = request.Context{Context: r.Context(), RemoteAddr: r.RemoteAddr}
-	// Our HTTP/2 server makes a request for its handler alone, and does not touch it again. Over HTTP/1.1 a request gets its trailers later.
+	// The HTTP/2 server creates a request only for its handler, and does not use it afterwards. Over HTTP/1.1
+	// trailers are added to a request later.
 	if _, ours := r.Context().(*httpmsg.Context); ours && r.ProtoMajor == 2 {
 		*r = *r.WithContext(c)
 		return c, r
@@ -50,7 +52,7 @@ func newRequestContext(r *http.Request) (*requestContext, *http.Request) {
 	return c, r.WithContext(c)
 }
 
-// requestContextOf returns the context of r, and r with a new one when it had none.
+// requestContextOf returns the context of r, and r. If r has no requestContext, both are new.
 func requestContextOf(r *http.Request) (*requestContext, *http.Request) {
 	if c, ok := requestContextFrom(r.Context()); ok {
 		return c, r
@@ -59,22 +61,22 @@ func requestContextOf(r *http.Request) (*requestContext, *http.Request) {
 }
 
 func requestContextFrom(ctx context.Context) (*requestContext, bool) {
-	if c, ok := ctx.(*requestContext); ok { // nearly always
+	if c, ok := ctx.(*requestContext); ok { // the common case
 		return c, true
 	}
 	c, ok := ctx.Value(requestContextKey{}).(*requestContext)
 	return c, ok
 }
 
-// requestInfo is apirequest.RequestInfoFrom, faster.
+// requestInfo is a faster apirequest.RequestInfoFrom.
 func requestInfo(ctx context.Context) (*apirequest.RequestInfo, bool) {
-	if c, ok := ctx.(*requestContext); ok && c.Info != nil { // nearly always
+	if c, ok := ctx.(*requestContext); ok && c.Info != nil { // the common case
 		return c.Info, true
 	}
 	return apirequest.RequestInfoFrom(ctx)
 }
 
-// requestUser is apirequest.UserFrom, faster.
+// requestUser is a faster apirequest.UserFrom.
 func requestUser(ctx context.Context) (user.Info, bool) {
 	if c, ok := ctx.(*requestContext); ok && c.User != nil {
 		return c.User, true
@@ -91,7 +93,7 @@ func (c *requestContext) Value(key any) any {
 		if events := c.auditContext(); events != nil {
 			return events
 		}
-		return nil // never the one of another request
+		return nil // never the audit context of another request
 	case key == libraryKeys.latencies && c.local != nil:
 		return &c.local.latencies.LatencyTrackers
 	case key == libraryKeys.warnings && c.local != nil:
@@ -102,7 +104,7 @@ func (c *requestContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// libraryKeys are the keys of k8s.io/apiserver for what it needs to serve the local groups. It does not export them.
+// libraryKeys are the context keys that k8s.io/apiserver uses to serve the local groups. It does not export them.
 var libraryKeys = func() (keys struct{ audit, latencies, warnings any }) {
 	keys.audit = request.KeyOf(func(ctx context.Context) { audit.AuditContextFrom(ctx) })
 	keys.latencies = request.KeyOf(func(ctx context.Context) { apirequest.LatencyTrackersFrom(ctx) })
@@ -110,7 +112,7 @@ var libraryKeys = func() (keys struct{ audit, latencies, warnings any }) {
 	return keys
 }()
 
-// requestFrom returns r with what the chain has found out about it. Outside of a chain nobody reads what is recorded.
+// requestFrom returns r with the facts that the chain has found. Outside a chain, recorded facts are discarded.
 func requestFrom(r *http.Request) *filters.Request {
 	ctx := r.Context()
 	c, ok := requestContextFrom(ctx)
@@ -122,7 +124,7 @@ func requestFrom(r *http.Request) *filters.Request {
 	return &c.request
 }
 
-// recordFrom never returns nil: outside the chain nobody reads what is recorded.
+// recordFrom never returns nil. Outside a chain, recorded facts are discarded.
 func recordFrom(ctx context.Context) *filters.Record {
 	if c, ok := requestContextFrom(ctx); ok {
 		return &c.record
@@ -130,22 +132,23 @@ func recordFrom(ctx context.Context) *filters.Record {
 	return &filters.Record{}
 }
 
-// response records what was answered. It flushes and reports a client that is gone, as the library that serves the
-// local groups expects of any writer.
+// response records the response of a request. It implements http.Flusher and http.CloseNotifier, because
+// k8s.io/apiserver requires them of the writers for the local groups.
 type response struct {
 	filters.Response
 
 	ctx         *requestContext
-	slowClients *slowClients  // nil: not tracked
-	slow        *slowResponse // its entry there, which slowClients guards; nil: it has had none
-	listed      atomic.Bool   // slow is set
+	slowClients *slowClients  // nil if the response is not tracked
+	slow        *slowResponse // entry in slowClients, which guards it; nil before the first
+	listed      atomic.Bool   // whether slow is set
 	flushed     atomic.Bool
 
-	withhold func() bool // withheld.go; nil: nothing is
+	withhold func() bool // see withheld.go; nil if nothing is withheld
 	withheld bool
 }
 
-// Continue has rest called when the handler has returned, as filters.Continue says. False: the server cannot do that.
+// Continue calls rest after the handler has returned; see filters.Continue. It returns false if the server does not
+// support this.
 func (w *response) Continue(rest func()) bool {
 	s, ok := w.ResponseWriter.(interface{ Continue(rest func()) })
 	if ok {
@@ -157,11 +160,11 @@ func (w *response) Continue(rest func()) bool {
 	return ok
 }
 
-// hijackable is a response over HTTP/1.1, whose connection can be taken over for an upgrade. HTTP/2 has no such thing,
-// so its writers must not claim it.
+// hijackable is a response over HTTP/1.1, with a connection that can be hijacked for an upgrade. HTTP/2 has no such
+// upgrade, so its writers must not implement http.Hijacker.
 type hijackable struct{ *response }
 
-// wrap makes w the response to to's client, and returns the writer for the chain.
+// wrap makes w write to the given writer, and returns the writer for the chain.
 func (w *response) wrap(to http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	w.ResponseWriter = to
 	if _, ok := to.(http.Hijacker); ok && r.ProtoMajor == 1 {
@@ -185,7 +188,8 @@ func (w *response) Write(p []byte) (int, error) {
 	return w.Response.Write(p)
 }
 
-// engineBuffer is how much of a body every engine keeps until its handler returns or flushes: such writes wait for no client.
+// engineBuffer is the size of the part of a body that every engine keeps until its handler returns or flushes. Such
+// writes do not wait for a client.
 const engineBuffer = 2 << 10
 
 // Flush implements http.Flusher.
@@ -200,12 +204,12 @@ func (w *response) Flush() {
 	w.Response.Flush()
 }
 
-// CloseNotify is asked for by name by k8s.io/apiserver/pkg/endpoints/responsewriter.
+// CloseNotify implements http.CloseNotifier for k8s.io/apiserver/pkg/endpoints/responsewriter.
 func (w *response) CloseNotify() <-chan bool {
 	if n, ok := w.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
 		return n.CloseNotify()
 	}
-	return make(chan bool) // never: the request's context tells the same
+	return make(chan bool) // never closed: the request's context ends instead
 }
 
 // Hijack implements http.Hijacker.

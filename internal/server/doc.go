@@ -1,11 +1,11 @@
-// Package server is the listener, the chain of filters, the router, health checks and drain.
+// Package server contains the listener, the chain of filters, the router, health checks and draining.
 //
-// # One request, in numbered steps
+// # Path of a request
 //
-//  1. The listener accepts TLS; a client certificate is asked for and verified later.
-//  2. The chain (chain.go) authenticates and authorises: a slice of named filters in the order a request meets them.
-//  3. The router (router.go) asks one question of one snapshot: who serves this group-version?
-//  4. The answer is the local groups, one backend, discovery, OpenAPI, or a Status that says why there is none.
+//  1. The listener accepts TLS and requests a client certificate, which is verified later.
+//  2. The chain (chain.go) authenticates and authorizes. It is a slice of named filters in the order a request passes them.
+//  3. The router (router.go) looks up the group-version in one snapshot.
+//  4. The result is the local groups, one backend, discovery, OpenAPI, or a Status that explains the failure.
 //
-// Nothing falls through to a next delegate, and nothing waits for a backend other than the one that was routed to.
+// A request never falls through to a delegate, and never waits for a backend other than the one it is routed to.
 package server

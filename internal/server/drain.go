@@ -13,18 +13,18 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// Drainer counts the requests in flight and brings them to an end at shutdown: ordinary ones may finish, long-running
-// ones (watches, logs) are ended cleanly, and new ones are told to come back.
+// Drainer counts the requests in flight and ends them at shutdown. Ordinary requests may finish, long-running ones
+// (watches, logs) are ended cleanly, and new ones are refused with a hint to retry.
 type Drainer struct {
-	mu       sync.Mutex // protects the rest
+	mu       sync.Mutex // guards the fields up to endLongRunning
 	draining bool
 	inFlight int
-	idle     chan struct{} // closed when draining and nothing is in flight
+	idle     chan struct{} // closed when draining and no request is in flight
 
-	ending         context.Context // ends with the drain, or with Shed; long-running requests live under it
+	ending         context.Context // parent of the contexts of long-running requests; canceled by Drain, EndLongRunning and Shed
 	endLongRunning context.CancelFunc
 
-	// leaving, and shedding: every response asks its client to come by another connection.
+	// If leaving or shedding is true, every response makes its client use another connection.
 	leaving, shedding atomic.Bool
 }
 
@@ -35,20 +35,20 @@ func NewDrainer() *Drainer {
 	return d
 }
 
-// Leave asks the clients of all further requests to come by other connections: with Connection: close on HTTP/1.1, and GOAWAY on
-// HTTP/2. So a load balancer that knows that this server is about to stop sends them elsewhere, and no request meets the end
-// of a connection.
+// Leave makes the clients of all further requests use other connections, by Connection: close on HTTP/1.1 and GOAWAY
+// on HTTP/2. A load balancer that has noticed that this server is about to stop sends them to other servers, and no
+// request arrives on a connection that is being closed.
 func (d *Drainer) Leave() { d.leaving.Store(true) }
 
-// EndLongRunning ends watches and logs. Further requests are served; those that run for long end at once.
+// EndLongRunning ends watches and logs. Further requests are served, but long-running ones end immediately.
 func (d *Drainer) EndLongRunning() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.endLongRunning()
 }
 
-// Shed ends the watches and logs that are under way, and asks clients to come by other connections until Keep. Requests are
-// served on. It is for a server that others can stand in for.
+// Shed ends the current watches and logs, and makes clients use other connections until Keep is called. The server
+// still serves requests. Shed is for a server that other replicas can replace.
 func (d *Drainer) Shed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,10 +59,10 @@ func (d *Drainer) Shed() {
 	}
 }
 
-// Keep takes back Shed.
+// Keep reverts Shed.
 func (d *Drainer) Keep() { d.shedding.Store(false) }
 
-// Drain refuses new requests, ends long-running ones, and waits until none is in flight or ctx ends.
+// Drain refuses new requests, ends long-running ones, and waits until no request is in flight or ctx is done.
 func (d *Drainer) Drain(ctx context.Context) error {
 	d.mu.Lock()
 	if !d.draining {
@@ -88,7 +88,7 @@ func (d *Drainer) busy() bool {
 	return d.inFlight > 0
 }
 
-// begin counts a request, and returns the context that long-running ones live under.
+// begin counts a request, and returns the parent context of long-running ones. It fails while draining.
 func (d *Drainer) begin() (ending context.Context, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,13 +108,13 @@ func (d *Drainer) end() {
 	}
 }
 
-// drainStep is the Step of the filter.
+// drainStep is the filters.Step of the filter.
 type drainStep struct{ *Drainer }
 
 // End implements filters.Step.
 func (s drainStep) End(any) { s.end() }
 
-var closeConnection = []string{"close"} // shared, and never written to
+var closeConnection = []string{"close"} // shared; never modified
 
 func (d *Drainer) filter() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
@@ -133,7 +133,7 @@ func (d *Drainer) filter() func(http.Handler) http.Handler {
 			}
 			recordFrom(r.Context()).Draining = ending
 			info, _ := requestInfo(r.Context())
-			// An upgraded stream (a console, a port-forward) has no clean end that we could give it: it gets the grace.
+			// An upgraded stream (a console, a port-forward) has no clean end, so it may use the whole grace period.
 			if request.LongRunning(info) && r.Header.Get("Upgrade") == "" {
 				ctx, cancel := context.WithCancel(r.Context())
 				stop := context.AfterFunc(ending, cancel)

@@ -24,7 +24,7 @@ import (
 	"portico.dev/internal/run/processors"
 )
 
-// recoverFilter makes the context and the response recorder of the request, recovers panics, and ends the request.
+// recoverFilter creates the context and the response recorder of a request, recovers panics, and ends the request.
 func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func(http.Handler) http.Handler {
 	recovers := filters.Recover(log, m)
 	return func(next http.Handler) http.Handler {
@@ -58,7 +58,7 @@ func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 				return
 			}
 			if host, ok := r.Header["Host"]; ok && (len(host) != 1 || host[0] != r.Host) {
-				// HTTP/2 may say it twice, and who comes behind us may read the other one (RFC 9113, 8.3.1).
+				// HTTP/2 can carry the host twice, and a backend may read the other one (RFC 9113, 8.3.1).
 				refuse(w, r, "target", apierrors.NewBadRequest("the request names two hosts"))
 				return
 			}
@@ -73,8 +73,9 @@ func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 	}
 }
 
-// auditInitFilter gives the request its audit id and the time at which it was received. Any client may choose the id, as with
-// kube-apiserver: a client can then find its requests in the audit log. The id proves nothing, and two requests may have the same.
+// auditInitFilter sets the audit ID of a request and the time at which it was received. As with kube-apiserver, any
+// client may choose the ID, and can then find its requests in the audit log. The ID proves nothing, and may occur
+// twice.
 func auditInitFilter() func(http.Handler) http.Handler {
 	auditID := filters.AuditID(filters.CallersAuditID)
 	return func(next http.Handler) http.Handler {
@@ -87,7 +88,7 @@ func auditInitFilter() func(http.Handler) http.Handler {
 	}
 }
 
-// firstValue is h.Get for names in net/http's spelling.
+// firstValue is h.Get for names in canonical form.
 func firstValue(h http.Header, name string) string {
 	if values := h[name]; len(values) > 0 {
 		return values[0]
@@ -95,10 +96,10 @@ func firstValue(h http.Header, name string) string {
 	return ""
 }
 
-var noCache = []string{"no-cache, private"} // shared, and never written to
+var noCache = []string{"no-cache, private"} // shared; never modified
 
-// readyFilter refuses API requests until routes and rules are known. A 404 or a 403 before that would be wrong, and a
-// garbage collector would act on it (kubernetes/kubernetes#104342).
+// readyFilter refuses API requests until routes and rules are known. Before that, a 404 or a 403 would be wrong, and
+// a garbage collector would act on it (kubernetes/kubernetes#104342).
 func readyFilter(ready func() error) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -113,8 +114,8 @@ func readyFilter(ready func() error) func(http.Handler) http.Handler {
 	}
 }
 
-// deadlineFilter ends requests that are not long-running. The `timeout` parameter can only lower the limit, as
-// upstream.
+// deadlineFilter ends requests that are not long-running. As with upstream, the `timeout` parameter can only lower
+// the limit.
 func deadlineFilter(limit time.Duration, beforeClient bool) func(http.Handler) http.Handler {
 	limit = requestLimit(limit)
 	longRunning := func(r *http.Request) bool {
@@ -136,7 +137,7 @@ func deadlineFilter(limit time.Duration, beforeClient bool) func(http.Handler) h
 	})
 }
 
-// requestLimit is a limit, or the default of it.
+// requestLimit returns limit, or the default if limit is not positive.
 func requestLimit(limit time.Duration) time.Duration {
 	if limit <= 0 {
 		return time.Minute
@@ -162,8 +163,8 @@ func requestTimeout(r *http.Request, limit time.Duration) (time.Duration, error)
 	return timeout, nil
 }
 
-// corsFilter answers browsers of the allowed origins. With none allowed, no header is ever added. It rejects WebSockets of pages whose
-// origin filters.MayUpgrade does not trust, unless anyOrigin is true.
+// corsFilter adds CORS headers for browsers of the allowed origins. If no origin is allowed, it adds no headers. It
+// rejects WebSockets of pages if filters.MayUpgrade does not trust their origin, unless anyOrigin is true.
 func corsFilter(allowed []string, anyOrigin bool) (func(http.Handler) http.Handler, error) {
 	var patterns []*regexp.Regexp
 	for _, text := range allowed {
@@ -201,10 +202,11 @@ func corsFilter(allowed []string, anyOrigin bool) (func(http.Handler) http.Handl
 	}, nil
 }
 
-// upgrades reports whether a request asks for another protocol on its connection.
+// upgrades reports whether a request upgrades its connection to another protocol.
 func upgrades(r *http.Request) bool { return r.ProtoMajor == 1 && len(r.Header["Upgrade"]) > 0 }
 
-// authenticationFilter identifies the client. A credential that was presented and failed is 401, never anonymous.
+// authenticationFilter identifies the client. A credential that is present but invalid leads to a 401, never to
+// anonymous access.
 func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logger) func(http.Handler) http.Handler {
 	authenticate := func(r *http.Request) (user.Info, error) {
 		answer, ok, err := a.AuthenticateRequest(r)
@@ -231,7 +233,7 @@ func authenticatedFilter(next http.Handler) http.Handler {
 		s.authWarnings.addTo(w.Header())
 		s.record.User, s.record.Credential = s.User, s.Credential.Kind
 		if !s.Credential.Expires.IsZero() && request.LongRunning(s.Info) {
-			// A watch that outlives the identity that opened it would show what it may not see any more (B10).
+			// A watch that outlives its credential would show objects that the client may no longer see (B10).
 			ctx, cancel := context.WithDeadline(r.Context(), s.Credential.Expires)
 			s.AtEnd(filters.StepFunc(func(any) { cancel() }))
 			r = r.WithContext(ctx)
@@ -240,27 +242,27 @@ func authenticatedFilter(next http.Handler) http.Handler {
 	})
 }
 
-// endConnection lets an HTTP/2 connection end with the requests that are on it. A client without a credential gets no
-// second round of streams to open and reset on one connection (CVE-2023-44487, attack rows D1 and D2).
+// endConnection ends an HTTP/2 connection after its current requests. A client without a credential then cannot open
+// and reset a second round of streams on one connection (CVE-2023-44487, attack rows D1 and D2).
 func endConnection(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
 		w.Header().Set("Connection", "close")
 	}
 }
 
-// MaxGoawayChance is upstream's bound: above it clients would spend their time on handshakes.
+// MaxGoawayChance is upstream's limit. Above it, clients would spend their time on handshakes.
 const MaxGoawayChance = 0.02
 
-// goawayFilter asks a few HTTP/2 clients to connect again, so that they spread over replicas behind a load balancer
-// that balances connections only. What is on the connection is finished first. interval is the least time between two; 0: none. Go's
-// HTTP/2 client makes a connection for each request that finds no room on one, so that a single GOAWAY to a busy client leads to dozens of
-// handshakes.
+// goawayFilter makes a few HTTP/2 clients reconnect, so that they spread over replicas behind a load balancer that
+// balances only connections. The requests on the connection finish first. interval is the minimum time between two
+// GOAWAYs; 0 means none. Go's HTTP/2 client opens a connection for each request that finds no free stream, so a
+// single GOAWAY to a busy client leads to dozens of handshakes.
 func goawayFilter(chance float64, interval time.Duration) (func(http.Handler) http.Handler, error) {
 	if chance < 0 || chance > MaxGoawayChance {
 		return nil, fmt.Errorf("goaway chance %g is not between 0 and %g", chance, MaxGoawayChance)
 	}
 	began := time.Now()
-	var next atomic.Int64 // since began, when the next client may be asked
+	var next atomic.Int64 // earliest time of the next GOAWAY, since began
 	due := func() bool {
 		if interval <= 0 {
 			return true
@@ -283,7 +285,7 @@ func goawayFilter(chance float64, interval time.Duration) (func(http.Handler) ht
 
 var hstsDirective = regexp.MustCompile(`^(max-age=\d{1,10}|includeSubDomains|preload)$`)
 
-// hstsFilter tells browsers to come back by TLS alone (RFC 6797).
+// hstsFilter makes browsers use only TLS (RFC 6797).
 func hstsFilter(directives []string) (func(http.Handler) http.Handler, error) {
 	age := false
 	for _, d := range directives {
@@ -308,9 +310,11 @@ func hstsFilter(directives []string) (func(http.Handler) http.Handler, error) {
 }
 
 const (
-	// maxDeniedUserAgents bounds the expressions that every request is matched with, and maxUserAgentPattern the length of each.
+	// maxDeniedUserAgents limits the number of expressions, all of which are matched against every request.
+	// maxUserAgentPattern limits the length of each.
 	maxDeniedUserAgents, maxUserAgentPattern = 64, 1024
-	// maxMatched is how much of a User-Agent is matched. 64 expressions take a quarter of a second for 60 KB.
+	// maxMatched is the length of the part of a User-Agent that is matched. 64 expressions take a quarter of a second
+	// for 60 KB.
 	maxMatched = 1024
 )
 
@@ -335,8 +339,9 @@ func CompileUserAgents(patterns []string) ([]*regexp.Regexp, error) {
 	return compiled, nil
 }
 
-// userAgentFilter refuses clients that the operator has denied by their User-Agent, such as a controller that floods the cluster. It
-// is no protection from clients that mean harm: they can send another one. Health endpoints answer everybody.
+// userAgentFilter refuses clients with a User-Agent that the operator has denied, such as a controller that floods
+// the cluster. It does not protect against malicious clients, which can send another User-Agent. Health endpoints are
+// exempt.
 func userAgentFilter(patterns []string, m *metrics.Requests) (func(http.Handler) http.Handler, error) {
 	denied, err := CompileUserAgents(patterns)
 	if err != nil {

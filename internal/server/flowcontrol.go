@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/run"
 )
 
-// flowControlFilter is API Priority and Fairness, or, without it, a bound on the requests that are served at once.
+// flowControlFilter applies API Priority and Fairness or, without it, limits the number of concurrent requests.
 func flowControlFilter(c *ChainConfig) func(http.Handler) http.Handler {
 	if c.Fairness != nil {
 		return fairnessFilter(c.Fairness, c.Metrics)
@@ -26,9 +26,9 @@ func flowControlFilter(c *ChainConfig) func(http.Handler) http.Handler {
 	return inFlightFilter(c.MaxInFlight, c.MaxMutatingInFlight, c.Metrics)
 }
 
-// inFlightFilter bounds the requests that are served at once, reads and writes apart, so that many readers cannot keep
-// a writer out. Long-running requests are not counted, those for a backend until it is known that they are (the
-// backend's own slots bound them), and administrators are let in so that they can repair things.
+// inFlightFilter limits concurrent requests, separately for reads and writes, so that many readers cannot block a
+// writer. Long-running requests are not counted. A request for a backend is counted until it is forwarded (from then
+// on, the backend's own slots limit it). Administrators are exempt, so that they can repair the cluster.
 func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler) http.Handler {
 	if readers == 0 {
 		readers = 400
@@ -61,7 +61,7 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 	}
 }
 
-// seatStep and reservationStep are the Steps that give a seat back.
+// seatStep and reservationStep are the filters.Steps that release a seat.
 type (
 	seatStep        struct{ *filters.Record }
 	reservationStep struct{ *fairness.Reservation }
@@ -73,10 +73,10 @@ func (s seatStep) End(any) { s.ReleaseSeat() }
 // End implements filters.Step.
 func (s reservationStep) End(any) { s.Release() }
 
-// seatLimit has as many seats as its capacity; nil has no bound.
+// seatLimit has as many seats as its capacity. A nil seatLimit is unlimited.
 type seatLimit chan struct{}
 
-// Release implements seat.
+// Release implements filters.Seat.
 func (c seatLimit) Release() { <-c }
 
 func newSeatLimit(n int) seatLimit {
@@ -91,14 +91,14 @@ func exempt(r *http.Request) bool {
 	return ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-// backendSeatHold is how long a request keeps its seat once it was handed to a backend. Until then requests for a
-// backend that answers share seats with all others; afterwards only the backend's own slots bound them, so that a
-// backend that hangs gives every seat back within this time.
+// backendSeatHold is how long a request keeps its seat after it is forwarded to a backend. During this time, requests
+// for a responsive backend share seats with all other requests. Afterwards only the backend's own slots limit them,
+// so that a backend that hangs returns every seat within this time.
 const backendSeatHold = 250 * time.Millisecond
 
-// fairnessFilter admits a request when API Priority and Fairness has a seat for it, and says by the headers of KEP-1040
-// how it was classified: by UID, since the names are an administrator's. A watch has a seat until its initial events
-// are sent; other long-running requests have none, as upstream.
+// fairnessFilter admits a request when API Priority and Fairness has a seat for it. The headers of KEP-1040 report
+// the classification by UID, because administrators choose the names. A watch holds a seat until its initial events
+// are sent; other long-running requests do not need one, as with upstream.
 func fairnessFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler) http.Handler {
 	releases := &run.DelayQueue[filters.Seat]{Delay: backendSeatHold, Expire: filters.Seat.Release}
 	return func(next http.Handler) http.Handler {
@@ -130,7 +130,7 @@ func fairnessFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler
 	}
 }
 
-// The headers as net/http spells them, so that setting them allocates no key.
+// Header names in canonical form, so that setting them does not allocate a key.
 var (
 	schemaHeader = http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
 	levelHeader  = http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID)

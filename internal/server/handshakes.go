@@ -13,19 +13,19 @@ import (
 	"portico.dev/internal/overload"
 )
 
-// handshakes bounds concurrent TLS handshakes. Each holds some memory (handshakeBytes) for as long as its client takes, up
-// to limits.handshake. When there are too many, one of the network with most of them is closed: the oldest that waits for
-// its client, or the newest if all wait for the server. So a client whose network has few of them gets through, whatever
-// others do. The expensive part, from the ClientHello to the answer, has slots, so that a burst is processed in order and
-// not all at once.
+// handshakes limits concurrent TLS handshakes. Each holds some memory (handshakeBytes) while it waits for its client,
+// up to limits.handshake. If there are too many, one of the network with the most handshakes is closed: the oldest
+// that waits for its client, or the newest if all of them wait for the server. Clients of a network with few
+// handshakes are therefore served regardless of other networks. The expensive part, from the ClientHello to the
+// server's flight, requires a slot, so that a burst is processed in order and not all at once.
 type handshakes struct {
 	max         int
 	level       func() overload.Level
-	onClosed    func()        // counts a closed handshake
+	onClosed    func()        // counts closed handshakes
 	slots       chan struct{} // capacity: handshakes in the expensive part
 	readLimiter *overload.ReadLimiter
 
-	mu         sync.Mutex  // guards what follows
+	mu         sync.Mutex  // guards the fields below
 	active     linked.List // of *handshake, oldest first
 	perNetwork map[netip.Addr]int
 }
@@ -34,19 +34,19 @@ type handshakes struct {
 type handshake struct {
 	conn net.Conn
 	from netip.Addr
-	// queued is set while it waits for the server and not for its client.
+	// queued is set while the handshake waits for the server, not for its client.
 	queued  atomic.Bool
 	removed bool // guarded by handshakes.mu
 }
 
 const (
-	// maxHandshakes bounds them. With a memory limit there is one for each handshakeShare bytes, and at least
-	// minHandshakes.
+	// maxHandshakes is the limit. With a memory limit there is one handshake for each handshakeShare bytes, but at
+	// least minHandshakes.
 	maxHandshakes, minHandshakes = 1024, 64
 	handshakeShare               = 512 << 10
-	// handshakeBytes is about how much memory one holds, and leaves as garbage.
+	// handshakeBytes is the approximate memory that a handshake holds, and leaves as garbage.
 	handshakeBytes = 48 << 10
-	// handshakesPerCPU is how many may be in the expensive part for each CPU.
+	// handshakesPerCPU is the number of handshakes in the expensive part, per CPU.
 	handshakesPerCPU = 2
 )
 
@@ -57,7 +57,8 @@ func newHandshakes(memory overload.Limit, level func() overload.Level, cut func(
 	}
 }
 
-// begin adds a handshake, and closes others if there are too many, or this one. leave is called when it has ended.
+// begin adds a handshake. If there are too many, it closes another one, or this one. The caller calls leave when the
+// handshake has ended.
 func (h *handshakes) begin(c net.Conn) (begun *handshake, leave func()) {
 	most := h.max
 	if h.level() >= overload.Critical {
@@ -81,7 +82,7 @@ func (h *handshakes) begin(c net.Conn) (begun *handshake, leave func()) {
 	}
 }
 
-// remove does nothing if e was removed before.
+// remove does nothing if e is already removed.
 func (h *handshakes) remove(e *linked.Element) {
 	one := e.Value.(*handshake)
 	if one.removed {
@@ -94,7 +95,7 @@ func (h *handshakes) remove(e *linked.Element) {
 	}
 }
 
-// victim is the handshake that is closed next.
+// victim returns the handshake to close next.
 func (h *handshakes) victim() *linked.Element {
 	var from netip.Addr
 	most := 0
@@ -117,7 +118,7 @@ func (h *handshakes) victim() *linked.Element {
 	return newest
 }
 
-// network is the network from which one client can choose addresses: an IPv4 address, or an IPv6 /64.
+// network returns the network in which one client can choose addresses: an IPv4 address, or an IPv6 /64.
 func network(a net.Addr) netip.Addr {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -134,7 +135,8 @@ func network(a net.Addr) netip.Addr {
 	return prefix.Addr()
 }
 
-// config makes the expensive part of each handshake wait for a slot. Connections must be stallConns.
+// config returns a copy of c with which the expensive part of each handshake waits for a slot. Connections must be
+// stallConns.
 func (h *handshakes) config(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	chosen := c.GetConfigForClient
@@ -150,7 +152,8 @@ func (h *handshakes) config(c *tls.Config) *tls.Config {
 	return c
 }
 
-// acquireSlot waits for a slot. The next Read releases it, because then the client is to answer; so does releaseSlot.
+// acquireSlot waits for a slot. The next Read releases it, because the handshake then waits for the client.
+// releaseSlot releases it too.
 func (c *stallConn) acquireSlot(ctx context.Context, working chan struct{}) error {
 	c.handshake.queued.Store(true)
 	c.readLimiter.Wait(handshakeBytes)

@@ -40,39 +40,41 @@ func NotClosed(ready <-chan struct{}) error {
 
 var errNotReady = errors.New("not there yet")
 
-// Check is one named question about the server's health.
+// Check is one named health check.
 type Check struct {
-	// Name is what /readyz?verbose prints and ?exclude= names.
+	// Name is printed by /readyz?verbose and matched by ?exclude=.
 	Name string
-	// Live also asks it for /livez: a failure there has the process restarted, by a kubelet for example. Leave it false for
-	// whatever depends on something outside of the process, etcd included: a restart does not repair that, and all replicas
-	// would be restarted at once.
+	// Live adds the check to /livez, where a failure restarts the process, by a kubelet for example. Leave it false
+	// for a check that depends on anything outside the process, including etcd: a restart does not repair that, and
+	// all replicas would restart at once.
 	Live bool
-	// Backend is set for a check that depends on an extension server. It belongs to /readyz/backends, and to /readyz only with
-	// InReadyz; never to /livez or /healthz.
+	// Backend marks a check that depends on an extension server. Such a check belongs to /readyz/backends, and to
+	// /readyz only with InReadyz; never to /livez or /healthz.
 	Backend, InReadyz bool
-	// Ask returns why not, or nil. It has a deadline of checkTimeout.
+	// Ask returns the reason for a failure, or nil. Its context has a deadline of checkTimeout.
 	Ask func(ctx context.Context) error
-	// Note, if set, returns what a report says of the check when it passes; empty: nothing. Everybody can read it.
+	// Note, if set, returns a remark that reports show when the check passes. It is public. Empty means no remark.
 	Note func() string
-	// Tolerate, if set, reports whether /readyz is to pass although Ask has failed. Requests for the check alone fail all the same.
+	// Tolerate, if set, reports whether /readyz passes although Ask has failed. A request for the check alone still
+	// fails.
 	Tolerate func() bool
 }
 
 const checkTimeout = 2 * time.Second
 
-// Health answers /livez, /readyz and /healthz. None of these depends on an extension server, unless a check says so by InReadyz.
-// With checks that have Backend set there is also /readyz/backends, which asks these and all that /readyz asks.
+// Health serves /livez, /readyz and /healthz. None of them depends on an extension server, unless a check has
+// InReadyz set. If a check has Backend set, Health also serves /readyz/backends, which runs these checks and all
+// checks in /readyz.
 type Health struct {
 	checks   []Check
-	results  *prometheus.Registry // what came of the checks, for /metrics/slis
+	results  *prometheus.Registry // results of the checks, for /metrics/slis
 	counts   *metrics.HealthChecks
 	log      *zap.Logger
 	stopping atomic.Bool
 }
 
-// Tolerated makes an error one that does not fail its check: the report says that it is tolerated, and the check passes. nil
-// stays nil.
+// Tolerated wraps an error that does not fail its check: the check passes, and the report marks it as tolerated.
+// Tolerated(nil) is nil.
 func Tolerated(err error) error {
 	if err == nil {
 		return nil
@@ -85,10 +87,10 @@ type toleratedError struct{ err error }
 func (e *toleratedError) Error() string { return e.err.Error() }
 func (e *toleratedError) Unwrap() error { return e.err }
 
-// backendsRoot is the endpoint below /readyz that asks the checks of extension servers too.
+// backendsRoot is the endpoint below /readyz that includes the checks of extension servers.
 const backendsRoot = "readyz/backends"
 
-// NewHealth answers with the given checks, in their order.
+// NewHealth returns a Health that runs the given checks in order.
 func NewHealth(log *zap.Logger, checks ...Check) *Health {
 	results := prometheus.NewRegistry()
 	h := &Health{results: results, counts: metrics.NewHealthChecks(results), log: logging.Limited(log)}
@@ -102,11 +104,11 @@ func NewHealth(log *zap.Logger, checks ...Check) *Health {
 	return h
 }
 
-// Stopping makes readyz false from now on, so that load balancers look elsewhere.
+// Stopping makes /readyz fail from now on, so that load balancers choose other servers.
 func (h *Health) Stopping() { h.stopping.Store(true) }
 
-// ServeHTTP serves /livez, /readyz and /healthz (which asks what /readyz asks), and one check each below them, such as
-// /readyz/etcd; and /readyz/backends with those below it, if there are such checks.
+// ServeHTTP serves /livez, /readyz, /healthz (the checks of /readyz without extension servers), and each check below
+// them, such as /readyz/etcd. It also serves /readyz/backends and the checks below it, if such checks exist.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	root, name, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	if root == "readyz" && slices.ContainsFunc(h.checks, func(c Check) bool { return c.Backend }) {
@@ -145,7 +147,8 @@ func (h *Health) of(root string) []Check {
 	return out
 }
 
-// answer asks checks. whole is for /readyz, which tolerates more than a request for one check does.
+// answer runs checks and writes a report. whole is true for /readyz, which tolerates more failures than a request for
+// one check.
 func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, checks []Check, whole bool) {
 	excluded := r.URL.Query()["exclude"]
 	unknown := sets.New(excluded...)
@@ -166,7 +169,7 @@ func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, che
 		}
 		if err != nil {
 			failed = true
-			// Health is public, so the reason stays in the log.
+			// Health endpoints are public, so only the log contains the reason.
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.Name)
 			h.log.Warn("health check failed", zap.String("endpoint", root), zap.String("check", c.Name), zap.Error(err))
 			continue
@@ -177,7 +180,7 @@ func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, che
 		}
 		fmt.Fprintf(&report, "[+]%s ok\n", c.Name)
 	}
-	if unknown.Len() > 0 { // in kube-apiserver's words
+	if unknown.Len() > 0 { // kube-apiserver's message
 		fmt.Fprintf(&report, "warn: some health checks cannot be excluded: no matches for %s\n", quoted(sets.List(unknown)))
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

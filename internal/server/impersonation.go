@@ -31,12 +31,13 @@ const (
 	impersonateExtra = "Impersonate-Extra-"
 )
 
-// maxImpersonated bounds the groups and extra values of one request. Each is a question for the authorizer, which may be
-// a webhook, and the first refusal ends the request. The users of an identity provider may have thousands of groups.
+// maxImpersonated limits the groups and extra values of one request. Each requires a call of the authorizer, which
+// may be a webhook, and the first refusal ends the request. Users of an identity provider may have thousands of
+// groups.
 const maxImpersonated = 16 << 10
 
-// impersonationFilter lets a caller act as somebody else when one of the modes of impersonation allows it. The headers
-// end here: a backend that saw them would impersonate a second time.
+// impersonationFilter lets a caller act as another user if one of the modes of impersonation allows it. It removes
+// the headers: a backend that received them would impersonate a second time.
 func impersonationFilter(a authorizer.UnconditionalAuthorizer) func(http.Handler) http.Handler {
 	modes := newImpersonationModes(a)
 	return func(next http.Handler) http.Handler {
@@ -75,7 +76,8 @@ func impersonationFilter(a authorizer.UnconditionalAuthorizer) func(http.Handler
 	}
 }
 
-// wantsImpersonation reports whether a header might ask for it, without a cost for the many requests that do not.
+// wantsImpersonation reports whether a header may request impersonation, at no cost for the many requests that do
+// not.
 func wantsImpersonation(h http.Header) bool {
 	for name := range h {
 		if name != "" && name[0]|0x20 == 'i' && strings.HasPrefix(textproto.CanonicalMIMEHeaderKey(name), "Impersonate-") {
@@ -85,7 +87,7 @@ func wantsImpersonation(h http.Header) bool {
 	return false
 }
 
-// impersonationOf is the identity that the headers ask for, nil when they ask for none.
+// impersonationOf returns the identity that the headers request, or nil if they do not request impersonation.
 func impersonationOf(h http.Header) (*user.DefaultInfo, error) {
 	wanted := &user.DefaultInfo{Groups: append([]string(nil), h[impersonateGroup]...)}
 	var err error
@@ -113,7 +115,7 @@ func impersonationOf(h http.Header) (*user.DefaultInfo, error) {
 	return nil, nil
 }
 
-// single is the value of a header that must not be repeated.
+// single returns the value of a header that must not be repeated.
 func single(h http.Header, name string) (string, error) {
 	switch values := h[name]; len(values) {
 	case 0:
@@ -136,7 +138,7 @@ func impersonatedExtra(h http.Header) (map[string][]string, error) {
 			key = decoded
 		}
 		if key == "" {
-			// Leaving it out could drop a restriction: scopes of tokens are in extra.
+			// Ignoring it could remove a restriction: extra contains the scopes of tokens.
 			return nil, errors.New("Impersonate-Extra- without a key: send Impersonate-Extra-KEY")
 		}
 		if extra == nil {
@@ -157,17 +159,17 @@ func withoutImpersonation(h http.Header) http.Header {
 	return clean
 }
 
-// Constrained impersonation (KEP-5284, on by default since 1.36) asks two things: may the caller impersonate this kind of user
-// (impersonate:MODE), and may they make this very request as such a user (impersonate-on:MODE:VERB). The older verb
-// impersonate, which allows every request, is checked last and stays as it was.
+// Constrained impersonation (KEP-5284, enabled by default since 1.36) requires two rights: to impersonate this kind
+// of user (impersonate:MODE), and to make this request as such a user (impersonate-on:MODE:VERB). The older verb
+// impersonate, which allows every request, is checked last and is unchanged.
 //
-// Allowed impersonations are not cached, although upstream does so for ten seconds: RBAC answers from memory, a
-// webhook has a cache of its own, and a revoked right should be gone at once (attack row B12).
+// Allowed impersonations are not cached, although upstream caches them for ten seconds: RBAC answers from memory, a
+// webhook has its own cache, and the revocation of a right should take effect at once (attack row B12).
 
 const (
 	nodePrefix = "system:node:"
-	// associatedKeys stands for the extra of a caller that is a service account on the node in question. Its values differ
-	// from pod to pod; that they fit is checked before the authorizer is asked.
+	// associatedKeys stands for the extra of a caller that is a service account on the given node. The values differ
+	// from pod to pod; they are checked before the authorizer is called.
 	associatedKeys = "authentication.kubernetes.io/associated-node-keys"
 )
 
@@ -175,7 +177,7 @@ const (
 type impersonationMode struct {
 	// name is "" for the older mode.
 	name string
-	// fits reports whether the mode is for this identity and this caller. Nil: for any.
+	// fits reports whether the mode applies to this identity and this caller. If nil, the mode applies to all.
 	fits func(wanted *user.DefaultInfo, caller user.Info) bool
 }
 
@@ -188,7 +190,7 @@ func (m *impersonationMode) verb() string {
 	return "impersonate"
 }
 
-// constraint is how audit events name the mode; the older mode has none.
+// constraint returns the name of the mode in audit events. The older mode does not have one.
 func (m *impersonationMode) constraint() string {
 	if m.constrained() {
 		return m.verb()
@@ -223,14 +225,14 @@ func allImpersonationModes() []impersonationMode {
 	}
 }
 
-// nodeName is the node that a user name belongs to.
+// nodeName returns the node that a user name belongs to.
 func nodeName(username string) (string, bool) {
 	name, ok := strings.CutPrefix(username, nodePrefix)
 	return name, ok && len(validation.NameIsDNSSubdomain(name, false)) == 0
 }
 
-// onlyNamed reports whether nothing but a name is asked for. The groups and extra of a node or a service account are not
-// the caller's to choose.
+// onlyNamed reports whether only a name is requested. A caller cannot choose the groups and extra of a node or a
+// service account.
 func onlyNamed(u user.Info) bool {
 	return u.GetUID() == "" && len(u.GetGroups()) == 0 && len(u.GetExtra()) == 0
 }
@@ -239,29 +241,30 @@ func onlyNamed(u user.Info) bool {
 type impersonationModes struct {
 	authorizer authorizer.UnconditionalAuthorizer
 	modes      []impersonationMode
-	// last is the mode that let a caller through before, by hash of their name. It is tried first, so that who uses the
-	// older mode does not pay for the new ones. Two callers with one hash only get another order.
+	// last maps the hash of a caller's name to the mode that last allowed the caller to impersonate. That mode is
+	// tried first, so that callers of the older mode do not pay for the new ones. If two callers have the same hash,
+	// only the order differs.
 	last *lru.Cache[uint64, int]
 	seed maphash.Seed
 }
 
-// rememberedCallers bounds last.
+// rememberedCallers is the size of last.
 const rememberedCallers = 4096
 
 func newImpersonationModes(a authorizer.UnconditionalAuthorizer) *impersonationModes {
 	last, err := lru.New[uint64, int](rememberedCallers)
 	if err != nil {
-		panic(err) // only a size below one
+		panic(err) // only for a size below one
 	}
 	return &impersonationModes{authorizer: a, modes: allImpersonationModes(), last: last, seed: maphash.MakeSeed()}
 }
 
-// grant is the identity of the request from here on and the constraint that allowed it, or why not: the reason of the first
-// mode that fits, which is the one to ask an administrator for.
+// grant returns the identity for the rest of the request and the constraint that allowed it. If it fails, it returns
+// the refusal of the first mode that fits, because that is the right to request from an administrator.
 func (i *impersonationModes) grant(ctx context.Context, wanted *user.DefaultInfo, asked *authorizer.AttributesRecord) (user.Info, string, error) {
 	caller := maphash.String(i.seed, asked.User.GetName())
 	var refusal error
-	first := len(i.modes) // the mode that refusal is of
+	first := len(i.modes) // index of the mode that returned refusal
 	for _, n := range i.order(caller) {
 		m := &i.modes[n]
 		if m.fits != nil && !m.fits(wanted, asked.User) {
@@ -282,7 +285,7 @@ func (i *impersonationModes) grant(ctx context.Context, wanted *user.DefaultInfo
 	return nil, "", refusal
 }
 
-// order is the modes as they are tried for a caller.
+// order returns the modes in the order in which they are tried for a caller.
 func (i *impersonationModes) order(caller uint64) []int {
 	order := make([]int, 0, len(i.modes))
 	before, known := i.last.Get(caller)
@@ -324,7 +327,7 @@ func (i *impersonationModes) check(ctx context.Context, m *impersonationMode, wa
 	return i.checkExtra(ctx, questions, wanted.Extra)
 }
 
-// manyQuestions is where one question about all is tried before one about each.
+// manyQuestions is the number of values from which one check for "*" precedes the check of each value.
 const manyQuestions = 4
 
 func (i *impersonationModes) checkGroups(ctx context.Context, q impersonationQuestions, groups []string) error {
@@ -378,7 +381,7 @@ func (i *impersonationModes) ask(ctx context.Context, question *authorizer.Attri
 	return forbidden(question, reason)
 }
 
-// identity is the user of the request from here on, with the groups that its kind of user always has.
+// identity returns the user for the rest of the request, with the groups that this kind of user always has.
 func (m *impersonationMode) identity(wanted *user.DefaultInfo) user.Info {
 	u := &user.DefaultInfo{Name: wanted.Name, UID: wanted.UID, Groups: slices.Clone(wanted.Groups), Extra: wanted.Extra}
 	if _, node := nodeName(u.Name); node && m.constrained() {
@@ -397,7 +400,7 @@ func (m *impersonationMode) identity(wanted *user.DefaultInfo) user.Info {
 	return u
 }
 
-// onItsNode is caller with extra that is the same on every node.
+// onItsNode returns caller with extra that is the same on every node.
 func onItsNode(caller user.Info) user.Info {
 	keys := make([]string, 0, len(caller.GetExtra()))
 	for key := range caller.GetExtra() {
@@ -412,7 +415,7 @@ func onItsNode(caller user.Info) user.Info {
 
 const authenticationGroup = "authentication.k8s.io"
 
-// impersonationQuestions puts the parts of an identity into upstream's attributes.
+// impersonationQuestions builds upstream's authorizer attributes for the parts of an identity.
 type impersonationQuestions struct {
 	mode   *impersonationMode
 	caller user.Info
@@ -425,7 +428,7 @@ func (q impersonationQuestions) about(group, resource, subresource, name string)
 	}
 }
 
-// namesGroup is the API group of users, groups and service accounts: the older mode has them in the core group.
+// namesGroup returns the API group of users, groups and service accounts. The older mode uses the core group.
 func (q impersonationQuestions) namesGroup() string {
 	if q.mode.constrained() {
 		return authenticationGroup
@@ -445,14 +448,14 @@ func (q impersonationQuestions) name(wanted *user.DefaultInfo) *authorizer.Attri
 	}
 	if node, ok := nodeName(wanted.Name); ok && q.mode.constrained() {
 		if q.mode.name == associatedNode {
-			node = "*" // any node, as long as it is the caller's own
+			node = "*" // any node; fits has checked that it is the caller's node
 		}
 		return q.about(authenticationGroup, "nodes", "", node)
 	}
 	return q.about(q.namesGroup(), "users", "", wanted.Name)
 }
 
-// checkGroups refuses groups that no rule of a constrained mode can allow.
+// checkGroups refuses groups that no rule can allow in a constrained mode.
 func (q impersonationQuestions) checkGroups(groups []string) error {
 	switch {
 	case slices.Contains(groups, ""):

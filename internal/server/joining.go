@@ -8,7 +8,7 @@ import (
 	"portico.dev/internal/request"
 )
 
-// SplitJoining sends the requests of those who join the cluster to one handler, and all others to another.
+// SplitJoining routes the requests of replicas that join the cluster to joining, and all other requests to others.
 func SplitJoining(joining, others http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil && r.TLS.ServerName == cluster.ServerName {
@@ -19,7 +19,8 @@ func SplitJoining(joining, others http.Handler) http.Handler {
 	})
 }
 
-// NewJoinChain puts before next what the requests of those who join need. They are authenticated by their tokens, which next does.
+// NewJoinChain returns next behind the filters for requests of joining replicas. next authenticates them by their
+// tokens.
 func NewJoinChain(c ChainConfig, next http.Handler) http.Handler {
 	return filters.Chain(next, []filters.Filter{
 		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, newSlowClients(c.RequestTimeout, c.Memory.Share(slowBudget, 8)))},

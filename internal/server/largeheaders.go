@@ -14,8 +14,8 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// HeaderMemory bounds the memory of large request headers (httpmsg.LargeHeaders): before authentication for each network of
-// clients, and after it for each user. No network and no user can have all of it.
+// HeaderMemory limits the memory of large request headers (httpmsg.LargeHeaders): before authentication for each
+// network of clients, and afterwards for each user. No single network or user can use all of it.
 type HeaderMemory struct {
 	trusted              func(*tls.ConnectionState) bool
 	unknownMax, usersMax int64
@@ -23,14 +23,14 @@ type HeaderMemory struct {
 }
 
 const (
-	// maxUnknownHeaders and maxUserHeaders bound the memory on machines with much memory. The minima let a user with
-	// thousands of groups in.
+	// maxUnknownHeaders and maxUserHeaders are the limits on machines with much memory. The minima admit a user with
+	// thousands of groups.
 	maxUnknownHeaders, minUnknownHeaders = 64 << 20, 8 << 20
 	maxUserHeaders, minUserHeaders       = 256 << 20, 16 << 20
 )
 
-// NewHeaderMemory bounds large headers to parts of the memory limit. Connections for which trusted returns true are not
-// bounded; they are those of front proxies and other replicas.
+// NewHeaderMemory limits large headers to parts of the memory limit. Connections for which trusted returns true are
+// not limited; they come from front proxies and other replicas.
 func NewHeaderMemory(l overload.Limit, trusted func(*tls.ConnectionState) bool) *HeaderMemory {
 	return &HeaderMemory{
 		trusted:    trusted,
@@ -52,12 +52,12 @@ func (m *HeaderMemory) Take(client net.Addr, n int64) bool {
 // Give implements httpmsg.LargeHeaders.
 func (m *HeaderMemory) Give(client net.Addr, n int64) { m.unknown.Give(network(client).String(), n) }
 
-// takeForUser makes a user hold the n bytes of a header, in place of the network of its client. It is false if there is no
-// memory for them.
+// takeForUser charges the n bytes of a header to a user instead of the network of its client. It returns false if the
+// memory is used up.
 func (m *HeaderMemory) takeForUser(g *httpmsg.HeaderGrant, n int64, u user.Info) bool {
 	name := u.GetName()
 	switch {
-	case name == user.Anonymous: // stays with its network
+	case name == user.Anonymous: // remains charged to its network
 		return true
 	case overload.UserClassOf(u) != overload.Ordinary:
 		g.Release()
@@ -70,8 +70,8 @@ func (m *HeaderMemory) takeForUser(g *httpmsg.HeaderGrant, n int64, u user.Info)
 	return true
 }
 
-// admit is takeForUser. It also tells the connection of w the class of its user, so that its next large headers are no flood:
-// without a memory limit, overloadFilter does not.
+// admit calls takeForUser. It also reports the class of the user to the connection of w, so that the next large
+// headers on it do not count as a flood: without a memory limit, overloadFilter does not report it.
 func (m *HeaderMemory) admit(w http.ResponseWriter, g *httpmsg.HeaderGrant, n int64, u user.Info) bool {
 	if c, ok := connectionOf(w).(interface{ Authenticated(privileged bool) }); ok && u.GetName() != user.Anonymous {
 		c.Authenticated(overload.UserClassOf(u) != overload.Ordinary)
@@ -79,7 +79,7 @@ func (m *HeaderMemory) admit(w http.ResponseWriter, g *httpmsg.HeaderGrant, n in
 	return m.takeForUser(g, n, u)
 }
 
-// headerMemoryFilter accounts for large headers by their users. Without a HeaderMemory there are none.
+// headerMemoryFilter accounts for large headers by user. A nil HeaderMemory disables it.
 func headerMemoryFilter(m *HeaderMemory) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if m == nil {

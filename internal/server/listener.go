@@ -23,54 +23,55 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// Config is a listening server.
+// Config configures a Server.
 type Config struct {
-	// Listener is already bound, so that a port in use is known before anything else starts.
+	// Listener is already bound, so that a port in use is detected before any other component starts.
 	Listener net.Listener
-	// Hold is how long connections wait to be accepted until Run begins. It is for a listener that is there before and after this process,
-	// so that clients see a restart as a delay. Default 0.
+	// Hold is how long connections may wait to be accepted before Run begins. It is for a listener that exists before
+	// and after this process: clients then experience a restart as a delay. Default 0.
 	Hold time.Duration
 	TLS  *tls.Config
-	// Engine is the implementation of HTTP. Default Portico's own.
+	// Engine is the HTTP implementation. Default: Portico's own.
 	Engine engine.Name
-	// MaxConcurrentStreams bounds the requests at once on an HTTP/2 connection. Default 100.
+	// MaxConcurrentStreams limits the concurrent requests on an HTTP/2 connection. Default 100.
 	MaxConcurrentStreams int
 	Handler              http.Handler
 	Health               *Health
 	Drainer              *Drainer
-	// Proxy has the upgraded connections, which the HTTP servers do not track any more.
+	// Proxy has the upgraded connections, which the HTTP servers no longer track.
 	Proxy  *proxy.Proxy
 	Logger *zap.Logger
-	// Overload closes connections while memory is short. May be nil.
+	// Overload closes connections under memory pressure. May be nil.
 	Overload *overload.Monitor
-	// OverloadMetrics counts them. Memory is the limit; the zero value is none.
+	// OverloadMetrics counts the closed connections. Memory is the limit; the zero value means no limit.
 	OverloadMetrics *metrics.Overload
 	Memory          overload.Limit
-	// LargeHeaders grants memory for headers beyond 64 KiB or httpmsg.MaxFields. Nil: larger ones are refused.
+	// LargeHeaders grants memory for headers beyond 64 KiB or httpmsg.MaxFields. If nil, larger headers are refused.
 	LargeHeaders *HeaderMemory
-	// ShutdownDelay keeps serving after readyz has turned false, for load balancers to notice. Default 0.
+	// ShutdownDelay is how long the server serves requests after /readyz has failed, so that load balancers notice.
+	// Default 0.
 	ShutdownDelay time.Duration
 	// ShutdownGrace is how long requests in flight may take to finish. Default 10 s.
 	ShutdownGrace time.Duration
 }
 
-// Limits on a connection. Attack rows D1 to D3.
+// Limits of a connection. Attack rows D1 to D3.
 const (
 	maxHeaderBytes       = httpmsg.MaxHeader
-	maxConcurrentStreams = 100 // kube-apiserver's; the default of Config.MaxConcurrentStreams
+	maxConcurrentStreams = 100 // as in kube-apiserver; the default of Config.MaxConcurrentStreams
 )
 
-// limits are how long a connection may take. Attack row D5.
+// limits are the timeouts of a connection. Attack row D5.
 type limits struct {
-	handshake  time.Duration // to get through TLS
-	readHeader time.Duration // to send the head of a request
-	idle       time.Duration // without a request
-	stall      time.Duration // with an answer that it does not take
+	handshake  time.Duration // of the TLS handshake
+	readHeader time.Duration // for the head of a request
+	idle       time.Duration // between requests
+	stall      time.Duration // while the client does not read the response
 }
 
 var defaultLimits = limits{handshake: 10 * time.Second, readHeader: 10 * time.Second, idle: 90 * time.Second, stall: 30 * time.Second}
 
-// Server accepts connections and hands their requests to the chain.
+// Server accepts connections and passes their requests to the chain.
 type Server struct {
 	c        Config
 	limits   limits
@@ -81,7 +82,7 @@ type Server struct {
 	clients  engine.Server
 }
 
-// New allocates a server.
+// New returns a server.
 func New(c Config) *Server {
 	if c.ShutdownGrace <= 0 {
 		c.ShutdownGrace = 10 * time.Second
@@ -89,21 +90,22 @@ func New(c Config) *Server {
 	return &Server{c: c, limits: defaultLimits, ready: make(chan struct{}), accepts: make(chan struct{})}
 }
 
-// Ready is closed when requests are served.
+// Ready returns a channel that is closed when requests are served.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Accepts is closed when connections are accepted, or held.
+// Accepts returns a channel that is closed when connections are accepted or held.
 func (s *Server) Accepts() <-chan struct{} { return s.accepts }
 
-// Accept accepts connections until ctx ends, so that clients and load balancers are told that this server is starting, and why it is
-// not ready: until Run, requests are answered by startingHandler. It must begin before Run, and its ctx end after that of Run.
+// Accept accepts connections until ctx is done. Until Run begins, startingHandler serves requests, so that clients
+// and load balancers learn that this server is starting and why it is not ready. Accept must be called before Run,
+// and its ctx must end after Run's ctx.
 func (s *Server) Accept(ctx context.Context) error {
-	logf := logging.Limited(s.c.Logger).Sugar().Debugf // what clients do wrong is of interest only when asked for
+	logf := logging.Limited(s.c.Logger).Sugar().Debugf // client errors are of interest only at debug level
 	config := engine.ServerConfig{
 		Handler: s.handler(), MaxConcurrentStreams: cmp.Or(s.c.MaxConcurrentStreams, maxConcurrentStreams), MaxHeaderBytes: maxHeaderBytes,
 		HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,
 		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
-		StallTimeout: s.limits.stall, // for windows; writes that wait for the kernel are stallConn's business
+		StallTimeout: s.limits.stall, // for HTTP/2 windows; stallConn limits writes that wait for the kernel
 		Refuse:       s.refuse(),
 		Logf:         logf,
 	}
@@ -129,7 +131,7 @@ func (s *Server) Accept(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.acceptor.Close()
-	s.clients.Close() // all that Run has not ended already
+	s.clients.Close() // everything that Run has not ended
 	ending, cancel := context.WithTimeout(context.Background(), handlerGrace)
 	defer cancel()
 	if s.acceptor.Wait(ending) != nil {
@@ -138,7 +140,7 @@ func (s *Server) Accept(ctx context.Context) error {
 	return err
 }
 
-// hold returns when Run has begun, or connections have waited long enough.
+// hold returns when Run has begun, ctx is done, or connections have waited for Config.Hold.
 func (s *Server) hold(ctx context.Context) {
 	if s.c.Hold <= 0 {
 		return
@@ -153,9 +155,9 @@ func (s *Server) hold(ctx context.Context) {
 	}
 }
 
-// Run serves requests until ctx ends, then drains: readyz turns false; in the second half of the shutdown delay, clients are asked to come
-// by other connections; the listener closes and clients are told to go elsewhere (GOAWAY), watches end cleanly, requests that were
-// accepted finish, upgraded streams get what is left of the grace.
+// Run serves requests until ctx is done, and then drains. First, /readyz fails. In the second half of the shutdown
+// delay, responses make clients use other connections. Then the listener closes, HTTP/2 clients receive a GOAWAY,
+// watches end cleanly, and accepted requests finish. Upgraded streams get the rest of the grace period.
 func (s *Server) Run(ctx context.Context) error {
 	<-s.accepts
 	s.open.Store(true)
@@ -170,7 +172,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// handler is the chain once Run has begun.
+// handler returns a handler that calls startingHandler until Run has begun, and the chain afterwards.
 func (s *Server) handler() http.Handler {
 	starting := startingHandler(s.c.Health)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -182,8 +184,9 @@ func (s *Server) handler() http.Handler {
 	})
 }
 
-// startingHandler answers requests for health, so that probes learn that the process lives, and that and why it is not ready: to everybody,
-// since nobody can be authenticated yet, and so not for single checks. All others are asked to come again.
+// startingHandler serves health requests, so that probes see that the process is alive and why it is not ready. It
+// serves every client, because clients cannot be authenticated yet, and therefore does not serve single checks. All
+// other requests are refused with a hint to retry.
 func startingHandler(health http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, r = newRequestContext(r)
@@ -200,12 +203,12 @@ func startingHandler(health http.Handler) http.Handler {
 	})
 }
 
-// handlerGrace is how long handlers may take to notice that their connection is gone.
+// handlerGrace is how long handlers may take to notice that their connection is closed.
 const handlerGrace = 5 * time.Second
 
 func (s *Server) shutdown(a *acceptor, clients engine.Server) {
 	s.c.Health.Stopping()
-	// In the first half load balancers find out; in the second, connections move.
+	// In the first half, load balancers notice; in the second half, connections move.
 	time.Sleep(s.c.ShutdownDelay / 2)
 	s.c.Drainer.Leave()
 	time.Sleep(s.c.ShutdownDelay - s.c.ShutdownDelay/2)
@@ -213,15 +216,15 @@ func (s *Server) shutdown(a *acceptor, clients engine.Server) {
 	defer cancel()
 	a.Close()
 	s.c.Drainer.EndLongRunning()
-	// Shutdown waits for every request that a connection has accepted, however late its handler begins. The drainer refuses requests
-	// only after it: before, it refused some that had been accepted.
+	// Shutdown waits for every request that a connection has accepted, however late its handler begins. The drainer
+	// starts to refuse requests only after Shutdown, because it would otherwise refuse accepted ones.
 	err := errors.Join(clients.Shutdown(ctx), s.c.Drainer.Drain(ctx))
 	cut := s.c.Proxy.Drain(ctx)
 	if s.c.Drainer.busy() || cut > 0 { // otherwise only idle connections are left
 		s.c.Logger.Warn("requests were cut off at the end of the shutdown grace",
 			zap.Duration("grace", s.c.ShutdownGrace), zap.Int("upgraded", cut), zap.Error(err))
 	}
-	clients.Close() // whatever is left has had its grace
+	clients.Close() // the remaining requests have used up their grace
 }
 
 func hostOf(address string) string {

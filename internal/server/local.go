@@ -23,14 +23,14 @@ import (
 	"portico.dev/internal/request"
 )
 
-// ForLocal gives a request's context what the library that serves the local groups looks for there: an audit context
-// (without one every patch panics), a warning recorder and latency trackers. Proxied requests do without. Its body must
-// come in time, and within bodies; nil is no bound.
+// ForLocal adds the values to a request's context that k8s.io/apiserver requires to serve the local groups: an audit
+// context (without one every patch panics), a warning recorder and latency trackers. Proxied requests do not need
+// them. It also limits the time for the request's body, and charges its memory to bodies; nil means no memory limit.
 func ForLocal(bodies *BodyMemory, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, r := requestContextOf(r)
 		s.local = newLocalRequest(w, r)
-		if request.LongRunning(s.Info) { // its body goes on to a kubelet or pod as it comes, and is nowhere as a whole
+		if request.LongRunning(s.Info) { // the body is streamed to a kubelet or pod, and never held as a whole
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -43,8 +43,8 @@ func ForLocal(bodies *BodyMemory, next http.Handler) http.Handler {
 	})
 }
 
-// localRequest is what the library needs, in one value: a request that the library serves costs one allocation in place
-// of two dozen.
+// localRequest combines the values that k8s.io/apiserver requires: a request for the local groups costs one
+// allocation instead of two dozen.
 type localRequest struct {
 	latencies latencyTrackers
 	warnings  warnings
@@ -56,7 +56,7 @@ func newLocalRequest(w http.ResponseWriter, r *http.Request) *localRequest {
 	return l
 }
 
-// latencyTrackers are the library's trackers, of which its metrics read those of webhooks.
+// latencyTrackers are k8s.io/apiserver's trackers. Its metrics read only the trackers of webhooks.
 type latencyTrackers struct {
 	apirequest.LatencyTrackers
 	of [11]latencyTracker
@@ -71,12 +71,12 @@ func (l *latencyTrackers) begin() {
 	} {
 		*to = &l.of[i]
 	}
-	for _, parallel := range [...]int{1, 3, 4} { // as the library has it
+	for _, parallel := range [...]int{1, 3, 4} { // as in k8s.io/apiserver
 		l.of[parallel].longest = true
 	}
 }
 
-// latencyTracker is a sum of times, or the longest of them where several pass at once.
+// latencyTracker holds the sum of durations, or the longest one if several run in parallel.
 type latencyTracker struct {
 	total   atomic.Int64
 	longest bool
@@ -105,13 +105,13 @@ func (l *latencyTracker) TrackDuration(d time.Duration) {
 // GetLatency implements apirequest.DurationTracker.
 func (l *latencyTracker) GetLatency() time.Duration { return time.Duration(l.total.Load()) }
 
-// warnings are the library's recorder, made with the first warning.
+// warnings is k8s.io/apiserver's recorder, created with the first warning.
 type warnings struct {
 	writer  http.ResponseWriter
 	request *http.Request
 
 	once     sync.Once
-	recorder context.Context // has the library's
+	recorder context.Context // contains k8s.io/apiserver's recorder
 }
 
 // AddWarning implements warning.Recorder.
@@ -123,14 +123,14 @@ func (n *warnings) AddWarning(agent, text string) {
 	warning.AddWarning(n.recorder, agent, text)
 }
 
-// authWarnings are what authentication warns the client of, before it is known whether the request is for the local
-// groups. They are sent with the response, whoever gives it.
+// authWarnings are the warnings of authentication, which runs before it is known whether the request is for the local
+// groups. They are sent with the response, regardless of its handler.
 type authWarnings struct {
-	mu    sync.Mutex // guards texts: a credential may be looked at by another goroutine
+	mu    sync.Mutex // guards texts: another goroutine may verify a credential
 	texts []string
 }
 
-// AddWarning implements warning.Recorder. The agent is always this server, so that it has no name here.
+// AddWarning implements warning.Recorder. It drops the agent, which is always this server.
 func (e *authWarnings) AddWarning(_, text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -139,26 +139,26 @@ func (e *authWarnings) AddWarning(_, text string) {
 	}
 }
 
-// addTo adds them to the header of a response.
+// addTo adds the warnings to the header of a response.
 func (e *authWarnings) addTo(h http.Header) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, text := range e.texts {
-		if line, err := utilnet.NewWarningHeader(299, "-", text); err == nil { // fails for what no header can hold
+		if line, err := utilnet.NewWarningHeader(299, "-", text); err == nil { // fails for text that a header cannot contain
 			h.Add("Warning", line)
 		}
 	}
 }
 
-// libraryAudit is the library's audit context, and what its event refers to.
+// libraryAudit is k8s.io/apiserver's audit context, with room for the objects that its event refers to.
 type libraryAudit struct {
 	audit.AuditContext
 	room eventParts
 }
 
-// auditContext is the library's audit context, made when somebody first asks for it: for what the local groups add to
-// the event of a request, and for what authentication has to say of a credential, when the policy has not been asked
-// yet. It is nil for a request that is neither audited nor served locally.
+// auditContext returns k8s.io/apiserver's audit context, and creates it at the first call. The local groups use it to
+// add to the event of a request. Authentication uses it for annotations about a credential, before the policy has
+// been evaluated. It is nil for a request that is neither audited nor served locally.
 func (c *requestContext) auditContext() *audit.AuditContext {
 	t := &c.audit
 	if e := t.library.Load(); e != nil {
@@ -168,20 +168,20 @@ func (c *requestContext) auditContext() *audit.AuditContext {
 		return nil
 	}
 	e := &libraryAudit{}
-	e.SetEventStage(auditinternal.StageResponseStarted) // as the library begins
+	e.SetEventStage(auditinternal.StageResponseStarted) // the initial stage in k8s.io/apiserver
 	audit.WithAuditID(&auditContextHolder{events: &e.AuditContext}, types.UID(c.AuditID))
 	if t.auditor != nil {
 		if err := e.Init(t.config, t); err != nil {
-			return nil // a context can be initialized once, and this one is new
+			return nil // unreachable: Init fails only for an initialized context, and this one is new
 		}
 	}
 	if !t.library.CompareAndSwap(nil, e) {
-		e = t.library.Load() // others were sooner
+		e = t.library.Load() // another goroutine was faster
 	}
 	return &e.AuditContext
 }
 
-// auditContextHolder is a context by which the library finds an audit context.
+// auditContextHolder is a context in which k8s.io/apiserver finds an audit context.
 type auditContextHolder struct {
 	context.Context
 	events *audit.AuditContext
@@ -190,15 +190,15 @@ type auditContextHolder struct {
 // Value implements context.Context.
 func (o *auditContextHolder) Value(any) any { return o.events }
 
-// localBody is the body of a request for the local groups. Its errors say that the client is at fault: the library
-// would answer others with 500 and log each. Errors of a proxied request's body are the proxy's to report.
+// localBody is the body of a request for the local groups. Its errors are client errors: k8s.io/apiserver would
+// respond to other errors with a 500 and log each. The proxy reports the body errors of proxied requests.
 type localBody struct {
 	io.ReadCloser
-	held *bodyCharge // nil: it is not counted
+	held *bodyCharge // nil if the body is not counted
 }
 
-// limitLocalBody also ends reading the body at the request's deadline. A context ends no read that waits for bytes, and
-// one client could keep every seat of its priority level with bodies that do not come.
+// limitLocalBody also sets the request's deadline for reading the body. A context does not interrupt a read that
+// waits for bytes, and one client could hold every seat of its priority level with bodies that never arrive.
 func limitLocalBody(w http.ResponseWriter, r *http.Request, h *bodyCharge) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -211,7 +211,7 @@ func limitLocalBody(w http.ResponseWriter, r *http.Request, h *bodyCharge) {
 		}
 	}
 	if at, ok := r.Context().Deadline(); ok {
-		_ = http.NewResponseController(w).SetReadDeadline(at) // a request from within has its body at hand
+		_ = http.NewResponseController(w).SetReadDeadline(at) // internal requests already have their body
 	}
 }
 

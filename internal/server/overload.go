@@ -16,9 +16,9 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// overloadFilter refuses requests while memory is short, those of ordinary users first, before any work but authentication
-// and audit is done for them. It also tells the connection the class of its user, so that the engine need not ask. Without
-// a monitor there is no filter.
+// overloadFilter refuses requests under memory pressure, starting with ordinary users, before any work except
+// authentication and audit is done for them. It also reports the class of the user to the connection, so that the
+// engine does not need to look it up. A nil monitor disables the filter.
 func overloadFilter(o *overload.Monitor, m *metrics.Overload) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if o == nil {
@@ -48,13 +48,13 @@ func overloadFilter(o *overload.Monitor, m *metrics.Overload) func(http.Handler)
 	}
 }
 
-// connectionOf is the engine's writer, below that of the chain.
+// connectionOf returns the engine's writer, which is below the chain's.
 func connectionOf(w http.ResponseWriter) http.ResponseWriter {
 	return responseOf(w).ResponseWriter
 }
 
-// alwaysAnswered reports whether a request asks for the state of the server: a failing probe would restart it, and metrics
-// explain what is wrong.
+// alwaysAnswered reports whether a request is for the state of the server: a failing probe would restart the server,
+// and metrics explain the problem.
 func alwaysAnswered(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
@@ -67,7 +67,8 @@ func alwaysAnswered(r *http.Request) bool {
 	return false
 }
 
-// refuse is what engines call before any work is done for a request of an ordinary user. Nil: nothing is refused.
+// refuse returns the function that engines call before any work is done for a request of an ordinary user. If it is
+// nil, no request is refused.
 func (s *Server) refuse() func() bool {
 	o := s.c.Overload
 	if o == nil {
@@ -83,7 +84,7 @@ func (s *Server) refuse() func() bool {
 	}
 }
 
-// handshakes bounds the handshakes of the server's clients, with or without a memory limit.
+// handshakes limits the handshakes of the server's clients, with or without a memory limit.
 func (s *Server) handshakes() *handshakes {
 	level := func() overload.Level { return overload.Normal }
 	if s.c.Overload != nil {
@@ -103,8 +104,8 @@ type connCloser struct {
 	closed  time.Time // when idle connections were last closed
 }
 
-// idleAtOnce and idleEvery close ten thousand idle connections within one or two seconds, without a burst of closing
-// messages.
+// idleAtOnce and idleEvery limit the rate at which idle connections are closed: ten thousand take one or two seconds,
+// without a burst of closing messages.
 const (
 	idleAtOnce = 512
 	idleEvery  = 100 * time.Millisecond
@@ -125,8 +126,8 @@ func (s *connCloser) CutLargest(n int64) {
 	s.metrics.Closed.WithLabelValues("largest").Add(float64(s.clients.CutLargest(n)))
 }
 
-// BodyMemory bounds the memory of request bodies of ordinary users that are read completely into memory, which only the
-// local groups do. No user can have all of it.
+// BodyMemory limits the memory of request bodies of ordinary users that are read completely into memory, which only
+// the local groups do. No user can use all of it.
 type BodyMemory struct {
 	limit   int64
 	metrics *metrics.Overload
@@ -134,15 +135,16 @@ type BodyMemory struct {
 }
 
 const (
-	// maxBodyMemory bounds it on machines with much memory. minBodyMemory is enough for one body of the largest size.
+	// maxBodyMemory is the limit on machines with much memory. minBodyMemory is enough for one body of the maximum
+	// size.
 	maxBodyMemory, minBodyMemory = 512 << 20, 32 << 20
-	// uncountedBody is the size up to which bodies are not counted: seats bound small bodies.
+	// uncountedBody is the size up to which bodies are not counted: seats limit small bodies.
 	uncountedBody = 64 << 10
-	// bodyFactor is what a byte of a body costs: itself, its copy while the buffer grows, and the decoded object.
+	// bodyFactor is the memory per byte of a body: the byte, its copy while the buffer grows, and the decoded object.
 	bodyFactor = 3
 )
 
-// NewBodyMemory bounds them to a part of the memory limit.
+// NewBodyMemory returns a BodyMemory with a part of the memory limit.
 func NewBodyMemory(l overload.Limit, m *metrics.Overload) *BodyMemory {
 	return &BodyMemory{limit: max(l.Share(maxBodyMemory, 6), minBodyMemory), metrics: m}
 }
@@ -152,7 +154,7 @@ func (b *BodyMemory) ForLists() proxy.ListMemory {
 	return proxy.ListMemory{Shares: &b.used, Limit: b.limit}
 }
 
-// charge returns what accounts for the body of a request, or nil if it is not counted.
+// charge returns the account of a request's body, or nil if the body is not counted.
 func (b *BodyMemory) charge(w http.ResponseWriter, r *http.Request) *bodyCharge {
 	if b == nil || r.Body == nil || r.Body == http.NoBody || r.ContentLength >= 0 && r.ContentLength <= uncountedBody {
 		return nil
@@ -170,14 +172,14 @@ func (b *BodyMemory) charge(w http.ResponseWriter, r *http.Request) *bodyCharge 
 type bodyCharge struct {
 	memory  *BodyMemory
 	user    string
-	conn    interface{ ChargeMemory(n int64) } // nil: not reported
+	conn    interface{ ChargeMemory(n int64) } // nil if the engine does not account for memory
 	read    int64
-	mu      sync.Mutex // guards what follows: the handler may have returned while its body is read
+	mu      sync.Mutex // guards the fields below: the body may be read after the handler has returned
 	charged int64
 	ended   bool
 }
 
-// add counts n bytes that were read, and reports whether there is memory for them.
+// add counts n bytes read, and reports whether there is memory for them.
 func (h *bodyCharge) add(n int) bool {
 	h.read += int64(n)
 	if h.read <= uncountedBody {
@@ -189,7 +191,7 @@ func (h *bodyCharge) add(n int) bool {
 	if more <= 0 || h.ended {
 		return true
 	}
-	more += uncountedBody // in advance, so that not every read asks
+	more += uncountedBody // in advance, so that not every read calls Take
 	if ok, _ := h.memory.used.Take(h.user, more, h.memory.limit); !ok {
 		h.memory.metrics.Shed.WithLabelValues("bodies").Inc()
 		return false
@@ -198,7 +200,7 @@ func (h *bodyCharge) add(n int) bool {
 	return true
 }
 
-// release returns everything when the request has ended.
+// release returns all memory when the request has ended.
 func (h *bodyCharge) release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -209,7 +211,7 @@ func (h *bodyCharge) release() {
 	}
 }
 
-// charge is called with mu held.
+// charge must be called with mu held.
 func (h *bodyCharge) charge(n int64) {
 	h.charged += n
 	if h.conn != nil {
@@ -217,7 +219,7 @@ func (h *bodyCharge) charge(n int64) {
 	}
 }
 
-// errBodyMemory is returned by reads of a body when other bodies use the memory.
+// errBodyMemory returns the error of body reads while other bodies use the memory.
 func errBodyMemory() error {
 	refusal := apierrors.NewServiceUnavailable("large bodies of other requests are being read, and there is no memory for this one; please send it again later")
 	refusal.ErrStatus.Details = retryAfter(1)

@@ -15,17 +15,18 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// Replicas knows requests that come from other replicas: peers.Peers.
+// Replicas verifies requests from other replicas. peers.Peers implements it.
 type Replicas interface {
-	// Verify reads what the sender of a request says about it.
+	// Verify returns the sender's statement about a request.
 	Verify(r *http.Request) (*peers.Statement, error)
 }
 
-// maxHandedOn bounds the requests of other replicas that are served at once. Those that run for long count too.
+// maxHandedOn limits the concurrent requests from other replicas, including long-running ones.
 const maxHandedOn = 1000
 
-// SplitPeers sends the requests of other replicas to one handler, and those of clients to another. Replicas are told whether
-// this one is well (peers.EtcdCheck, peers.LiveCheck) without a proof of who they are: a replica without etcd may know no other any more.
+// SplitPeers routes the requests of other replicas to fromPeers, and the requests of clients to fromClients. Checks
+// of this replica's health (peers.EtcdCheck, peers.LiveCheck) do not require a proof of identity: a replica without
+// etcd may not be able to identify any other replica.
 func SplitPeers(fromPeers, fromClients, health http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -39,8 +40,8 @@ func SplitPeers(fromPeers, fromClients, health http.Handler) http.Handler {
 	})
 }
 
-// NewPeerChain puts before next what requests of other replicas need. Those have been authenticated, audited, counted and admitted
-// by the replica that hands them on; they are authorized again.
+// NewPeerChain returns next behind the filters for requests from other replicas. The forwarding replica has
+// authenticated, audited, counted and admitted them. This chain authorizes them again.
 func NewPeerChain(c ChainConfig, replicas Replicas, m *metrics.Peers, next http.Handler) http.Handler {
 	resolver := request.NewResolver()
 	return filters.Chain(next, []filters.Filter{
@@ -56,8 +57,8 @@ func NewPeerChain(c ChainConfig, replicas Replicas, m *metrics.Peers, next http.
 	})
 }
 
-// peerFilter gives a request the user of its statement. A request without one that holds is answered 503: its sender may be a
-// replica that has just begun to live.
+// peerFilter sets the user of a request from its statement. A request without a valid statement gets a 503: its
+// sender may be a replica that has just started.
 func peerFilter(replicas Replicas, m *metrics.Peers, log *zap.Logger) func(http.Handler) http.Handler {
 	log = logging.Limited(log)
 	slots := newSeatLimit(maxHandedOn)

@@ -10,11 +10,12 @@ import (
 	"portico.dev/internal/filters"
 )
 
-// Router sends a request to whoever serves its path.
+// Router dispatches a request to the handler of its path.
 type Router struct {
-	// Groups are the handlers of the group-versions.
+	// Groups contains the handlers of group-versions.
 	Groups *dispatch.Handlers
-	// Discovery serves /api, /apis and /apis/<group>, OpenAPI what is below /openapi, and Static everything outside the API.
+	// Discovery serves /api, /apis and /apis/<group>, OpenAPI serves /openapi, and Static serves all paths outside
+	// the API.
 	Discovery, OpenAPI, Static http.Handler
 }
 
@@ -36,14 +37,14 @@ func (s *Router) ServeHTTP(w http.ResponseWriter, given *http.Request) {
 	}
 }
 
-// serveDocument serves a document about everything, by the name under which the access log knows it.
+// serveDocument serves a document about all group-versions. name identifies it in the access log.
 func (s *Router) serveDocument(w http.ResponseWriter, r *filters.Request, name string, h http.Handler) {
 	r.Record.ServedBy = name
 	s.Groups.Warn(w)
 	h.ServeHTTP(w, r.Request)
 }
 
-// groupVersionFor is groupVersionOf for a request whose path the chain has read already.
+// groupVersionFor is groupVersionOf for a request with a path that the chain has already parsed.
 func groupVersionFor(r *filters.Request) (schema.GroupVersion, bool) {
 	if info := r.Info; info.IsResourceRequest && info.Path == r.URL.Path {
 		return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, true
@@ -51,7 +52,8 @@ func groupVersionFor(r *filters.Request) (schema.GroupVersion, bool) {
 	return groupVersionOf(r.URL.Path)
 }
 
-// groupVersionOf reads the group-version of an API path; discovery of more than one (/api, /apis, /apis/<group>) has none.
+// groupVersionOf returns the group-version of an API path. The discovery paths /api, /apis and /apis/<group> have
+// none.
 func groupVersionOf(path string) (schema.GroupVersion, bool) {
 	parts := strings.SplitN(strings.Trim(path, "/"), "/", 4)
 	switch {

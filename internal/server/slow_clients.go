@@ -9,59 +9,59 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// slowClients tracks responses that wait for their clients: the kernel takes no more of them, or the client's HTTP/2
-// windows are closed. It costs a request nothing but a list entry while it writes.
+// slowClients tracks responses that wait for their clients: the kernel accepts no more data, or the client's HTTP/2
+// windows are closed. The only cost for a request is a list entry while it writes.
 //
-//   - A response that two checks in a row found waiting gives back its seat among the requests in flight, and its slot of
-//     its backend, so that only its client is kept waiting.
-//   - What such responses hold in memory is bounded over all of them, and no user can have all of that. Beyond it a
-//     response keeps its seat while its client reads something of it, and ends when it does not.
-//   - A response that is made here ends with the request's deadline, or half as long after it was first found waiting if
-//     that is later. One that a backend makes only has to make progress: the engines end those that do not
-//     (serve.Config.StallTimeout and stallConn), as they do when nothing of a response is left but what they have.
+//   - A response that waits in two consecutive checks releases its seat among the requests in flight, and its slot of its
+//     backend, so that only its own client waits.
+//   - The memory of such responses is limited in total, and no user can use all of it. Beyond the limit, a response keeps
+//     its seat while its client reads some of it, and ends when the client does not.
+//   - A response of this server ends at the request's deadline, or half the time limit after it was first found waiting if
+//     that is later. A response of a backend only has to make progress: the engines end responses without progress
+//     (serve.Config.StallTimeout and stallConn). They do the same when the rest of a response is in their buffers.
 type slowClients struct {
 	budget      int64         // bytes
-	lateTimeout time.Duration // how long the client of an answer that came late has for it
+	lateTimeout time.Duration // time in which a client must read a late response
 	used        transport.Shares
 
-	mu       sync.Mutex // guards what follows, and the slowResponse of each response
+	mu       sync.Mutex // guards the fields below, and the slowResponse of each response
 	first    *response
 	timer    *time.Timer
-	timerSet bool  // for the timer
-	checks   int64 // so far
+	timerSet bool  // whether a check is scheduled
+	checks   int64 // number of checks so far
 }
 
 const (
 	// slowCheckInterval is the time between two checks, while there are writes.
 	slowCheckInterval = 125 * time.Millisecond
-	// slowBudget bounds what answers that gave their seats back hold in memory.
+	// slowBudget limits the memory of responses that have released their seats.
 	slowBudget = 256 << 20
-	// slowResponseBytes is what any answer holds besides what is being written, and slowProxiedBytes what that of a backend may: the window
-	// that the backend has.
+	// slowResponseBytes is the memory that each response holds in addition to the data being written.
+	// slowProxiedBytes is the additional memory of a backend's response: the window of the backend.
 	slowResponseBytes = 64 << 10
 	slowProxiedBytes  = 512 << 10
-	// fastClientBytes is how much a client that is not slow reads of a response between two checks.
+	// fastClientBytes is the number of bytes that a client must read between two checks to count as fast.
 	fastClientBytes = 256 << 10
-	// slowTimeout and slowWatchTimeout are how long a client may take nothing at all when there is no memory left for its
-	// answer.
+	// slowTimeout and slowWatchTimeout are how long a client may read nothing when no memory is left for its
+	// response.
 	slowTimeout, slowWatchTimeout = time.Second, 10 * time.Second
 )
 
-// newSlowClients is for requests that may take limit. budget is in bytes.
+// newSlowClients is for requests with the given time limit. budget is in bytes.
 func newSlowClients(limit time.Duration, budget int64) *slowClients {
 	return &slowClients{budget: budget, lateTimeout: requestLimit(limit) / 2}
 }
 
-// slowResponse is what slowClients knows of a response.
+// slowResponse is the state of one response in slowClients.
 type slowResponse struct {
 	previous, next *response
-	writers        int       // goroutines that write; the answer is listed while there are any
-	size           int       // of what is being written
-	lastCheck      int64     // the last check that found it writing
-	taken          int64     // by the client, then
-	blockedSince   time.Time // when it was first found waiting; zero: it was not
-	lastProgress   time.Time // when the client last took something
-	user           string    // who is charged
+	writers        int       // goroutines that write; the response is listed while there are any
+	size           int       // bytes being written
+	lastCheck      int64     // number of the last check that found it writing
+	taken          int64     // bytes read by the client at that check
+	blockedSince   time.Time // when it was first found waiting; zero if it was not
+	lastProgress   time.Time // when the client last read data
+	user           string    // user to charge
 	charged        int64     // bytes of the budget
 	ended          bool
 }
@@ -91,7 +91,7 @@ func (c *slowClients) writing(w *response, size int) {
 	}
 }
 
-// written is called after it.
+// written is called after the write.
 func (c *slowClients) written(w *response) {
 	if c == nil {
 		return
@@ -113,7 +113,7 @@ func (c *slowClients) written(w *response) {
 	a.previous, a.next = nil, nil
 }
 
-// forget is called when the request of w has been served.
+// forget is called after the request of w has been served.
 func (c *slowClients) forget(w *response) {
 	if c == nil || !w.listed.Load() {
 		return
@@ -127,7 +127,7 @@ func (c *slowClients) forget(w *response) {
 	}
 }
 
-// startTimer is called with mu held.
+// startTimer must be called with mu held.
 func (c *slowClients) startTimer() {
 	c.timerSet = true
 	if c.timer == nil {
@@ -137,7 +137,7 @@ func (c *slowClients) startTimer() {
 	}
 }
 
-// check waits for nothing: those who write wait for it to end.
+// check must not block: writers wait for mu.
 func (c *slowClients) check() {
 	now := time.Now()
 	c.mu.Lock()
@@ -151,7 +151,7 @@ func (c *slowClients) check() {
 	}
 }
 
-// checkResponse is called with mu held.
+// checkResponse must be called with mu held.
 func (c *slowClients) checkResponse(w *response, now time.Time) {
 	a := w.slow
 	before, since := a.lastCheck, a.taken
@@ -182,8 +182,8 @@ func (c *slowClients) checkResponse(w *response, now time.Time) {
 	}
 }
 
-// release gives back the seat and the slot of w, and reports whether there is memory for what it holds. Called with mu
-// held.
+// release releases the seat and the slot of w. It returns false if the memory is used up, or the slot cannot be
+// released. It must be called with mu held.
 func (c *slowClients) release(w *response) bool {
 	a, s := w.slow, w.ctx
 	holds := int64(a.size) + slowResponseBytes
@@ -204,14 +204,14 @@ func (c *slowClients) release(w *response) bool {
 	return s.record.BackendSlot == nil || s.record.BackendSlot.Stall()
 }
 
-// end breaks the response off. Called with mu held; the writer does not wait.
+// end aborts the response: a pending write fails at once. It must be called with mu held.
 func (c *slowClients) end(w *response, now time.Time, why string) {
 	w.slow.ended = true
 	w.ctx.record.Failure = why
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(now) // what has no deadlines is no connection
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(now) // fails only for a writer without a connection
 }
 
-// who is charged for the request: its user, or its address while none is known.
+// who returns the user to charge for the request, or the client's address before authentication.
 func (c *requestContext) who() string {
 	if c.User != nil {
 		return c.User.GetName()
@@ -219,7 +219,7 @@ func (c *requestContext) who() string {
 	return c.RemoteAddr
 }
 
-// takenBytes is how much the client has read, as far as the writer knows.
+// takenBytes returns the number of bytes that the client has read, as far as the writer can determine it.
 func (w *response) takenBytes() int64 {
 	if t, ok := w.ResponseWriter.(interface{ BytesWritten() int64 }); ok {
 		return t.BytesWritten()
@@ -227,14 +227,14 @@ func (w *response) takenBytes() int64 {
 	return 0
 }
 
-// chargeMemory tells the engine that n more bytes are held because of the request.
+// chargeMemory reports to the engine that the request holds n more bytes.
 func (w *response) chargeMemory(n int64) {
 	if h, ok := w.ResponseWriter.(interface{ ChargeMemory(n int64) }); ok {
 		h.ChargeMemory(n)
 	}
 }
 
-// SetLongRunning lets the client read the response whenever it likes: it is a watch, or the like.
+// SetLongRunning allows the client to read the response at any pace, because it is a watch or similar.
 func (w *response) SetLongRunning() {
 	if l, ok := w.ResponseWriter.(interface{ LongRunning() }); ok {
 		l.LongRunning()

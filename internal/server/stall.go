@@ -9,28 +9,28 @@ import (
 	"portico.dev/internal/overload"
 )
 
-// stallConn is a connection below TLS whose writes time out when the client does not read (attack row D5). net/http would
-// set two timers for each write. This one sets a deadline now and then, so a write may take between 7/8 of the limit and
-// all of it.
+// stallConn is a connection below TLS on which writes time out when the client does not read (attack row D5).
+// net/http would set two timers for each write. stallConn renews its deadline only after an eighth of the limit, so
+// that a write may take between 7/8 of the limit and the whole limit.
 type stallConn struct {
 	net.Conn
-	limit time.Duration // 0: none
-	// hijacked is set when the connection was hijacked: in its new protocol a pause is no error.
+	limit time.Duration // 0 means no limit
+	// hijacked is set when the connection was hijacked: in its new protocol a pause is not an error.
 	hijacked atomic.Bool
-	// deadlineSet is set while somebody else has set a deadline on the connection.
+	// deadlineSet is set while another component has set a deadline on the connection.
 	deadlineSet atomic.Bool
 	created     time.Time
-	// slot is released by the next Read (see handshakes). handshake is set until the connection's handshake has ended.
+	// slot is released by the next Read (see handshakes). handshake is the handshake of the connection.
 	slot        atomic.Pointer[chan struct{}]
 	handshake   *handshake
-	readLimiter *overload.ReadLimiter // asked after each read; nil: none
-	limitSetAt  atomic.Int64          // when the present deadline was set, after created; 0: none is
+	readLimiter *overload.ReadLimiter // throttles reads; may be nil
+	limitSetAt  atomic.Int64          // when the current deadline was set, after created; 0 without a deadline
 
-	mu    sync.Mutex // guards what follows, and the order of writes
-	batch *[]byte    // records that are to be written together; nil: each is written at once
+	mu    sync.Mutex // guards the fields below, and the order of writes
+	batch *[]byte    // records to write together; nil if each is written at once
 }
 
-// maxBatch is two TLS records. More at a time would ask too much of slow clients.
+// maxBatch is two TLS records. Slow clients might not read a larger write in time.
 const maxBatch = 34 << 10
 
 var batchPool = sync.Pool{New: func() any { b := make([]byte, 0, maxBatch); return &b }}
@@ -39,14 +39,14 @@ func newStallConn(c net.Conn, limit time.Duration) *stallConn {
 	return &stallConn{Conn: c, limit: limit, created: time.Now()}
 }
 
-// BeginBatch holds writes back until EndBatch: TLS writes each record separately.
+// BeginBatch buffers writes until EndBatch, because crypto/tls writes each record separately.
 func (c *stallConn) BeginBatch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.batch = batchPool.Get().(*[]byte)
 }
 
-// EndBatch writes what was held back.
+// EndBatch writes the buffered data.
 func (c *stallConn) EndBatch() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,35 +17,36 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// StaticConfig is what is served outside the API.
+// StaticConfig configures the handlers outside the API.
 type StaticConfig struct {
 	Health   *Health
 	Version  version.Info
 	Gatherer prometheus.Gatherer
-	// Aggregation is /debug/aggregation: this replica's view of each backend.
+	// Aggregation returns this replica's view of each backend, for /debug/aggregation.
 	Aggregation func() any
-	// Debts is /debug/debts: what finalized namespaces may have left at backends. Nil: not served.
+	// Debts serves /debug/debts: objects that finalized namespaces may have left at backends. Nil disables it.
 	Debts Debts
-	// Backup answers a POST to request.BackupPath, and to request.BackupKeysPath with the keys too. Nil: not served.
+	// Backup serves a POST to request.BackupPath, and to request.BackupKeysPath, which includes the keys. Nil
+	// disables it.
 	Backup http.Handler
-	// Cluster serves cluster.MembersPath and cluster.TokensPath. Nil: not served.
+	// Cluster serves cluster.MembersPath and cluster.TokensPath. Nil disables it.
 	Cluster http.Handler
-	// JWKS and OpenIDConfiguration let others verify our service account tokens. Nil: not served.
+	// JWKS and OpenIDConfiguration let other services verify Portico's service account tokens. Nil disables them.
 	JWKS, OpenIDConfiguration func() []byte
-	// Handlers serve further paths: one that ends with a slash serves all paths below too.
+	// Handlers serve further paths. A path that ends with a slash includes all paths below it.
 	Handlers map[string]http.Handler
 	// Profiling serves /debug/pprof/. Default false.
 	Profiling bool
 }
 
-// Debts are cleanup debts, listed and forgiven one by one.
+// Debts lists cleanup debts, and forgets them one by one.
 type Debts interface {
 	ServeList(w http.ResponseWriter, r *http.Request)
 	ServeForget(w http.ResponseWriter, r *http.Request, id string)
 }
 
-// NewStatic serves everything outside the API. gorilla/mux is used here only: API paths never pass through a router
-// that cleans them.
+// NewStatic returns the handler for all paths outside the API. Only this handler uses gorilla/mux: API paths never
+// pass through a router that cleans them.
 func NewStatic(c StaticConfig) http.Handler {
 	m := mux.NewRouter().SkipClean(true)
 	paths := []string{"/api", "/api/v1", "/apis", "/openapi/v2", "/openapi/v3"}
@@ -108,7 +109,7 @@ func NewStatic(c StaticConfig) http.Handler {
 	return m
 }
 
-// notAllowed is the 405 for a path that is no resource.
+// notAllowed returns the 405 for a path that is not a resource.
 func notAllowed(r *http.Request) *apierrors.StatusError {
 	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, r.Method, noResource, "", "", 0, false)
 }
@@ -125,8 +126,8 @@ func document(mediaType string, body func() []byte) http.Handler {
 	})
 }
 
-// profiles serves what kube-apiserver serves below /debug/pprof, to whoever is authorised to get it. None of it is
-// listed at the root, as there. The command line is not served: flags may name files that are confidential.
+// profiles serves kube-apiserver's paths below /debug/pprof to authorized clients. As in kube-apiserver, the root
+// does not list them. The command line is not served, because flags may name confidential files.
 func profiles(m *mux.Router) {
 	m.Handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusFound))
 	m.HandleFunc("/debug/pprof/profile", pprof.Profile)

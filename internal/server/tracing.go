@@ -27,8 +27,9 @@ import (
 	"portico.dev/internal/request"
 )
 
-// tracingFilter gives each request a span. It comes after authentication because the client decides whose trace it
-// continues; the span starts when the request did. Requests without a valid credential have none.
+// tracingFilter creates a span for each request. It follows authentication, because the client's identity decides
+// whether its trace is continued; the span begins when the request began. Requests without a valid credential have no
+// span.
 func tracingFilter(tracer trace.Tracer) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if tracer == nil {
@@ -44,8 +45,8 @@ func tracingFilter(tracer trace.Tracer) func(http.Handler) http.Handler {
 	}
 }
 
-// beginSpan continues the caller's trace when the caller is privileged. Another client could have every request sampled,
-// here and at the backend, or write into a trace that is not theirs; their trace is only linked to.
+// beginSpan continues the caller's trace if the caller is privileged. Any other client could have every request
+// sampled, here and at the backend, or write into a foreign trace, so the span only links to its trace.
 func beginSpan(r *http.Request, tracer trace.Tracer, rec *filters.Record) (context.Context, trace.Span) {
 	ctx := r.Context()
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(rec.Started)}
@@ -60,7 +61,7 @@ func beginSpan(r *http.Request, tracer trace.Tracer, rec *filters.Record) (conte
 	return tracer.Start(ctx, "request", options...)
 }
 
-// maxTraceHeader bounds what is read of a client's tracing context (attack row D12).
+// maxTraceHeader limits the tracing headers that are read from a client (attack row D12).
 const maxTraceHeader = 512
 
 func remoteContext(h http.Header) context.Context {
@@ -80,8 +81,8 @@ func mayContinueTraces(u user.Info) bool {
 	return u != nil && (slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) || slices.Contains(u.GetGroups(), user.MonitoringGroup))
 }
 
-// endSpan records the outcome of the request. A resource becomes part of the name only when it is served, since
-// collectors group by name and a scanner may ask for anything.
+// endSpan records the outcome of the request. A resource becomes part of the span's name only if it is served:
+// collectors group by name, and a scanner may request any name.
 func endSpan(span trace.Span, r *http.Request, info *apirequest.RequestInfo, rec *filters.Record, res *response) {
 	defer span.End()
 	if !span.IsRecording() {
@@ -108,43 +109,44 @@ func endSpan(span trace.Span, r *http.Request, info *apirequest.RequestInfo, rec
 	}
 }
 
-// TracingConfig is where spans go and how many there are.
+// TracingConfig configures the export and the sampling of spans.
 type TracingConfig struct {
-	// Endpoint is host:port of a collector that takes OTLP over gRPC without TLS, as kube-apiserver's: one on this
-	// machine. Empty: spans are not sent.
+	// Endpoint is host:port of a collector of OTLP over gRPC without TLS, as in kube-apiserver: a collector on this
+	// machine. If empty, spans are not sent.
 	Endpoint string
-	// SamplingRatePerMillion is how many of a million requests begin a trace of their own. Default 0: only requests
-	// whose privileged caller traces them already.
+	// SamplingRatePerMillion is how many of a million requests begin a new trace. Default 0: only requests that a
+	// privileged caller already traces.
 	SamplingRatePerMillion int
-	// Service and Version say who we are.
+	// Service and Version identify this server in spans.
 	Service, Version string
-	// Dial makes the connections to the collector. Nil: they are direct.
+	// Dial connects to the collector. If nil, connections are direct.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Interval is how long spans are gathered before they are sent. Default 5 s.
+	// Interval is how long spans are collected before they are sent. Default 5 s.
 	Interval time.Duration
-	// Logger gets errors about spans that could not be sent. May be nil.
+	// Logger receives errors about spans that could not be sent. May be nil.
 	Logger *zap.Logger
 }
 
 const (
-	// maxQueuedSpans bounds the spans that wait for the collector.
+	// maxQueuedSpans limits the spans that wait for the collector.
 	maxQueuedSpans = 2048
-	// maxSpanAttribute bounds each value that a client may have chosen.
+	// maxSpanAttribute limits each value that a client may have chosen.
 	maxSpanAttribute  = 512
 	spanExportTimeout = 5 * time.Second
-	// lastSpanFlush is how long the spans that are left may take at the end.
+	// lastSpanFlush limits the time of the last export at shutdown.
 	lastSpanFlush = 2 * time.Second
 )
 
-// TracerProvider makes spans and sends them to an OTLP collector. tracingFilter decides which requests begin one, and the proxy
-// which attempts at a backend do. No request waits for the collector: spans are queued up to a bound, and dropped beyond it.
+// TracerProvider creates spans and sends them to an OTLP collector. tracingFilter decides which requests have a span,
+// and the proxy which attempts at a backend have one. Requests do not wait for the collector: spans are queued up to
+// a limit, and dropped beyond it.
 type TracerProvider struct {
 	config   TracingConfig
 	exporter *otlptrace.Exporter
 	spans    *sdktrace.TracerProvider
 }
 
-// NewTracerProvider allocates a provider. It does not connect until Run.
+// NewTracerProvider returns a provider. It does not connect until Run.
 func NewTracerProvider(c TracingConfig) *TracerProvider {
 	if c.Interval <= 0 {
 		c.Interval = 5 * time.Second
@@ -174,10 +176,10 @@ func NewTracerProvider(c TracingConfig) *TracerProvider {
 	}
 }
 
-// Tracer begins the spans of requests.
+// Tracer returns the tracer for requests.
 func (p *TracerProvider) Tracer() trace.Tracer { return p.spans.Tracer("portico.dev") }
 
-// Run sends spans until ctx ends, and then those that are left, for a while.
+// Run sends spans until ctx is done, and then the remaining ones for at most lastSpanFlush.
 func (p *TracerProvider) Run(ctx context.Context) error {
 	if err := p.exporter.Start(ctx); err != nil {
 		return fmt.Errorf("exporter of spans to %s: %w", p.config.Endpoint, err)
@@ -190,7 +192,7 @@ func (p *TracerProvider) Run(ctx context.Context) error {
 	return nil
 }
 
-// loggingExporter logs what could not be sent. The library would write it to standard error, in its own words.
+// loggingExporter logs failed exports. The OpenTelemetry SDK would write them to standard error.
 type loggingExporter struct {
 	*otlptrace.Exporter
 	log *zap.Logger
@@ -208,8 +210,8 @@ func (o loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadO
 	return nil
 }
 
-// stop sends what is left. A collector that is away must not delay the stop: the exporter goes first, and ends its
-// attempts when the time is up, so that the queue empties into nothing. No error here is of use.
+// stop sends the remaining spans. An unreachable collector must not delay the stop: the exporter shuts down first and
+// ends its attempts after lastSpanFlush, so that the rest of the queue is discarded. The errors are of no use here.
 func (p *TracerProvider) stop() {
 	last, cancel := context.WithTimeout(context.Background(), lastSpanFlush)
 	defer cancel()
@@ -218,8 +220,8 @@ func (p *TracerProvider) stop() {
 	_ = p.spans.Shutdown(context.Background())
 }
 
-// utf8Span is a span whose texts can be encoded. The library that serves the local groups puts the client's User-Agent
-// into spans as it came, and one byte in it that is no UTF-8 would cost every span of the same batch.
+// utf8Span is a span with text that can be encoded. k8s.io/apiserver copies the client's User-Agent into spans
+// unchanged, and a single byte that is not UTF-8 would lose every span of the same batch.
 type utf8Span struct{ sdktrace.ReadOnlySpan }
 
 // Attributes implements sdktrace.ReadOnlySpan.

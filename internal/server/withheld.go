@@ -22,7 +22,7 @@ func (w *response) Is(other http.ResponseWriter) bool {
 // Withhold implements filters.Client.
 func (w *response) Withhold(lost func() bool) { w.withhold = lost }
 
-// withholds reports whether a response that begins with a code is withheld.
+// withholds reports whether a response with the given status code is withheld.
 func (w *response) withholds(code int) bool {
 	if w.withhold != nil && code == http.StatusServiceUnavailable && !w.Started() && w.withhold() {
 		w.withheld = true

@@ -1,4 +1,4 @@
-// Package dispatchtest makes routes for the tests of handlers.
+// Package dispatchtest creates routes for the tests of handlers.
 package dispatchtest
 
 import (
@@ -20,7 +20,8 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Backend is a real TLS extension server until the test ends; a nil handler answers with its name and the user's.
+// Backend starts a TLS extension server that runs until the test ends. A nil handler responds with its name and the
+// user's name.
 func Backend(t testing.TB, set *transport.Set, name string, h http.Handler) *transport.Backend {
 	t.Helper()
 	if h == nil {
@@ -55,7 +56,7 @@ func Backend(t testing.TB, set *transport.Set, name string, h http.Handler) *tra
 	return b
 }
 
-// Condition is a verdict about a backend, of a moment long ago.
+// Condition returns a condition with a transition time in the past.
 func Condition(status apiregistrationv1.ConditionStatus, reason, message string) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{
 		Type: apiregistrationv1.Available, Status: status, Reason: reason, Message: message,
@@ -63,7 +64,8 @@ func Condition(status apiregistrationv1.ConditionStatus, reason, message string)
 	}
 }
 
-// Table is a table with one APIRoute, whose backends are these handlers; a nil one is not available.
+// Table returns a table with one APIRoute that has these handlers as backends. A backend with a nil handler is not
+// available.
 func Table(t testing.TB, set *transport.Set, text string, handlers map[string]http.Handler) *routetable.Table {
 	t.Helper()
 	object := &v1alpha1.APIRoute{}

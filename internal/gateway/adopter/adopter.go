@@ -1,4 +1,4 @@
-// Package adopter puts APIServices behind a gateway and takes them out again, as an administrator does.
+// Package adopter puts APIServices behind a gateway and releases them again, with the rights of an administrator.
 package adopter
 
 import (
@@ -28,19 +28,19 @@ import (
 )
 
 const (
-	// DefaultPatience is how long an adoption waits for the gateway to reach the server and to be believed by it. Servers read whom to
-	// believe once a minute.
+	// DefaultPatience is how long an adoption waits until the gateway reaches the server and the server trusts the
+	// gateway. Servers read the trusted front proxies once a minute.
 	DefaultPatience = 2 * time.Minute
 	pollInterval    = 500 * time.Millisecond
-	// settled is how many answers in a row through the gateway end an adoption.
+	// settled is the number of consecutive responses through the gateway that complete an adoption.
 	settled = 4
-	// gatewayStart bounds the wait for a gateway that has not published its authority.
+	// gatewayStart limits the wait for a gateway that has not published its authority.
 	gatewayStart = 10 * time.Second
-	// arrival bounds the wait for the API server to reach the gateway.
+	// arrival limits the wait for the API server to reach the gateway.
 	arrival = 30 * time.Second
 )
 
-// Adopter adopts and releases APIServices as an administrator does. It needs nothing of a gateway to release.
+// Adopter adopts and releases APIServices with the rights of an administrator. A release does not require a gateway.
 type Adopter struct {
 	gateway  adoption.Service
 	patience time.Duration
@@ -48,7 +48,7 @@ type Adopter struct {
 	objects  *toolclient.APIServices
 }
 
-// New returns an Adopter for a gateway. patience is 0 for DefaultPatience.
+// New returns an Adopter for a gateway. If patience is 0, it is DefaultPatience.
 func New(config *rest.Config, gateway adoption.Service, patience time.Duration) (*Adopter, error) {
 	client, err := toolclient.New(config)
 	if err != nil {
@@ -60,14 +60,14 @@ func New(config *rest.Config, gateway adoption.Service, patience time.Duration) 
 	return &Adopter{gateway: gateway, patience: patience, client: client, objects: client.APIServices()}, nil
 }
 
-// Candidates are the names of all APIServices that could be adopted and are not.
+// Candidates returns the names of all APIServices that can be adopted and are not.
 func (a *Adopter) Candidates(ctx context.Context) ([]string, error) {
 	return a.names(ctx, func(o *apiregistrationv1.APIService) bool {
 		return o.Spec.Service != nil && !a.gateway.Fronts(o)
 	})
 }
 
-// Adopted are the names of all APIServices that are adopted, or prepared to be.
+// Adopted returns the names of all APIServices that are adopted or prepared for adoption.
 func (a *Adopter) Adopted(ctx context.Context) ([]string, error) {
 	return a.names(ctx, adoption.Adopted)
 }
@@ -86,7 +86,7 @@ func (a *Adopter) names(ctx context.Context, want func(*apiregistrationv1.APISer
 	return names, nil
 }
 
-// servingCA is the authority of the gateway's serving certificate. It waits for a gateway that is starting.
+// servingCA returns the authority of the gateway's serving certificate. It waits for a gateway that is starting.
 func (a *Adopter) servingCA(ctx context.Context) (ca []byte, err error) {
 	err = a.poll(ctx, gatewayStart, func() error {
 		ca, err = a.PublishedCA(ctx)
@@ -95,7 +95,7 @@ func (a *Adopter) servingCA(ctx context.Context) (ca []byte, err error) {
 	return ca, err
 }
 
-// PublishedCA is the authority of the gateway's serving certificate, which the gateway publishes.
+// PublishedCA returns the authority of the gateway's serving certificate, which the gateway publishes.
 func (a *Adopter) PublishedCA(ctx context.Context) ([]byte, error) {
 	cm, err := a.client.ConfigMaps(a.gateway.Namespace).Get(ctx, adoption.PublishedConfigMap, metav1.GetOptions{})
 	switch {
@@ -107,7 +107,7 @@ func (a *Adopter) PublishedCA(ctx context.Context) ([]byte, error) {
 	return []byte(cm.Data[adoption.PublishedServingCA]), nil
 }
 
-// Recipe is what kubectl must be told to adopt an APIService and to release it. It changes nothing.
+// Recipe returns how to adopt an APIService and release it with kubectl. It does not change anything.
 func (a *Adopter) Recipe(ctx context.Context, name string) (adoption.Recipe, error) {
 	ca, err := a.servingCA(ctx)
 	if err != nil {
@@ -123,8 +123,9 @@ func (a *Adopter) Recipe(ctx context.Context, name string) (adoption.Recipe, err
 	return a.gateway.RecipeFor(o, ca)
 }
 
-// Adopt puts an APIService behind the gateway, once the gateway reaches its server, is believed by it, and is told the same resources as
-// the API server. Otherwise it leaves the APIService as it was and says why. It reports whether it changed the APIService.
+// Adopt puts an APIService behind the gateway, once the gateway reaches its server, the server trusts the gateway,
+// and both the gateway and the API server receive the same resources. Otherwise it restores the APIService and
+// returns the reason. It reports whether it changed the APIService.
 func (a *Adopter) Adopt(ctx context.Context, name string) (changed bool, err error) {
 	ca, err := a.servingCA(ctx)
 	if err != nil {
@@ -134,7 +135,8 @@ func (a *Adopter) Adopt(ctx context.Context, name string) (changed bool, err err
 	if err != nil {
 		return false, fmt.Errorf("get APIService %s: %w", name, err)
 	}
-	// The role may have been deleted with the manifests of the gateway, so that it is written for an adopted APIService, too.
+	// The role may have been deleted with the manifests of the gateway, so it is also written for an adopted
+	// APIService.
 	if err := a.grant(ctx, name, true); err != nil {
 		return false, err
 	}
@@ -160,7 +162,8 @@ func (a *Adopter) Adopt(ctx context.Context, name string) (changed bool, err err
 	return false, err
 }
 
-// change reads an APIService, changes it and writes it, again if somebody else has written it meanwhile.
+// change reads an APIService, changes it and writes it. It retries if another client has written the APIService in
+// between.
 func (a *Adopter) change(ctx context.Context, name string, change func(*apiregistrationv1.APIService) error) (o *apiregistrationv1.APIService, err error) {
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if o, err = a.objects.Get(ctx, name, metav1.GetOptions{}); err != nil {
@@ -175,7 +178,8 @@ func (a *Adopter) change(ctx context.Context, name string, change func(*apiregis
 	return o, err
 }
 
-// examine waits for what the gateway finds out about a prepared APIService, and compares what both are told.
+// examine waits for the gateway's conditions of a prepared APIService, and compares the resources that the API server
+// and the gateway receive.
 func (a *Adopter) examine(ctx context.Context, name string) error {
 	var o *apiregistrationv1.APIService
 	err := a.poll(ctx, a.patience, func() (err error) {
@@ -201,7 +205,7 @@ func (a *Adopter) examine(ctx context.Context, name string) error {
 	return nil
 }
 
-// compare compares what the extension server tells the API server and the gateway.
+// compare compares the resources that the extension server returns to the API server and to the gateway.
 func (a *Adopter) compare(ctx context.Context, o *apiregistrationv1.APIService) error {
 	gv := schema.GroupVersion{Group: o.Spec.Group, Version: o.Spec.Version}
 	direct, err := a.client.Resources(ctx, gv)
@@ -213,7 +217,7 @@ func (a *Adopter) compare(ctx context.Context, o *apiregistrationv1.APIService) 
 	if err != nil {
 		return err
 	}
-	if routed { // its other backends may have more
+	if routed { // its other backends may have more resources
 		known = slices.DeleteFunc(known, func(r metav1.APIResource) bool {
 			return !slices.ContainsFunc(direct, func(d metav1.APIResource) bool { return d.Name == r.Name })
 		})
@@ -224,7 +228,7 @@ func (a *Adopter) compare(ctx context.Context, o *apiregistrationv1.APIService) 
 	return nil
 }
 
-// known is what the gateway has stored of the discovery of an APIService, or, with an APIRoute, of its backends.
+// known returns the resources that the gateway has stored for an APIService or, with an APIRoute, for its backends.
 func (a *Adopter) known(ctx context.Context, apiService string, gv schema.GroupVersion) (resources []metav1.APIResource, routed bool, err error) {
 	stored, err := lastknown.Storage{Client: a.client.ConfigMaps(a.gateway.Namespace), Key: lastknown.Discovery}.Load(ctx)
 	if err != nil {
@@ -253,7 +257,7 @@ func (a *Adopter) known(ctx context.Context, apiService string, gv schema.GroupV
 	return resources, routed, nil
 }
 
-// differences names the resources that are not the same in both.
+// differences returns the names of the resources that differ.
 func differences(x, y []metav1.APIResource) []string {
 	index := func(list []metav1.APIResource) map[string]string {
 		out := map[string]string{}
@@ -279,7 +283,7 @@ func differences(x, y []metav1.APIResource) []string {
 	return out
 }
 
-// awaitArrival waits until the API server answers by way of the gateway.
+// awaitArrival waits until the API server receives responses through the gateway.
 func (a *Adopter) awaitArrival(ctx context.Context, name string) error {
 	good := 0
 	err := a.poll(ctx, arrival, func() error {
@@ -306,7 +310,7 @@ func (a *Adopter) awaitArrival(ctx context.Context, name string) error {
 	return nil
 }
 
-// poll tries until there is no error, and returns the last one when the time is over.
+// poll calls try until it succeeds. It returns the last error when the time is over.
 func (a *Adopter) poll(ctx context.Context, within time.Duration, try func() error) error {
 	deadline := time.Now().Add(within)
 	for {
@@ -320,8 +324,9 @@ func (a *Adopter) poll(ctx context.Context, within time.Duration, try func() err
 	}
 }
 
-// Release makes an APIService lead to its server again, and removes everything that an adoption added: with the last one, also the
-// gateway's authority from what extension servers believe. It reports whether there was anything to release.
+// Release points an APIService to its server again, and removes everything that an adoption added. After the last
+// release, it also removes the gateway's authority from the authorities that extension servers trust. It reports
+// whether it released the APIService.
 func (a *Adopter) Release(ctx context.Context, name string) (released bool, err error) {
 	gateway := a.gateway
 	_, err = a.change(ctx, name, func(o *apiregistrationv1.APIService) error {
@@ -353,7 +358,7 @@ func (a *Adopter) removeConditions(ctx context.Context, name string) error {
 	})
 }
 
-// grant lets the gateway write exactly those APIServices that are adopted: by a ClusterRole that names them.
+// grant allows the gateway to write exactly the adopted APIServices, by a ClusterRole that names them.
 func (a *Adopter) grant(ctx context.Context, name string, may bool) error {
 	roles, role, change := a.client.ClusterRoles(), a.gateway.AdoptedRole(), adoption.Revoke
 	if may {
@@ -382,8 +387,8 @@ func (a *Adopter) grant(ctx context.Context, name string, may bool) error {
 	return nil
 }
 
-// RewriteTrust changes the ConfigMap by which extension servers know front proxies, if a change is needed. It never writes over what
-// somebody else has written in between.
+// RewriteTrust changes the ConfigMap in which extension servers find the trusted front proxies, if a change is
+// needed. It never overwrites a concurrent change.
 func RewriteTrust(ctx context.Context, client lastknown.ConfigMaps, rewrite func(map[string]string) (map[string]string, error)) error {
 	return retry.OnError(retry.DefaultRetry, apierrors.IsConflict, func() error {
 		cm, err := client.Get(ctx, adoption.TrustConfigMap, metav1.GetOptions{})

@@ -1,4 +1,4 @@
-// Package lastknown keeps what extension servers last served in the namespace of a gateway.
+// Package lastknown stores the latest documents of extension servers in the namespace of a gateway.
 package lastknown
 
 import (
@@ -24,7 +24,7 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// ConfigMaps are those of a namespace. Typed clients of ConfigMaps implement it.
+// ConfigMaps accesses the ConfigMaps of a namespace. Typed clients of ConfigMaps implement it.
 type ConfigMaps interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.ConfigMap, error)
 	List(context.Context, metav1.ListOptions) (*corev1.ConfigMapList, error)
@@ -34,17 +34,17 @@ type ConfigMaps interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
-// Storage keeps what extension servers last served in ConfigMaps of the gateway's namespace, one for each APIService: its discovery
-// under one key, its OpenAPI document under another. Replicas write what differs from what is stored, so that of several replicas that
-// poll the same document one writes it.
+// Storage stores the latest documents of extension servers in ConfigMaps of the gateway's namespace, one for each
+// APIService: its discovery document under one key, its OpenAPI document under another. A replica writes a document
+// only if it differs from the stored one, so that only one of the replicas that poll the same document writes it.
 type Storage struct {
-	// Client is of the namespace of the gateway.
+	// Client accesses the namespace of the gateway.
 	Client ConfigMaps
 	// Key is Discovery or OpenAPI, the key in binaryData.
 	Key string
-	// Packed: values are compressed already.
+	// Packed is set if values are already compressed.
 	Packed bool
-	// Logger is told what is too large to be stored. Only Save needs it.
+	// Logger receives warnings about documents that are too large to be stored. Only Save needs it.
 	Logger *zap.Logger
 }
 
@@ -57,12 +57,12 @@ const (
 const (
 	documentsLabel       = "gateway.portico.dev/documents"
 	apiServiceAnnotation = "gateway.portico.dev/apiservice"
-	// maxStored bounds the data of one ConfigMap, of which the API server takes a mebibyte.
+	// maxStored limits the data of one ConfigMap. The API server accepts a mebibyte.
 	maxStored = 1000 << 10
 )
 
-// Name is the name of the ConfigMap of an APIService, or of "<APIService>/<backend>" of an APIRoute. Names that are too long for a
-// prefix, or cannot be those of objects, are hashed.
+// Name returns the name of the ConfigMap of an APIService, or of "<APIService>/<backend>" of an APIRoute. Names that
+// are too long with a prefix, or are not valid names of objects, are hashed.
 func Name(apiService string) string {
 	const prefix = "last-known."
 	if name := prefix + apiService; len(name) <= 253 && !strings.Contains(apiService, "/") {
@@ -72,7 +72,7 @@ func Name(apiService string) string {
 	return prefix + hex.EncodeToString(sum[:16])
 }
 
-// Load returns everything that is stored.
+// Load returns all stored values.
 func (s Storage) Load(ctx context.Context) (map[string][]byte, error) {
 	list, err := s.Client.List(ctx, metav1.ListOptions{LabelSelector: documentsLabel})
 	if err != nil {
@@ -87,7 +87,7 @@ func (s Storage) Load(ctx context.Context) (map[string][]byte, error) {
 	return out, nil
 }
 
-// read returns what a ConfigMap holds under the key. What cannot be unpacked does not count.
+// read returns the value under the key in a ConfigMap. It ignores a value that cannot be unpacked.
 func (s Storage) read(cm *corev1.ConfigMap) (apiService string, value []byte, ok bool) {
 	stored, ok := cm.BinaryData[s.Key]
 	if !ok || cm.Annotations[apiServiceAnnotation] == "" {
@@ -102,7 +102,7 @@ func (s Storage) read(cm *corev1.ConfigMap) (apiService string, value []byte, ok
 	return cm.Annotations[apiServiceAnnotation], stored, true
 }
 
-// Save stores a value if it differs from what is stored.
+// Save stores a value if it differs from the stored one.
 func (s Storage) Save(ctx context.Context, apiService string, value []byte) error {
 	if !s.Packed {
 		var err error
@@ -113,14 +113,14 @@ func (s Storage) Save(ctx context.Context, apiService string, value []byte) erro
 	err := s.change(ctx, apiService, func(cm *corev1.ConfigMap) error {
 		cm.BinaryData[s.Key] = value
 		if size(cm) > maxStored && s.Key == Discovery {
-			delete(cm.BinaryData, OpenAPI) // which fewer clients need
+			delete(cm.BinaryData, OpenAPI) // needed by fewer clients
 		}
 		if size(cm) > maxStored {
 			return fmt.Errorf("%w: they have %d bytes, and a ConfigMap holds %d", errTooLarge, size(cm), maxStored)
 		}
 		return nil
 	})
-	if errors.Is(err, errTooLarge) { // now and later
+	if errors.Is(err, errTooLarge) { // a retry would not help
 		s.Logger.Warn("last-known documents will not outlive this process", zap.String("apiservice", apiService), zap.String("document", s.Key), zap.Error(err))
 		return nil
 	}
@@ -137,7 +137,7 @@ func size(cm *corev1.ConfigMap) int {
 	return n
 }
 
-// Delete removes a value, and the ConfigMap with the last one.
+// Delete removes a value, and with the last one the ConfigMap.
 func (s Storage) Delete(ctx context.Context, apiService string) error {
 	return s.change(ctx, apiService, func(cm *corev1.ConfigMap) error {
 		delete(cm.BinaryData, s.Key)
@@ -145,7 +145,7 @@ func (s Storage) Delete(ctx context.Context, apiService string) error {
 	})
 }
 
-// change writes what is different after a change, if anything is.
+// change applies a change, and writes the ConfigMap if it differs.
 func (s Storage) change(ctx context.Context, apiService string, change func(*corev1.ConfigMap) error) error {
 	name := Name(apiService)
 	return retry.OnError(retry.DefaultRetry, Conflicts, func() error {
@@ -183,10 +183,10 @@ func (s Storage) change(ctx context.Context, apiService string, change func(*cor
 	})
 }
 
-// Conflicts reports whether somebody else has written the same object in between.
+// Conflicts reports whether another client has written the same object in between.
 func Conflicts(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
-// Follow calls saved with what any replica stores, until ctx ends.
+// Follow calls saved with every value that a replica stores, until ctx ends.
 func (s Storage) Follow(ctx context.Context, saved func(name string, value []byte)) {
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -207,7 +207,7 @@ func (s Storage) Follow(ctx context.Context, saved func(name string, value []byt
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: heard, UpdateFunc: func(_, o any) { heard(o) }})
 	if err != nil {
-		return // it has stopped, which it has not been started for yet
+		return // unreachable: the informer has not been started, and so has not stopped
 	}
 	informer.RunWithContext(ctx)
 }

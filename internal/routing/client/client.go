@@ -1,4 +1,4 @@
-// Package client is the typed client and the informer of routing.portico.dev.
+// Package client contains the typed client and the informer of routing.portico.dev.
 package client
 
 import (
@@ -21,7 +21,7 @@ import (
 // APIRoutes is a client of APIRoutes.
 type APIRoutes = gentype.ClientWithList[*v1alpha1.APIRoute, *v1alpha1.APIRouteList]
 
-// New returns a client of APIRoutes. It speaks JSON, because the kind has no protobuf.
+// New returns a client of APIRoutes. It uses JSON, because the kind has no protobuf encoding.
 func New(config *rest.Config) (*APIRoutes, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})

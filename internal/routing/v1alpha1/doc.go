@@ -1,4 +1,4 @@
-// Package v1alpha1 has the Go types of routing.portico.dev/v1alpha1.
+// Package v1alpha1 contains the Go types of routing.portico.dev/v1alpha1.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:openapi-gen=true

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is that of the types in this package.
+// GroupVersion is the group-version of the types in this package.
 var GroupVersion = schema.GroupVersion{Group: "routing.portico.dev", Version: "v1alpha1"}
 
 // AddToScheme adds the types to a scheme.

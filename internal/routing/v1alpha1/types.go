@@ -10,18 +10,19 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name=Available,type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`,description="Whether all backends are available"
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
 
-// APIRoute distributes the requests for one group-version over several extension servers, or over one that serves the group in
-// another version. Its name is that of the APIService of the group-version, "<version>.<group>". The APIService registers the
-// group-version and has its priorities. Without the APIRoute all requests go to the Service of the APIService.
+// APIRoute distributes the requests for one group-version over several extension servers, or routes them to one that
+// serves the group in another version. It has the name of the group-version's APIService, "<version>.<group>". The
+// APIService registers the group-version and has its priorities. Without the APIRoute, all requests go to the Service
+// of the APIService.
 type APIRoute struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is standard object metadata. The name is that of the APIService, "<version>.<group>".
+	// metadata is standard object metadata. The name must be the name of the APIService, "<version>.<group>".
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says which requests go where.
+	// spec defines which backends serve which requests.
 	Spec APIRouteSpec `json:"spec"`
-	// status is what was observed.
+	// status is the observed state of the APIRoute.
 	// +optional
 	Status APIRouteStatus `json:"status,omitempty"`
 }
@@ -39,16 +40,17 @@ type APIRouteList struct {
 	Items []APIRoute `json:"items"`
 }
 
-// APIRouteSpec says which requests go where.
+// APIRouteSpec defines which backends serve which requests.
 type APIRouteSpec struct {
-	// backends are the extension servers of the group-version. Requests that no rule matches go to the first one. Discovery and
-	// OpenAPI show what all of them serve; where two serve the same resource, the document of the first one counts.
+	// backends are the extension servers of the group-version. Requests that no rule matches go to the first one.
+	// Discovery and OpenAPI contain the resources of all of them. If two serve the same resource, the document of the
+	// first one applies.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	Backends []APIRouteBackend `json:"backends"`
 
-	// rules select the backend of a request. The first one that matches counts. Rules never change what a user is authorized
-	// to do: requests are authorized as they were sent, before any rule is looked at.
+	// rules select the backend of a request. The first rule that matches applies. Rules never change the rights of a
+	// user: requests are authorized as they were sent, before the rules are evaluated.
 	// +optional
 	// +listType=atomic
 	Rules []APIRouteRule `json:"rules,omitempty"`
@@ -56,36 +58,38 @@ type APIRouteSpec struct {
 
 // APIRouteBackend is an extension server, or the custom resources of the group-version.
 type APIRouteBackend struct {
-	// name is how rules, conditions and messages refer to the backend. It is a DNS label.
+	// name identifies the backend in rules, conditions and messages. It is a DNS label.
 	Name string `json:"name"`
 
-	// service is where the backend is reached. Without it, the backend is the Service of the APIService, with the caBundle and the
-	// insecureSkipTLSVerify of the APIService.
+	// service is the Service of the backend. If it is not set, the backend is the Service of the APIService, with the
+	// caBundle and the insecureSkipTLSVerify of the APIService.
 	// +optional
 	Service *ServiceReference `json:"service,omitempty"`
 
-	// customResources makes the backend the custom resources that CustomResourceDefinitions of the group define in this version, in
-	// place of a Service. It is available once one of them serves the version. Rules of an APIRoute with such a backend select by resources and
-	// namespaces only, and one backend: each object is stored in one place.
+	// customResources selects the custom resources that CustomResourceDefinitions of the group define in this
+	// version, instead of a Service. The backend is available once one of them serves the version. Each rule of an
+	// APIRoute with such a backend selects only by resources and namespaces, and only one backend, because each
+	// object is stored in one place.
 	// +optional
 	CustomResources *CustomResources `json:"customResources,omitempty"`
 
-	// caBundle is the PEM certificates that sign the serving certificate of the backend, which must be valid for
-	// "<name>.<namespace>.svc" of the service. If it is empty, the certificates that the system trusts are used.
+	// caBundle contains the PEM certificates that sign the serving certificate of the backend, which must be valid
+	// for "<name>.<namespace>.svc" of the service. If it is empty, the certificates that the system trusts are used.
 	// +optional
 	CABundle []byte `json:"caBundle,omitempty"`
 
-	// insecureSkipTLSVerify accepts whoever answers at the address of the service. Use caBundle instead.
+	// insecureSkipTLSVerify accepts any server at the address of the service. Use caBundle instead.
 	// +optional
 	InsecureSkipTLSVerify bool `json:"insecureSkipTLSVerify,omitempty"`
 
-	// version is the version of the group that the backend serves, if it is another than that of the APIRoute. Objects must have
-	// the same fields in both: only apiVersion is changed in what the backend answers. Such a backend gets reads only.
+	// version is the version of the group that the backend serves, if it differs from the version of the APIRoute.
+	// Objects must have the same fields in both versions: only apiVersion is changed in responses. Such a backend
+	// receives only reads.
 	// +optional
 	Version string `json:"version,omitempty"`
 }
 
-// CustomResources are the custom resources of a group-version. It has no fields.
+// CustomResources selects the custom resources of a group-version. It has no fields.
 type CustomResources struct{}
 
 // ServiceReference refers to a port of a Service.
@@ -99,75 +103,81 @@ type ServiceReference struct {
 	Port *int32 `json:"port,omitempty"`
 }
 
-// APIRouteRule selects the backend of the requests that match.
+// APIRouteRule selects the backend of matching requests.
 type APIRouteRule struct {
-	// name is how conditions and messages refer to the rule. It is a DNS label.
+	// name identifies the rule in conditions and messages. It is a DNS label.
 	Name string `json:"name"`
 
-	// matches are conditions, of which one must hold. Without any, the rule matches all requests.
+	// matches are conditions. The rule matches a request if one of them does. Without conditions, it matches all
+	// requests.
 	// +optional
 	// +listType=atomic
 	Matches []APIRouteMatch `json:"matches,omitempty"`
 
-	// readOnly refuses writes that match with 503 and Retry-After, while objects are copied from one backend to another. Default false.
+	// readOnly refuses matching writes with 503 and Retry-After, while objects are copied from one backend to
+	// another. Default false.
 	// +optional
 	ReadOnly bool `json:"readOnly,omitempty"`
 
-	// backendRefs are the backends of the requests that match. With several, each gets a share of the users for reads, and
-	// of the objects for writes, in proportion to its weight: a user stays with a backend for as long as the weights stay.
+	// backendRefs are the backends of matching requests. With several, each receives the reads of a share of the
+	// users, and the writes of a share of the objects, in proportion to its weight. A user stays with a backend while
+	// the weights are unchanged.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	BackendRefs []BackendRef `json:"backendRefs"`
 
-	// fallback is the name of the backend that gets the requests while the selected one is unavailable.
+	// fallback is the name of the backend that receives the requests while the selected one is unavailable.
 	// +optional
 	Fallback string `json:"fallback,omitempty"`
 
-	// sharedReads lets equal reads that match share a response of the backend. Without it, each is sent.
+	// sharedReads lets equal matching reads share a response of the backend. If it is not set, each read is sent to
+	// the backend.
 	// +optional
 	SharedReads *SharedReads `json:"sharedReads,omitempty"`
 
-	// mirror sends copies of reads that match to a second backend, and compares what it answers. Clients never get its responses. Without
-	// it, no copies are sent.
+	// mirror sends copies of matching reads to a second backend, and compares its responses. Clients never receive
+	// these responses. If it is not set, no copies are sent.
 	// +optional
 	Mirror *Mirror `json:"mirror,omitempty"`
 
-	// rollback sends the requests of a backend that fails to the first one of backendRefs. Without it, that is done by changing weights.
+	// rollback sends the requests of a failing backend to the first one of backendRefs. If it is not set, only a
+	// change of the weights moves requests.
 	// +optional
 	Rollback *Rollback `json:"rollback,omitempty"`
 }
 
-// Mirror sends copies of gets and lists to a second backend, as the same user, and compares the codes and the bodies. Watches, writes,
-// upgrades, conditional requests and requests for a resource version are not copied.
+// Mirror sends copies of gets and lists to a second backend, as the same user, and compares the status codes and the
+// bodies. Watches, writes, upgrades, conditional requests and requests for a resource version are not copied.
 type Mirror struct {
-	// backend is the name of the backend that gets the copies. It is not the only one that the rule selects.
+	// backend is the name of the backend that receives the copies. It must not be the only one that the rule selects.
 	Backend string `json:"backend"`
 
-	// percent is the share of the reads that are copied, from 0 to 100. Default 100.
+	// percent is the percentage of reads that are copied, from 0 to 100. Default 100.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Percent *int32 `json:"percent,omitempty"`
 
-	// ignore are fields that may differ, such as "status.lastSeen": names of fields, joined by dots, from the object, and for a list from
-	// each of its items. Elements of lists have no name: "spec.containers.image" is that field of each of them. Beside these, what
-	// every server sets for itself may differ: resourceVersion, uid, creationTimestamp, generation, managedFields and selfLink of metadata, and
-	// times and values of resource metrics.
+	// ignore are fields that may differ, such as "status.lastSeen": names of fields, joined by dots, from the object,
+	// or from each item of a list. Elements of lists have no name: "spec.containers.image" is that field of each of
+	// them. Fields that every server sets may always differ: resourceVersion, uid, creationTimestamp, generation,
+	// managedFields and selfLink of metadata, and times and values of resource metrics.
 	// +optional
 	// +listType=atomic
 	Ignore []string `json:"ignore,omitempty"`
 }
 
-// Rollback sends the requests of a backend that fails to the first one of backendRefs, until the spec of the APIRoute changes. Each
-// replica of the front door counts for itself, and the first one that finds a backend failing decides for all.
+// Rollback sends the requests of a failing backend to the first one of backendRefs, until the spec of the APIRoute
+// changes. Each replica of the front door counts separately, and the first one that detects a failing backend decides
+// for all.
 type Rollback struct {
-	// errorPercent is the share of failed requests, in percent, from which on a backend fails, from 1 to 100. A request has failed that got
-	// no response of the backend, or 500, 502, 503 or 504.
+	// errorPercent is the percentage of failed requests at which a backend counts as failing, from 1 to 100. A
+	// request fails if the backend does not respond, or responds with 500, 502, 503 or 504.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	ErrorPercent int32 `json:"errorPercent"`
 
-	// minRequests is how many requests there must have been within interval, from 1 to 100000. Default 20.
+	// minRequests is the minimum number of requests within interval, from 1 to 100000. Default 20.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
@@ -178,49 +188,54 @@ type Rollback struct {
 	Interval *metav1.Duration `json:"interval,omitempty"`
 }
 
-// SharedReads lets equal gets and lists share a response: those with the same path, query and headers. Each request is authorized before it
-// gets one. Requests for a resource version and conditional requests are always sent, and watches unless watches is set.
+// SharedReads lets equal gets and lists, with the same path, query and headers, share a response. Each request is
+// authorized before it gets one. Requests for a resource version and conditional requests are always sent to the
+// backend, and watches unless watches is set.
 type SharedReads struct {
-	// maxAge is how old a response may be, up to 5m. With 0s, a response is shared only by requests that come before it is complete.
+	// maxAge is the maximum age of a shared response, up to 5m. With 0s, only requests that arrive before a response
+	// is complete share it.
 	MaxAge metav1.Duration `json:"maxAge"`
 
-	// callers are those who share a response. Say All only if the responses of the backend do not depend on who asks: it is asked as one
-	// of them, and its own authorization is not asked about the others. Default Same.
+	// callers selects which callers share a response. Use All only if the responses of the backend do not depend on
+	// the user: the backend receives a request from one of the callers, and does not authorize the other ones.
+	// Default Same.
 	// +optional
 	Callers Callers `json:"callers,omitempty"`
 
-	// watches lets one watch of the backend feed all clients that watch the same collection with the same selectors. It needs callers: All. The
-	// backend is asked as the front door itself, and each client is authorized before it is fed. Watches in Table form, and those whose
-	// resource version the shared watch does not have, are sent. Default false: each watch is sent.
+	// watches lets one watch of the backend serve all clients that watch the same collection with the same selectors.
+	// It requires callers: All. The front door watches the backend as its own user, and authorizes each client first.
+	// Watches in Table form, and watches from a resource version that the shared watch does not have, are sent to the
+	// backend. Default false: each watch is sent to the backend.
 	// +optional
 	Watches bool `json:"watches,omitempty"`
 
-	// staleIfError is for how long after maxAge a response is returned, with a warning, while the backend fails to answer. Up to 24h.
-	// Default 0s: never.
+	// staleIfError is how long after maxAge a response is returned, with a warning, while the backend fails to
+	// respond. Up to 24h. Default 0s: never.
 	// +optional
 	StaleIfError *metav1.Duration `json:"staleIfError,omitempty"`
 }
 
-// Callers are those whose requests share a response.
+// Callers selects the callers that share a response.
 // +enum
 // +kubebuilder:validation:Enum=Same;All
 type Callers string
 
 const (
-	// CallersSame are requests with the same user, uid, groups and extra.
+	// CallersSame shares responses among requests with the same user, uid, groups and extra.
 	CallersSame Callers = "Same"
-	// CallersAll are all requests that are authorized.
+	// CallersAll shares responses among all authorized requests.
 	CallersAll Callers = "All"
 )
 
-// APIRouteMatch holds for a request if all of its fields do. An empty field holds for every request. Patterns are names in which
-// "*" stands for any characters, and "?" for any one.
+// APIRouteMatch matches a request if all of its fields do. An empty field matches every request. In a pattern, "*"
+// stands for any characters, and "?" for any single one.
 type APIRouteMatch struct {
-	// access is the kind of request: Read is get, list and watch, Write is everything else.
+	// access is the kind of request: Read matches get, list and watch, Write matches all other verbs.
 	// +optional
 	Access Access `json:"access,omitempty"`
 
-	// resources are patterns of resources, in the plural. "pods" includes the subresources of pods, and "pods/log" is one of them.
+	// resources are patterns of plural names of resources. "pods" includes the subresources of pods, and "pods/log"
+	// is one of them.
 	// +optional
 	// +listType=atomic
 	Resources []string `json:"resources,omitempty"`
@@ -239,12 +254,13 @@ type APIRouteMatch struct {
 	// +listType=atomic
 	Names []string `json:"names,omitempty"`
 
-	// metrics are patterns of names of metrics. Only for custom.metrics.k8s.io and external.metrics.k8s.io.
+	// metrics are patterns of names of metrics. They are valid only for custom.metrics.k8s.io and
+	// external.metrics.k8s.io.
 	// +optional
 	// +listType=atomic
 	Metrics []string `json:"metrics,omitempty"`
 
-	// headers are headers that the request must have, for testers of a backend, for example.
+	// headers are headers that the request must have, for example in requests from testers of a backend.
 	// +optional
 	// +listType=atomic
 	Headers []HeaderMatch `json:"headers,omitempty"`
@@ -256,17 +272,17 @@ type APIRouteMatch struct {
 type Access string
 
 const (
-	// AccessRead is get, list and watch.
+	// AccessRead matches get, list and watch.
 	AccessRead Access = "Read"
-	// AccessWrite is everything else.
+	// AccessWrite matches all other verbs.
 	AccessWrite Access = "Write"
 )
 
-// HeaderMatch holds for requests that have a header with this value.
+// HeaderMatch matches requests that have a header with this value.
 type HeaderMatch struct {
-	// name is the name of the header, in any case.
+	// name is the case-insensitive name of the header.
 	Name string `json:"name"`
-	// value is the value of the header, exactly.
+	// value is the exact value of the header.
 	Value string `json:"value"`
 }
 
@@ -281,38 +297,38 @@ type BackendRef struct {
 	Weight *int32 `json:"weight,omitempty"`
 }
 
-// APIRouteStatus is what was observed.
+// APIRouteStatus is the observed state of an APIRoute.
 type APIRouteStatus struct {
-	// conditions are those of the APIRoute as a whole: Accepted and Available.
+	// conditions are the conditions Accepted and Available of the APIRoute.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// backends has the condition Available of each backend.
+	// backends contains the condition Available of each backend.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Backends []NamedConditions `json:"backends,omitempty"`
 
-	// rules has the conditions Accepted, Available and RolledBack of each rule.
+	// rules contains the conditions Accepted, Available and RolledBack of each rule.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Rules []RuleStatus `json:"rules,omitempty"`
 }
 
-// RuleStatus is what was observed of a rule.
+// RuleStatus is the observed state of a rule.
 type RuleStatus struct {
 	// name is the name of the rule.
 	Name string `json:"name"`
-	// conditions are its conditions.
+	// conditions are the conditions of the rule.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// rolledBack are the names of the backends whose requests go to the first one of backendRefs, while the condition RolledBack is True for
-	// the generation of the APIRoute.
+	// rolledBack are the names of the backends with requests that go to the first one of backendRefs, while the
+	// condition RolledBack is True for the generation of the APIRoute.
 	// +optional
 	// +listType=set
 	RolledBack []string `json:"rolledBack,omitempty"`
@@ -322,7 +338,7 @@ type RuleStatus struct {
 type NamedConditions struct {
 	// name is the name of the backend.
 	Name string `json:"name"`
-	// conditions are its conditions.
+	// conditions are the conditions of the backend.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -333,15 +349,16 @@ type NamedConditions struct {
 //
 //reference:conditions Conditions of an APIRoute, its backends and its rules
 const (
-	// ConditionAccepted is True when the APIRoute, or a rule, is in effect. It is False for an APIRoute without an APIService that
-	// has a Service, and for a rule that matches no request.
+	// ConditionAccepted is True if the APIRoute, or a rule, is in effect. It is False for an APIRoute without an
+	// APIService that has a Service, and for a rule that never matches.
 	ConditionAccepted = "Accepted"
-	// ConditionAvailable is True for a backend that some replica reaches; for a rule when all of its requests can be served; for the
-	// APIRoute when all of its backends are available. The reasons of a backend are those of the condition Available of an
-	// APIService.
+	// ConditionAvailable is True for a backend that any replica reaches, for a rule if all of its requests can be
+	// served, and for the APIRoute if all of its backends are available. A backend has the same reasons as the
+	// condition Available of an APIService.
 	ConditionAvailable = "Available"
-	// ConditionRolledBack is True for a rule while the requests of a backend go to the first one of backendRefs, because too many failed. It
-	// holds for the generation that it says, so that a change of the spec tries the backend again. Otherwise there is none.
+	// ConditionRolledBack is True for a rule while the requests of a backend go to the first one of backendRefs,
+	// because too many failed. It applies to its observed generation, so that a change of the spec tries the backend
+	// again. Otherwise it is absent.
 	ConditionRolledBack = "RolledBack"
 )
 
@@ -349,26 +366,29 @@ const (
 //
 //reference:conditions Reasons of the conditions of an APIRoute
 const (
-	// ReasonAccepted is an APIRoute, or a rule, in effect.
+	// ReasonAccepted is set if the APIRoute, or a rule, is in effect.
 	ReasonAccepted = "Accepted"
-	// ReasonNoAPIService is an APIRoute without an APIService of its name.
+	// ReasonNoAPIService is set if no APIService has the name of the APIRoute.
 	ReasonNoAPIService = "NoAPIService"
-	// ReasonLocalAPIService is an APIRoute for a group-version that the front door serves itself.
+	// ReasonLocalAPIService is set if the front door itself serves the group-version of the APIRoute.
 	ReasonLocalAPIService = "LocalAPIService"
-	// ReasonInvalid is an APIRoute that was stored before it was found invalid. It has no effect.
+	// ReasonInvalid is set if an APIRoute was stored before it was found invalid. The APIRoute has no effect.
 	ReasonInvalid = "Invalid"
-	// ReasonNeverMatches is a rule all of whose requests an earlier rule takes.
+	// ReasonNeverMatches is set if earlier rules match all requests of the rule.
 	ReasonNeverMatches = "NeverMatches"
-	// ReasonBackendsAvailable is an APIRoute, or a rule, whose backends are available.
+	// ReasonBackendsAvailable is set if the backends of the APIRoute, or of a rule, are available.
 	ReasonBackendsAvailable = "BackendsAvailable"
-	// ReasonBackendsUnavailable is an APIRoute, or a rule, some of whose backends are not available. The message names them.
+	// ReasonBackendsUnavailable is set if some backends of the APIRoute, or of a rule, are not available. The message
+	// names them.
 	ReasonBackendsUnavailable = "BackendsUnavailable"
-	// ReasonFallback is a rule whose backends are not all available, but whose fallback is.
+	// ReasonFallback is set if the backends of a rule are not all available, but its fallback is.
 	ReasonFallback = "Fallback"
-	// ReasonNoCustomResources is a backend of custom resources while no CustomResourceDefinition of the group serves the version.
+	// ReasonNoCustomResources is set for a backend of custom resources while no CustomResourceDefinition of the group
+	// serves the version.
 	ReasonNoCustomResources = "NoCustomResources"
-	// ReasonCustomResources is a backend of custom resources that serves some.
+	// ReasonCustomResources is set for a backend of custom resources that serves some.
 	ReasonCustomResources = "CustomResources"
-	// ReasonErrorRate is a rule of which a backend failed more requests than rollback allows. The message names it, with the numbers.
+	// ReasonErrorRate is set if a backend of a rule failed more requests than rollback allows. The message contains
+	// the backend and the numbers.
 	ReasonErrorRate = "ErrorRate"
 )
